@@ -1,0 +1,111 @@
+"""Fairway: train, tune, register and serve, on one machine or on a cluster.
+
+Inside a task, this is what training code calls:
+
+    fairway.rank(), fairway.world_size(), fairway.peers()      who am I, who else is there
+    fairway.report(step=100, loss=0.3)                         progress, charts, stop conditions
+    fairway.checkpoint.save(step), .latest()                   state that survives
+    fairway.should_stop()                                      end soon, please
+    fairway.shards(n_items, size=1000)                         work shared out as it goes
+
+Outside of a task the same calls work as on one worker, so a program needs no second path.
+Names are loaded when first used: `import fairway` alone takes well under a millisecond.
+Runs on Python 3.9 and newer, because a copy of this file goes into every task.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False  # `typing` costs more to import than this whole file; type checkers know the name
+if TYPE_CHECKING:
+    from fairway.runtime import checkpoint
+    from fairway.runtime.context import (
+        attempt,
+        data,
+        in_job,
+        index,
+        job,
+        local_rank,
+        local_world_size,
+        output,
+        peers,
+        rank,
+        role,
+        tensorboard_dir,
+        world_size,
+    )
+    from fairway.runtime.metrics import report
+    from fairway.runtime.shards import shards
+    from fairway.runtime.stop import handle_sigterm, requeue, should_stop
+    from fairway.version import __version__
+
+__all__ = [
+    "__version__",
+    "attempt",
+    "checkpoint",
+    "data",
+    "handle_sigterm",
+    "in_job",
+    "index",
+    "job",
+    "local_rank",
+    "local_world_size",
+    "output",
+    "peers",
+    "rank",
+    "report",
+    "requeue",
+    "role",
+    "shards",
+    "should_stop",
+    "tensorboard_dir",
+    "world_size",
+]
+
+_HOMES = {
+    "__version__": ("fairway.version", "__version__"),
+    "checkpoint": ("fairway.runtime.checkpoint", ""),
+    "report": ("fairway.runtime.metrics", "report"),
+    "shards": ("fairway.runtime.shards", "shards"),
+    "handle_sigterm": ("fairway.runtime.stop", "handle_sigterm"),
+    "requeue": ("fairway.runtime.stop", "requeue"),
+    "should_stop": ("fairway.runtime.stop", "should_stop"),
+}
+"""Where each name lives; what is not listed is in `fairway.runtime.context`. An empty name means the module itself."""
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name when it is first asked for."""
+    if name not in __all__:
+        message = f"module 'fairway' has no attribute {name!r}"
+        raise AttributeError(message)
+    import importlib  # noqa: PLC0415  it would double the cost of `import fairway`
+
+    home, inside = _HOMES.get(name, ("fairway.runtime.context", name))
+    module = importlib.import_module(home)
+    value = getattr(module, inside) if inside else module
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> "list[str]":
+    return sorted(__all__)
+
+
+def _other_installs(here: str) -> "list[str]":
+    """Folders of a full install further down `sys.path`.
+
+    The copy that engines put into a task holds `fairway.runtime` only. Where the task's own environment
+    has Fairway installed, the rest of it (the SDK, say) must stay importable. `pkgutil.extend_path`
+    would do the same for ten times the cost.
+    """
+    found = []
+    for entry in sys.path:
+        folder = os.path.join(entry, "fairway")  # noqa: PTH118  pathlib is not loaded yet
+        if folder != here and os.path.isfile(os.path.join(folder, "__init__.py")):  # noqa: PTH113, PTH118
+            found.append(folder)
+    return found
+
+
+if not os.path.isdir(os.path.join(__path__[0], "sdk")):  # noqa: PTH112, PTH118  this is the copy in a task
+    __path__.extend(_other_installs(__path__[0]))

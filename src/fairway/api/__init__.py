@@ -1,0 +1,1 @@
+"""The HTTP face: thin routes over `app`."""

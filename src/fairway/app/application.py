@@ -1,0 +1,256 @@
+"""What can be asked of Fairway: commands change, queries show. Every face calls this and nothing below it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+from fairway.app.loop import Loop
+from fairway.app.ports import Changes, Clock, Engine, JobFilter, JobPage, LogChunk, LogQuery, MetricPoint, SecretStore, Store
+from fairway.app.submission import Submission, Submissions
+from fairway.errors import ConflictError, NeverFitsError, NotFoundError, RefusedError
+from fairway.plan import cycle
+from fairway.plan.plan import Plan
+from fairway.plan.scheduling import queue
+from fairway.plan.scheduling.admit import never_fits
+from fairway.state.event import Event
+from fairway.state.job import Job, JobKey, Resume
+from fairway.state.node import Node
+from fairway.state.phase import Intent, JobPhase
+from fairway.state.snapshot import Snapshot
+from fairway.state.task import Task
+from fairway.units import names, suggest
+
+
+class Application:
+    """The use cases, over one loop."""
+
+    def __init__(self, store: Store, engine: Engine, clock: Clock, secrets: SecretStore, submissions: Submissions) -> None:
+        self.store = store
+        self.engine = engine
+        self.clock = clock
+        self.secrets = secrets
+        self.submissions = submissions
+        self.loop = Loop(store, engine, clock)
+
+    # Commands
+
+    async def submit(self, submission: Submission) -> Job:
+        """Queue one run."""
+        return (await self.submit_all([submission]))[0]
+
+    async def submit_all(self, asked: Sequence[Submission]) -> list[Job]:
+        """Queue several runs, all or none. What can never fit, or names a secret that is not there, is refused."""
+        self._check_secrets(asked)
+        await self.loop.refresh_nodes()
+        for submission in asked:
+            self._check_fit(self._new_job(submission, 0))
+        jobs = []
+        async with self.loop.lock:
+            for submission in asked:
+                meta = submission.document.metadata
+                number = self.store.next_number(meta.namespace, meta.name)
+                jobs.append(await self.submissions.keep(self._new_job(submission, number), submission))
+            now = self.clock.now()
+            events = tuple(Event(now, str(job.key), "Submitted", f"by {job.origin.user or 'somebody'}") for job in jobs)
+            self.store.commit(Changes(jobs=tuple(jobs), events=events))
+            for job in jobs:
+                self.loop.snapshot.put_job(job)
+        self.loop.wake()
+        return jobs
+
+    async def preview(self, submission: Submission) -> Plan:
+        """What a submit would do now: made and thrown away."""
+        self._check_secrets([submission])
+        await self.loop.refresh_nodes()
+        job = self._new_job(submission, 0)
+        self._check_fit(job)
+        known = self.loop.snapshot
+        trial = Snapshot(dict(known.jobs), {key: dict(tasks) for key, tasks in known.tasks.items()}, known.nodes)
+        trial.put_job(job)
+        created = cycle.plan(trial, self.clock.now())
+        for task in created.tasks:
+            if task.key.run == job.key:
+                trial.put_task(replace(task, ready=True))
+        placed = cycle.plan(trial, self.clock.now())
+        return Plan(
+            jobs=tuple(value for value in placed.jobs if value.key == job.key) or (job,),
+            tasks=tuple(task for task in placed.tasks or created.tasks if task.key.run == job.key) or created.tasks,
+            actions=(*created.actions, *placed.actions),
+            events=tuple(event for event in (*created.events, *placed.events) if event.subject == str(job.key)),
+        )
+
+    async def stop(self, key: JobKey, *, now: bool = False) -> Job:
+        """Ask a run to end: SIGTERM, its grace, SIGKILL; `now` leaves out the grace. Stopping what is over changes nothing."""
+        async with self.loop.lock:
+            job = self.loop.snapshot.jobs.get(key)
+            if job is None:
+                return self._stored(key)
+            spec = job.spec.model_copy(update={"grace": "0s"}) if now else job.spec
+            job = replace(job, intent=Intent.STOP, spec=spec)
+            event = Event(self.clock.now(), str(key), "StopRequested", "at once" if now else f"with a grace of {spec.grace}")
+            self.store.commit(Changes(jobs=(job,), events=(event,)))
+            self.loop.snapshot.put_job(job)
+        self.loop.wake()
+        return job
+
+    async def resume(self, key: JobKey) -> Job:
+        """Start a run that was stopped or has failed again, from its last checkpoint, with a fresh budget."""
+        async with self.loop.lock:
+            if key in self.loop.snapshot.jobs:
+                message = f"{key.name} is not over, so there is nothing to resume"
+                raise ConflictError(message, fix=f"see `fairway get {key.name}`")
+            job = self._stored(key)
+            if job.phase is JobPhase.SUCCEEDED:
+                message = f"{key.name} has succeeded; there is nothing left to do"
+                raise ConflictError(message, fix=f"submit a new run of {job.series}")
+            tasks = self.store.tasks_of(key)
+            step, at = job.progress.checkpoint_step, job.progress.checkpoint_time
+            ended = job.finished or self.clock.now()
+            job = replace(
+                job,
+                intent=Intent.RUN,
+                phase=JobPhase.PENDING,
+                attempt=max((task.key.attempt for task in tasks), default=job.attempt) + 1,
+                restarts=0,
+                outcome=None,
+                finished=None,
+                started=None,
+                hold=None,
+                not_before=None,
+                last_failure="",
+                resume=Resume(step, max(0.0, ended - at) if at is not None else None),
+            )
+            self.store.commit(Changes(jobs=(job,), events=(Event(self.clock.now(), str(key), "Resumed", self._from_where(job)),)))
+            self.loop.snapshot.put_job(job)
+            for task in tasks:
+                self.loop.snapshot.put_task(task)
+        self.loop.wake()
+        return job
+
+    async def delete(self, key: JobKey) -> None:
+        """Forget a run with its logs, checkpoints and outputs; one that runs is killed first."""
+        async with self.loop.lock:
+            job = self.loop.snapshot.jobs.get(key)
+            if job is None:
+                self._stored(key)
+                await self.loop.delete(key)
+                return
+            job = replace(job, intent=Intent.STOP, deleting=True, spec=job.spec.model_copy(update={"grace": "0s"}))
+            self.store.commit(Changes(jobs=(job,)))
+            self.loop.snapshot.put_job(job)
+        self.loop.wake()
+        while key in self.loop.snapshot.jobs or self.store.get_job(key) is not None:
+            await self.loop.changed(key)
+
+    # Queries
+
+    def find(self, namespace: str, name: str) -> Job:
+        """The run of that name: `mnist-7`, or the newest of the series `mnist`."""
+        exact = self.loop.snapshot.jobs.get(JobKey(namespace, name)) or self.store.get_job(JobKey(namespace, name))
+        newest = exact or self.store.newest(namespace, name)
+        if newest is None:
+            raise self._not_found(namespace, name)
+        return self.loop.snapshot.jobs.get(newest.key, newest)
+
+    def runs(self, namespace: str, name: str) -> list[Job]:
+        """Every run that the name means: one for `mnist-7`, all of them for the series `mnist`."""
+        exact = self.store.get_job(JobKey(namespace, name))
+        if exact is not None:
+            return [self.loop.snapshot.jobs.get(exact.key, exact)]
+        found = self.store.list_jobs(JobFilter(namespace=namespace, series=name, limit=1_000_000)).jobs
+        if not found:
+            raise self._not_found(namespace, name)
+        return [self.loop.snapshot.jobs.get(job.key, job) for job in found]
+
+    def list_jobs(self, filter: JobFilter) -> JobPage:
+        """Runs, newest first."""
+        return self.store.list_jobs(filter)
+
+    def tasks(self, job: Job) -> list[Task]:
+        """Every attempt of every task of the run."""
+        return self.store.tasks_of(job.key)
+
+    def events(self, subject: str, limit: int = 1000) -> list[Event]:
+        """What happened, oldest first."""
+        return self.store.events_of(subject, limit)
+
+    def points(self, job: Job, metric: str = "", limit: int = 2000) -> list[MetricPoint]:
+        """The run's metrics over time."""
+        return self.store.points_of(job.key, metric, limit)
+
+    async def nodes(self) -> tuple[tuple[Node, ...], list[Task]]:
+        """The nodes, and the tasks that hold room on them."""
+        await self.loop.refresh_nodes()
+        holding = [task for tasks in self.loop.snapshot.tasks.values() for task in tasks.values() if task.phase.holds_resources]
+        return self.loop.snapshot.nodes, holding
+
+    def position(self, job: Job) -> int:
+        """Its place in the queue, 1 for the next; 0 when it does not wait."""
+        waiting = [other for other in self.loop.snapshot.jobs.values() if other.phase in (JobPhase.PENDING, JobPhase.RESTARTING)]
+        places = {other.key: place for place, other in enumerate(queue.order(waiting), 1)}
+        return places.get(job.key, 0)
+
+    def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
+        """What the run's tasks printed."""
+        return self.engine.logs(job, query)
+
+    async def changed(self, job: Job) -> Job:
+        """The run, as soon as it differs from the given value."""
+        while True:
+            current = self.find(job.key.namespace, job.key.name)
+            if current != job:
+                return current
+            await self.loop.changed(job.key)
+
+    def is_over(self, key: JobKey) -> bool:
+        """Whether the run has ended, or never was."""
+        return key not in self.loop.snapshot.jobs
+
+    # Parts
+
+    def _new_job(self, submission: Submission, number: int) -> Job:
+        meta = submission.document.metadata
+        return Job(
+            key=JobKey(meta.namespace, f"{meta.name}-{number}"),
+            series=meta.name,
+            number=number,
+            spec=submission.document.spec,
+            origin=submission.origin,
+            labels=dict(meta.labels),
+            created=self.clock.now(),
+        )
+
+    def _check_fit(self, job: Job) -> None:
+        why = never_fits(job, self.loop.snapshot.nodes)
+        if why:
+            message = f"{job.series} can never run here: {why}"
+            raise NeverFitsError(message, fix="ask for less, or see `fairway top node` for what there is")
+
+    def _check_secrets(self, asked: Sequence[Submission]) -> None:
+        known = set(self.secrets.names())
+        missing = sorted({name for submission in asked for name in submission.document.spec.secrets} - known)
+        if missing:
+            message = f"there is no secret {', '.join(missing)}"
+            raise RefusedError(message, fix=f"fairway secret set {missing[0]}")
+
+    def _stored(self, key: JobKey) -> Job:
+        job = self.store.get_job(key)
+        if job is None:
+            raise self._not_found(key.namespace, key.name)
+        return job
+
+    def _not_found(self, namespace: str, name: str) -> NotFoundError:
+        known = self.store.series_names(namespace)
+        series, number = names.split_run(name)
+        if number is not None and series in known:
+            newest = self.store.newest(namespace, series)
+            return NotFoundError(f"there is no run {name}", fix=f"the newest is {newest.key.name}" if newest else "")
+        near = suggest.nearest(name, known)
+        hint = f"did you mean {near}?" if near else "`fairway list` shows what there is"
+        return NotFoundError(f"there is no job {name} in namespace {namespace}", fix=hint)
+
+    @staticmethod
+    def _from_where(job: Job) -> str:
+        step = job.resume.step if job.resume else None
+        return f"from the checkpoint of step {step:,}" if step is not None else "no checkpoint found: from step 0"

@@ -1,0 +1,57 @@
+"""Named places where a crash would hurt: every commit, spawn, rename and signal of the daemon passes one.
+
+In production `reach` costs one comparison. The fault tests set a point and the process kills itself
+there with SIGKILL, before or after; a test fails on a point that is listed here and never reached.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+POINTS = (
+    "store.commit",
+    "store.number",
+    "engine.create",
+    "engine.lock",
+    "engine.spawn",
+    "engine.signal",
+    "engine.rename",
+    "engine.forget",
+    "secret.rename",
+    "registry.rename",
+)
+"""Every crash point, by name."""
+
+_armed: list[str | int] = []
+
+
+def arm(place: str) -> None:
+    """Die at `POINT:before` or `POINT:after`; `POINT:before:3` means the third time. Empty disarms."""
+    _armed.clear()
+    if place:
+        point, moment, *count = place.split(":")
+        if point not in POINTS or moment not in ("before", "after"):
+            message = f"{place!r} is no crash point; the points are {', '.join(POINTS)}"
+            raise ValueError(message)
+        _armed.extend((f"{point}:{moment}", int(count[0]) if count else 1))
+
+
+@contextmanager
+def reach(point: str) -> Iterator[None]:
+    """Wrap the act. `with crash.reach("store.commit"): connection.commit()`."""
+    if _armed:
+        _die_if_armed(f"{point}:before")
+    yield
+    if _armed:
+        _die_if_armed(f"{point}:after")
+
+
+def _die_if_armed(place: str) -> None:
+    if _armed[0] != place:
+        return
+    _armed[1] = int(_armed[1]) - 1
+    if _armed[1] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)

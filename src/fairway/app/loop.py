@@ -1,0 +1,207 @@
+"""The one loop: observe -> fold -> plan -> remember -> perform, from what *is*, never from what was just heard."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from fairway.app.ports import Changes, Clock, Engine, MetricPoint, Observation, Store
+from fairway.plan import cycle
+from fairway.plan.action import ForgetJob
+from fairway.plan.plan import Plan
+from fairway.plan.recover import recover
+from fairway.state.fold import fold_checkpoint, fold_progress, fold_report
+from fairway.state.job import Job, JobKey
+from fairway.state.phase import JobPhase, TaskPhase
+from fairway.state.snapshot import Snapshot
+from fairway.state.task import Task, TaskReport
+from fairway.units.roles import leader
+
+MEASURE_EVERY = 1.0
+"""Seconds between two looks at the metrics of running jobs."""
+NODES_EVERY = 1.0
+"""Seconds for which the list of nodes is trusted while something waits."""
+MOST_ROUNDS = 50
+"""Planning again at once, this often at most, before others get a turn."""
+
+log = logging.getLogger("fairway.loop")
+
+
+class Loop:
+    """Owns the snapshot. Commands change it under `lock`; the loop does the rest."""
+
+    def __init__(self, store: Store, engine: Engine, clock: Clock) -> None:
+        self.store = store
+        self.engine = engine
+        self.clock = clock
+        self.snapshot = Snapshot()
+        self.lock = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._measured = 0.0
+        self._nodes_at = float("-inf")
+        self._watchers: dict[JobKey, set[asyncio.Future[None]]] = {}
+
+    def wake(self) -> None:
+        """Something may have changed: look again."""
+        self._wake.set()
+
+    async def start(self) -> None:
+        """Load what was remembered, look at what is, and say again what may have been lost."""
+        await self.engine.start(self.wake)
+        for job in self.store.active_jobs():
+            self.snapshot.put_job(job)
+            for task in self.store.tasks_of(job.key):
+                self.snapshot.put_task(task)
+        await self.refresh_nodes()
+        await self._adopt(recover(self.snapshot, self.clock.now()))
+
+    async def run(self) -> None:
+        """Turn until closed."""
+        while not self._closing:
+            self._wake.clear()
+            try:
+                async with self.lock:
+                    wake_at = await self.turn()
+            except Exception:  # The loop must survive whatever one turn meets; it re-plans from what is.
+                log.exception("a turn of the loop failed; it is tried again in a second")
+                wake_at = self.clock.now() + 1.0
+            timeout = None if wake_at is None else max(0.0, wake_at - self.clock.now())
+            try:
+                await asyncio.wait_for(self._wake.wait(), timeout)
+            except TimeoutError:
+                continue
+
+    async def close(self) -> None:
+        """Stop turning. Tasks go on."""
+        self._closing = True
+        self.wake()
+        for waiting in self._watchers.values():
+            for future in waiting:
+                future.cancel()
+        await self.engine.close()
+
+    async def turn(self) -> float | None:
+        """One turn, to the point where nothing more is to be done now. Returns when to look again."""
+        await self._observe()
+        plan = Plan()
+        for _ in range(MOST_ROUNDS):
+            if any(job.phase is JobPhase.PENDING for job in self.snapshot.jobs.values()):
+                await self.refresh_nodes()
+            plan = cycle.plan(self.snapshot, self.clock.now())
+            if plan.empty:
+                break
+            await self._adopt(plan)
+        await self._forget_finished()
+        return self._next_look(plan)
+
+    async def refresh_nodes(self) -> None:
+        """Ask the engine what there is, unless it was asked just now."""
+        now = self.clock.now()
+        if now - self._nodes_at >= NODES_EVERY:
+            self.snapshot.nodes = await self.engine.nodes()
+            self._nodes_at = now
+
+    async def changed(self, key: JobKey) -> None:
+        """Wait until something about the run changes."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watchers.setdefault(key, set()).add(future)
+        try:
+            await future
+        finally:
+            self._watchers.get(key, set()).discard(future)
+
+    def tell_watchers(self, keys: Iterable[JobKey]) -> None:
+        """Let everybody who waits for these runs look again."""
+        for key in keys:
+            for future in self._watchers.pop(key, set()):
+                if not future.done():
+                    future.set_result(None)
+
+    async def _observe(self) -> None:
+        alive = [task for tasks in self.snapshot.tasks.values() for task in tasks.values() if not task.phase.over]
+        watched = [task.key for task in alive if task.phase is not TaskPhase.PENDING or not task.ready]
+        reports = await self.engine.observe(watched)
+        changes = self._fold(reports)
+        now = self.clock.now()
+        ended = {task.key.run for task in changes if task.phase.over}
+        running = [job for job in self.snapshot.jobs.values() if job.phase in (JobPhase.RUNNING, JobPhase.STARTING, JobPhase.STOPPING)]
+        if now - self._measured >= MEASURE_EVERY:
+            self._measured = now
+        else:
+            running = [job for job in running if job.key in ended]
+        observations = await self.engine.measure(running) if running else []
+        jobs, points = self._fold_observations(observations)
+        if changes or jobs or points:
+            self.store.commit(Changes(jobs=tuple(jobs), tasks=tuple(changes), points=tuple(points)))
+            self.tell_watchers({task.key.run for task in changes} | {job.key for job in jobs})
+
+    def _fold(self, reports: Iterable[TaskReport]) -> list[Task]:
+        changed = []
+        for report in reports:
+            task = self.snapshot.tasks.get(report.key.run, {}).get(report.key)
+            if task is None:
+                continue
+            folded = fold_report(task, report)
+            if folded != task:
+                self.snapshot.put_task(folded)
+                changed.append(folded)
+        return changed
+
+    def _fold_observations(self, observations: Iterable[Observation]) -> tuple[list[Job], list[tuple[JobKey, MetricPoint]]]:
+        jobs: list[Job] = []
+        points: list[tuple[JobKey, MetricPoint]] = []
+        for seen in observations:
+            job = self.snapshot.jobs.get(seen.key)
+            if job is None:
+                continue
+            points.extend((seen.key, point) for point in seen.points)
+            first = leader(tuple(job.spec.roles))
+            own = [(point.time, point.step, point.metrics) for point in seen.points if point.task in ("", first)]
+            folded = fold_progress(job, own)
+            if seen.checkpoint_step is not None:
+                folded = fold_checkpoint(folded, seen.checkpoint_step, seen.checkpoint_time)
+            if folded != job:
+                self.snapshot.put_job(folded)
+                jobs.append(folded)
+        return jobs, points
+
+    async def _adopt(self, plan: Plan) -> None:
+        """Remember, then do. What is remembered and not done is said again after a restart."""
+        if plan.jobs or plan.tasks or plan.events:
+            self.store.commit(Changes(jobs=plan.jobs, tasks=plan.tasks, events=plan.events))
+        for job in plan.jobs:
+            self.snapshot.put_job(job)
+        for task in plan.tasks:
+            self.snapshot.put_task(task)
+        touched = {job.key for job in plan.jobs} | {task.key.run for task in plan.tasks}
+        if plan.actions:
+            changes = self._fold(await self.engine.perform(plan.actions))
+            if changes:
+                self.store.commit(Changes(tasks=tuple(changes)))
+                touched |= {task.key.run for task in changes}
+        self.tell_watchers(touched)
+
+    async def _forget_finished(self) -> None:
+        for key, job in list(self.snapshot.jobs.items()):
+            if job.phase.over:
+                self.snapshot.forget(key)
+                if job.deleting:
+                    await self.delete(key)
+
+    async def delete(self, key: JobKey) -> None:
+        """Forget a run that is over: first its files, then the record, so that a crash in between can be repeated."""
+        await self.engine.perform([ForgetJob(key)])
+        self.store.commit(Changes(deleted=(key,)))
+        self.tell_watchers([key])
+
+    def _next_look(self, plan: Plan) -> float | None:
+        running = any(job.phase in (JobPhase.RUNNING, JobPhase.STOPPING) for job in self.snapshot.jobs.values())
+        times = [] if plan.wake_at is None else [plan.wake_at]
+        if running:
+            times.append(self._measured + MEASURE_EVERY)
+        # A device that another home or program holds gives no sign when it is let go.
+        if any(job.hold is not None and job.hold.reason == "gpu" for job in self.snapshot.jobs.values()):
+            times.append(self.clock.now() + NODES_EVERY)
+        return min(times) if times else None

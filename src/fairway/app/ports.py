@@ -1,0 +1,226 @@
+"""What the application needs of the outside, as roles. Adapters live in `engines`, `stores`, `registry`.
+
+Every implementation of `Engine` and of `Store` passes the suite of that name in `fairway.testing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fairway.plan.action import Action
+from fairway.state.event import Event
+from fairway.state.job import Job, JobKey
+from fairway.state.node import Node
+from fairway.state.task import Task, TaskKey, TaskReport
+
+
+class Clock(Protocol):
+    """The time."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MetricPoint:
+    """One report: numbers at a step."""
+
+    time: float
+    step: int | None
+    metrics: dict[str, float]
+    task: str = ""
+    """`worker-0`."""
+    source: str = "report"
+    """`report`, `tensorboard` or `log`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What an engine saw besides the tasks' own state."""
+
+    key: JobKey
+    points: tuple[MetricPoint, ...] = ()
+    """New metric points, each handed over once."""
+    checkpoint_step: int | None = None
+    checkpoint_time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogQuery:
+    """Which part of which logs."""
+
+    role: str = ""
+    index: int | None = None
+    attempt: int | None = None
+    """None: the newest attempt of each task; -1: all attempts, oldest first."""
+    tail: int | None = None
+    since: float | None = None
+    """Seconds since the epoch."""
+    grep: str = ""
+    """A regular expression; only lines that match."""
+    follow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """A piece of one task's output."""
+
+    task: str
+    """`worker-0`; `worker-0.1` for the second process of a task with several."""
+    attempt: int
+    data: bytes
+    time: float | None = None
+    """When it was written, to the resolution of the log's index."""
+
+
+class Engine(Protocol):
+    """Runs tasks. Promises:
+
+    1. `perform` is idempotent: the same action again, after a crash in between, changes nothing.
+    2. A task is started at most once per key, ever; two engines on the same home cannot both start it.
+    3. `BindGang` starts all its tasks or none; what could not be bound is reported as Pending with the reason.
+    4. `observe` tells the truth about every key asked: what nobody knows is `Lost`, never invented.
+    5. After the task is reported over, none of its processes is left and its devices and ports are free.
+    6. Nothing here raises for a task's failure; failures are reports.
+    """
+
+    async def start(self, wake: Callable[[], None]) -> None:
+        """Begin. `wake` may be called at any time from the event loop when something may have changed."""
+        ...
+
+    async def close(self) -> None:
+        """Let go. Tasks go on running."""
+        ...
+
+    async def nodes(self) -> tuple[Node, ...]:
+        """What there is to run on, now."""
+        ...
+
+    async def perform(self, actions: Sequence[Action]) -> list[TaskReport]:
+        """Do it, in order. Reports are what became known on the way."""
+        ...
+
+    async def observe(self, keys: Iterable[TaskKey]) -> list[TaskReport]:
+        """What is known of each of these tasks now."""
+        ...
+
+    async def measure(self, jobs: Iterable[Job]) -> list[Observation]:
+        """New metrics and checkpoints of these running jobs."""
+        ...
+
+    def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
+        """The output of a run's tasks. With `follow` it ends when the run has ended and all was read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one turn of the loop, or one command, wants remembered; all of it or nothing."""
+
+    jobs: tuple[Job, ...] = ()
+    tasks: tuple[Task, ...] = ()
+    events: tuple[Event, ...] = ()
+    points: tuple[tuple[JobKey, MetricPoint], ...] = ()
+    deleted: tuple[JobKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which runs to list."""
+
+    namespace: str = ""
+    """Empty: all."""
+    series: str = ""
+    phases: tuple[str, ...] = ()
+    labels: dict[str, str] = field(default_factory=dict)
+    limit: int = 100
+    before: str = ""
+    """The cursor of the page before, from `JobPage.next`."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """Some runs, newest first."""
+
+    jobs: tuple[Job, ...]
+    next: str = ""
+    """Cursor of the following page; empty at the end."""
+    total: int = 0
+    """Runs that match, on all pages."""
+
+
+class Store(Protocol):
+    """Remembers. Promises:
+
+    1. `commit` is atomic and durable against the death of the process: all of the changes or none.
+    2. What is read is what was committed last; values are equal to those that went in.
+    3. Run numbers of a series rise by one and are never used twice, also after a delete.
+    4. Cost of `list_jobs`, `get_job` and `commit` does not grow with the number of finished runs.
+    """
+
+    def close(self) -> None:
+        """Let go of files."""
+        ...
+
+    def next_number(self, namespace: str, series: str) -> int:
+        """Take the next run number of a series, for good."""
+        ...
+
+    def commit(self, changes: Changes) -> None:
+        """Remember all of it, or raise and remember nothing."""
+        ...
+
+    def active_jobs(self) -> list[Job]:
+        """The runs that are not over, oldest first."""
+        ...
+
+    def tasks_of(self, key: JobKey) -> list[Task]:
+        """Every attempt of every task of a run."""
+        ...
+
+    def get_job(self, key: JobKey) -> Job | None:
+        """One run."""
+        ...
+
+    def newest(self, namespace: str, series: str) -> Job | None:
+        """The newest run of a series."""
+        ...
+
+    def list_jobs(self, filter: JobFilter) -> JobPage:
+        """Runs, newest first."""
+        ...
+
+    def events_of(self, subject: str, limit: int = 1000) -> list[Event]:
+        """Events of a run and of its tasks, or of everything when the subject is empty; oldest first, the newest `limit`."""
+        ...
+
+    def points_of(self, key: JobKey, metric: str = "", limit: int = 2000) -> list[MetricPoint]:
+        """Metric points of a run in order of time; thinned evenly to at most `limit`."""
+        ...
+
+    def series_names(self, namespace: str) -> list[str]:
+        """The names of all series, for did-you-mean."""
+        ...
+
+
+class SecretStore(Protocol):
+    """Keeps values that must not be seen. Promises that no view, log or error ever holds a value."""
+
+    def names(self) -> list[str]:
+        """Which there are."""
+        ...
+
+    def put(self, name: str, value: str) -> None:
+        """Keep a value, over an older one."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Forget one; `NotFoundError` when it is not there."""
+        ...
+
+    def reveal(self, names: Iterable[str]) -> dict[str, str]:
+        """The values, for a task's environment only."""
+        ...

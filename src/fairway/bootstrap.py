@@ -1,0 +1,146 @@
+"""The composition root: the only module that knows every part. `python -m fairway.bootstrap serve` is the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import gc
+import logging
+import os
+import socket
+import sys
+from pathlib import Path
+
+import uvicorn
+
+from fairway.api.app import make_api
+from fairway.app import crash
+from fairway.app.application import Application
+from fairway.app.system import SystemClock
+from fairway.devices.probe import pick_probe
+from fairway.engines.local.engine import LocalEngine
+from fairway.engines.local.folders import Home
+from fairway.engines.local.prepare import Preparer
+from fairway.engines.local.secrets import FileSecrets
+from fairway.engines.local.submissions import LocalSubmissions
+from fairway.errors import FairwayError, UnavailableError
+from fairway.sdk import place
+from fairway.settings import Settings, environment
+from fairway.stores.sqlite.store import SqliteStore
+from fairway.version import VERSION
+
+GRACE_FOR_STREAMS = 1
+"""Seconds that open log streams get when the daemon ends."""
+
+
+def build(settings: Settings) -> Application:
+    """The application over the local engine."""
+    home = Home.open(settings.home)
+    clock = SystemClock()
+    store = SqliteStore(settings.home / "fairway.db")
+    secrets = FileSecrets(settings.home / "secrets")
+    engine = LocalEngine(
+        home,
+        machine_folder=settings.machine_folder,
+        node_name=settings.node_name,
+        probe=pick_probe(settings.fake_gpus, settings.machine_folder),
+        preparer=Preparer(home),
+        reveal=secrets.reveal,
+        clock=clock,
+        cpus=settings.cpus,
+        other=settings.other_resources(),
+    )
+    return Application(store, engine, clock, secrets, LocalSubmissions(home))
+
+
+async def serve(settings: Settings) -> None:
+    """Be the daemon until told to end. Tasks outlive it."""
+    listening = _listen(settings)
+    application = build(settings)
+    await application.loop.start()
+    turning = asyncio.create_task(application.loop.run())
+    about = {"version": VERSION, "pid": os.getpid(), "home": str(settings.home), "socket": str(settings.socket)}
+    config = uvicorn.Config(
+        make_api(application, about),
+        loop="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        ws="none",
+        timeout_graceful_shutdown=GRACE_FOR_STREAMS,
+    )
+    # What was loaded until here stays for good: let the collector not look at it again.
+    gc.collect()
+    gc.freeze()
+    try:
+        await uvicorn.Server(config).serve(sockets=[listening])
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            settings.socket.unlink()
+        await application.loop.close()
+        await turning
+        application.store.close()
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """The daemon's socket, for its owner alone. The caller holds the home's lock, so an old socket is nobody's."""
+    place.make_runtime_folder(str(settings.socket.parent))
+    with contextlib.suppress(FileNotFoundError):
+        settings.socket.unlink()
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listening.bind(str(settings.socket))
+    finally:
+        os.umask(before)
+    listening.listen(512)
+    link = settings.home / place.SOCKET_LINK
+    fresh = settings.home / f".{place.SOCKET_LINK}.{os.getpid()}"
+    fresh.symlink_to(settings.socket)
+    fresh.replace(link)
+    return listening
+
+
+def _hold_home(home: Path) -> int:
+    """Take the home for this process's life, or say who has it."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home.chmod(0o700)
+    lock = os.open(home / place.LOCK_NAME, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        message = f"another daemon runs for {home}"
+        raise UnavailableError(message, fix="`fairway daemon status` shows it") from error
+    os.ftruncate(lock, 0)
+    os.write(lock, f"{os.getpid()}\n".encode())
+    return lock
+
+
+def main() -> int:
+    """The daemon's entry point."""
+    if sys.argv[1:] != ["serve"]:
+        sys.stderr.write("usage: python -m fairway.bootstrap serve\n")
+        return 2
+    settings = Settings.from_environment(environment())
+    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    os.umask(0o077)
+    try:
+        crash.arm(settings.crash_at)
+        _hold_home(settings.home)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(serve(settings))
+    except FairwayError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+def _loop_factory():  # type: ignore[no-untyped-def]  # noqa: ANN202
+    import uvloop  # noqa: PLC0415
+
+    return uvloop.new_event_loop
+
+
+if __name__ == "__main__":
+    sys.exit(main())

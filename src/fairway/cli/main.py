@@ -1,0 +1,116 @@
+"""The entry point: from words to a verb, and from errors to exit codes.
+
+0 done; 1 the thing asked about failed; 2 bad usage or a bad document; 3 not found; 4 the engine cannot be
+reached; 5 refused; 130 interrupted. No traceback is shown without `--debug`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from fairway.cli import verbs
+from fairway.errors import FairwayError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairway.cli.grammar import Command
+
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; the console script's exit code is what this returns."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given[: given.index("--")] if "--" in given else "--debug" in given
+    try:
+        return _dispatch(given)
+    except FairwayError as error:
+        if debug:
+            raise
+        sys.stdout.flush()
+        sys.stderr.write(f"fairway: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read us has seen enough. Nothing may be flushed to it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except OSError as error:
+        if debug:
+            raise
+        sys.stderr.write(f"fairway: {error}\n  fix: --debug shows where it happened\n")
+        return 1
+
+
+def _dispatch(given: list[str]) -> int:
+    if not given or given[0] in ("--help", "-h", "help"):
+        if len(given) > 1 and given[0] == "help":
+            return _dispatch([*given[1:], "--help"])
+        sys.stdout.write(verbs.overview())
+        return 0
+    if given[0] in ("--version", "-V"):
+        given = ["version"]
+    given = _verb_first(given)
+    verb = verbs.find_verb(given[0])
+    if verb is None:
+        from fairway.cli.grammar import suggest
+
+        known = [*verbs.VERBS, *verbs.ALIASES]
+        raise UsageError(f"no verb is called {given[0]!r}{suggest(given[0], known)}", fix="`fairway --help` lists the verbs")
+    command, rest = _choose(verb, given[1:])
+    if command is None:
+        return 0
+    from fairway.cli.grammar import help_text, parse
+
+    options = parse(command, rest)
+    if options.on("help"):
+        sys.stdout.write(help_text(command))
+        return 0
+    return command.act(options)
+
+
+def _verb_first(given: list[str]) -> list[str]:
+    """Common flags may also stand before the verb: `fairway -n team list`."""
+    flags: list[str] = []
+    while given and given[0].startswith("-"):
+        takes_next = given[0] in ("-n", "--namespace", "--context")
+        flags += given[: 2 if takes_next else 1]
+        given = given[2 if takes_next else 1 :]
+    if not given:
+        raise UsageError(f"no verb in: fairway {' '.join(flags)}", fix="`fairway --help` lists the verbs")
+    return [given[0], *_after_parts(given[0], flags, given[1:])]
+
+
+def _after_parts(name: str, flags: list[str], rest: list[str]) -> list[str]:
+    verb = verbs.find_verb(name)
+    return [rest[0], *flags, *rest[1:]] if verb and verb.parts and rest else [*flags, *rest]
+
+
+def _choose(verb: verbs.Verb, rest: list[str]) -> tuple[Command | None, list[str]]:
+    """The command that is meant, and what is left for it; None when help was all that was asked for."""
+    commands = verb.load()
+    if not verb.parts:
+        return commands[""], rest
+    if rest and rest[0] in commands:
+        return commands[rest[0]], rest[1:]
+    lines = "".join(f"  fairway {command.name:20}{command.summary}\n" for command in commands.values())
+    if rest and rest[0] in ("--help", "-h"):
+        sys.stdout.write(f"{verb.summary}\n\n{lines}")
+        return None, []
+    if not rest:
+        raise UsageError(f"fairway {verb.name} needs one of: {', '.join(verb.parts)}", fix=f"`fairway {verb.name} --help` says what they do")
+    from fairway.cli.grammar import suggest
+
+    raise UsageError(
+        f"fairway {verb.name} has no {rest[0]!r}{suggest(rest[0], verb.parts)}", fix=f"it knows {', '.join(verb.parts)}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""What every verb works with: where it acts, how it shows things, and the way to the daemon."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from fairway.cli import defaults
+from fairway.cli.grammar import suggest
+from fairway.errors import UsageError
+from fairway.sdk.daemon import Daemon
+from fairway.sdk.wire import JSON, quote
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fairway.cli.grammar import Options
+    from fairway.sdk.wire import Query, Reply
+
+KINDS = {"job": "job", "jobs": "job", "trainingjob": "job"}
+"""What may stand before the slash of an address."""
+LOCAL = "local"
+
+
+class Session:
+    """One command on its way."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        settings = defaults.Defaults.read(os.getcwd())
+        self.namespace = options.text("namespace") or os.environ.get("FAIRWAY_NAMESPACE", "") or settings.text("namespace") or "default"
+        self.context = options.text("context") or os.environ.get("FAIRWAY_CONTEXT", "") or settings.text("context") or LOCAL
+        if self.context != LOCAL:
+            raise UsageError(f"no context is called {self.context!r}", fix="this version acts on this machine only: leave it out, or say local")
+        settings.fill(options)
+        self.daemon = Daemon(say=say)
+
+    @property
+    def output(self) -> str:
+        """The format asked for; `table` when nothing was said."""
+        return self.options.text("format", "table")
+
+    def announce(self) -> None:
+        """Say where this acts. Every verb that changes something begins with it."""
+        say(f"on {self.context} / {self.namespace}")
+
+    def call(self, method: str, path: str, query: Query | None = None, body: object = None) -> Reply:
+        """One exchange with the daemon, in this namespace."""
+        data = b""
+        if body is not None:
+            import json
+
+            data = json.dumps(body).encode()
+        return self.daemon.request(method, path, {"namespace": self.namespace, **(query or {})}, data)
+
+    def fetch(self, path: str, query: Query | None = None) -> Any:
+        """A value by GET."""
+        import json
+
+        return json.loads(self.call("GET", path, query).read())
+
+    def send(self, method: str, path: str, body: object = None, query: Query | None = None) -> Any:
+        """A value by a request that changes something; None when the answer is empty."""
+        import json
+
+        data = self.call(method, path, query, body).read()
+        return json.loads(data) if data else None
+
+    def send_raw(self, path: str, data: bytes, query: Query | None = None) -> bytes:
+        """Bytes as they are."""
+        return self.daemon.request("POST", path, {"namespace": self.namespace, **(query or {})}, data, kind="application/octet-stream").read()
+
+    def show(self, path: str, query: Query | None = None) -> None:
+        """Print what the daemon renders in the format asked for."""
+        write(self.call("GET", path, {**(query or {}), **self.look()}).read())
+
+    def look(self) -> dict[str, str | int | bool]:
+        """How the daemon should render."""
+        return {"output": self.output, "width": terminal_width(), "colour": has_colour(1)}
+
+
+def job_path(address: str, tail: str = "") -> str:
+    """The path of a job by its address: `mnist-7`, `mnist` or `job/mnist-7`."""
+    return f"/v1/jobs/{quote(job_name(address))}{tail}"
+
+
+def job_name(address: str) -> str:
+    """The name in an address of a job."""
+    kind, mark, name = address.rpartition("/")
+    if mark and kind.lower() not in KINDS:
+        raise UsageError(
+            f"{address}: no kind is called {kind!r}{suggest(kind, sorted(KINDS))}", fix="addresses are job/NAME, or NAME alone for a job"
+        )
+    if not name:
+        raise UsageError(f"{address!r} names no job", fix="`fairway list` shows their names")
+    return name
+
+
+def say(text: str) -> None:
+    """Words for people, apart from data."""
+    sys.stdout.flush()
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def write(data: bytes) -> None:
+    """Data, byte for byte, at once."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def write_json(value: object) -> None:
+    """Data as JSON for people and programs."""
+    import json
+
+    write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape"))
+
+
+def is_terminal(descriptor: int) -> bool:
+    """Whether a person is at that end."""
+    try:
+        return os.isatty(descriptor)
+    except OSError:
+        return False
+
+
+def has_colour(descriptor: int) -> bool:
+    """Whether colours are wanted there: a terminal, and nobody said no."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return is_terminal(descriptor) or bool(os.environ.get("FORCE_COLOR"))
+
+
+def terminal_width() -> int:
+    """Columns of the terminal; 0 when there is none, which means no limit."""
+    if not is_terminal(1):
+        return 0
+    given = os.environ.get("COLUMNS", "")
+    try:
+        return int(given) if given.isdecimal() else os.get_terminal_size(1).columns
+    except OSError:
+        return 0

@@ -1,0 +1,102 @@
+"""The caller's terminal: its keys, its size, and the signals that come from it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import termios
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+DROPPED = b"\x1a\x1c"
+"""Ctrl-Z and Ctrl-\\ would end or freeze the task on the far terminal; only a shell asked for with -it gets them."""
+
+
+class Keys:
+    """While it is entered, keys come at once and unseen: the far end echoes them. `raw` also hands on Ctrl-C."""
+
+    def __init__(self, *, raw: bool) -> None:
+        self.raw = raw
+        self.descriptor = sys.stdin.fileno()
+        self._before = termios.tcgetattr(self.descriptor)
+
+    def __enter__(self) -> Keys:
+        self.take()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.give_back()
+
+    def take(self) -> None:
+        """Change the terminal's mode."""
+        mode = termios.tcgetattr(self.descriptor)
+        mode[0] &= ~(termios.ICRNL | termios.IXON)
+        mode[3] &= ~(termios.ICANON | termios.ECHO | (termios.ISIG if self.raw else 0))
+        characters = mode[6]
+        characters[termios.VMIN], characters[termios.VTIME] = 1, 0
+        if not self.raw:
+            off = bytes([os.fpathconf(self.descriptor, "PC_VDISABLE")])
+            characters[termios.VSUSP] = characters[termios.VQUIT] = off
+        if self.raw:
+            mode[1] &= ~termios.OPOST
+        termios.tcsetattr(self.descriptor, termios.TCSADRAIN, mode)
+
+    def give_back(self) -> None:
+        """Restore the mode that was found."""
+        termios.tcsetattr(self.descriptor, termios.TCSADRAIN, self._before)
+
+    def read(self) -> bytes:
+        """What was typed; empty at the end of the input."""
+        data = os.read(self.descriptor, 4096)
+        return data if self.raw else bytes(byte for byte in data if byte not in DROPPED)
+
+
+class Signals:
+    """Signals as bytes on a descriptor, so that one `poll` waits for them and for everything else."""
+
+    def __init__(self, *numbers: int) -> None:
+        self._numbers = numbers
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> Signals:
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        for number in self._numbers:
+            self._before[number] = signal.signal(number, _note)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        os.close(self._read)
+        os.close(self._write)
+
+    def fileno(self) -> int:
+        """For `poll`."""
+        return self._read
+
+    def take(self) -> list[int]:
+        """The signals that came since."""
+        try:
+            return list(os.read(self._read, 512))
+        except BlockingIOError:
+            return []
+
+
+def _note(number: int, frame: FrameType | None) -> None:
+    """The wake-up descriptor carries the number; nothing else is to be done here."""
+
+
+def size() -> tuple[int, int]:
+    """Rows and columns."""
+    try:
+        found = os.get_terminal_size(1)
+    except OSError:
+        return 24, 80
+    return found.lines, found.columns

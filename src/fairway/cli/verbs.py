@@ -1,0 +1,116 @@
+"""The table of verbs: what the overview, did-you-mean, completion and the entry point all read.
+
+A verb's module is imported when the verb is used, never before.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fairway.cli.grammar import Command
+
+
+class Verb:
+    """One verb, or a noun with verbs of its own (`secret set`)."""
+
+    def __init__(self, name: str, summary: str, *, aliases: tuple[str, ...] = (), parts: tuple[str, ...] = (), names: str = "") -> None:
+        self.name = name
+        self.summary = summary
+        self.aliases = aliases
+        self.parts = parts
+        """The second words that it knows."""
+        self.names = names
+        """What its words name, for completion: `job`, `file`, `secret` or nothing."""
+
+    @property
+    def module(self) -> str:
+        """The module that holds its `COMMANDS`."""
+        return f"fairway.cli.{self.name}"
+
+    def load(self) -> dict[str, Command]:
+        """Its commands by second word; the key is empty for a plain verb."""
+        import importlib
+
+        found: dict[str, Command] = importlib.import_module(self.module).COMMANDS
+        return found
+
+
+GROUPS: tuple[tuple[str, tuple[Verb, ...]], ...] = (
+    (
+        "train",
+        (
+            Verb("run", "run a command or a document now, and watch it", names="file"),
+            Verb("submit", "queue a document; each submit is a new run: NAME-1, NAME-2 ...", names="file"),
+            Verb("apply", "submit every document of a file or a folder that changed", names="file"),
+            Verb("stop", "end runs; what they saved stays", aliases=("cancel",), names="job"),
+            Verb("resume", "go on with a run that was stopped or has failed", names="job"),
+            Verb("delete", "remove runs with their logs, checkpoints and outputs", aliases=("rm",), names="job"),
+            Verb("wait", "wait until runs have ended", names="job"),
+        ),
+    ),
+    (
+        "look",
+        (
+            Verb("list", "list runs", aliases=("ps", "ls")),
+            Verb("get", "show one run: tasks, progress, how it ended", aliases=("describe",), names="job"),
+            Verb("logs", "print what the tasks printed", names="job"),
+            Verb("events", "tell what happened to a run", names="job"),
+            Verb("why", "say why a run waits, failed or restarts, and what would help", names="job"),
+            Verb("top", "show what uses the machine", parts=("node", "job")),
+            Verb("metrics", "print the numbers that a run reported", names="job"),
+            Verb("tensorboard", "open TensorBoard over a run", names="job"),
+        ),
+    ),
+    (
+        "inside",
+        (
+            Verb("exec", "run a command in a task's folder with its environment", names="job"),
+            Verb("cp", "copy files from and to a run's folders", names="job"),
+        ),
+    ),
+    (
+        "write",
+        (
+            Verb("init", "write a first training job that runs as it is"),
+            Verb("render", "print a document in the other spelling", names="file"),
+            Verb("schema", "print the JSON Schema of documents, for editors"),
+        ),
+    ),
+    (
+        "manage",
+        (
+            Verb("secret", "keep values that tasks need and nobody should see", parts=("set", "list", "delete"), names="secret"),
+            Verb("doctor", "say what works on this machine, what is missing and how to get it"),
+            Verb("daemon", "the process behind all this; it starts by itself", parts=("status", "start", "stop")),
+            Verb("completion", "print completion for a shell", parts=("bash", "zsh", "fish")),
+            Verb("version", "print the version"),
+        ),
+    ),
+)
+
+VERBS: dict[str, Verb] = {verb.name: verb for _, group in GROUPS for verb in group}
+ALIASES: dict[str, str] = {alias: verb.name for verb in VERBS.values() for alias in verb.aliases}
+
+
+def find_verb(word: str) -> Verb | None:
+    """The verb with this name or alias."""
+    return VERBS.get(ALIASES.get(word, word))
+
+
+def overview() -> str:
+    """The help of `fairway` itself."""
+    lines = ["fairway: train, tune, register and serve models, from one machine to a cluster", "", "usage: fairway VERB [flags]"]
+    for title, group in GROUPS:
+        lines += ["", f"{title}:"]
+        for verb in group:
+            also = f"  (also: {', '.join(verb.aliases)})" if verb.aliases else ""
+            lines.append(f"  {verb.name:13}{verb.summary}{also}")
+    lines += [
+        "",
+        "begin with:",
+        "  fairway run --workers 2 -- python train.py",
+        "  fairway init --framework pytorch",
+        "",
+        "`fairway VERB --help` says more about a verb.",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""What accelerators this machine has, and who uses them. One probe a vendor."""

@@ -1,0 +1,159 @@
+"""What the daemon tells the nursery: one order a task, with the locks that go with it. Standard library only.
+
+An order carries the full environment, which may hold secrets: it travels through a socket and is
+never written to a disk. `public` is the part that may be.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import socket
+import struct
+from collections.abc import Sequence
+
+LOG_CAP = 1 << 30
+"""Bytes of output kept a process; older parts are released."""
+DEFAULT_GRACE = 30.0
+
+_HEADER = struct.Struct("!II")
+"""Length of the text, number of descriptors."""
+_BATCH = 200
+"""Descriptors a message; the kernel takes 253."""
+
+
+class Command:
+    """One process of a task: what to run, and what its environment has beyond the task's."""
+
+    __slots__ = ("argv", "env")
+
+    def __init__(self, argv: Sequence[str], env: dict[str, str] | None = None) -> None:
+        self.argv = list(argv)
+        self.env = dict(env or {})
+
+
+class Order:
+    """One task to start. Everything that a supervisor will ever know of it."""
+
+    __slots__ = (
+        "cgroup", "commands", "cpu_limit", "cwd", "env", "folder", "grace", "log_cap", "memory_limit", "poke", "secrets", "stdin", "task",
+        "terminal",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        task: str,
+        folder: str,
+        cwd: str,
+        env: dict[str, str],
+        commands: Sequence[Command],
+        grace: float = DEFAULT_GRACE,
+        poke: str = "",
+        terminal: bool = False,
+        stdin: bool = False,
+        secrets: Sequence[str] = (),
+        memory_limit: int = 0,
+        cpu_limit: float = 0.0,
+        log_cap: int = LOG_CAP,
+        cgroup: bool = True,
+    ) -> None:
+        self.task = task
+        """For people: `default/mnist-7/worker-0#0`."""
+        self.folder = folder
+        """The attempt's own folder; it exists."""
+        self.cwd = cwd
+        self.env = env
+        """The environment that all commands have in common."""
+        self.commands = list(commands)
+        self.grace = grace
+        """Seconds between SIGTERM and SIGKILL when the supervisor itself decides."""
+        self.poke = poke
+        """A datagram socket to tell that the task is over; empty: nobody."""
+        self.terminal = terminal
+        """Whether the first process gets a terminal."""
+        self.stdin = stdin
+        """Whether the first process gets a pipe as standard input."""
+        self.secrets = list(secrets)
+        """Names of variables whose values are kept out of records."""
+        self.memory_limit = memory_limit
+        """Bytes for the whole task; 0: none."""
+        self.cpu_limit = cpu_limit
+        """Cores for the whole task; 0: none."""
+        self.log_cap = log_cap
+        self.cgroup = cgroup
+        """Whether to use a control group where the machine lets us."""
+
+    def encode(self) -> bytes:
+        """The order as text."""
+        plain = {name: getattr(self, name) for name in self.__slots__ if name != "commands"}
+        plain["commands"] = [[command.argv, command.env] for command in self.commands]
+        return json.dumps(plain).encode()
+
+    @classmethod
+    def decode(cls, text: bytes) -> Order:
+        """The order that `encode` wrote."""
+        plain = json.loads(text)
+        plain["commands"] = [Command(argv, env) for argv, env in plain["commands"]]
+        return cls(**plain)
+
+    def public(self) -> dict[str, object]:
+        """What may be kept on a disk: names of variables, never their values."""
+        return {
+            "task": self.task,
+            "cwd": self.cwd,
+            "commands": [{"argv": command.argv, "variables": sorted({*self.env, *command.env})} for command in self.commands],
+            "grace": self.grace,
+            "terminal": self.terminal,
+            "memory_limit": self.memory_limit,
+            "cpu_limit": self.cpu_limit,
+            "log_cap": self.log_cap,
+        }
+
+
+def send(channel: socket.socket, text: bytes, descriptors: Sequence[int]) -> None:
+    """Send one message with its descriptors; the sender may close them at once."""
+    batches = [descriptors[at : at + _BATCH] for at in range(0, len(descriptors), _BATCH)] or [[]]
+    _send_with(channel, _HEADER.pack(len(text), len(descriptors)), batches[0])
+    for batch in batches[1:]:
+        _send_with(channel, b"+", batch)
+    channel.sendall(text)
+
+
+def receive(channel: socket.socket) -> tuple[bytes, list[int]] | None:
+    """The next message and its descriptors, closed on exec; None when the other side is gone."""
+    header, descriptors = _receive_with(channel, _HEADER.size)
+    while 0 < len(header) < _HEADER.size and (more := channel.recv(_HEADER.size - len(header))):
+        header += more
+    if len(header) < _HEADER.size:
+        return None
+    length, count = _HEADER.unpack(header)
+    while len(descriptors) < count:
+        mark, more_descriptors = _receive_with(channel, 1)
+        if not mark:
+            return None
+        descriptors += more_descriptors
+    text = bytearray()
+    while len(text) < length:
+        piece = channel.recv(min(length - len(text), 1 << 20))
+        if not piece:
+            return None
+        text += piece
+    return bytes(text), descriptors
+
+
+def _send_with(channel: socket.socket, data: bytes, descriptors: Sequence[int]) -> None:
+    carried = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+    sent = channel.sendmsg([data], carried)
+    if sent < len(data):
+        channel.sendall(data[sent:])
+
+
+def _receive_with(channel: socket.socket, length: int) -> tuple[bytes, list[int]]:
+    size = array.array("i").itemsize
+    data, carried, _flags, _address = channel.recvmsg(length, socket.CMSG_SPACE(_BATCH * size), socket.MSG_CMSG_CLOEXEC)
+    found = array.array("i")
+    for level, kind, content in carried:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            found.frombytes(content[: len(content) - len(content) % size])
+    return data, list(found)

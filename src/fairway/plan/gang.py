@@ -1,0 +1,99 @@
+"""Which tasks a run is made of, and what each needs: from the document's roles to numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fairway.spec.job import Framework, JobSpec, Role
+from fairway.state.job import Job
+from fairway.state.task import Need, Task, TaskKey
+from fairway.units import programs, quantity
+
+OUT_OF_MEMORY_FACTOR = 1.5
+
+
+def smallest_sizes(spec: JobSpec) -> dict[str, int]:
+    """Replicas a role, at the least that the gang can run with."""
+    return {name: role.replicas.min for name, role in spec.roles.items()}
+
+
+def largest_sizes(spec: JobSpec) -> dict[str, int]:
+    """Replicas a role, at the most."""
+    return {name: role.replicas.max for name, role in spec.roles.items()}
+
+
+def folds_into_one(spec: JobSpec) -> bool:
+    """Whether the workers become one task because one launcher starts all their processes."""
+    return spec.framework is Framework.MPI and set(spec.roles) == {"worker"}
+
+
+def make_tasks(job: Job, sizes: dict[str, int], capacity_cpu: float, now: float) -> list[Task]:
+    """The tasks of the run's current attempt at these sizes."""
+    spec = job.spec
+    share = _automatic_cpu(spec, sizes, capacity_cpu)
+    made: list[Task] = []
+    for name, role in spec.roles.items():
+        ranks = process_count(role)
+        fold = folds_into_one(spec)
+        copies = 1 if fold else sizes[name]
+        bundle = sizes[name] if fold else 1
+        for index in range(copies):
+            key = TaskKey(job.key.namespace, job.key.name, name, index, job.attempt)
+            task = Task(
+                key,
+                need=_scaled(need_of(role, share, job.memory_factor), bundle),
+                processes=1 if fold else ranks,
+                slots=slot_count(role) * bundle,
+                created=now,
+            )
+            made.append(task)
+    return made
+
+
+def process_count(role: Role) -> int:
+    """Processes that the engine starts for one replica."""
+    if programs.starts_its_own_processes(role.command):
+        return 1
+    return slot_count(role)
+
+
+def slot_count(role: Role) -> int:
+    """Processes of one replica, whoever starts them: as the document says, else one a GPU, else one."""
+    if role.processes:
+        return role.processes
+    return max(1, int(quantity.number(role.resources.gpu))) if role.resources.gpu else 1
+
+
+def need_of(role: Role, automatic_cpu: float, memory_factor: float = 1.0) -> Need:
+    """What one replica takes from a node."""
+    asked = role.resources
+    return Need(
+        cpu=quantity.number(asked.cpu) if asked.cpu is not None else automatic_cpu * slot_count(role),
+        memory=int(quantity.byte_count(asked.memory) * memory_factor) if asked.memory is not None else 0,
+        gpu=quantity.number(asked.gpu) if asked.gpu is not None else 0.0,
+        gpu_memory=quantity.byte_count(asked.gpu_memory) if asked.gpu_memory is not None else 0,
+        gpu_type=asked.gpu_type,
+        other=dict(asked.other),
+    )
+
+
+def _automatic_cpu(spec: JobSpec, sizes: dict[str, int], capacity_cpu: float) -> float:
+    """Cores for a process of which nothing was said: one, or less where the gang would not fit otherwise."""
+    processes = sum(slot_count(role) * sizes[name] for name, role in spec.roles.items() if role.resources.cpu is None)
+    said = sum(
+        quantity.number(role.resources.cpu) * sizes[name] for name, role in spec.roles.items() if role.resources.cpu is not None
+    )
+    room = max(0.0, capacity_cpu - said)
+    return min(1.0, room / processes) if processes else 1.0
+
+
+def _scaled(need: Need, factor: int) -> Need:
+    if factor == 1:
+        return need
+    return replace(
+        need,
+        cpu=need.cpu * factor,
+        memory=need.memory * factor,
+        gpu=need.gpu * factor,
+        other={name: count * factor for name, count in need.other.items()},
+    )

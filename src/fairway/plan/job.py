@@ -1,0 +1,264 @@
+"""The life of one run: create, watch, forgive or end. What starts when is decided in `scheduling`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fairway.plan import exits, gang
+from fairway.plan.action import CreateTask, EvictTask, NudgeTask
+from fairway.plan.plan import Draft
+from fairway.spec import condition
+from fairway.spec.job import RestartScope, SuccessPolicy
+from fairway.state.job import Hold, Job, Outcome, Resume
+from fairway.state.phase import Intent, JobPhase, TaskPhase
+from fairway.state.task import Task
+from fairway.units import quantity
+from fairway.units.roles import computes
+
+BROKEN_GRACE = 5.0
+"""Seconds that the survivors of a broken gang get: they have nobody left to talk to."""
+RETRY_AFTER = 1.0
+"""Seconds until a gang that the engine could not bind is tried again."""
+
+
+def advance(draft: Draft, job: Job) -> bool:
+    """Take the run one step on. True when it waits to be placed."""
+    tasks = draft.tasks_of(job.key)
+    if job.ending is not None:
+        _finish_when_over(draft, job, tasks)
+        return False
+    if job.intent is Intent.STOP:
+        end(draft, job, JobPhase.STOPPED, Outcome("StoppedByUser", "stopped on request"), quantity.seconds(job.spec.grace))
+        return False
+    current = [task for task in tasks if task.key.attempt == _attempt_of(job, task, tasks)]
+    if _check_limits(draft, job, current) or _check_failures(draft, job, current) or _check_success(draft, job, current):
+        return False
+    return _start(draft, job, tasks, current)
+
+
+def end(draft: Draft, job: Job, phase: JobPhase, outcome: Outcome, grace: float) -> None:
+    """Decide how the run ends; it is over when the last of its tasks is."""
+    job = replace(job, phase=JobPhase.STOPPING, ending=phase, outcome=outcome, hold=None, not_before=None)
+    draft.put_job(job)
+    _evict(draft, draft.tasks_of(job.key), grace, outcome.reason)
+    _finish_when_over(draft, job, draft.tasks_of(job.key))
+
+
+def _finish_when_over(draft: Draft, job: Job, tasks: Sequence[Task]) -> None:
+    grace = quantity.seconds(job.spec.grace)
+    if job.nudged is None:
+        _evict(draft, tasks, grace, "Ending")
+    elif draft.now >= job.nudged + grace:
+        _evict(draft, tasks, grace, "StopCondition")
+    elif any(not task.phase.over for task in tasks):
+        draft.wake(job.nudged + grace)
+    left = draft.tasks_of(job.key)
+    if job.ending is None or any(not task.phase.over for task in left):
+        return
+    started = job.started or min((task.started for task in left if task.started is not None), default=None)
+    finished = max((task.finished for task in left if task.finished is not None), default=draft.now)
+    draft.put_job(replace(job, phase=job.ending, ending=None, started=started, finished=finished, nudged=None, hold=None))
+    outcome = job.outcome or Outcome("Completed")
+    draft.tell(job.key, job.ending.value, outcome.message or outcome.reason)
+
+
+def _evict(draft: Draft, tasks: Sequence[Task], grace: float, reason: str) -> None:
+    for task in tasks:
+        if task.phase.over:
+            continue
+        if task.phase is TaskPhase.PENDING:
+            draft.put_task(replace(task, phase=TaskPhase.STOPPED, finished=draft.now, message="never started"))
+            continue
+        since = task.evicting_since
+        if since is None or draft.now >= since + grace + BROKEN_GRACE:
+            # The second time it should be gone already: the supervisor kills after the grace. Ask again, harder.
+            draft.actions.append(EvictTask(task.key, grace if since is None else 0.0, reason))
+            draft.put_task(replace(task, evicting_since=draft.now))
+            since = draft.now
+        draft.wake(since + grace + BROKEN_GRACE)
+
+
+def _check_limits(draft: Draft, job: Job, current: Sequence[Task]) -> bool:
+    grace = quantity.seconds(job.spec.grace)
+    if job.spec.timeout is not None and job.started is not None:
+        deadline = job.started + quantity.seconds(job.spec.timeout)
+        if draft.now >= deadline:
+            end(draft, job, JobPhase.FAILED, Outcome("Timeout", f"ran longer than its timeout of {job.spec.timeout}"), grace)
+            return True
+        draft.wake(deadline)
+    reached = _stop_condition(job)
+    if not reached:
+        return False
+    outcome = Outcome("StopCondition", reached)
+    draft.put_job(replace(job, phase=JobPhase.STOPPING, ending=JobPhase.SUCCEEDED, outcome=outcome, nudged=draft.now))
+    draft.tell(job.key, "StopCondition", reached)
+    draft.actions.extend(NudgeTask(task.key, reached) for task in current if task.phase.holds_resources)
+    _finish_when_over(draft, draft.job(job.key), current)
+    return True
+
+
+def _stop_condition(job: Job) -> str:
+    stop, progress = job.spec.stop, job.progress
+    if stop.at_step is not None and progress.step is not None and progress.step >= stop.at_step:
+        return f"reached step {progress.step:,}"
+    if stop.when:
+        known = dict(progress.metrics)
+        if progress.step is not None:
+            known["step"] = float(progress.step)
+        if condition.parse(stop.when).evaluate(known):
+            return f"{stop.when} (" + ", ".join(f"{name} = {value:g}" for name, value in sorted(known.items())) + ")"
+    return ""
+
+
+def _check_success(draft: Draft, job: Job, current: Sequence[Task]) -> bool:
+    deciding = [task for task in current if task.key.role in _deciding_roles(job)]
+    if not deciding or any(task.phase is not TaskPhase.SUCCEEDED for task in deciding):
+        return False
+    grace = quantity.seconds(job.spec.grace)
+    end(draft, job, JobPhase.SUCCEEDED, Outcome("Completed", "completed"), min(grace, BROKEN_GRACE))
+    return True
+
+
+def _deciding_roles(job: Job) -> set[str]:
+    roles = set(job.spec.roles)
+    policy = job.spec.success
+    for name, choice in (("launcher", SuccessPolicy.LAUNCHER), ("chief", SuccessPolicy.CHIEF), ("master", SuccessPolicy.CHIEF)):
+        if name in roles and policy in (SuccessPolicy.AUTO, choice):
+            return {name}
+    if policy is SuccessPolicy.ALL:
+        return roles
+    return {name for name in roles if computes(name)} or roles
+
+
+def _check_failures(draft: Draft, job: Job, current: Sequence[Task]) -> bool:
+    failed = [task for task in current if task.phase in (TaskPhase.FAILED, TaskPhase.LOST)]
+    if not failed:
+        return _check_half_gang(draft, job, current)
+    culprit = exits.cause(failed)
+    verdict = exits.judge(culprit, job.last_failure, job.progress.step)
+    outcome = Outcome(verdict.reason, verdict.message, culprit.key.task, culprit.exit.code if culprit.exit else None)
+    spent = verdict.counted and job.restarts >= job.spec.restart.max
+    if verdict.final or spent:
+        if spent and not verdict.final and job.spec.restart.max:
+            outcome = replace(outcome, message=f"{outcome.message}; all {job.spec.restart.max} restarts are used up")
+        end(draft, job, JobPhase.FAILED, outcome, BROKEN_GRACE)
+        return True
+    job = replace(
+        job,
+        outcome=outcome,
+        last_failure=verdict.signature,
+        restarts=job.restarts + verdict.counted,
+        memory_factor=gang.OUT_OF_MEMORY_FACTOR if verdict.reason == "OutOfMemory" else job.memory_factor,
+    )
+    draft.put_job(job)
+    if job.spec.restart.scope is RestartScope.TASK:
+        for task in failed:
+            _restart_task(draft, job, task)
+    else:
+        _restart_gang(draft, job, failed, current)
+    return True
+
+
+def _check_half_gang(draft: Draft, job: Job, current: Sequence[Task]) -> bool:
+    """A gang of which some were never started (the machine went down in between) cannot be completed: begin again."""
+    begun = [task for task in current if task.phase not in (TaskPhase.PENDING, TaskPhase.PLACED)]
+    waiting = [task for task in current if task.phase is TaskPhase.PENDING]
+    if not begun or not waiting or job.spec.restart.scope is RestartScope.TASK:
+        return False
+    draft.tell(job.key, "HalfGang", f"{len(waiting)} of {len(current)} tasks were never started; the gang begins again")
+    _restart_gang(draft, job, [], current)
+    return True
+
+
+def _restart_gang(draft: Draft, job: Job, failed: Sequence[Task], current: Sequence[Task]) -> None:
+    sizes: dict[str, int] = {}
+    if job.spec.restart.scope is RestartScope.SHRINK:
+        sizes = dict(job.sizes)
+        for task in failed:
+            least = job.spec.roles[task.key.role].replicas.min
+            sizes[task.key.role] = max(least, sizes.get(task.key.role, least) - 1)
+    _evict(draft, current, BROKEN_GRACE, "GangRestart")
+    progress = job.progress
+    since = progress.checkpoint_time if progress.checkpoint_step is not None else job.started
+    resume = Resume(progress.checkpoint_step, max(0.0, draft.now - since) if since is not None else None)
+    draft.put_job(
+        replace(
+            job,
+            phase=JobPhase.RESTARTING,
+            attempt=job.attempt + 1,
+            sizes=sizes,
+            resume=resume,
+            not_before=draft.now + _backoff(job),
+        )
+    )
+    why = job.outcome.message if job.outcome and failed else "the gang was incomplete"
+    draft.tell(job.key, "Restarting", f"{why}; attempt {job.attempt + 2}, {job.restarts} of {job.spec.restart.max} restarts used")
+    draft.wake(draft.now + _backoff(job))
+
+
+def _restart_task(draft: Draft, job: Job, task: Task) -> None:
+    key = replace(task.key, attempt=task.key.attempt + 1)
+    draft.put_task(Task(key, need=task.need, processes=task.processes, slots=task.slots, created=draft.now))
+    draft.actions.append(CreateTask(job, Task(key, need=task.need, processes=task.processes, slots=task.slots)))
+    draft.put_job(replace(draft.job(job.key), not_before=draft.now + _backoff(job)))
+    draft.tell(key, "Restarting", f"{job.outcome.message if job.outcome else 'failed'}; only {task.key.task} starts again")
+
+
+def _backoff(job: Job) -> float:
+    """The first restart is at once; after that the wait doubles."""
+    if job.restarts <= 1:
+        return 0.0
+    first, longest = quantity.seconds(job.spec.restart.backoff), quantity.seconds(job.spec.restart.backoff_max)
+    return min(longest, first * 2.0 ** min(job.restarts - 2, 30))
+
+
+def _start(draft: Draft, job: Job, tasks: Sequence[Task], current: Sequence[Task]) -> bool:
+    if not current:
+        if any(not task.phase.over for task in tasks):
+            _evict(draft, tasks, BROKEN_GRACE, "GangRestart")
+        else:
+            _create(draft, job)
+        return False
+    if any(task.phase is TaskPhase.PENDING for task in current):
+        return _is_ready(draft, job, [task for task in current if task.phase is TaskPhase.PENDING])
+    if job.phase is not JobPhase.RUNNING and all(task.phase is not TaskPhase.PLACED and task.phase is not TaskPhase.STARTING for task in current):
+        started = min((task.started for task in current if task.started is not None), default=draft.now)
+        draft.put_job(replace(job, phase=JobPhase.RUNNING, hold=None, started=job.started or started))
+        draft.tell(job.key, "Running", f"{len(current)} tasks run" if len(current) != 1 else "1 task runs")
+    return False
+
+
+def _is_ready(draft: Draft, job: Job, pending: Sequence[Task]) -> bool:
+    said = next((task.message for task in pending if task.message), "")
+    if all(task.ready for task in pending):
+        if not said:
+            return True
+        # The engine could not bind it (a device or port was taken in between): try again in a while.
+        for task in pending:
+            draft.put_task(replace(task, message=""))
+        draft.put_job(replace(job, hold=Hold("refused", said, since=draft.now), not_before=draft.now + RETRY_AFTER))
+        draft.wake(draft.now + RETRY_AFTER)
+        return False
+    doing = said or "preparing code and environment"
+    if job.hold is None or job.hold.message != doing:
+        draft.put_job(replace(job, hold=Hold("preparing", doing, since=draft.now)))
+    return False
+
+
+def _create(draft: Draft, job: Job) -> None:
+    # After a shrink the gang keeps its smaller size; otherwise it starts from the least and grows when placed.
+    sizes = gang.smallest_sizes(job.spec)
+    if gang.folds_into_one(job.spec):
+        sizes = gang.largest_sizes(job.spec)
+        job = replace(job, sizes=sizes)
+        draft.put_job(job)
+    for task in gang.make_tasks(job, sizes, draft.capacity_cpu, draft.now):
+        draft.put_task(task)
+        draft.actions.append(CreateTask(job, task))
+
+
+def _attempt_of(job: Job, task: Task, tasks: Sequence[Task]) -> int:
+    """The attempt that counts for this task: the gang's, or its own newest when it was started again alone."""
+    own = max(other.key.attempt for other in tasks if (other.key.role, other.key.index) == (task.key.role, task.key.index))
+    return max(own, job.attempt)

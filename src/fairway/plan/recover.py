@@ -1,0 +1,29 @@
+"""What to do again after a restart of the daemon: commands may have been lost between remembering and doing.
+
+Every action is idempotent, so the safe thing is to say it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fairway.plan.action import CreateTask, NudgeTask
+from fairway.plan.plan import Draft, Plan
+from fairway.state.phase import TaskPhase
+from fairway.state.snapshot import Snapshot
+
+
+def recover(snapshot: Snapshot, now: float) -> Plan:
+    """Say again what an unfinished turn may not have done. `evicting_since` is cleared, so evictions are planned anew."""
+    draft = Draft(snapshot, now)
+    for key, job in snapshot.jobs.items():
+        for task in snapshot.tasks_of(key):
+            if task.phase in (TaskPhase.PENDING, TaskPhase.PLACED):
+                task = replace(task, ready=False, message="")
+                draft.put_task(task)
+                draft.actions.append(CreateTask(job, task))
+            elif task.evicting_since is not None and not task.phase.over:
+                draft.put_task(replace(task, evicting_since=None))
+            if job.nudged is not None and task.phase.holds_resources:
+                draft.actions.append(NudgeTask(task.key, "said again after a restart"))
+    return draft.finish()

@@ -1,0 +1,1 @@
+"""Content-addressed blobs, and what is built on them: code snapshots and dataset versions."""

@@ -1,0 +1,58 @@
+"""The names that an engine and a task agree on: environment variables and files.
+
+An engine sets the variables and makes the folders; `fairway.runtime` reads them inside the task.
+This is the whole interface between the two, so it is written down once, here.
+"""
+
+JOB = "FAIRWAY_JOB"
+"""The run's name, for example `mnist-7`."""
+NAMESPACE = "FAIRWAY_NAMESPACE"
+TASK = "FAIRWAY_TASK"
+"""`worker-0`: role and index."""
+ROLE = "FAIRWAY_ROLE"
+INDEX = "FAIRWAY_INDEX"
+ATTEMPT = "FAIRWAY_ATTEMPT"
+"""How often this task was started before; 0 the first time."""
+RANK = "FAIRWAY_RANK"
+"""This process among all processes that compute together (workers and chief; not ps, evaluator or launcher)."""
+LOCAL_RANK = "FAIRWAY_LOCAL_RANK"
+LOCAL_WORLD_SIZE = "FAIRWAY_LOCAL_WORLD_SIZE"
+WORLD_SIZE = "FAIRWAY_WORLD_SIZE"
+PEERS = "FAIRWAY_PEERS"
+"""JSON: `{"worker": ["127.0.0.1:20001", ...], "ps": [...]}`, one address a task, in order of index."""
+
+CHECKPOINT_DIR = "FAIRWAY_CHECKPOINT_DIR"
+"""Shared by all tasks and attempts of the run; see `fairway.runtime.checkpoint`."""
+CHECKPOINT_EVERY = "FAIRWAY_CHECKPOINT_EVERY"
+"""Seconds between checkpoints, as text; absent when the document says nothing."""
+CHECKPOINT_KEEP = "FAIRWAY_CHECKPOINT_KEEP"
+OUTPUT_PREFIX = "FAIRWAY_OUTPUT_"
+"""`outputs: {model: mnist}` gives `FAIRWAY_OUTPUT_MODEL`, a folder."""
+TENSORBOARD_DIR = "FAIRWAY_TENSORBOARD_DIR"
+DATA_PREFIX = "FAIRWAY_DATA_"
+"""`data: {train: ...}` gives `FAIRWAY_DATA_TRAIN`, a path or a URI."""
+
+ATTEMPT_DIR = "FAIRWAY_ATTEMPT_DIR"
+"""This attempt's own folder; holds the files below."""
+SHARED_DIR = "FAIRWAY_SHARED_DIR"
+"""One folder for all tasks and attempts of the run (data shards live here)."""
+ENDPOINT = "FAIRWAY_ENDPOINT"
+"""Where the engine listens, for what must go to it; a Unix socket path or a URL."""
+TOKEN_FILE = "FAIRWAY_TOKEN_FILE"
+
+METRICS_FILE = "metrics-{local_rank}.jsonl"
+"""In the attempt's folder, appended by `report()`: one JSON object a line, `{"time": .., "step": .., "metrics": {name: number}}`.
+What JSON has no number for is the text `NaN`, `Infinity` or `-Infinity`; `fairway.runtime.metrics.parse` reads a line."""
+STOP_FILE = "stop"
+"""In the attempt's folder; it appears when the task is asked to end soon (a stop condition, `fairway stop`)."""
+CHECKPOINT_FILE = "checkpoint-now"
+"""In the shared folder; its modification time is the newest request to save."""
+
+EXIT_REQUEUE = 75
+"""A process that saved its state and wants to be started again exits with this; it is no failure."""
+
+LATEST = "latest"
+"""In the checkpoint folder: a text file with the name of the newest finished checkpoint folder."""
+MANIFEST = "manifest.json"
+"""In each finished checkpoint folder. A folder without it is not a checkpoint."""
+STEP_FOLDER = "step-{step:012d}"

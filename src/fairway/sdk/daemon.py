@@ -1,0 +1,230 @@
+"""Finding the daemon of a home, and starting it when nobody listens.
+
+Promises:
+1. However many callers come at once, one daemon is started: the start is under a lock.
+2. A daemon that dies at its start is told of, with the end of its log; nobody waits for it in vain.
+3. A daemon that is older than the caller is replaced; tasks survive that. One that is newer is left alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import sys
+import time
+
+from fairway.errors import UnavailableError
+from fairway.sdk import place, wire
+from fairway.version import VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _socket import socket
+    from collections.abc import Callable
+
+    from fairway.sdk.wire import Query, Reply
+
+START_LIMIT = 60.0
+"""How long a daemon may take until it answers; restoring a large home takes a while."""
+STOP_LIMIT = 20.0
+_SOON = 2.0
+"""Whatever takes longer than this says what it is doing."""
+_PAUSE = 0.01
+
+
+def _say_nothing(text: str) -> None:
+    """For callers that have nobody to tell."""
+
+
+class Daemon:
+    """The daemon of one home, as seen from outside."""
+
+    def __init__(self, home: str = "", *, say: Callable[[str], None] = _say_nothing) -> None:
+        self.home = os.path.abspath(home) if home else place.find_home()
+        self.socket = place.find_socket(self.home)
+        self.say = say
+        self._checked = False
+
+    def request(
+        self, method: str, path: str, query: Query | None = None, body: bytes = b"", *, kind: str = wire.JSON, start: bool = True
+    ) -> Reply:
+        """Send a request, starting the daemon when there is none; errors that it answers with are raised."""
+        connection = self._connect_or_start(start=start)
+        reply = wire.exchange(connection, wire.encode_request(method, path, query, body, kind))
+        if not self._checked:
+            self._checked = True
+            if method == "GET" and start and is_older(reply.headers.get(wire.VERSION_HEADER, ""), VERSION):
+                reply.close()
+                self.restart()
+                return self.request(method, path, query, body, kind=kind)
+        return reply.check()
+
+    def answers(self) -> bool:
+        """Whether somebody listens."""
+        try:
+            self._connect().close()
+        except OSError:
+            return False
+        return True
+
+    def start(self) -> None:
+        """Make sure that a daemon answers, or raise `UnavailableError` with what its log says."""
+        _make_home(self.home)
+        place.make_runtime_folder(os.path.dirname(self.socket))
+        lock = os.open(f"{self.socket}.start", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not self.answers():
+                self._start_alone()
+        finally:
+            os.close(lock)
+
+    def stop(self, pid: int) -> None:
+        """Ask the daemon to end and wait until it has. Tasks go on running."""
+        try:
+            os.kill(pid, 15)
+        except ProcessLookupError:
+            return
+        began = time.monotonic()
+        while _holds_lock(os.path.join(self.home, place.LOCK_NAME)) or self.answers():
+            if time.monotonic() - began > STOP_LIMIT:
+                raise UnavailableError(
+                    f"the daemon (pid {pid}) was asked to end {STOP_LIMIT:.0f} s ago and still runs",
+                    fix=f"look at {self.log}; `kill -9 {pid}` loses no task",
+                )
+            time.sleep(_PAUSE)
+
+    def restart(self) -> None:
+        """Replace the daemon by one of the caller's version."""
+        import json
+
+        health = json.loads(self.request("GET", "/v1/health", start=False).read())
+        self.say(f"the daemon is version {health['version']}, this is {VERSION}: restarting it (tasks go on)")
+        self.stop(int(health["pid"]))
+        self.start()
+
+    @property
+    def log(self) -> str:
+        """The daemon's own log."""
+        return os.path.join(self.home, place.LOG_NAME)
+
+    def _connect(self) -> socket:
+        """Try the socket that this caller expects, then the one that the daemon names in its home."""
+        try:
+            return wire.connect(self.socket)
+        except OSError:
+            named = place.read_socket_link(self.home)
+            if not named or named == self.socket:
+                raise
+            return wire.connect(named)
+
+    def _connect_or_start(self, *, start: bool) -> socket:
+        try:
+            return self._connect()
+        except OSError as error:
+            if not start:
+                raise UnavailableError(
+                    f"no daemon runs for {self.home}", fix="`fairway daemon start`; every other command starts it by itself"
+                ) from error
+        self.start()
+        try:
+            return self._connect()
+        except OSError as error:
+            raise UnavailableError(f"the daemon of {self.home} cannot be reached: {error}", fix=f"look at {self.log}") from error
+
+    def _start_alone(self) -> None:
+        began = time.monotonic()
+        mark = os.path.getsize(self.log) if os.path.exists(self.log) else 0
+        alive = _spawn(self.home, self.log)
+        told = False
+        ended = select.poll()
+        ended.register(alive)
+        try:
+            while not self.answers():
+                waited = time.monotonic() - began
+                if ended.poll(_PAUSE * 1000) and not self.answers():
+                    raise UnavailableError(f"the daemon ended at its start:\n{_read_end(self.log, mark)}", fix=f"the log is {self.log}")
+                if waited > START_LIMIT:
+                    raise UnavailableError(
+                        f"the daemon did not answer within {START_LIMIT:.0f} s:\n{_read_end(self.log, mark)}", fix=f"look at {self.log}"
+                    )
+                if waited > _SOON and not told:
+                    told = True
+                    self.say(f"starting the daemon for {self.home} ...")
+        finally:
+            os.close(alive)
+
+
+def is_older(one: str, other: str) -> bool:
+    """Whether a version is before another; what is no version is not."""
+    try:
+        return [int(part) for part in one.split(".")] < [int(part) for part in other.split(".")]
+    except ValueError:
+        return False
+
+
+def _make_home(home: str) -> None:
+    try:
+        os.makedirs(home, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise UnavailableError(
+            f"the home cannot be made: {error.strerror}: {home}", fix="set FAIRWAY_HOME to a folder that you may write"
+        ) from error
+
+
+def _spawn(home: str, log: str) -> int:
+    """Start the daemon in a session of its own, nobody's child. Returns a descriptor that turns readable when it ends."""
+    read, write = os.pipe()
+    environment = {**os.environ, place.HOME: home}
+    arguments = [sys.executable, "-m", "fairway.bootstrap", "serve"]
+    child = os.fork()
+    if child == 0:
+        # From here to exec only plain system calls: the caller may have threads.
+        try:
+            os.setsid()
+            if os.fork() == 0:
+                _become(log, write, arguments, environment)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    return read
+
+
+def _become(log: str, alive: int, arguments: list[str], environment: dict[str, str]) -> None:
+    os.chdir("/")
+    output = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.set_inheritable(alive, True)
+    try:
+        os.execve(arguments[0], arguments, environment)
+    except OSError as error:
+        os.write(2, f"{arguments[0]} cannot be started: {error}\n".encode())
+
+
+def _holds_lock(path: str) -> bool:
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def _read_end(log: str, mark: int) -> str:
+    """The last lines that were written to the log since `mark`."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(mark)
+            text = file.read().decode("utf-8", "replace")
+    except OSError as error:
+        return f"  (its log cannot be read: {error})"
+    return "\n".join(f"  {line}" for line in text.splitlines()[-15:]) or "  (it wrote nothing)"

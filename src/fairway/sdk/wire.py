@@ -1,0 +1,243 @@
+"""HTTP/1.1 over a Unix socket, as small as it can be: every command of the command line passes here.
+
+`Decoder` turns bytes into an answer without doing I/O, for the blocking exchange below and for the asyncio
+one in `streams.py`. Nothing here imports more than a few milliseconds' worth: no `http.client`, no `typing`,
+and the C module behind `socket` instead of its wrapper, which alone would double the start of an interpreter.
+"""
+
+from __future__ import annotations
+
+import _socket
+
+from fairway.errors import BugError, FairwayError, UnavailableError, from_wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    Query = Mapping[str, str | int | float | bool | None]
+
+JSON = "application/json"
+VERSION_HEADER = "fairway-version"
+"""Every answer of the daemon carries its version under this name."""
+
+_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_PIECE = 65536
+
+
+def quote(text: str) -> str:
+    """Percent-encode everything that is not plain in a path segment or a query."""
+    data = text.encode("utf-8", "surrogateescape")
+    return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in data)
+
+
+def encode_target(path: str, query: Query | None = None) -> str:
+    """A path with its query. None, False and the empty text mean: not given."""
+    given = {name: value for name, value in (query or {}).items() if value is not None and value is not False and value != ""}
+    pairs = (f"{quote(name)}={'true' if value is True else quote(str(value))}" for name, value in given.items())
+    return f"{path}?{'&'.join(pairs)}" if given else path
+
+
+def encode_request(method: str, path: str, query: Query | None = None, body: bytes = b"", kind: str = JSON) -> bytes:
+    """The bytes of a request on a connection of its own."""
+    head = f"{method} {encode_target(path, query)} HTTP/1.1\r\nHost: fairway\r\nConnection: close\r\n"
+    if body or method in ("POST", "PUT"):
+        head += f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+    return head.encode("ascii") + b"\r\n" + body
+
+
+class Decoder:
+    """One answer, from bytes as they come. `status` is 0 until the head is known."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.done = False
+        self._rest = b""
+        self._left: int | None = None
+        """Bytes until the body, or the current chunk of it, is over; None when only the end of the connection tells."""
+        self._chunked = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Take what came; return what became known of the body."""
+        self._rest += data
+        if not self.status and not self._read_head():
+            return b""
+        if self._chunked:
+            return self._read_chunks()
+        body, self._rest = self._rest, b""
+        if self._left is not None:
+            self._left -= len(body)
+            self.done = self._left <= 0
+        return body
+
+    def end(self) -> None:
+        """The connection was closed. Raises `UnavailableError` when the answer was not complete."""
+        if self.status and self._left is None and not self._chunked:
+            self.done = True
+        if not self.done:
+            raise UnavailableError(
+                "the daemon closed the connection in the middle of an answer",
+                fix="try again; `fairway daemon status` says whether it runs and where its log is",
+            )
+
+    def _read_head(self) -> bool:
+        head, mark, rest = self._rest.partition(b"\r\n\r\n")
+        if not mark:
+            return False
+        first, *lines = head.decode("latin-1").split("\r\n")
+        words = first.split(" ", 2)
+        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
+            raise BugError(f"what listens on the daemon's socket does not speak HTTP: {first[:80]!r}")
+        self._rest = rest
+        if words[1].startswith("1"):
+            return self._read_head()
+        for line in lines:
+            name, _, value = line.partition(":")
+            self.headers[name.strip().lower()] = value.strip()
+        self.status = int(words[1])
+        self._chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
+        length = self.headers.get("content-length")
+        if not self._chunked and length is not None:
+            self._left = int(length)
+        if self.status in (204, 304) or self._left == 0:
+            self.done = True
+        return True
+
+    def _read_chunks(self) -> bytes:
+        found = b""
+        while not self.done:
+            if self._left is None:
+                line, mark, rest = self._rest.partition(b"\r\n")
+                if not mark:
+                    break
+                self._left, self._rest = int(line.split(b";")[0], 16), rest
+                if self._left == 0:
+                    # What may follow are trailers; nothing of ours sends any and the connection is not used again.
+                    self.done = True
+                    break
+            if self._left > 0:
+                piece = self._rest[: self._left]
+                self._rest = self._rest[len(piece) :]
+                self._left -= len(piece)
+                found += piece
+            if self._left > 0 or len(self._rest) < 2:
+                break
+            self._rest, self._left = self._rest[2:], None
+        return found
+
+
+class Reply:
+    """An answer whose head is known and whose body may still be on its way."""
+
+    def __init__(self, connection: _socket.socket) -> None:
+        self._socket = connection
+        self._decoder = Decoder()
+        self._first = b""
+        while not self._decoder.status:
+            self._first += self._receive()
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self._decoder.status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers; names in lower case."""
+        return self._decoder.headers
+
+    def fileno(self) -> int:
+        """The connection, for `select`."""
+        return self._socket.fileno()
+
+    @property
+    def ready(self) -> bool:
+        """Whether `chunk` would return without waiting for the daemon."""
+        return bool(self._first) or self._decoder.done
+
+    def chunk(self) -> bytes | None:
+        """Some more of the body, waiting for it when nothing came yet; None when it is over."""
+        if self._first:
+            data, self._first = self._first, b""
+            return data
+        return None if self._decoder.done else self._receive()
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The body, in pieces as they come."""
+        while (data := self.chunk()) is not None:
+            if data:
+                yield data
+
+    def lines(self) -> Iterator[bytes]:
+        """The body, line by line, without the ends of lines."""
+        rest = b""
+        for data in self:
+            *whole, rest = (rest + data).split(b"\n")
+            yield from whole
+        if rest:
+            yield rest
+
+    def read(self) -> bytes:
+        """The whole body. The connection is closed after it."""
+        try:
+            return b"".join(self)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Give up the connection."""
+        self._socket.close()
+
+    def check(self) -> Reply:
+        """This reply when it is good news; else the error that it carries is raised."""
+        if self.status >= 400:
+            raise read_error(self.status, self.read())
+        return self
+
+    def _receive(self) -> bytes:
+        try:
+            data = self._socket.recv(_PIECE)
+        except TimeoutError:
+            raise
+        except OSError:
+            data = b""
+        if not data:
+            self._decoder.end()
+            return b""
+        return self._decoder.feed(data)
+
+
+def connect(path: str) -> _socket.socket:
+    """A connection to the socket. Raises `OSError` when nobody listens."""
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def exchange(connection: _socket.socket, request: bytes) -> Reply:
+    """Send a request and wait for the head of its answer."""
+    try:
+        connection.sendall(request)
+    except BrokenPipeError:
+        # The daemon may have answered and closed before it read all of a request that it refuses.
+        pass
+    except OSError as error:
+        raise UnavailableError(f"the request could not be sent: {error}") from error
+    return Reply(connection)
+
+
+def read_error(status: int, body: bytes) -> FairwayError:
+    """The error that an answer carries; what is not one of ours is shown as it is."""
+    import json
+
+    try:
+        given = json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
+        text = body.decode("utf-8", "replace").strip()
+        return BugError(f"the daemon answered with status {status}: {text[:500]}")
+    return from_wire(given)

@@ -1,0 +1,62 @@
+"""What can be set from outside, in one place. Flags win over the environment, the environment over `fairway.toml`."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairway.sdk import place
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of the local daemon."""
+
+    home: Path
+    """`FAIRWAY_HOME`: everything the local engine keeps."""
+    socket: Path
+    """Where the daemon listens."""
+    machine_folder: Path
+    """`FAIRWAY_MACHINE_DIR`: locks that all homes and users of this machine share: devices and ports."""
+    node_name: str
+    """`FAIRWAY_NODE_NAME`: what this machine is called in views."""
+    fake_gpus: str = ""
+    """`FAIRWAY_FAKE_GPUS`: pretend devices, for example `4xA100-80GB`."""
+    cpus: float | None = None
+    """`FAIRWAY_CPUS`: cores to hand out, instead of all."""
+    resources: str = ""
+    """`FAIRWAY_RESOURCES`: other countable resources of this machine, for example `rdma/hca=2,licence=1`."""
+    crash_at: str = ""
+    """`FAIRWAY_CRASH_AT`: kill the daemon at a crash point; for tests."""
+    log_level: str = "INFO"
+    """`FAIRWAY_LOG_LEVEL`: how much the daemon writes to its log."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
+        """Read the settings of the daemon."""
+        home = Path(place.find_home())
+        cpus = environment.get("FAIRWAY_CPUS", "")
+        return cls(
+            home=home,
+            socket=Path(place.find_socket(str(home))),
+            machine_folder=Path(environment.get("FAIRWAY_MACHINE_DIR") or "/tmp/fairway-machine"),
+            node_name=environment.get("FAIRWAY_NODE_NAME") or socket.gethostname().split(".")[0] or "local",
+            fake_gpus=environment.get("FAIRWAY_FAKE_GPUS", ""),
+            cpus=float(cpus) if cpus else None,
+            resources=environment.get("FAIRWAY_RESOURCES", ""),
+            crash_at=environment.get("FAIRWAY_CRASH_AT", ""),
+            log_level=environment.get("FAIRWAY_LOG_LEVEL", "INFO").upper(),
+        )
+
+    def other_resources(self) -> dict[str, int]:
+        """The countable resources by name."""
+        pairs = (part.split("=", 1) for part in self.resources.split(",") if "=" in part)
+        return {name.strip(): int(count) for name, count in pairs}
+
+
+def environment() -> dict[str, str]:
+    """The process's environment; the one place that reads it for settings."""
+    return dict(os.environ)

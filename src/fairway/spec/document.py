@@ -1,0 +1,126 @@
+"""Text to documents and back: both spellings, every mistake at once, each with its line and column."""
+
+from __future__ import annotations
+
+import json
+
+from pydantic import ValidationError
+
+from fairway.errors import Mistake, SpecError
+from fairway.spec import check, located
+from fairway.spec.job import TrainingJob
+from fairway.spec.located import Mapping, Node, Place, Scalar
+from fairway.spec.mistakes import Report, in_words, show
+from fairway.spec.reader import Location, Reader, Spot
+from fairway.spec.writer import write
+from fairway.units import suggest
+
+KINDS: dict[str, type[TrainingJob]] = {"TrainingJob": TrainingJob}
+"""The documents that can be read, by kind."""
+
+
+def read_documents(text: str, file: str = "") -> list[TrainingJob]:
+    """The documents of a YAML or JSON text, in either spelling.
+
+    Raises `SpecError` with every mistake of every document; nothing is returned when there is one.
+    """
+    nodes, wrong = located.compose(text)
+    mistakes: list[Mistake] = []
+    for mistake in wrong:
+        mistake.file = file
+    found = [_read(node, file, mistakes) for node in nodes if not _is_empty(node)]
+    if not found and not wrong:
+        mistakes.append(Mistake("holds no document", file=file, fix="write one, beginning with `kind: TrainingJob`"))
+    if mistakes or wrong:
+        raise SpecError([*mistakes, *wrong])
+    return [document for document in found if document is not None]
+
+
+def read_data(data: object, file: str = "") -> TrainingJob:
+    """One document from plain data, such as a JSON body, in either spelling. Raises `SpecError`."""
+    mistakes: list[Mistake] = []
+    try:
+        document = _read(located.from_data(data), file, mistakes)
+    except ValueError as error:
+        raise SpecError([Mistake(str(error), file=file)]) from None
+    if document is None or mistakes:
+        raise SpecError(mistakes)
+    return document
+
+
+def render(document: TrainingJob, to: str = "flat") -> str:
+    """The document as YAML in the `flat` or the `kubernetes` spelling. Reading it again gives an equal document."""
+    return write(document, to)
+
+
+def _read(node: Node, file: str, mistakes: list[Mistake]) -> TrainingJob | None:
+    report = Report(file)
+    document = _read_kind(node, report)
+    mistakes.extend(report)
+    return None if list(report) else document
+
+
+def _read_kind(node: Node, report: Report) -> TrainingJob | None:
+    if not isinstance(node, Mapping):
+        report.add("is no document", path="", place=node.place, fix="a document is a mapping; begin with `kind: TrainingJob`")
+        return None
+    kind = node.get("kind")
+    if kind is None or not isinstance(kind.value, Scalar) or not kind.value.text:
+        place = kind.value.place if kind else node.place
+        report.add("is missing", path="kind", place=place, fix=f"add `kind: {next(iter(KINDS))}`")
+        return None
+    name = kind.value.text
+    if name not in KINDS:
+        fix = suggest.did_you_mean(name, KINDS) or f"use one of {', '.join(KINDS)}"
+        report.add("is no kind of document", path="kind", place=kind.value.place, value=show(name), fix=fix)
+        return None
+    reader = Reader(report, is_flat=_is_flat(node))
+    return _validated(KINDS[name], reader, node, report)
+
+
+def _validated(model: type[TrainingJob], reader: Reader, node: Mapping, report: Report) -> TrainingJob | None:
+    data = reader.read(model, node)
+    try:
+        # Strict JSON is what the schema of the Kubernetes spelling says: no text for numbers, lists for tuples.
+        document = model.model_validate_json(json.dumps(data), strict=True)
+    except ValidationError as error:
+        _report_errors(error, reader.spots, report)
+        return None
+    for problem in check.problems(document):
+        spot = _nearest_spot(reader.spots, problem.at)
+        report.add(problem.message, path=spot.path, place=spot.node.place, value=show(spot.value), fix=problem.fix)
+    return document
+
+
+def _report_errors(error: ValidationError, spots: dict[Location, Spot], report: Report) -> None:
+    """Says pydantic's errors in the writer's own terms. Of several about one value, the last is the strictest."""
+    said: dict[str, tuple[str, str, str, Place]] = {}
+    for entry in error.errors(include_url=False):
+        at = entry["loc"]
+        is_key = bool(at) and at[-1] == "[key]"
+        is_missing = entry["type"] == "missing"
+        spot = _nearest_spot(spots, at[:-1] if is_key or is_missing else at)
+        message, fix = in_words(entry["type"], entry.get("ctx", {}), entry["input"], entry["msg"])
+        path, value, place = spot.path, show(spot.value), spot.key_place if is_key else spot.node.place
+        if is_missing:
+            path, value = located.step_into(path, str(at[-1])), ""
+        elif is_key:
+            value = show(at[-2])
+        said[path] = (message, fix, value, place)
+    for path, (message, fix, value, place) in said.items():
+        report.add(message, path=path, place=place, value=value, fix=fix)
+
+
+def _nearest_spot(spots: dict[Location, Spot], at: Location) -> Spot:
+    while at not in spots:
+        at = at[:-1]
+    return spots[at]
+
+
+def _is_flat(node: Mapping) -> bool:
+    names = node.names
+    return not ({"metadata", "spec"} & names or ("apiVersion" in names and "name" not in names))
+
+
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.plain and located.resolve(node) is None

@@ -1,0 +1,245 @@
+"""The flat spelling's sugar, taken away: short forms become the fields that the models have.
+
+Each function gets a tree as its writer wrote it and gives the tree of the model, same places and same paths. What cannot
+be understood is reported and left as it was, so that the model refuses it too.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+
+from fairway.spec import fields, job, resources
+from fairway.spec.located import Entry, Mapping, Node, Scalar, Sequence, resolve
+from fairway.spec.mistakes import Report, show
+from fairway.spec.model import SpecModel
+from fairway.units import quantity, suggest
+
+SHORTHAND_ROLE = "worker"
+"""The role that top-level fields such as `command` mean when there are no `roles`."""
+SHORTHAND = tuple(name for name in fields.fields_of(job.Role) if name not in fields.fields_of(job.JobSpec))
+
+_METADATA = tuple(fields.fields_of(job.Metadata))
+_SHELL_WORDS = frozenset({"&&", "||", "|", "&", ";", ">", ">>", "<", "<<", "2>", "2>&1", "&>"})
+_GPU_SHORT = re.compile(r"(?P<type>[A-Za-z0-9._-]+):(?P<count>[0-9.]+)")
+_SYNONYMS = {"mem": "memory", "ram": "memory", "cores": "cpu", "cpus": "cpu", "gpus": "gpu", "gpu_count": "gpu"}
+
+Sugar = Callable[[Mapping | Node, str, Report], Node]
+
+
+def known_names(model: type[SpecModel]) -> tuple[str, ...]:
+    """The names that may be written in a model's place."""
+    own = tuple(fields.fields_of(model))
+    if "spec" in own and "metadata" in own:
+        spec = fields.fields_of(model)["spec"].shape.model
+        return ("kind", "apiVersion", *_METADATA, *(known_names(spec) if spec else ()))
+    extra = {job.JobSpec: SHORTHAND, job.Code: ("ref",)}
+    return (*own, *extra.get(model, ()))
+
+
+def is_open(model: type[SpecModel], name: str) -> bool:
+    """Whether an unknown name may stand in the model's place: any countable resource that is no slip of the pen."""
+    return model is resources.Resources and ("/" in name or not resource_slip(name))
+
+
+def resource_slip(name: str) -> str:
+    """The known resource that an unknown name was likely meant to be."""
+    return _SYNONYMS.get(name.lower()) or suggest.nearest(name, fields.fields_of(resources.Resources))
+
+
+def without_sugar(model: type[SpecModel], node: Node, path: str, report: Report) -> Node:
+    """The node as the model has it."""
+    if "metadata" in fields.fields_of(model):
+        return _split_root(node)
+    sugar = _SUGAR.get(model)
+    return sugar(node, path, report) if sugar else node
+
+
+def _split_root(node: Node) -> Node:
+    """Name, namespace, labels and annotations go to `metadata`, the rest to `spec`."""
+    if not isinstance(node, Mapping):
+        return node
+    head, metadata, spec = [], [], []
+    for entry in node.entries:
+        if entry.name in ("kind", "apiVersion"):
+            head.append(Entry("api_version" if entry.name == "apiVersion" else "kind", entry.value, entry.place, entry.written))
+        else:
+            (metadata if entry.name in _METADATA else spec).append(entry)
+    return Mapping((*head, _unwritten("metadata", Mapping(tuple(metadata), node.place)), _unwritten("spec", Mapping(tuple(spec), node.place))), node.place)
+
+
+def _job(node: Node, path: str, report: Report) -> Node:
+    """Fields of a role at the top mean the one role `worker`; its variables are those of the job."""
+    if not isinstance(node, Mapping):
+        return node
+    lifted = tuple(entry for entry in node.entries if entry.name in SHORTHAND)
+    rest = tuple(entry for entry in node.entries if entry.name not in SHORTHAND)
+    roles = node.get("roles")
+    if not lifted or roles is None:
+        worker = Mapping(lifted, node.place)
+        return Mapping((*rest, _unwritten("roles", Mapping((_unwritten(SHORTHAND_ROLE, worker),), node.place))), node.place) if lifted else node
+    role = roles.value.entries[0].name if isinstance(roles.value, Mapping) and roles.value.entries else "worker"
+    for entry in lifted:
+        report.add("stands beside `roles`, so it is not clear whose it is", path=entry.written or entry.name, place=entry.place, fix=f"move it into a role, as `roles.{role}.{entry.name}`")
+    return Mapping(rest, node.place)
+
+
+def _role(node: Node, path: str, report: Report) -> Node:
+    if not isinstance(node, Mapping):
+        return node
+    return Mapping(tuple(_role_entry(entry, path, report) for entry in node.entries), node.place)
+
+
+def _role_entry(entry: Entry, path: str, report: Report) -> Entry:
+    value = entry.value
+    if not isinstance(value, Scalar):
+        return entry
+    if entry.name == "processes" and value.text == "auto":
+        return _with_value(entry, Scalar("0", value.place))
+    if entry.name == "processes" and isinstance(resolve(value), str):
+        report.add("is no number of processes", path=_below(path, entry), place=value.place, value=show(value.text), fix="write auto, or a whole number without quotes")
+    if entry.name == "command" and not (value.plain and not value.text):
+        words = _split_command(value, _below(path, entry), report)
+        return entry if words is None else _with_value(entry, words)
+    return entry
+
+
+def _split_command(value: Scalar, path: str, report: Report) -> Sequence | None:
+    """The words of a command; no shell is involved, so what only a shell would understand is refused."""
+    text = value.text.replace("\\\n", " ").strip()
+    try:
+        words = shlex.split(text)
+        raw = shlex.shlex(text, posix=False)
+        raw.whitespace_split, raw.commenters = True, ""
+        operators = sorted(_SHELL_WORDS & set(raw))
+        lines = shlex.shlex(text, posix=True)
+        lines.whitespace_split, lines.commenters, lines.whitespace = True, "", " \t"
+        several = list(lines) != words
+    except ValueError as error:
+        message = "has a quote that is not closed" if "quotation" in str(error) else "ends in a backslash"
+        report.add(message, path=path, place=value.place, value=show(value.text), fix="close it, or write the command as a list")
+        return None
+    if operators:
+        report.add(f"has `{operators[0]}`, which only a shell understands", path=path, place=value.place, value=show(value.text), fix="use `script:` for bash, or put quotes round it")
+        return None
+    if several:
+        report.add("has several lines, and a command is one", path=path, place=value.place, value=show(value.text), fix="use `script:` for several commands, or end each line but the last with a backslash")
+        return None
+    return Sequence(tuple(Scalar(word, value.place, plain=False) for word in words), value.place, written=False)
+
+
+def _replicas(node: Node, path: str, report: Report) -> Node:
+    if isinstance(node, Scalar):
+        return Mapping((_unwritten("min", node), _unwritten("max", node)), node.place)
+    if isinstance(node, Mapping):
+        least = node.get("min")
+        if least and not node.get("max") and isinstance(least.value, Scalar) and isinstance(resolve(least.value), int) and resolve(least.value) != 0:
+            return Mapping((*node.entries, Entry("max", least.value, least.place, "min")), node.place)
+    return node
+
+
+def _code(node: Node, path: str, report: Report) -> Node:
+    """`code: .`, `{git: URL, ref: main}`, `{path: ., in_place: true}`."""
+    if isinstance(node, Scalar):
+        return _only("path", node)
+    if not isinstance(node, Mapping):
+        return node
+    git, ref = node.get("git"), node.get("ref")
+    rest = tuple(entry for entry in node.entries if entry.name not in ("git", "ref"))
+    if git is None:
+        if ref is not None:
+            report.add("needs a repository", path=_below(path, ref), place=ref.place, fix="add `git: URL`, or remove it")
+        return Mapping(rest, node.place)
+    if isinstance(git.value, Mapping):
+        if ref is not None:
+            report.add("stands beside a `git` that has fields of its own", path=_below(path, ref), place=ref.place, fix="move it into `git`")
+        return Mapping((*rest, git), node.place)
+    source = [Entry("url", git.value, git.place, git.written)]
+    if ref is not None:
+        source.append(Entry("ref", ref.value, ref.place, ref.written))
+    return Mapping((*rest, _unwritten("git", Mapping(tuple(source), git.value.place))), node.place)
+
+
+def _resources(node: Node, path: str, report: Report) -> Node:
+    """`gpu: H100:8` means eight of that type; unknown names are counted resources."""
+    if not isinstance(node, Mapping):
+        return node
+    own = fields.fields_of(resources.Resources)
+    other = node.get("other")
+    counted = list(other.value.entries) if other and isinstance(other.value, Mapping) else []
+    kept: list[Entry] = []
+    for entry in node.entries:
+        if entry.name not in own:
+            counted.append(entry)
+        elif entry.name == "gpu":
+            kept.extend(_gpu(entry, node, path, report))
+        elif not (entry is other and isinstance(other.value, Mapping)):
+            kept.append(entry)
+    if counted:
+        place = other.value.place if other else node.place
+        kept.append(Entry("other", Mapping(tuple(counted), place), place, None))
+    return Mapping(tuple(kept), node.place)
+
+
+def _gpu(entry: Entry, node: Mapping, path: str, report: Report) -> list[Entry]:
+    value = entry.value
+    if not isinstance(value, Scalar) or _is_amount(value.text) or (value.plain and not value.text):
+        return [entry]
+    match = _GPU_SHORT.fullmatch(value.text)
+    if not match or not _is_amount(match["count"]):
+        report.add("is no number of GPUs", path=_below(path, entry), place=value.place, value=show(value.text), fix="write for example 1, 0.5 or H100:8")
+        return [entry]
+    if node.get("gpu_type"):
+        report.add("names a type, and so does `gpu_type`", path=_below(path, entry), place=value.place, value=show(value.text), fix=f"write {match['count']}, or remove `gpu_type`")
+        return [entry]
+    kind = Sequence((Scalar(match["type"], value.place, plain=False),), value.place, written=False)
+    return [_with_value(entry, Scalar(match["count"], value.place, plain=False)), Entry("gpu_type", kind, entry.place, entry.written)]
+
+
+def _is_amount(text: str) -> bool:
+    try:
+        quantity.number(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _short_for(name: str) -> Sugar:
+    """One value instead of a mapping stands for one field."""
+
+    def sugar(node: Node, path: str, report: Report) -> Node:
+        return _only(name, node) if isinstance(node, Scalar) else node
+
+    return sugar
+
+
+_SUGAR: dict[type[SpecModel], Sugar] = {
+    job.JobSpec: _job,
+    job.Role: _role,
+    job.Replicas: _replicas,
+    job.Code: _code,
+    resources.Resources: _resources,
+    job.Environment: _short_for("python"),
+    job.Restart: _short_for("max"),
+    job.Checkpoint: _short_for("every"),
+    job.TensorBoard: _short_for("dir"),
+}
+
+
+def _only(name: str, node: Scalar) -> Mapping:
+    return Mapping((_unwritten(name, node),), node.place)
+
+
+def _unwritten(name: str, value: Node) -> Entry:
+    return Entry(name, value, value.place, None)
+
+
+def _with_value(entry: Entry, value: Node) -> Entry:
+    return Entry(entry.name, value, entry.place, entry.written)
+
+
+def _below(path: str, entry: Entry) -> str:
+    from fairway.spec.located import step_into
+
+    return step_into(path, entry.written or entry.name)

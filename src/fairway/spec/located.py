@@ -1,0 +1,322 @@
+"""YAML text as a tree that knows where everything was written.
+
+Nothing is given a type here: a plain `1`, `yes` or `1e3` keeps its text, and whoever knows the field decides
+what it means (`resolve` for those who do not). Hostile text is refused before it costs anything: too long, too
+deep, too many nodes after aliases are followed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import yaml
+
+from fairway.errors import Mistake
+
+TEXT_LIMIT = 1024 * 1024
+"""Bytes of one text."""
+NODE_LIMIT = 100_000
+"""Keys and values of one text, each alias counted as what it stands for."""
+DEPTH_LIMIT = 64
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
+_FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|(0|[1-9][0-9]*)(?=[eE]))([eE][-+]?[0-9]{1,3})?")
+_BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_TAG = "tag:yaml.org,2002:"
+_KNOWN_TAGS = frozenset({None, "!", *(_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq", "timestamp"))})
+
+_SYNTAX = {
+    "mapping values are not allowed in this context": ("has a colon that YAML cannot place", "check the indentation, or put quotes round the text"),
+    "found character that cannot start any token": ("has a character that cannot stand here", "indent with spaces, not tabs, and put quotes round text that begins with @, ` or %"),
+    "did not find expected key": ("is no `key: value` line", "check the indentation and the quotes above it"),
+    "did not find expected '-' indicator": ("is no list item", "begin it with `- `, as the lines above"),
+    "found undefined alias": ("refers to an anchor that is not there", "define it earlier with `&name`"),
+    "found unexpected end of stream": ("ends inside quotes", "close them"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Line and column, counted from 1; 0 when the thing was not written in a text."""
+
+    line: int = 0
+    column: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """One value, as written."""
+
+    text: str
+    place: Place = Place()
+    plain: bool = True
+    """Written without quotes, so that it may be a number, a yes or a nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """A list."""
+
+    items: tuple[Node, ...]
+    place: Place = Place()
+    written: bool = True
+    """False when the items were made from one text, so that an index would mean nothing to its writer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key and its value."""
+
+    name: str
+    value: Node
+    place: Place = Place()
+    written: str | None = None
+    """The key as its writer knows it; None for a level that the writer did not write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """Keys and values, in order; no key twice."""
+
+    entries: tuple[Entry, ...]
+    place: Place = Place()
+
+    def get(self, name: str) -> Entry | None:
+        """The entry of a name."""
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+    @property
+    def names(self) -> set[str]:
+        """All names."""
+        return {entry.name for entry in self.entries}
+
+
+Node = Scalar | Sequence | Mapping
+Plain = str | int | float | bool | None
+
+
+def compose(text: str) -> tuple[list[Node], list[Mistake]]:
+    """The documents of a text, and what is wrong with its YAML. Documents before a syntax error are still given."""
+    composer = _Composer()
+    try:
+        _check_text(text)
+        composer.run(text.removeprefix("\ufeff"))
+    except _Refused as refused:
+        composer.mistakes.append(refused.mistake)
+    except yaml.MarkedYAMLError as error:
+        composer.mistakes.append(_syntax_mistake(error, text))
+    except yaml.YAMLError as error:
+        composer.mistakes.append(Mistake(f"is no YAML: {str(error).splitlines()[0]}", fix="save the file as UTF-8 text"))
+    return composer.documents, composer.mistakes
+
+
+def resolve(scalar: Scalar) -> Plain:
+    """What a value means where no field says so: as in YAML 1.2, where `yes`, `on` and `0123` are just text."""
+    text = scalar.text
+    if not scalar.plain:
+        return text
+    if text in _NULLS:
+        return None
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def step_into(path: str, name: str) -> str:
+    """The path of a key below a path; odd keys are put in quotes, so that a path stays one readable line."""
+    shown = name if name.isprintable() and name and " " not in name else repr(name)
+    return f"{path}.{shown}" if path else shown
+
+
+def from_data(value: object, depth: int = 0) -> Node:
+    """The tree of plain data, as JSON would give it. Raises `ValueError` for what no document can hold."""
+    if depth > DEPTH_LIMIT:
+        message = f"is nested more than {DEPTH_LIMIT} deep"
+        raise ValueError(message)
+    if isinstance(value, dict):
+        return Mapping(tuple(Entry(str(key), from_data(item, depth + 1), written=str(key)) for key, item in value.items()))
+    if isinstance(value, list | tuple):
+        return Sequence(tuple(from_data(item, depth + 1) for item in value))
+    if isinstance(value, str):
+        return Scalar(str(value), plain=False)
+    if value is None:
+        return Scalar("null")
+    if isinstance(value, bool):
+        return Scalar("true" if value else "false")
+    if isinstance(value, int | float):
+        return Scalar(repr(value))
+    message = f"holds a {type(value).__name__}, which no document can hold"
+    raise ValueError(message)
+
+
+class _Refused(Exception):  # noqa: N818  (a way out of the composer, never seen outside)
+    def __init__(self, mistake: Mistake) -> None:
+        super().__init__()
+        self.mistake = mistake
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A list or mapping that is still open."""
+
+    place: Place
+    anchor: str | None
+    mapping: bool
+    items: list[Node] = field(default_factory=list)
+    entries: dict[str, Entry] = field(default_factory=dict)
+    merged: list[Node] = field(default_factory=list)
+    key: Scalar | None = None
+    size: int = 1
+    height: int = 1
+
+
+class _Composer:
+    """Turns the parser's events into trees, without recursion, counting as it goes."""
+
+    def __init__(self) -> None:
+        self.documents: list[Node] = []
+        self.mistakes: list[Mistake] = []
+        self._anchors: dict[str, tuple[Node, int, int]] = {}
+        self._stack: list[_Frame] = []
+        self._total = 0
+
+    def run(self, text: str) -> None:
+        """Composes every document of the text."""
+        for event in yaml.parse(text, Loader=_LOADER):
+            place = Place(event.start_mark.line + 1, event.start_mark.column + 1)
+            if isinstance(event, yaml.ScalarEvent):
+                self._check_tag(event.tag, place)
+                self._count(1, place)
+                plain = event.style in (None, "") and event.tag not in ("!", _TAG + "str")
+                self._finish(Scalar(event.value, place, plain), event.anchor, 1, 1)
+            elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
+                self._check_tag(event.tag, place)
+                self._count(1, place)
+                self._check_depth(1, place)
+                self._stack.append(_Frame(place, event.anchor, isinstance(event, yaml.MappingStartEvent)))
+            elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+                frame = self._stack.pop()
+                self._finish(self._closed(frame), frame.anchor, frame.size, frame.height)
+            elif isinstance(event, yaml.AliasEvent):
+                self._alias(event.anchor, place)
+            elif isinstance(event, yaml.DocumentStartEvent):
+                self._anchors.clear()
+
+    def _alias(self, anchor: str, place: Place) -> None:
+        if anchor not in self._anchors:
+            message = "refers to an anchor that is not there, or to itself"
+            raise _Refused(self._mistake(message, place, value=f"*{anchor}", fix=f"define it earlier with `&{anchor}`"))
+        node, size, height = self._anchors[anchor]
+        self._count(size, place)
+        self._check_depth(height, place)
+        self._finish(node, None, size, height)
+
+    def _finish(self, node: Node, anchor: str | None, size: int, height: int) -> None:
+        """Hands a complete node to whatever is open, or makes it a document."""
+        if anchor is not None:
+            self._anchors[anchor] = (node, size, height)
+        if not self._stack:
+            self.documents.append(node)
+            return
+        frame = self._stack[-1]
+        frame.size += size
+        frame.height = max(frame.height, height + 1)
+        if not frame.mapping:
+            frame.items.append(node)
+        elif frame.key is None:
+            self._take_key(frame, node)
+        else:
+            self._take_value(frame, frame.key, node)
+            frame.key = None
+
+    def _take_key(self, frame: _Frame, node: Node) -> None:
+        if isinstance(node, Scalar) and not (node.plain and node.text == ""):
+            frame.key = node
+            return
+        kind = {Mapping: "a mapping", Sequence: "a list", Scalar: "nothing"}[type(node)]
+        self.mistakes.append(self._mistake(f"has {kind} where a key should be", node.place, fix="write `key: value`, with a text as the key"))
+        frame.key = _NO_KEY
+
+    def _take_value(self, frame: _Frame, key: Scalar, node: Node) -> None:
+        if key is _NO_KEY:
+            return
+        if key.plain and key.text == "<<":
+            frame.merged.extend(node.items if isinstance(node, Sequence) else [node])
+            return
+        first = frame.entries.get(key.text)
+        if first is not None:
+            message = f"is there twice; the first is on line {first.place.line}"
+            self.mistakes.append(self._mistake(message, key.place, fix="keep one of them"))
+            return
+        frame.entries[key.text] = Entry(key.text, node, key.place, key.text)
+
+    def _closed(self, frame: _Frame) -> Node:
+        if not frame.mapping:
+            return Sequence(tuple(frame.items), frame.place)
+        for node in frame.merged:
+            if not isinstance(node, Mapping):
+                self.mistakes.append(self._mistake("merges something that is no mapping", node.place, fix="write `<<: *name` of a mapping"))
+                continue
+            for entry in node.entries:
+                frame.entries.setdefault(entry.name, entry)
+        return Mapping(tuple(frame.entries.values()), frame.place)
+
+    def _count(self, more: int, place: Place) -> None:
+        self._total += more
+        if self._total > NODE_LIMIT:
+            message = f"has more than {NODE_LIMIT:,} values once aliases are followed"
+            raise _Refused(self._mistake(message, place, fix="make it smaller"))
+
+    def _check_depth(self, height: int, place: Place) -> None:
+        if len(self._stack) + height > DEPTH_LIMIT:
+            message = f"is nested more than {DEPTH_LIMIT} deep"
+            raise _Refused(Mistake(message, fix="make it flatter", line=place.line, column=place.column))
+
+    def _check_tag(self, tag: str | None, place: Place) -> None:
+        if tag not in _KNOWN_TAGS:
+            message = "is a tag that has no meaning here"
+            self.mistakes.append(self._mistake(message, place, value=str(tag).replace(_TAG, "!!"), fix="remove it"))
+
+    def _mistake(self, message: str, place: Place, *, value: str = "", fix: str = "") -> Mistake:
+        path = ""
+        for frame in self._stack:
+            if frame.mapping and frame.key is not None:
+                path = step_into(path, frame.key.text)
+            elif not frame.mapping:
+                path = f"{path}[{len(frame.items)}]"
+        return Mistake(message, path=path, value=value, fix=fix, line=place.line, column=place.column)
+
+
+_NO_KEY = Scalar("")
+"""Stands for a key that was refused, so that its value is passed over."""
+
+
+def _check_text(text: str) -> None:
+    """Refuses what the parser should never see; costs one pass over the text at most."""
+    size = len(text) if len(text) > TEXT_LIMIT else len(text.encode("utf-8", "surrogatepass"))
+    if size > TEXT_LIMIT:
+        message = f"is too long: {size:,} of at most {TEXT_LIMIT:,} bytes"
+        raise _Refused(Mistake(message, fix="a document describes a job; keep data in files beside it"))
+    odd = _UNPRINTABLE.search(text, 1 if text.startswith("\ufeff") else 0)
+    if odd:
+        line = text.count("\n", 0, odd.start()) + 1
+        column = odd.start() - text.rfind("\n", 0, odd.start())
+        message = f"holds the character U+{ord(odd.group()):04X}, which YAML does not allow"
+        raise _Refused(Mistake(message, fix="remove it, or write it as an escape in double quotes", line=line, column=column))
+
+
+def _syntax_mistake(error: yaml.MarkedYAMLError, text: str) -> Mistake:
+    mark = error.problem_mark or error.context_mark
+    problem = str(error.problem or error.context or "cannot be read")
+    known = next((words for start, words in _SYNTAX.items() if problem.startswith(start)), None)
+    message, fix = known or (f"is no YAML: {problem}", "check the indentation and the quotes here and on the line before")
+    line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+    rows = text.splitlines()
+    shown = rows[line - 1].strip()[:60] if 0 < line <= len(rows) else ""
+    return Mistake(message, value=f"`{shown}`" if shown.isprintable() and shown else "", fix=fix, line=line, column=column)

@@ -1,0 +1,163 @@
+"""From a tree to the data that a model is made of, remembering where each value was written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from fairway.spec import fields, flat
+from fairway.spec.fields import Kind, Shape
+from fairway.spec.located import Entry, Mapping, Node, Place, Scalar, Sequence, resolve, step_into
+from fairway.spec.mistakes import Report
+from fairway.spec.model import SpecModel
+from fairway.units import suggest
+
+Location = tuple[str | int, ...]
+"""A path in the Kubernetes spelling, as pydantic gives it."""
+
+_YES_NO = {word: truth for truth, words in ((True, "yes on y true"), (False, "no off n false")) for word in words.split()}
+_SERVER_OWNED = {
+    (): frozenset({"status"}),
+    ("metadata",): frozenset(
+        {"creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "finalizers", "generateName", "generation"}
+        | {"managedFields", "ownerReferences", "resourceVersion", "selfLink", "uid"}
+    ),
+}
+"""What a cluster adds to an object that it gives back; passed over, so that `kubectl get -o yaml` can be read."""
+_HABITS = {
+    "args": "command", "arguments": "command", "cmd": "command", "entrypoint": "command", "workdir": "code", "working_dir": "code",
+    "num_workers": "replicas", "workers": "replicas", "num_nodes": "replicas", "nproc_per_node": "processes", "retries": "restart",
+    "max_restarts": "restart", "deadline": "timeout", "volumes": "data", "inputs": "data", "envs": "env", "pip": "requirements",
+}  # fmt: skip
+"""What other tools call a field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a value was written, and what its writer calls it."""
+
+    path: str
+    node: Node
+    key_place: Place
+
+    @property
+    def value(self) -> object:
+        """The value when it is a single one; None for lists and mappings."""
+        return resolve(self.node) if isinstance(self.node, Scalar) else None
+
+
+class Reader:
+    """Reads one document."""
+
+    def __init__(self, report: Report, *, is_flat: bool) -> None:
+        self._report = report
+        self._is_flat = is_flat
+        self.spots: dict[Location, Spot] = {}
+
+    def read(self, model: type[SpecModel], node: Mapping) -> object:
+        """The data of the whole document, in the Kubernetes spelling; unknown fields are reported and left out."""
+        self.spots[()] = Spot("", node, node.place)
+        return self._model(model, node, (), "")
+
+    def _value(self, shape: Shape, node: Node, at: Location, path: str) -> object:
+        if shape.kind is Kind.MODEL and shape.model:
+            return self._model(shape.model, node, at, path)
+        if shape.kind is Kind.MAP and shape.item and isinstance(node, Mapping):
+            return {entry.name: self._entry(shape.item, entry, (*at, entry.name), path) for entry in node.entries}
+        if shape.kind is Kind.LIST and shape.item:
+            return self._list(shape.item, node, at, path)
+        if shape.kind is Kind.TEXT and self._is_flat and isinstance(node, Scalar):
+            return node.text
+        if shape.kind is Kind.BOOLEAN and isinstance(node, Scalar) and node.plain and node.text.lower() in _YES_NO:
+            return _YES_NO[node.text.lower()]
+        return plain_data(node)
+
+    def _list(self, item: Shape, node: Node, at: Location, path: str) -> object:
+        if self._is_flat and isinstance(node, Scalar) and item.kind is Kind.TEXT and not self._report.has(path):
+            node = Sequence((node,), node.place, written=False)
+        if not isinstance(node, Sequence):
+            return plain_data(node)
+        found = []
+        for index, one in enumerate(node.items):
+            where = f"{path}[{index}]" if node.written else path
+            self.spots[(*at, index)] = Spot(where, one, one.place)
+            found.append(plain_data(one) if _is_nothing(one) else self._value(item, one, (*at, index), where))
+        return found
+
+    def _model(self, model: type[SpecModel], node: Node, at: Location, path: str) -> object:
+        if isinstance(node, Mapping):
+            node = self._settled(model, node, at, path)
+        if self._is_flat:
+            node = flat.without_sugar(model, node, path, self._report)
+        if not isinstance(node, Mapping):
+            return plain_data(node)
+        by_name = _by_name(model, self._is_flat)
+        data: dict[str, object] = {}
+        for entry in node.entries:
+            field = by_name.get(entry.name)
+            if field is not None and not _is_nothing(entry.value):
+                data[field.alias] = self._entry(field.shape, entry, (*at, field.alias), path)
+        return data
+
+    def _entry(self, shape: Shape, entry: Entry, at: Location, path: str) -> object:
+        path = path if entry.written is None else step_into(path, entry.written)
+        self.spots[at] = Spot(path, entry.value, entry.place)
+        return self._value(shape, entry.value, at, path)
+
+    def _settled(self, model: type[SpecModel], node: Mapping, at: Location, path: str) -> Mapping:
+        """Only known names: an unknown one is reported, and read as the one that was likely meant."""
+        known = flat.known_names(model) if self._is_flat else tuple(_by_name(model, False))
+        if all(entry.name in known for entry in node.entries):
+            return node
+        kept: dict[str, Entry] = {entry.name: entry for entry in node.entries if entry.name in known}
+        for entry in node.entries:
+            if entry.name in known or self._passes(model, entry, at):
+                kept.setdefault(entry.name, entry)
+                continue
+            meant = self._report_unknown(model, entry, known, path)
+            if meant and meant not in kept:
+                kept[meant] = Entry(meant, entry.value, entry.place, entry.written)
+        return Mapping(tuple(kept.values()), node.place)
+
+    def _passes(self, model: type[SpecModel], entry: Entry, at: Location) -> bool:
+        if self._is_flat:
+            return flat.is_open(model, entry.name)
+        return entry.name in _SERVER_OWNED.get(tuple(str(step) for step in at), frozenset())
+
+    def _report_unknown(self, model: type[SpecModel], entry: Entry, known: tuple[str, ...], path: str) -> str:
+        """Reports it, and gives the known name that was likely meant."""
+        where = step_into(path, entry.name)
+        if self._report.is_full:
+            self._report.add("is no field here", path=where, place=entry.place)
+            return ""
+        home = fields.homes(model, flat=self._is_flat).get(entry.name, "")
+        meant = "" if home else self._meant(model, entry.name, known)
+        listed = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
+        fix = f"did you mean `{meant}`?" if meant else f"it belongs in {home if ' ' in home else f'`{home}`'}" if home else f"use one of {listed}"
+        self._report.add("is no field here", path=where, place=entry.place, fix=fix)
+        return meant
+
+    def _meant(self, model: type[SpecModel], name: str, known: tuple[str, ...]) -> str:
+        habit = _HABITS.get(name.lower(), "")
+        if habit in known:
+            return habit
+        return (flat.resource_slip(name) if self._is_flat and flat.is_open(model, "/") else "") or suggest.nearest(name, known)
+
+
+def plain_data(node: Node) -> object:
+    """The tree as plain data, without a model to say more."""
+    if isinstance(node, Scalar):
+        return resolve(node)
+    if isinstance(node, Sequence):
+        return [plain_data(item) for item in node.items]
+    return {entry.name: plain_data(entry.value) for entry in node.entries}
+
+
+@cache
+def _by_name(model: type[SpecModel], is_flat: bool) -> dict[str, fields.Field]:
+    return {field.name if is_flat else field.alias: field for field in fields.fields_of(model).values()}
+
+
+def _is_nothing(node: Node) -> bool:
+    """A key without a value says nothing; `~` may be meant as a folder, so it is left to the field."""
+    return isinstance(node, Scalar) and node.plain and node.text in ("", "null", "Null", "NULL")

@@ -1,0 +1,17 @@
+"""Events: the record of what happened, for people. Never the source of truth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened to one subject."""
+
+    time: float
+    subject: str
+    """`default/mnist-7` or `default/mnist-7/worker-0#1`."""
+    reason: str
+    """A word for programs: `Submitted`, `Placed`, `Restarting` ..."""
+    message: str

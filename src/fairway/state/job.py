@@ -1,0 +1,122 @@
+"""A job: one run of a training job document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fairway.spec.job import JobSpec
+from fairway.state.phase import Intent, JobPhase
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class JobKey:
+    """Names a run: `default/mnist-7`."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """`default/mnist-7`."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who asked, from where, and with what."""
+
+    user: str = ""
+    folder: str = ""
+    """Where the command was typed; relative paths of the document start here."""
+    interpreter: str = ""
+    """The caller's Python."""
+    code_digest: str = ""
+    """Names the content of the code: of the snapshot, or of the folder as it was for an in-place run."""
+    terminal: bool = False
+    """Whether rank 0 gets a terminal of its own, because a person sits at the other end."""
+    keeps_environment: bool = False
+    """Whether the caller's environment was kept beside the run, for an in-place run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why a run waits, and what would help."""
+
+    reason: str
+    """A word for programs: `cpu`, `memory`, `gpu`, `backoff`, `preparing`."""
+    message: str
+    what_would_help: str = ""
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended, or how its last attempt did."""
+
+    reason: str
+    """A word for programs: `Completed`, `StopCondition`, `Error`, `OutOfMemory`, `Timeout`, `Lost`, `StoppedByUser` ..."""
+    message: str = ""
+    task: str = ""
+    """The task whose end was the cause."""
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """From where the current attempt goes on."""
+
+    step: int | None = None
+    """The checkpoint's step; None when there was none and it began at 0."""
+    lost_seconds: float | None = None
+    """Work done after that checkpoint and lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What rank 0 reported last."""
+
+    step: int | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    time: float | None = None
+    steps_per_second: float | None = None
+    checkpoint_step: int | None = None
+    """The newest finished checkpoint."""
+    checkpoint_time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is known of one run."""
+
+    key: JobKey
+    series: str
+    number: int
+    spec: JobSpec
+    origin: Origin = Origin()
+    labels: dict[str, str] = field(default_factory=dict)
+    intent: Intent = Intent.RUN
+    phase: JobPhase = JobPhase.PENDING
+    attempt: int = 0
+    """Rises when the gang starts again."""
+    restarts: int = 0
+    """Failures forgiven so far, out of `spec.restart.max`."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Replicas a role has now; elastic roles change it. Empty before the first placement."""
+    not_before: float | None = None
+    """Back-off: no start before this."""
+    created: float = 0.0
+    started: float | None = None
+    finished: float | None = None
+    hold: Hold | None = None
+    outcome: Outcome | None = None
+    resume: Resume | None = None
+    progress: Progress = Progress()
+    last_failure: str = ""
+    """Traceback digest and step of the last failure; the same again is a mistake of the program."""
+    memory_factor: float = 1.0
+    """Memory asked for is multiplied by this after an out-of-memory end, once."""
+    ending: JobPhase | None = None
+    """Decided: it ends like this as soon as its tasks are over. `outcome` says why."""
+    nudged: float | None = None
+    """When its tasks were asked to end by themselves."""
+    deleting: bool = False
+    """Forget everything about it once it is over."""

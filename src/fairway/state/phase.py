@@ -1,0 +1,70 @@
+"""Phases of tasks and jobs, and their legal moves, as data."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class TaskPhase(StrEnum):
+    """Where one task is in its life."""
+
+    PENDING = "Pending"
+    PLACED = "Placed"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    LOST = "Lost"
+    STOPPED = "Stopped"
+
+    @property
+    def over(self) -> bool:
+        """Whether the task will never run again under this attempt."""
+        return self in TASK_OVER
+
+    @property
+    def holds_resources(self) -> bool:
+        """Whether room on a node is taken by the task."""
+        return self in (TaskPhase.PLACED, TaskPhase.STARTING, TaskPhase.RUNNING)
+
+
+TASK_OVER = frozenset({TaskPhase.SUCCEEDED, TaskPhase.FAILED, TaskPhase.LOST, TaskPhase.STOPPED})
+
+TASK_MOVES: dict[TaskPhase, frozenset[TaskPhase]] = {
+    TaskPhase.PENDING: frozenset({TaskPhase.PLACED, TaskPhase.FAILED, TaskPhase.STOPPED}),
+    TaskPhase.PLACED: frozenset({TaskPhase.PENDING, TaskPhase.STARTING, TaskPhase.RUNNING, *TASK_OVER}),
+    TaskPhase.STARTING: frozenset({TaskPhase.RUNNING, *TASK_OVER}),
+    TaskPhase.RUNNING: TASK_OVER,
+    TaskPhase.SUCCEEDED: frozenset(),
+    TaskPhase.FAILED: frozenset(),
+    TaskPhase.LOST: frozenset(),
+    TaskPhase.STOPPED: frozenset(),
+}
+
+
+class JobPhase(StrEnum):
+    """Where a run is in its life."""
+
+    PENDING = "Pending"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    STOPPING = "Stopping"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    STOPPED = "Stopped"
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended. A stopped run may be resumed."""
+        return self in JOB_OVER
+
+
+JOB_OVER = frozenset({JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.STOPPED})
+
+
+class Intent(StrEnum):
+    """What the user wants of a run now."""
+
+    RUN = "run"
+    STOP = "stop"

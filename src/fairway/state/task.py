@@ -1,0 +1,105 @@
+"""A task: one replica of a role of a run, at one attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fairway.state.job import JobKey
+from fairway.state.phase import TaskPhase
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TaskKey:
+    """Names one attempt of one task: (run, role, index, attempt)."""
+
+    namespace: str
+    job: str
+    role: str
+    index: int
+    attempt: int
+
+    @property
+    def run(self) -> JobKey:
+        """The run it belongs to."""
+        return JobKey(self.namespace, self.job)
+
+    @property
+    def task(self) -> str:
+        """`worker-0`: the task's name within its run."""
+        return f"{self.role}-{self.index}"
+
+    def __str__(self) -> str:
+        """`default/mnist-7/worker-0#2`: for messages and as the key in a store."""
+        return f"{self.namespace}/{self.job}/{self.role}-{self.index}#{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a task takes from a node while it is placed; numbers, resolved from the document."""
+
+    cpu: float = 0.0
+    memory: int = 0
+    gpu: float = 0.0
+    gpu_memory: int = 0
+    gpu_type: tuple[str, ...] = ()
+    other: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a task's processes ended, as its supervisor recorded it."""
+
+    code: int | None = None
+    """Exit code of the process that decided; None when a signal ended it, or when nobody knows."""
+    signal: int | None = None
+    rank: int = 0
+    """Which local process decided."""
+    out_of_memory: bool = False
+    by_us: bool = False
+    """Whether the engine sent the signal."""
+    tail: str = ""
+    """The last lines it printed."""
+    traceback_digest: str = ""
+    """Names a Python traceback by its frames, so that the same mistake is recognised."""
+    reached_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is known of one task."""
+
+    key: TaskKey
+    phase: TaskPhase = TaskPhase.PENDING
+    need: Need = Need()
+    processes: int = 1
+    """How many processes the engine starts for it."""
+    slots: int = 1
+    """How many processes its own launcher (torchrun, mpirun) may start for it."""
+    ready: bool = False
+    """Whether code and environment are prepared, so that it could start at once."""
+    node: str = ""
+    devices: tuple[str, ...] = ()
+    address: str = ""
+    """`host:port`, once bound."""
+    created: float = 0.0
+    started: float | None = None
+    finished: float | None = None
+    exit: Exit | None = None
+    message: str = ""
+    """What it is doing or why it ended, in words."""
+    evicting_since: float | None = None
+    """When the engine was told to end it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What an engine sees of a task: facts, to be folded into the state. None means nothing new on that."""
+
+    key: TaskKey
+    phase: TaskPhase
+    ready: bool | None = None
+    address: str | None = None
+    started: float | None = None
+    finished: float | None = None
+    exit: Exit | None = None
+    message: str | None = None

@@ -1,0 +1,1 @@
+"""Stores remember. Each implements the `Store` port of `app`."""

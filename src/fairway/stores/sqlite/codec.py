@@ -1,0 +1,66 @@
+"""Values to bytes and back: frozen dataclasses through msgspec, documents through pydantic.
+
+MessagePack, because losses become NaN and infinity, which JSON cannot say: what went in comes out equal.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from fairway.spec.job import JobSpec
+from fairway.state.job import Job
+from fairway.state.task import Task
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, JobSpec):
+        return value.model_dump_json()
+    message = f"{type(value).__name__} cannot be stored"
+    raise NotImplementedError(message)
+
+
+def _rich(kind: type, value: Any) -> Any:
+    if kind is JobSpec:
+        return _spec(value)
+    message = f"{kind.__name__} cannot be read back"
+    raise NotImplementedError(message)
+
+
+@lru_cache(maxsize=256)
+def _spec(text: str) -> JobSpec:
+    """Runs of a series mostly share one document, and checking it is the dear part of reading a run."""
+    return JobSpec.model_validate_json(text)
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
+_job_decoder = msgspec.msgpack.Decoder(Job, dec_hook=_rich)
+_task_decoder = msgspec.msgpack.Decoder(Task)
+
+
+def pack(value: Job | Task) -> bytes:
+    """A run or a task as bytes."""
+    return _encoder.encode(value)
+
+
+def unpack_job(data: bytes) -> Job:
+    """The run that `pack` was given."""
+    return _job_decoder.decode(data)
+
+
+def unpack_task(data: bytes) -> Task:
+    """The task that `pack` was given."""
+    return _task_decoder.decode(data)
+
+
+def pack_floats(values: list[float]) -> bytes:
+    """Eight bytes a number, exactly."""
+    return struct.pack(f"<{len(values)}d", *values)
+
+
+def unpack_floats(data: bytes) -> tuple[float, ...]:
+    """The numbers that `pack_floats` was given."""
+    return struct.unpack(f"<{len(data) // 8}d", data)

@@ -1,0 +1,136 @@
+"""The tables, and how an older file becomes a newer one. `PRAGMA user_version` counts the migrations applied.
+
+Runs are ordered by `job.id`, the order in which they first came in. Every list is served in that order
+straight from an index, one index walk a phase, so that finished runs cost nothing. Counts are kept by triggers.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+_FIRST = """
+CREATE TABLE series (
+    namespace TEXT NOT NULL,
+    series    TEXT NOT NULL,
+    last      INTEGER NOT NULL,
+    PRIMARY KEY (namespace, series)
+) WITHOUT ROWID;
+
+CREATE TABLE job (
+    id        INTEGER PRIMARY KEY,
+    namespace TEXT NOT NULL,
+    name      TEXT NOT NULL,
+    series    TEXT NOT NULL,
+    number    INTEGER NOT NULL,
+    phase     TEXT NOT NULL,
+    labels    TEXT NOT NULL,
+    body      BLOB NOT NULL
+);
+CREATE UNIQUE INDEX job_by_name ON job (namespace, name);
+CREATE INDEX job_by_number ON job (namespace, series, number);
+CREATE INDEX job_by_phase ON job (phase, id);
+CREATE INDEX job_in_namespace ON job (namespace, phase, id);
+CREATE INDEX job_in_series ON job (namespace, series, phase, id);
+
+CREATE TABLE job_label (
+    key   TEXT NOT NULL,
+    value TEXT NOT NULL,
+    job   INTEGER NOT NULL,
+    PRIMARY KEY (key, value, job)
+) WITHOUT ROWID;
+CREATE INDEX job_label_by_job ON job_label (job);
+
+CREATE TRIGGER job_labelled AFTER INSERT ON job WHEN new.labels <> '{}' BEGIN
+    INSERT INTO job_label SELECT key, value, new.id FROM json_each(new.labels);
+END;
+CREATE TRIGGER job_relabelled AFTER UPDATE OF labels ON job WHEN old.labels <> new.labels BEGIN
+    DELETE FROM job_label WHERE job = old.id;
+    INSERT INTO job_label SELECT key, value, new.id FROM json_each(new.labels);
+END;
+
+-- An empty namespace or series stands for all of them.
+CREATE TABLE job_count (
+    namespace TEXT NOT NULL,
+    series    TEXT NOT NULL,
+    phase     TEXT NOT NULL,
+    n         INTEGER NOT NULL,
+    PRIMARY KEY (namespace, series, phase)
+) WITHOUT ROWID;
+CREATE TRIGGER job_arrives AFTER INSERT ON job BEGIN
+    INSERT INTO job_count VALUES
+        (new.namespace, new.series, new.phase, 1), (new.namespace, '', new.phase, 1),
+        ('', new.series, new.phase, 1), ('', '', new.phase, 1)
+        ON CONFLICT DO UPDATE SET n = n + 1;
+END;
+CREATE TRIGGER job_moves AFTER UPDATE OF phase ON job WHEN old.phase <> new.phase BEGIN
+    UPDATE job_count SET n = n - 1
+        WHERE namespace IN (old.namespace, '') AND series IN (old.series, '') AND phase = old.phase;
+    INSERT INTO job_count VALUES
+        (new.namespace, new.series, new.phase, 1), (new.namespace, '', new.phase, 1),
+        ('', new.series, new.phase, 1), ('', '', new.phase, 1)
+        ON CONFLICT DO UPDATE SET n = n + 1;
+END;
+CREATE TRIGGER job_leaves AFTER DELETE ON job BEGIN
+    UPDATE job_count SET n = n - 1
+        WHERE namespace IN (old.namespace, '') AND series IN (old.series, '') AND phase = old.phase;
+    DELETE FROM job_label WHERE job = old.id;
+    DELETE FROM task WHERE job = old.id;
+    DELETE FROM point WHERE job = old.id;
+    DELETE FROM curve WHERE job = old.id;
+END;
+
+CREATE TABLE task (
+    job     INTEGER NOT NULL,
+    role    TEXT NOT NULL,
+    "index" INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    body    BLOB NOT NULL,
+    PRIMARY KEY (job, role, "index", attempt)
+) WITHOUT ROWID;
+
+CREATE TABLE event (
+    id      INTEGER PRIMARY KEY,
+    time    REAL NOT NULL,
+    run     TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    reason  TEXT NOT NULL,
+    message TEXT NOT NULL
+);
+CREATE INDEX event_by_run ON event (run, id);
+
+-- A curve is what one task reports under one set of names; its points hold only the numbers, in that order.
+CREATE TABLE curve (
+    id     INTEGER PRIMARY KEY,
+    job    INTEGER NOT NULL,
+    task   TEXT NOT NULL,
+    source TEXT NOT NULL,
+    names  TEXT NOT NULL,
+    n      INTEGER NOT NULL,
+    UNIQUE (job, task, source, names)
+);
+CREATE TABLE point (
+    job   INTEGER NOT NULL,
+    curve INTEGER NOT NULL,
+    seq   INTEGER NOT NULL,
+    time  REAL NOT NULL,
+    step  INTEGER,
+    data  BLOB NOT NULL,
+    PRIMARY KEY (job, curve, seq)
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS = (_FIRST,)
+"""Each takes the file from the version before to the next; never changed once released, only added to."""
+VERSION = len(MIGRATIONS)
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """How many migrations the file has had."""
+    found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return found
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the file up to date. Each step is one transaction, so a crash in between loses nothing."""
+    for number in range(version_of(connection), VERSION):
+        connection.executescript(f"BEGIN IMMEDIATE; {MIGRATIONS[number]}; PRAGMA user_version = {number + 1}; COMMIT;")

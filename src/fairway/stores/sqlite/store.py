@@ -1,0 +1,241 @@
+"""The store on one SQLite file."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fairway.app import crash
+from fairway.app.ports import Changes, JobFilter, JobPage, MetricPoint
+from fairway.errors import UnavailableError
+from fairway.state.event import Event
+from fairway.state.job import Job, JobKey
+from fairway.state.phase import JOB_OVER, JobPhase
+from fairway.state.task import Task
+from fairway.stores.sqlite import codec, listing, schema
+from fairway.stores.sqlite.curves import Curves
+from fairway.stores.sqlite.faults import explain
+
+_ACTIVE = tuple(phase.value for phase in JobPhase if phase not in JOB_OVER)
+_BUSY_MILLISECONDS = 5000
+
+
+class SqliteStore:
+    """Keeps what the `Store` port promises in one file that only its owner can read.
+
+    One connection, used by one thread at a time. WAL with synchronous=NORMAL: the death of the process
+    loses nothing; the death of the machine may lose the last moments, never the order.
+    A full disk or a damaged file raises `UnavailableError` and changes nothing.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = Path(path)
+        with self._explained():
+            self._connection = _connect(self._path)
+            try:
+                self._prepare()
+            except BaseException:
+                self._connection.close()
+                raise
+        self._curves = Curves(self._connection)
+
+    def _prepare(self) -> None:
+        execute = self._connection.execute
+        execute(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
+        found = schema.version_of(self._connection)
+        if found > schema.VERSION:
+            message = f"{self._path} was written by a newer Fairway (format {found}; this one knows {schema.VERSION})"
+            raise UnavailableError(message, fix="upgrade fairway, or set FAIRWAY_HOME to another folder")
+        execute("PRAGMA journal_mode = WAL")
+        execute("PRAGMA synchronous = NORMAL")
+        execute("PRAGMA temp_store = MEMORY")
+        execute("PRAGMA journal_size_limit = 67108864")
+        schema.migrate(self._connection)
+
+    def close(self) -> None:
+        """Let go of files. Harmless when done twice."""
+        self._connection.close()
+
+    def next_number(self, namespace: str, series: str) -> int:
+        """Take the next run number of a series, for good."""
+        with self._transaction("store.number"):
+            row = self._connection.execute(
+                "INSERT INTO series VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET last = last + 1 RETURNING last",
+                (namespace, series),
+            ).fetchone()
+        number: int = row[0]
+        return number
+
+    def commit(self, changes: Changes) -> None:
+        """Remember all of it, or raise and remember nothing.
+
+        A delete wins over what the same changes say of that run, save its events: they tell that it went.
+        Tasks and points of a run that is not there are dropped.
+        """
+        if changes == Changes():
+            return
+        with self._transaction("store.commit"):
+            for job in changes.jobs:
+                self._put_job(job)
+            for task in changes.tasks:
+                self._put_task(task)
+            if changes.points:
+                self._curves.add(changes.points)
+            for key in changes.deleted:
+                self._connection.execute("DELETE FROM job WHERE namespace = ? AND name = ?", (key.namespace, key.name))
+                self._connection.execute("DELETE FROM event WHERE run = ?", (str(key),))
+            self._connection.executemany(
+                "INSERT INTO event (time, run, subject, reason, message) VALUES (?, ?, ?, ?, ?)",
+                [(event.time, _run_of(event.subject), event.subject, event.reason, event.message) for event in changes.events],
+            )
+
+    def _put_job(self, job: Job) -> None:
+        labels = json.dumps(job.labels, sort_keys=True)
+        body = codec.pack(job)
+        changed = self._connection.execute(
+            "UPDATE job SET phase = ?, labels = ?, body = ? WHERE namespace = ? AND name = ?",
+            (job.phase.value, labels, body, job.key.namespace, job.key.name),
+        )
+        if changed.rowcount == 0:
+            self._connection.execute(
+                "INSERT INTO job (namespace, name, series, number, phase, labels, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (job.key.namespace, job.key.name, job.series, job.number, job.phase.value, labels, body),
+            )
+
+    def _put_task(self, task: Task) -> None:
+        key = task.key
+        self._connection.execute(
+            "INSERT OR REPLACE INTO task SELECT id, ?, ?, ?, ? FROM job WHERE namespace = ? AND name = ?",
+            (key.role, key.index, key.attempt, codec.pack(task), key.namespace, key.job),
+        )
+
+    def active_jobs(self) -> list[Job]:
+        """The runs that are not over, oldest first."""
+        marks = ", ".join("?" * len(_ACTIVE))
+        rows = self._rows(f"SELECT id, namespace, name, body FROM job WHERE phase IN ({marks})", _ACTIVE)
+        return [self._job(row[1:]) for row in sorted(rows)]
+
+    def tasks_of(self, key: JobKey) -> list[Task]:
+        """Every attempt of every task of a run, in order of role, index and attempt."""
+        rows = self._rows(
+            "SELECT task.body FROM job JOIN task ON task.job = job.id WHERE job.namespace = ? AND job.name = ?"
+            ' ORDER BY task.role, task."index", task.attempt',
+            (key.namespace, key.name),
+        )
+        try:
+            return [codec.unpack_task(row[0]) for row in rows]
+        except msgspec.DecodeError as problem:
+            raise self._unreadable(str(key), problem) from problem
+
+    def get_job(self, key: JobKey) -> Job | None:
+        """One run."""
+        rows = self._rows("SELECT namespace, name, body FROM job WHERE namespace = ? AND name = ?", (key.namespace, key.name))
+        return self._job(rows[0]) if rows else None
+
+    def newest(self, namespace: str, series: str) -> Job | None:
+        """The newest run of a series."""
+        rows = self._rows(
+            "SELECT namespace, name, body FROM job WHERE namespace = ? AND series = ? ORDER BY number DESC LIMIT 1",
+            (namespace, series),
+        )
+        return self._job(rows[0]) if rows else None
+
+    def list_jobs(self, filter: JobFilter) -> JobPage:
+        """Runs, newest first."""
+        page = listing.page(filter)
+        rows = self._rows(*page)
+        jobs = tuple(self._job(row[1:]) for row in rows[: filter.limit])
+        following = str(rows[filter.limit - 1][0]) if len(rows) > filter.limit > 0 else ""
+        total = self._rows(*listing.total(filter))[0][0]
+        return JobPage(jobs, following, total)
+
+    def events_of(self, subject: str, limit: int = 1000) -> list[Event]:
+        """Events of a run and of its tasks, or of everything when the subject is empty; oldest first, the newest `limit`."""
+        where, values = _events_where(subject)
+        rows = self._rows(
+            f"SELECT time, subject, reason, message FROM event {where} ORDER BY id DESC LIMIT ?", (*values, max(0, limit))
+        )
+        return [Event(*row) for row in reversed(rows)]
+
+    def points_of(self, key: JobKey, metric: str = "", limit: int = 2000) -> list[MetricPoint]:
+        """Metric points of a run in order of time; thinned evenly to at most `limit`.
+
+        Each task's curve is thinned by itself, rare ones last: two evaluations stay beside a million training steps.
+        """
+        with self._explained():
+            return self._curves.read(key, metric, limit)
+
+    def series_names(self, namespace: str) -> list[str]:
+        """The names of all series that have runs."""
+        rows = self._rows(
+            "SELECT DISTINCT series FROM job_count WHERE namespace = ? AND series > '' AND n > 0 ORDER BY series", (namespace,)
+        )
+        return [row[0] for row in rows]
+
+    def _job(self, row: Sequence[Any]) -> Job:
+        namespace, name, body = row
+        try:
+            return codec.unpack_job(body)
+        except (msgspec.DecodeError, ValueError) as problem:
+            raise self._unreadable(f"{namespace}/{name}", problem) from problem
+
+    def _unreadable(self, what: str, problem: Exception) -> UnavailableError:
+        message = f"the record of {what} in {self._path} cannot be read: {problem}"
+        return UnavailableError(message, fix="use the version of fairway that wrote it, or move the file away to begin anew")
+
+    def _rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self._explained():
+            return self._connection.execute(sql, values).fetchall()
+
+    @contextmanager
+    def _transaction(self, point: str) -> Iterator[None]:
+        with self._explained():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                with crash.reach(point):
+                    self._connection.execute("COMMIT")
+            except BaseException:
+                # SQLite has rolled back by itself after some errors, a full disk among them.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as problem:
+            raise explain(problem, self._path) from problem
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open the file, making it readable by its owner alone; SQLite gives the WAL the same mode."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
+
+
+def _run_of(subject: str) -> str:
+    """`default/mnist-7/worker-0#1` belongs to `default/mnist-7`."""
+    return "/".join(subject.split("/", 2)[:2])
+
+
+def _events_where(subject: str) -> tuple[str, tuple[str, ...]]:
+    if not subject:
+        return "", ()
+    run = _run_of(subject)
+    if run == subject:
+        return "WHERE run = ?", (run,)
+    # A task without an attempt means all of its attempts; '$' follows '#'.
+    return "WHERE run = ? AND (subject = ? OR (subject > ? AND subject < ?))", (run, subject, f"{subject}#", f"{subject}$")

@@ -1,0 +1,147 @@
+"""A world in which plans come true at once: for tests of planning without processes, files or time.
+
+The world plays the engine: created tasks are ready, bound gangs run, evicted tasks stop. A test makes
+things happen (`finish`, `fail`, `lose`, `report`, `pass_time`) and looks at what the plan makes of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, NudgeTask
+from fairway.plan.cycle import plan
+from fairway.spec.job import JobSpec
+from fairway.state.event import Event
+from fairway.state.fold import fold_checkpoint, fold_progress, fold_report
+from fairway.state.job import Job, JobKey
+from fairway.state.node import Node
+from fairway.state.phase import JOB_OVER, Intent, TaskPhase
+from fairway.state.snapshot import Snapshot
+from fairway.state.task import Exit, Task, TaskKey, TaskReport
+
+ROUNDS = 50
+
+
+class World:
+    """A snapshot, a clock, and an engine that always succeeds."""
+
+    def __init__(self, *nodes: Node, now: float = 1000.0) -> None:
+        self.now = now
+        self.snapshot = Snapshot(nodes=nodes or (Node("here", cpu=4.0, memory=8 << 30),))
+        self.actions: list[Action] = []
+        self.events: list[Event] = []
+        self.stubborn: set[str] = set()
+        """Tasks (`worker-0`) that ignore an eviction with a grace."""
+        self.refusal = ""
+        """When set, nothing can be bound, for this reason."""
+        self.started: list[TaskKey] = []
+        self.wake_at: float | None = None
+
+    def submit(self, name: str, spec: JobSpec | dict[str, object]) -> JobKey:
+        """A new run."""
+        series, _, number = name.rpartition("-")
+        key = JobKey("default", name)
+        asked = spec if isinstance(spec, JobSpec) else JobSpec.model_validate(spec)
+        self.snapshot.put_job(Job(key, series, int(number), asked, created=self.now))
+        self.turn()
+        return key
+
+    def turn(self) -> None:
+        """Plan and perform until there is nothing more to do now."""
+        for _ in range(ROUNDS):
+            found = plan(self.snapshot, self.now)
+            self.wake_at = found.wake_at
+            if found.empty:
+                return
+            for job in found.jobs:
+                self.snapshot.put_job(job)
+            for task in found.tasks:
+                self.snapshot.put_task(task)
+            self.events.extend(found.events)
+            for action in found.actions:
+                self.actions.append(action)
+                self._perform(action)
+        message = f"the plan does not settle: {found}"
+        raise AssertionError(message)
+
+    def job(self, key: JobKey) -> Job:
+        """The run as it is."""
+        return self.snapshot.jobs[key]
+
+    def tasks(self, key: JobKey, *, alive: bool = False) -> list[Task]:
+        """The run's tasks; only those that hold room when `alive`."""
+        return [task for task in self.snapshot.tasks_of(key) if not alive or task.phase.holds_resources]
+
+    def finish(self, key: JobKey, name: str, code: int = 0, *, signal: int | None = None, tail: str = "", traceback: str = "") -> None:
+        """A running task ends by itself."""
+        phase = TaskPhase.SUCCEEDED if code == 0 and signal is None else TaskPhase.FAILED
+        ending = Exit(None if signal else code, signal, tail=tail, traceback_digest=traceback)
+        self.end(self._running(key, name), phase, ending)
+        self.turn()
+
+    def lose(self, key: JobKey, name: str) -> None:
+        """Nobody knows what became of a task."""
+        self.end(self._running(key, name), TaskPhase.LOST, None)
+        self.turn()
+
+    def report(self, key: JobKey, step: int, **metrics: float) -> None:
+        """The leader reports."""
+        self.snapshot.put_job(fold_progress(self.job(key), [(self.now, step, metrics)]))
+        self.turn()
+
+    def checkpoint(self, key: JobKey, step: int) -> None:
+        """A checkpoint was saved."""
+        self.snapshot.put_job(fold_checkpoint(self.job(key), step, self.now))
+        self.turn()
+
+    def stop(self, key: JobKey) -> None:
+        """The user stops the run."""
+        self.snapshot.put_job(replace(self.job(key), intent=Intent.STOP))
+        self.turn()
+
+    def pass_time(self, seconds: float) -> None:
+        """Time goes by; the plan is asked at every moment it wanted to be."""
+        end = self.now + seconds
+        while self.wake_at is not None and self.now < self.wake_at <= end:
+            self.now = self.wake_at
+            self.turn()
+        self.now = end
+        self.turn()
+
+    def end_stubborn(self, key: JobKey, name: str) -> None:
+        """The engine has killed a task that ignored its eviction."""
+        self.end(self._running(key, name), TaskPhase.STOPPED, Exit(None, 9, by_us=True))
+        self.turn()
+
+    def end(self, task: Task, phase: TaskPhase, ending: Exit | None) -> None:
+        """A task is over, however that came; the plan is not asked yet."""
+        self._fold(TaskReport(task.key, phase, finished=self.now, exit=ending))
+
+    def over(self, key: JobKey) -> bool:
+        """Whether the run has ended."""
+        return self.job(key).phase in JOB_OVER
+
+    def _running(self, key: JobKey, name: str) -> Task:
+        return next(task for task in self.tasks(key, alive=True) if task.key.task == name)
+
+    def _fold(self, report: TaskReport) -> None:
+        known = self.snapshot.tasks[report.key.run][report.key]
+        self.snapshot.put_task(fold_report(known, report))
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case CreateTask(task=task):
+                self._fold(TaskReport(task.key, self.snapshot.tasks[task.key.run][task.key].phase, ready=True))
+            case BindGang(tasks=tasks):
+                for task in tasks:
+                    if self.refusal:
+                        self._fold(TaskReport(task.key, TaskPhase.PENDING, message=self.refusal))
+                        continue
+                    self.started.append(task.key)
+                    self._fold(TaskReport(task.key, TaskPhase.RUNNING, started=self.now, address="127.0.0.1:1"))
+            case EvictTask(key=key, grace=grace):
+                task = self.snapshot.tasks[key.run][key]
+                if not task.phase.over and not (grace and key.task in self.stubborn):
+                    self.end(task, TaskPhase.STOPPED, Exit(None, 15, by_us=True))
+            case NudgeTask() | ForgetJob():
+                pass

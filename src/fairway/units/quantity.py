@@ -1,0 +1,74 @@
+"""Quantities written by people, and the numbers they mean: `4Gi`, `500m`, `90s`."""
+
+from __future__ import annotations
+
+import re
+
+_NUMBER = re.compile(r"(?P<value>\d+(\.\d+)?|\.\d+)(?P<unit>[A-Za-z]*)")
+
+_TIME = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "": 1.0}
+_MEMORY = {
+    "": 1,
+    "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
+    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50,
+    "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
+}  # fmt: skip
+_COUNT = {"": 1.0, "m": 0.001, "k": 1000.0}
+
+
+def seconds(text: str) -> float:
+    """`90s` -> 90.0, `1h30m` -> 5400.0; a bare number means seconds."""
+    parts = list(_NUMBER.finditer(text))
+    whole = "".join(part.group() for part in parts)
+    if not parts or whole != text or any(part["unit"] not in _TIME for part in parts):
+        message = "is no length of time; write for example 90s, 5m, 1h30m or 2d"
+        raise ValueError(message)
+    return sum(float(part["value"]) * _TIME[part["unit"]] for part in parts)
+
+
+def byte_count(text: str) -> int:
+    """`2Gi` -> 2147483648; a bare number means bytes."""
+    return int(_single(text, _MEMORY, "is no amount of memory; write for example 512Mi, 2Gi or 1G"))
+
+
+def number(text: str) -> float:
+    """`500m` -> 0.5, `2` -> 2.0, `0.25` -> 0.25."""
+    return _single(text, _COUNT, "is no amount; write for example 1, 0.5 or 500m")
+
+
+def _single(text: str, units: dict[str, float] | dict[str, int], message: str) -> float:
+    match = _NUMBER.fullmatch(text)
+    if not match or match["unit"] not in units:
+        raise ValueError(message)
+    return float(match["value"]) * units[match["unit"]]
+
+
+def show_bytes(count: float) -> str:
+    """The shortest readable form: `1.5 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024 or unit == "TiB":
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count}"
+
+
+def show_seconds(span: float) -> str:
+    """The shortest readable form: `850ms`, `12s`, `3m20s`, `2h5m`, `4d2h`."""
+    if span < 0.9995:
+        return f"{max(0, round(span * 1000))}ms"
+    if span < 10:
+        return f"{span:.1f}".rstrip("0").rstrip(".") + "s"
+    rest = round(span)
+    if rest < 60:
+        return f"{rest}s"
+    for big, small, big_name, small_name in ((60, 1, "m", "s"), (3600, 60, "h", "m"), (86400, 3600, "d", "h")):
+        if rest < big * (60 if big != 3600 else 24) or big == 86400:
+            left = rest % big // small
+            return f"{rest // big}{big_name}" + (f"{left}{small_name}" if left else "")
+    return f"{rest}s"
+
+
+def show_number(value: float) -> str:
+    """A number without a useless fraction: `2`, `0.25`."""
+    return f"{value:g}"

@@ -1,0 +1,19 @@
+"""Which roles compute, by the names that the field uses."""
+
+from __future__ import annotations
+
+NON_COMPUTING = frozenset({"ps", "evaluator", "launcher", "scheduler", "server"})
+"""Roles whose processes have no rank in the collective."""
+
+
+def computes(role: str) -> bool:
+    """Whether the role's processes are ranks of the collective."""
+    return role not in NON_COMPUTING
+
+
+def leader(roles: tuple[str, ...]) -> str:
+    """The task whose reports speak for the run: `chief-0`, else `master-0`, `launcher-0`, or the first computing role's."""
+    for name in ("chief", "master", "launcher"):
+        if name in roles:
+            return f"{name}-0"
+    return f"{next((name for name in roles if computes(name)), roles[0])}-0"

@@ -1,0 +1,225 @@
+"""The page about one run: `fairway get NAME`. Pure: (view, points, now) to text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fairway.state.phase import JobPhase
+from fairway.units import quantity
+from fairway.views import phrases
+from fairway.views.curve import bar, plot, sparkline
+from fairway.views.job import JobView, TaskView
+from fairway.views.listing import first_line, short_device, tasks_text
+from fairway.views.metric import Point, curves
+from fairway.views.table import Page, display_width, shorten
+from fairway.views.why import WhyView
+
+_INDENT = "  "
+_TAIL_LINES = 20
+
+
+def detail_text(job: JobView, points: Iterable[Point], now: float, page: Page = Page(), *, wide: bool = False) -> str:
+    """State, progress, tasks, why or outcome, checkpoint, folder, and what to type next."""
+    sections = [
+        _head(job, now, page),
+        _warnings(job, page),
+        _why(job, page),
+        _progress(job, points, now, page, wide=wide),
+        _tasks(job, page, wide=wide),
+        _checkpoint(job, now, page),
+        _places(job, page),
+        _next(job, page),
+    ]
+    return "\n".join(section for section in sections if section)
+
+
+def why_text(why: WhyView, now: float, page: Page = Page()) -> str:
+    """The page of `fairway why NAME`."""
+    since = f" for {phrases.span(now - why.since)}" if why.since is not None and not why.phase.over else ""
+    lines = [f"{page.paint(why.name, 'bold')} is {page.phase(why.phase.value)}{since}: {why.message}"]
+    if why.position:
+        lines.append(f"{_INDENT}place in the queue: {why.position}")
+    if why.what_would_help:
+        lines.append(f"{_INDENT}what would help: {why.what_would_help}")
+    return "\n".join([*lines, *_tail_lines(why.tail, page)]) + "\n"
+
+
+def _head(job: JobView, now: float, page: Page) -> str:
+    state = page.phase(job.phase.value)
+    if job.phase.over:
+        state += f" {phrases.age(job.finished, now)} ago" if job.finished is not None else ""
+        state += f", ran for {phrases.span(job.duration)}" if job.duration is not None else ", never ran"
+    elif job.duration is not None:
+        state += f" for {phrases.span(job.duration)}"
+    else:
+        state += f" for {phrases.span(now - job.created)}"
+    if job.restarts:
+        state += f", {phrases.count(job.restarts, 'restart')} of at most {job.restarts_max}"
+    place = f"{job.namespace}/" if job.namespace != "default" else ""
+    lines = [f"{page.paint(place + job.name, 'bold')}  {state}"]
+    for name, role in job.roles.items():
+        what = "" if role.replicas == 1 and len(job.roles) == 1 else f"{phrases.count(role.replicas, name)}: "
+        lines.append(_INDENT + _cut(f"{what}{role.command}", page))
+    facts = [fact for fact in (_framework(job), _queue(job), f"by {job.user}" if job.user else "") if fact]
+    if facts:
+        lines.append(_INDENT + page.paint(", ".join(facts), "dim"))
+    return "\n".join(lines) + "\n"
+
+
+def _framework(job: JobView) -> str:
+    return job.framework if job.framework not in ("auto", "command") else ""
+
+
+def _queue(job: JobView) -> str:
+    parts = [f"queue {job.queue}"] if job.queue != "default" else []
+    if job.priority:
+        parts.append(f"priority {job.priority}")
+    return ", ".join(parts)
+
+
+def _warnings(job: JobView, page: Page) -> str:
+    return "".join(f"{page.paint('warning:', 'yellow')} {warning}\n" for warning in job.warnings)
+
+
+def _why(job: JobView, page: Page) -> str:
+    if job.hold is not None and not job.phase.over:
+        lines = [_title("Why it waits", page), _INDENT + job.hold.message]
+        if job.position:
+            lines.append(f"{_INDENT}place in the queue: {job.position}")
+        if job.hold.what_would_help:
+            lines.append(f"{_INDENT}what would help: {job.hold.what_would_help}")
+        return "\n".join(lines) + "\n"
+    if job.outcome is None or job.phase is JobPhase.RUNNING:
+        return ""
+    said = job.outcome.message or job.outcome.reason
+    if job.phase is JobPhase.SUCCEEDED and job.outcome.reason == "Completed":
+        return ""
+    title = {JobPhase.FAILED: "Why it failed", JobPhase.STOPPED: "Why it stopped", JobPhase.SUCCEEDED: "Why it ended"}
+    lines = [_title(title.get(job.phase, "What happened"), page), _INDENT + f"{said} ({job.outcome.reason})"]
+    culprit = _culprit(job)
+    if culprit is not None and culprit.tail:
+        attempt = f", attempt {culprit.attempt + 1}" if job.attempt or culprit.attempt else ""
+        lines.append(f"{_INDENT}last lines of {culprit.name}{attempt}:")
+        lines.extend(_tail_lines(culprit.tail, page))
+    return "\n".join(lines) + "\n"
+
+
+def _culprit(job: JobView) -> TaskView | None:
+    if job.outcome is None or not isinstance(job.tasks, tuple) or not isinstance(job.earlier, tuple):
+        return None
+    same = [task for task in (*job.earlier, *job.tasks) if task.name == job.outcome.task and task.tail]
+    return max(same, key=lambda task: task.attempt, default=None)
+
+
+def _tail_lines(tail: str, page: Page) -> list[str]:
+    lines = [line.rpartition("\r")[2].replace("\x1b", "") for line in tail.rstrip().splitlines()] if tail.strip() else []
+    return [f"{_INDENT}{page.paint('│', 'red')} {line}".rstrip() for line in lines[-_TAIL_LINES:]]
+
+
+def _progress(job: JobView, points: Iterable[Point], now: float, page: Page, *, wide: bool) -> str:
+    progress = job.progress
+    if progress.step is None and not progress.metrics:
+        return ""
+    lines = [_title("Progress", page)]
+    if progress.step is not None:
+        lines.append(_INDENT + _step_line(job, now))
+    drawn = curves(points)
+    names = max((display_width(name) for name in progress.metrics), default=0)
+    values = {name: phrases.measure(value) for name, value in progress.metrics.items()}
+    room = max((len(value) for value in values.values()), default=0)
+    for name, value in values.items():
+        line = [y for _, y in drawn.get(name, [])]
+        course = f"   {sparkline(line)}   from {phrases.measure(line[0])}" if len(line) > 1 else ""
+        lines.append(f"{_INDENT}{name:<{names}}  {value:>{room}}{course}")
+    main = main_metric(progress.metrics)
+    if main and (wide or page.width >= 60):
+        lines.extend(_chart(main, drawn.get(main, []), page))
+    return "\n".join(lines) + "\n"
+
+
+def main_metric(metrics: Iterable[str]) -> str:
+    """The metric to draw large: the loss, else the first."""
+    names = list(metrics)
+    return next((name for name in names if "loss" in name.lower()), names[0] if names else "")
+
+
+def _step_line(job: JobView, now: float) -> str:
+    progress = job.progress
+    assert progress.step is not None
+    parts = [f"step {progress.step:,}"]
+    if progress.at_step:
+        part = progress.step / progress.at_step
+        parts = [f"step {progress.step:,} of {progress.at_step:,}  {bar(part)} {min(1.0, part):.0%}"]
+    if job.phase.over:
+        return parts[0]
+    if progress.steps_per_second:
+        parts.append(f"{phrases.measure(progress.steps_per_second)} steps/s")
+    if progress.remaining is not None:
+        parts.append(f"about {phrases.span(round(progress.remaining))} left")
+    if progress.time is not None and now - progress.time > 60:
+        parts.append(f"last report {phrases.age(progress.time, now)} ago")
+    return ", ".join(parts)
+
+
+def _chart(name: str, points: Sequence[tuple[float, float]], page: Page) -> list[str]:
+    if len(points) < 8:
+        return []
+    lines = plot(points, width=min(64, (page.width or 80) - 16))
+    values = [y for _, y in points if y == y]
+    if not lines or max(values) == min(values):
+        return []
+    top, bottom = phrases.measure(max(values)), phrases.measure(min(values))
+    labels = [top, *[""] * (len(lines) - 2), bottom]
+    room = max(len(top), len(bottom))
+    drawn = [f"{_INDENT}{label:>{room}} ┤{page.paint(line, 'cyan')}" for label, line in zip(labels, lines, strict=True)]
+    return ["", *drawn, f"{_INDENT}{'':>{room}}  {page.paint(name, 'dim')}"]
+
+
+def _tasks(job: JobView, page: Page, *, wide: bool) -> str:
+    if not isinstance(job.tasks, tuple) or not job.tasks:
+        return ""
+    shown = (*job.earlier, *job.tasks) if wide and isinstance(job.earlier, tuple) else job.tasks
+    return _title("Tasks", page) + "\n" + tasks_text(shown, page, wide=wide, indent=_INDENT)
+
+
+def _checkpoint(job: JobView, now: float, page: Page) -> str:
+    progress = job.progress
+    lines = []
+    if job.resume:
+        lines.append(job.resume)
+    if progress.checkpoint_step is not None:
+        ago = f", saved {phrases.age(progress.checkpoint_time, now)} ago" if progress.checkpoint_time is not None else ""
+        lines.append(f"newest: step {progress.checkpoint_step:,}{ago}")
+    return "\n".join([_title("Checkpoint", page), *(_INDENT + line for line in lines)]) + "\n" if lines else ""
+
+
+def _places(job: JobView, page: Page) -> str:
+    facts = {"folder": job.folder, "outputs": ", ".join(f"{name} as {target}" for name, target in job.outputs.items())}
+    if job.gpus:
+        held = [name for task in job.tasks for name in task.devices] if isinstance(job.tasks, tuple) else []
+        kinds = f" ({', '.join(short_device(name) for name in held[:8])})" if held else ""
+        facts["GPUs"] = f"{quantity.show_number(job.gpus)}{kinds}"
+    lines = [f"{page.paint(f'{name}:', 'dim')} {value}" for name, value in facts.items() if value]
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def _next(job: JobView, page: Page) -> str:
+    name = job.name
+    if job.phase is JobPhase.PENDING:
+        commands = [f"fairway why {name}", f"fairway stop {name}"]
+    elif not job.phase.over:
+        commands = [f"fairway logs -f {name}", f"fairway stop {name}"]
+    elif job.phase is JobPhase.SUCCEEDED:
+        commands = [f"fairway logs {name}", f"fairway delete {name}"]
+    else:
+        commands = [f"fairway logs {name}", f"fairway resume {name}"]
+    return f"{page.paint('next:', 'dim')} {', '.join(commands)}\n"
+
+
+def _title(text: str, page: Page) -> str:
+    return page.paint(text, "bold")
+
+
+def _cut(text: str, page: Page) -> str:
+    line = first_line(text)
+    return shorten(line, page.width - len(_INDENT)) if page.width else line

@@ -1,0 +1,29 @@
+"""Events: what happened, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from fairway.state.event import Event
+
+
+class EventView(msgspec.Struct, frozen=True):
+    """One thing that happened."""
+
+    time: float
+    subject: str
+    reason: str
+    message: str
+
+
+class EventList(msgspec.Struct, frozen=True):
+    """Events, oldest first."""
+
+    events: tuple[EventView, ...]
+
+
+def event_list(events: Iterable[Event]) -> EventList:
+    """Events as they are shown."""
+    return EventList(tuple(EventView(event.time, event.subject, event.reason, event.message) for event in events))

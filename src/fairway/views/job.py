@@ -1,0 +1,306 @@
+"""A run and its tasks, as the API, the SDK and the command line show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from fairway.spec.job import JobSpec
+from fairway.state.job import Job
+from fairway.state.phase import JobPhase, TaskPhase
+from fairway.state.task import Task
+from fairway.units import quantity
+from fairway.views import phrases
+from fairway.views.flat import flat_spec
+
+
+class ProgressView(msgspec.Struct, frozen=True):
+    """What rank 0 reported last, and what is safe on disk."""
+
+    step: int | None = None
+    at_step: int | None = None
+    """The step at which it has done enough, when the document names one."""
+    metrics: dict[str, float] = {}
+    time: float | None = None
+    steps_per_second: float | None = None
+    remaining: float | None = None
+    """Seconds until `at_step` at the present speed."""
+    checkpoint_step: int | None = None
+    checkpoint_time: float | None = None
+
+
+class HoldView(msgspec.Struct, frozen=True):
+    """Why it waits."""
+
+    reason: str
+    message: str
+    what_would_help: str = ""
+    since: float = 0.0
+
+
+class OutcomeView(msgspec.Struct, frozen=True):
+    """How it ended, or how its last attempt did."""
+
+    reason: str
+    message: str = ""
+    task: str = ""
+    exit_code: int | None = None
+
+
+class RoleView(msgspec.Struct, frozen=True):
+    """One role in short."""
+
+    replicas: int
+    min: int
+    max: int
+    command: str = ""
+    resources: dict[str, Any] = {}
+
+
+class TaskView(msgspec.Struct, frozen=True):
+    """One task at one attempt."""
+
+    name: str
+    role: str
+    index: int
+    attempt: int
+    phase: TaskPhase
+    node: str = ""
+    devices: tuple[str, ...] = ()
+    cpu: float = 0.0
+    memory: int = 0
+    gpu: float = 0.0
+    processes: int = 1
+    address: str = ""
+    created: float = 0.0
+    started: float | None = None
+    finished: float | None = None
+    duration: float | None = None
+    exit: str = ""
+    """`exit 1`, `SIGKILL`, `out of memory`; empty while it runs."""
+    exit_code: int | None = None
+    message: str = ""
+    tail: str = ""
+    """The last lines it printed, when it failed."""
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """One run."""
+
+    name: str
+    namespace: str
+    series: str
+    number: int
+    phase: JobPhase
+    framework: str
+    roles: dict[str, RoleView]
+    ready: int
+    """Tasks that run, of `replicas`."""
+    replicas: int
+    gpus: float
+    priority: int
+    queue: str
+    user: str
+    created: float
+    started: float | None
+    finished: float | None
+    duration: float | None
+    attempt: int
+    restarts: int
+    restarts_max: int
+    progress: ProgressView
+    hold: HoldView | None
+    position: int
+    """Place in the queue, 1 = next; 0 when not waiting."""
+    outcome: OutcomeView | None
+    resume: str
+    """From where the current attempt goes on, as a sentence; empty when it never started again."""
+    nodes: tuple[str, ...]
+    labels: dict[str, str]
+    outputs: dict[str, str]
+    folder: str
+    """Where the engine keeps code, logs, checkpoints and outputs."""
+    origin: str
+    """Where the command was typed."""
+    code_digest: str
+    warnings: tuple[str, ...]
+    tasks: tuple[TaskView, ...] | msgspec.UnsetType = msgspec.UNSET
+    """The current attempt of each task. Lists leave it out."""
+    earlier: tuple[TaskView, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Attempts before that, oldest first."""
+    spec: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """The document in the flat spelling; values that look secret are masked."""
+
+
+class JobList(msgspec.Struct, frozen=True):
+    """A page of runs, newest first."""
+
+    jobs: tuple[JobView, ...]
+    next: str = ""
+    total: int = 0
+
+
+def job_view(
+    job: Job,
+    tasks: Sequence[Task],
+    now: float,
+    *,
+    position: int = 0,
+    folder: str = "",
+    warnings: Iterable[str] = (),
+    tasks_too: bool = True,
+    spec_too: bool = True,
+) -> JobView:
+    """Everything worth showing of a run."""
+    current, earlier = split_attempts(job, tasks)
+    running = [task for task in current if task.phase is TaskPhase.RUNNING]
+    sizes = _sizes(job, current)
+    return JobView(
+        name=job.key.name,
+        namespace=job.key.namespace,
+        series=job.series,
+        number=job.number,
+        phase=job.phase,
+        framework=job.spec.framework.value,
+        roles=_roles(job.spec, sizes),
+        ready=len(running),
+        replicas=len(current) or sum(sizes.values()),
+        gpus=sum(task.need.gpu for task in current) or asked_gpus(job.spec, sizes),
+        priority=job.spec.priority,
+        queue=job.spec.queue,
+        user=job.origin.user,
+        created=job.created,
+        started=job.started,
+        finished=job.finished,
+        duration=_duration(job.started, job.finished, now),
+        attempt=job.attempt,
+        restarts=job.restarts,
+        restarts_max=job.spec.restart.max,
+        progress=_progress(job, now),
+        hold=HoldView(job.hold.reason, job.hold.message, job.hold.what_would_help, job.hold.since) if job.hold else None,
+        position=position,
+        outcome=_outcome(job),
+        resume=phrases.resume(job.resume) if job.resume else "",
+        nodes=tuple(dict.fromkeys(task.node for task in current if task.node)),
+        labels=job.labels,
+        outputs=job.spec.outputs,
+        folder=folder,
+        origin=job.origin.folder,
+        code_digest=job.origin.code_digest,
+        warnings=(*warnings, *_warnings(job, now)),
+        tasks=tuple(task_view(task, now) for task in current) if tasks_too else msgspec.UNSET,
+        earlier=tuple(task_view(task, now) for task in earlier) if tasks_too else msgspec.UNSET,
+        spec=flat_spec(job) if spec_too else msgspec.UNSET,
+    )
+
+
+def task_view(task: Task, now: float) -> TaskView:
+    """Everything worth showing of a task."""
+    end = task.exit
+    unhappy = task.phase in (TaskPhase.FAILED, TaskPhase.LOST)
+    return TaskView(
+        name=task.key.task,
+        role=task.key.role,
+        index=task.key.index,
+        attempt=task.key.attempt,
+        phase=task.phase,
+        node=task.node,
+        devices=task.devices,
+        cpu=task.need.cpu,
+        memory=task.need.memory,
+        gpu=task.need.gpu,
+        processes=task.processes,
+        address=task.address,
+        created=task.created,
+        started=task.started,
+        finished=task.finished,
+        duration=_duration(task.started, task.finished, now),
+        exit=phrases.exit_of(end) if end else "",
+        exit_code=end.code if end else None,
+        message=task.message,
+        tail=end.tail if end and unhappy else "",
+    )
+
+
+def split_attempts(job: Job, tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
+    """The tasks as they are now in the order of the document's roles, and the attempts before."""
+    newest: dict[tuple[str, int], Task] = {}
+    for task in sorted(tasks, key=lambda task: task.key.attempt):
+        newest[task.key.role, task.key.index] = task
+    # After a restart with fewer tasks, those that were left out belong to the past.
+    of_now = {place: task for place, task in newest.items() if task.key.attempt >= job.attempt} or newest
+    order = {role: place for place, role in enumerate(job.spec.roles)}
+    current = sorted(of_now.values(), key=lambda task: (order.get(task.key.role, len(order)), task.key))
+    chosen = {task.key for task in current}
+    earlier = sorted((task for task in tasks if task.key not in chosen), key=lambda task: (task.key.attempt, task.key))
+    return current, earlier
+
+
+def asked_gpus(spec: JobSpec, sizes: dict[str, int]) -> float:
+    """GPUs that the roles ask for at these sizes."""
+    return sum(
+        quantity.number(role.resources.gpu) * sizes.get(name, role.replicas.min)
+        for name, role in spec.roles.items()
+        if role.resources.gpu is not None
+    )
+
+
+def _sizes(job: Job, current: Sequence[Task]) -> dict[str, int]:
+    if job.sizes:
+        return {**{name: role.replicas.min for name, role in job.spec.roles.items()}, **job.sizes}
+    if current:
+        return {name: sum(task.key.role == name for task in current) for name in job.spec.roles}
+    return {name: role.replicas.min for name, role in job.spec.roles.items()}
+
+
+def _roles(spec: JobSpec, sizes: dict[str, int]) -> dict[str, RoleView]:
+    return {
+        name: RoleView(
+            replicas=sizes[name],
+            min=role.replicas.min,
+            max=role.replicas.max,
+            command=" ".join(role.command) or role.script.strip().partition("\n")[0],
+            resources=role.resources.model_dump(mode="json", exclude_defaults=True),
+        )
+        for name, role in spec.roles.items()
+    }
+
+
+def _progress(job: Job, now: float) -> ProgressView:
+    known, goal = job.progress, job.spec.stop.at_step
+    speed = known.steps_per_second
+    remaining = None
+    if goal is not None and known.step is not None and speed and job.phase is JobPhase.RUNNING:
+        remaining = max(0.0, (goal - known.step) / speed - (now - (known.time or now)))
+    return ProgressView(
+        step=known.step,
+        at_step=goal,
+        metrics=known.metrics,
+        time=known.time,
+        steps_per_second=speed,
+        remaining=remaining,
+        checkpoint_step=known.checkpoint_step,
+        checkpoint_time=known.checkpoint_time,
+    )
+
+
+def _outcome(job: Job) -> OutcomeView | None:
+    given = job.outcome
+    return OutcomeView(given.reason, given.message, given.task, given.exit_code) if given else None
+
+
+def _duration(started: float | None, finished: float | None, now: float) -> float | None:
+    return None if started is None else max(0.0, (now if finished is None else finished) - started)
+
+
+def _warnings(job: Job, now: float) -> list[str]:
+    found = []
+    if job.memory_factor > 1.0:
+        found.append(f"it ran out of memory once, and now asks for {job.memory_factor:g} times as much as the document says")
+    if job.phase is JobPhase.RUNNING and job.started is not None and job.spec.restart.max and job.progress.checkpoint_step is None:
+        every = quantity.seconds(job.spec.checkpoint.every)
+        if job.progress.step is not None and now - job.started > max(600.0, 2 * every):
+            found.append(f"no checkpoint in {phrases.span(now - job.started)}: a restart would begin at 0")
+    return found

@@ -1,0 +1,262 @@
+"""What lists look like: runs, tasks, nodes, devices, events, secrets. Pure: (views, now, page) to text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairway.state.phase import JobPhase
+from fairway.units import quantity
+from fairway.views import phrases
+from fairway.views.event import EventView
+from fairway.views.job import JobList, JobView, TaskView
+from fairway.views.node import DeviceView, NodeView
+from fairway.views.secret import SecretView
+from fairway.views.table import Column, Page, table
+
+_JOBS = (
+    Column("NAMESPACE"),
+    Column("NAME", always=True),
+    Column("PHASE", phase=True),
+    Column("READY", right=True),
+    Column("GPUS", right=True),
+    Column("AGE", right=True),
+    Column("TIME", right=True),
+    Column("QUEUE"),
+    Column("PRIORITY", right=True),
+    Column("RESTARTS", right=True),
+    Column("USER"),
+    Column("NODES", loose=True),
+    Column("COMMAND", loose=True),
+    Column("DETAIL", loose=True),
+)
+
+
+def jobs_text(page_of: JobList, now: float, page: Page = Page(), *, wide: bool = False, filtered: bool = False) -> str:
+    """`fairway list`: newest first; says what to do next when there is nothing."""
+    if not page_of.jobs:
+        if filtered:
+            return "No runs match. See all of them with: fairway list\n"
+        return "No runs yet. Start one with: fairway run -- python train.py\n"
+    spaces = {job.namespace for job in page_of.jobs}
+    text = table(_JOBS, [_job_row(job, now, wide=wide, spaces=len(spaces) > 1) for job in page_of.jobs], page)
+    if page_of.next:
+        rest = page_of.total - len(page_of.jobs)
+        more = f"{rest:,} more" if rest > 0 else "more"
+        text += page.paint(f"... {more}; see them with: fairway list --limit {page_of.total}\n", "dim")
+    return text
+
+
+def _job_row(job: JobView, now: float, *, wide: bool, spaces: bool) -> list[str]:
+    busy = not job.phase.over and job.phase is not JobPhase.PENDING
+    return [
+        job.namespace if spaces else "",
+        job.name,
+        job.phase.value,
+        f"{job.ready}/{job.replicas}" if busy else "-",
+        quantity.show_number(job.gpus) if job.gpus else "-",
+        phrases.age(job.created, now),
+        phrases.span(job.duration),
+        job.queue if wide else "",
+        str(job.priority) if wide and job.priority else "",
+        f"{job.restarts}/{job.restarts_max}" if job.restarts else "",
+        job.user if wide else "",
+        ",".join(job.nodes) if wide else "",
+        next((role.command for role in job.roles.values()), "") if wide else "",
+        job_detail(job),
+    ]
+
+
+def job_detail(job: JobView) -> str:
+    """The one thing to know about a run now: how far it is, why it waits, or how it ended."""
+    if job.phase is JobPhase.PENDING:
+        said = job.hold.message if job.hold else "just submitted"
+        return f"{said} (number {job.position} in line)" if job.position > 1 else said
+    if job.phase in (JobPhase.FAILED, JobPhase.RESTARTING, JobPhase.STOPPING) and job.outcome:
+        return first_line(job.outcome.message or job.outcome.reason)
+    if job.phase is JobPhase.STARTING and job.hold:
+        return job.hold.message
+    return progress_words(job)
+
+
+def progress_words(job: JobView) -> str:
+    """`step 1,200 of 2,000, loss 0.31`."""
+    progress = job.progress
+    parts = []
+    if progress.step is not None:
+        goal = f" of {progress.at_step:,}" if progress.at_step and not job.phase.over else ""
+        parts.append(f"step {progress.step:,}{goal}")
+    parts.extend(f"{name} {phrases.measure(value)}" for name, value in progress.metrics.items())
+    return ", ".join(parts)
+
+
+def first_line(text: str) -> str:
+    """The first line that says something."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+_TASKS = (
+    Column("TASK", always=True),
+    Column("ATTEMPT", right=True),
+    Column("PHASE", phase=True),
+    Column("NODE", loose=True),
+    Column("GPUS", loose=True),
+    Column("CPU", right=True),
+    Column("MEMORY", right=True),
+    Column("PROCESSES", right=True),
+    Column("ADDRESS"),
+    Column("TIME", right=True),
+    Column("END"),
+    Column("DETAIL", loose=True),
+)
+
+
+def tasks_text(tasks: Sequence[TaskView], page: Page = Page(), *, wide: bool = False, indent: str = "") -> str:
+    """The tasks of a run."""
+    attempts = any(task.attempt for task in tasks)
+    rows = [
+        [
+            task.name,
+            str(task.attempt + 1) if attempts else "",
+            task.phase.value,
+            task.node,
+            ",".join(short_device(name) for name in task.devices),
+            quantity.show_number(task.cpu) if wide else "",
+            quantity.show_bytes(task.memory) if wide and task.memory else "",
+            str(task.processes) if task.processes > 1 else "",
+            task.address if wide else "",
+            phrases.span(task.duration),
+            task.exit if task.exit != "exit 0" else "",
+            first_line(task.message),
+        ]
+        for task in tasks
+    ]
+    return table(_TASKS, rows, page, indent)
+
+
+def short_device(uuid: str) -> str:
+    """Enough of a UUID to tell devices apart: `GPU-1a2b3c4d`."""
+    return uuid if len(uuid) <= 16 else uuid[:12]
+
+
+_NODES = (
+    Column("NODE", always=True),
+    Column("CPU FREE", right=True),
+    Column("MEMORY FREE", right=True),
+    Column("GPUS FREE", right=True),
+    Column("GPU TYPE", loose=True),
+    Column("OTHER FREE", loose=True),
+    Column("LABELS", loose=True),
+    Column("TASKS", loose=True),
+)
+
+
+def nodes_text(nodes: Sequence[NodeView], page: Page = Page(), *, wide: bool = False) -> str:
+    """`fairway top node`: free of all, by resource; wide lists the devices below."""
+    if not nodes:
+        return "No nodes. The daemon found no machine to run on; see: fairway daemon log\n"
+    rows = [
+        [
+            node.name,
+            f"{node.cpu_free:.3g} of {quantity.show_number(node.cpu)}",
+            f"{quantity.show_bytes(node.memory_free)} of {quantity.show_bytes(node.memory)}",
+            f"{quantity.show_number(node.gpus_free)} of {node.gpus}" if node.gpus else "",
+            ", ".join(dict.fromkeys(device.type for device in node.devices if device.type)),
+            ", ".join(f"{name} {node.other_free[name]} of {total}" for name, total in node.other.items()),
+            ",".join(f"{name}={value}" for name, value in node.labels.items()) if wide else "",
+            ", ".join(node.tasks),
+        ]
+        for node in nodes
+    ]
+    text = table(_NODES, rows, page)
+    devices = [(node.name, device) for node in nodes for device in node.devices]
+    return text + "\n" + devices_text(devices, page) if wide and devices else text
+
+
+_DEVICES = (
+    Column("NODE"),
+    Column("GPU", right=True, always=True),
+    Column("TYPE", loose=True),
+    Column("MEMORY", right=True),
+    Column("FREE", right=True),
+    Column("STATE"),
+    Column("USED BY", loose=True),
+    Column("UUID"),
+)
+
+
+def devices_text(devices: Sequence[tuple[str, DeviceView]], page: Page = Page()) -> str:
+    """One line a device."""
+    rows = [
+        [
+            node,
+            str(device.index),
+            device.type,
+            quantity.show_bytes(device.memory) if device.memory else "",
+            f"{device.free:.0%}",
+            "sick" if not device.healthy else "busy" if device.busy_with else "used" if device.used else "free",
+            ", ".join((*device.used_by, device.busy_with)) if device.busy_with else ", ".join(device.used_by),
+            device.uuid,
+        ]
+        for node, device in devices
+    ]
+    return table(_DEVICES, rows, page)
+
+
+_EVENTS = (Column("AGE", right=True, always=True), Column("REASON"), Column("SUBJECT"), Column("MESSAGE", loose=True))
+
+
+def events_text(events: Sequence[EventView], now: float, page: Page = Page(), run: str = "") -> str:
+    """`fairway events`: oldest first. Events of one run name only its tasks."""
+    if not events:
+        return "No events.\n"
+    rows = [
+        [phrases.age(event.time, now), event.reason, event.subject.removeprefix(run).lstrip("/") if run else event.subject, event.message]
+        for event in events
+    ]
+    return table(_EVENTS, rows, page)
+
+
+_TOP = (
+    Column("NAME", always=True),
+    Column("PHASE", phase=True),
+    Column("READY", right=True),
+    Column("CPU", right=True),
+    Column("MEMORY", right=True),
+    Column("GPUS", right=True),
+    Column("STEP", right=True),
+    Column("STEPS/S", right=True),
+    Column("LEFT", right=True),
+    Column("METRICS", loose=True),
+)
+
+
+def top_text(jobs: Sequence[JobView], page: Page = Page()) -> str:
+    """`fairway top job`: what the runs that are not over hold, and how fast they go."""
+    if not jobs:
+        return "Nothing runs. Start something with: fairway run -- python train.py\n"
+    return table(_TOP, [_top_row(job) for job in jobs], page)
+
+
+def _top_row(job: JobView) -> list[str]:
+    tasks = [task for task in job.tasks if task.phase.holds_resources] if isinstance(job.tasks, tuple) else []
+    progress = job.progress
+    memory = sum(task.memory for task in tasks)
+    return [
+        job.name,
+        job.phase.value,
+        f"{job.ready}/{job.replicas}",
+        quantity.show_number(round(sum(task.cpu for task in tasks), 2)) if tasks else "-",
+        quantity.show_bytes(memory) if memory else "-",
+        quantity.show_number(sum(task.gpu for task in tasks)) if any(task.gpu for task in tasks) else "-",
+        f"{progress.step:,}" if progress.step is not None else "-",
+        phrases.measure(progress.steps_per_second) if progress.steps_per_second else "-",
+        phrases.span(progress.remaining),
+        ", ".join(f"{name} {phrases.measure(value)}" for name, value in progress.metrics.items()),
+    ]
+
+
+def secrets_text(secrets: Sequence[SecretView], page: Page = Page()) -> str:
+    """`fairway secret list`."""
+    if not secrets:
+        return "No secrets. Keep one with: fairway secret set HF_TOKEN\n"
+    return table((Column("NAME", always=True),), [[secret.name] for secret in secrets], page)

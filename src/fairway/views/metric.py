@@ -1,0 +1,72 @@
+"""Metric points, as curves are drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import msgspec
+
+
+class Point(Protocol):
+    """Numbers that a task reported at a step."""
+
+    @property
+    def time(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    @property
+    def step(self) -> int | None:
+        """The step, where it was told."""
+        ...
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Values by name."""
+        ...
+
+    @property
+    def task(self) -> str:
+        """`worker-0`."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """`report`, `tensorboard` or `log`."""
+        ...
+
+
+class PointView(msgspec.Struct, frozen=True):
+    """One report. A value that is no number is null on the wire."""
+
+    time: float
+    step: int | None
+    metrics: dict[str, float]
+    task: str = ""
+    source: str = "report"
+
+
+class MetricList(msgspec.Struct, frozen=True):
+    """The points of a run in order of time, and the names that occur."""
+
+    names: tuple[str, ...]
+    points: tuple[PointView, ...]
+
+
+def metric_list(points: Iterable[Point]) -> MetricList:
+    """Points as they are shown."""
+    shown = tuple(PointView(point.time, point.step, dict(point.metrics), point.task, point.source) for point in points)
+    names = dict.fromkeys(name for point in shown for name in point.metrics)
+    return MetricList(tuple(names), shown)
+
+
+def curves(points: Iterable[Point]) -> dict[str, list[tuple[float, float]]]:
+    """For each metric the points (step or time, value) of one task: the first to report it, where several do."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    owner: dict[str, str] = {}
+    for point in points:
+        for name, value in point.metrics.items():
+            if owner.setdefault(name, point.task) == point.task:
+                found.setdefault(name, []).append((point.time if point.step is None else float(point.step), value))
+    return found

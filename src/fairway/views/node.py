@@ -1,0 +1,101 @@
+"""Nodes and devices: what there is, what is taken, what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from fairway.state.node import Device, Node
+from fairway.state.task import Task
+
+
+class DeviceView(msgspec.Struct, frozen=True):
+    """One accelerator."""
+
+    index: int
+    uuid: str
+    type: str
+    memory: int
+    healthy: bool
+    used: float
+    """0 to 1: how much of it our tasks hold."""
+    free: float
+    """What a task could still get; 0 when it is sick or somebody else is on it."""
+    used_by: tuple[str, ...] = ()
+    """`mnist-7/worker-0`."""
+    busy_with: str = ""
+    """Who else uses it."""
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """One machine."""
+
+    name: str
+    cpu: float
+    cpu_used: float
+    cpu_free: float
+    memory: int
+    memory_used: int
+    memory_free: int
+    gpus: int
+    gpus_free: float
+    devices: tuple[DeviceView, ...]
+    other: dict[str, int]
+    other_free: dict[str, int]
+    labels: dict[str, str]
+    tasks: tuple[str, ...]
+    """`mnist-7/worker-0`, those that hold room here."""
+
+
+class NodeList(msgspec.Struct, frozen=True):
+    """All nodes."""
+
+    nodes: tuple[NodeView, ...]
+
+
+def node_view(node: Node, tasks: Iterable[Task]) -> NodeView:
+    """A node and what the given tasks take of it."""
+    here = [task for task in tasks if task.node == node.name and task.phase.holds_resources]
+    cpu = sum(task.need.cpu for task in here)
+    memory = sum(task.need.memory for task in here)
+    devices = tuple(device_view(device, here) for device in node.devices)
+    taken = {name: sum(task.need.other.get(name, 0) for task in here) for name in node.other}
+    return NodeView(
+        name=node.name,
+        cpu=node.cpu,
+        cpu_used=cpu,
+        cpu_free=max(0.0, node.cpu - cpu),
+        memory=node.memory,
+        memory_used=memory,
+        memory_free=max(0, node.memory - memory),
+        gpus=len(devices),
+        gpus_free=sum(device.free for device in devices),
+        devices=devices,
+        other=node.other,
+        other_free={name: max(0, total - taken[name]) for name, total in node.other.items()},
+        labels=node.labels,
+        tasks=tuple(_address(task) for task in here),
+    )
+
+
+def device_view(device: Device, tasks: Iterable[Task]) -> DeviceView:
+    """A device and how much of it the given tasks hold."""
+    holders = [task for task in tasks if device.uuid in task.devices]
+    # A task that holds several devices holds each of them whole; less than one is a share of its one device.
+    used = min(1.0, sum(task.need.gpu if 0 < task.need.gpu < 1 else 1.0 for task in holders))
+    return DeviceView(
+        index=device.index,
+        uuid=device.uuid,
+        type=device.type,
+        memory=device.memory,
+        healthy=device.healthy,
+        used=used,
+        free=1.0 - used if device.healthy and not device.busy_with else 0.0,
+        used_by=tuple(_address(task) for task in holders),
+        busy_with=device.busy_with,
+    )
+
+
+def _address(task: Task) -> str:
+    return f"{task.key.job}/{task.key.task}"

@@ -1,0 +1,53 @@
+"""The output formats: `-o json|yaml|name|table|wide`. JSON keys are those of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+import yaml
+
+
+class Output(StrEnum):
+    """How an answer is written."""
+
+    JSON = "json"
+    YAML = "yaml"
+    TABLE = "table"
+    WIDE = "wide"
+    NAME = "name"
+
+    @property
+    def text(self) -> bool:
+        """Whether it is written for people."""
+        return self in (Output.TABLE, Output.WIDE, Output.NAME)
+
+
+def to_json(view: object, *, pretty: bool = False) -> bytes:
+    """A view as JSON; numbers that are none become null."""
+    data = msgspec.json.encode(view)
+    return msgspec.json.format(data, indent=2) + b"\n" if pretty else data
+
+
+def to_yaml(view: object) -> str:
+    """A view as YAML, keys in the order of the view, texts of several lines as blocks."""
+    plain = msgspec.json.decode(msgspec.json.encode(view))
+    return yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+def names(found: Iterable[str]) -> str:
+    """One name a line, for pipes."""
+    return "".join(f"{name}\n" for name in found)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what a person would."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> Any:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text)

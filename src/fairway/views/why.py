@@ -1,0 +1,104 @@
+"""Why a run is where it is, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from fairway.state.job import Job
+from fairway.state.phase import JobPhase, TaskPhase
+from fairway.state.task import Task
+from fairway.views import phrases
+from fairway.views.job import split_attempts
+
+
+class WhyView(msgspec.Struct, frozen=True):
+    """The answer to `fairway why`."""
+
+    name: str
+    namespace: str
+    phase: JobPhase
+    reason: str
+    """A word for programs."""
+    message: str
+    what_would_help: str = ""
+    position: int = 0
+    """Place in the queue, 1 = next; 0 when not waiting."""
+    since: float | None = None
+    tail: str = ""
+    """The last lines of the task that was the cause, when one failed."""
+
+
+def why_view(job: Job, tasks: Sequence[Task], now: float, position: int = 0) -> WhyView:
+    """The one answer, from the state alone."""
+    reason, message, helps, since = _answer(job, tasks, now)
+    return WhyView(
+        name=job.key.name,
+        namespace=job.key.namespace,
+        phase=job.phase,
+        reason=reason,
+        message=message,
+        what_would_help=helps,
+        position=position,
+        since=since,
+        tail=_tail(job, tasks),
+    )
+
+
+def _answer(job: Job, tasks: Sequence[Task], now: float) -> tuple[str, str, str, float | None]:
+    if job.phase.over:
+        return _ended(job)
+    if job.phase is JobPhase.STOPPING:
+        left = [task.key.task for task in tasks if not task.phase.over]
+        waits = f"; waiting for {phrases.listing(left)} to end" if left else ""
+        said = job.outcome.message if job.outcome else "asked to stop"
+        return job.outcome.reason if job.outcome else "Stopping", f"{said}{waits}", f"fairway stop --now {job.key.name}", None
+    if job.not_before is not None and job.not_before > now:
+        said = f"{job.outcome.message}; " if job.outcome else ""
+        wait = phrases.span(job.not_before - now)
+        message = f"{said}starts again in {wait} ({job.restarts} of {job.spec.restart.max} restarts used)"
+        return "backoff", message, "nothing to do; it goes on by itself", None
+    if job.hold is not None:
+        return job.hold.reason, job.hold.message, job.hold.what_would_help, job.hold.since or None
+    if job.phase is JobPhase.RUNNING:
+        return "running", _running(job, tasks, now), "", job.started
+    if job.phase is JobPhase.RESTARTING:
+        said = job.outcome.message if job.outcome else "a task ended"
+        return "restarting", f"{said}; the gang starts again", "nothing to do; it goes on by itself", None
+    if job.phase is JobPhase.STARTING:
+        return "starting", _starting(job, tasks), "", None
+    return "new", "it was just submitted and is looked at now", "", job.created
+
+
+def _ended(job: Job) -> tuple[str, str, str, float | None]:
+    outcome = job.outcome
+    reason = outcome.reason if outcome else job.phase.value
+    message = (outcome.message if outcome else "") or job.phase.value.lower()
+    name = job.key.name
+    helps = {
+        JobPhase.FAILED: f"look at the log (fairway logs {name}), mend it, then: fairway resume {name}",
+        JobPhase.STOPPED: f"fairway resume {name}",
+    }.get(job.phase, "")
+    return reason, message, helps, job.finished
+
+
+def _running(job: Job, tasks: Sequence[Task], now: float) -> str:
+    current, _ = split_attempts(job, tasks)
+    up = sum(task.phase is TaskPhase.RUNNING for task in current)
+    since = f" for {phrases.span(now - job.started)}" if job.started is not None else ""
+    return f"nothing holds it: {up} of {phrases.count(len(current), 'task')} running{since}"
+
+
+def _starting(job: Job, tasks: Sequence[Task]) -> str:
+    current, _ = split_attempts(job, tasks)
+    waiting = [task.key.task for task in current if task.phase is not TaskPhase.RUNNING]
+    return f"it has its place; {phrases.listing(waiting[:4])} {'starts' if len(waiting) == 1 else 'start'} now" if waiting else "it starts now"
+
+
+def _tail(job: Job, tasks: Sequence[Task]) -> str:
+    if job.outcome is None or not job.outcome.task or job.phase is JobPhase.RUNNING:
+        return ""
+    ends = [task for task in tasks if task.key.task == job.outcome.task and task.exit is not None and task.exit.tail]
+    newest = max(ends, key=lambda task: task.key.attempt, default=None)
+    return newest.exit.tail if newest is not None and newest.exit is not None else ""
