@@ -1,4 +1,4 @@
-"""Synchronous training with parameter servers: a step takes one gradient from every worker, so all of them see the same weights."""
+"""Synchronous training with parameter servers: a step takes one gradient from every worker, so all see the same weights."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ class Graph:
             optimizer = v1.train.GradientDescentOptimizer(RATE)
             gradients = [gradient for gradient, _ in optimizer.compute_gradients(self.loss, self.weights)]
         with v1.device("/job:ps/task:0"):
-            sums = [v1.ConditionalAccumulator(tf.float32, each.shape, shared_name=f"sum-of-{each.op.name}") for each in self.weights]
+            sums = [v1.ConditionalAccumulator(tf.float32, each.shape, shared_name=f"sum-{each.op.name}") for each in self.weights]
             queues = [v1.FIFOQueue(1, tf.int64, shapes=(), shared_name=f"worker-{index}-may-go-on") for index in range(workers)]
         self.give = tf.group(*[total.apply_grad(gradient, self.step) for total, gradient in zip(sums, gradients)])
         means = [total.take_grad(workers) for total in sums]  # waits until all have given theirs
@@ -39,7 +39,7 @@ class Graph:
 
 
 def work(server: tf.distribute.Server, cluster: tf.train.ClusterSpec, rank: int) -> None:
-    """A worker's part. Worker 0 also makes the variables and finishes each step, in its own loop: no thread is left to wait for."""
+    """A worker's part. Worker 0 also makes the variables and finishes each step, in its own loop: no thread is left over."""
     v1.disable_eager_execution()
     v1.set_random_seed(1)
     workers, device = cluster.num_tasks("worker"), f"/job:worker/task:{rank}"
@@ -48,13 +48,11 @@ def work(server: tf.distribute.Server, cluster: tf.train.ClusterSpec, rank: int)
     images, labels = digits.images.reshape(-1, 64) / 16, digits.target
     mine = np.arange(len(labels) - TEST)[rank::workers]
     chance = np.random.default_rng(rank)
-    config = v1.ConfigProto(device_filters=["/job:ps", device])  # workers never talk to each other, so one that ends disturbs nobody
+    config = v1.ConfigProto(device_filters=["/job:ps", device])  # a worker that has ended disturbs no other
     sessions = v1.train.SessionManager(ready_op=v1.report_uninitialized_variables(), recovery_wait_secs=1)
     if rank == 0:
-        session = sessions.prepare_session(server.target, init_op=v1.global_variables_initializer(), config=config)
-    else:
-        session = sessions.wait_for_session(server.target, config=config)
-    with session:
+        sessions.prepare_session(server.target, init_op=v1.global_variables_initializer(), config=config).close()
+    with sessions.wait_for_session(server.target, config=config) as session:
         given = step = 0
         while step < STEPS:
             ids = chance.choice(mine, BATCH)

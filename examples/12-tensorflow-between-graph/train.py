@@ -46,9 +46,7 @@ def main() -> None:
     digits = load_digits()
     images, labels = digits.images.reshape(-1, 64) / 16, digits.target
     mine = np.arange(len(labels) - TEST)[FLAGS.task_index :: workers]
-    supervisor = tf.train.Supervisor(
-        is_chief=FLAGS.task_index == 0, logdir=None, init_op=init, global_step=global_step, summary_op=None, saver=None, recovery_wait_secs=1
-    )
+    supervisor = tf.train.Supervisor(is_chief=FLAGS.task_index == 0, init_op=init, global_step=global_step, recovery_wait_secs=1)
     config = tf.ConfigProto(device_filters=["/job:ps", me])
     local_step = step = 0
     with supervisor.prepare_or_wait_for_session(server.target, config=config) as session:
@@ -60,8 +58,9 @@ def main() -> None:
                 print(f"worker {FLAGS.task_index}: local step {local_step}, step={step} loss={value:.4f}", flush=True)
         step, score = session.run([global_step, accuracy], {x: images[-TEST:], y: labels[-TEST:]})
     print(f"worker {FLAGS.task_index}: {local_step} of {step} updates were mine, accuracy={score:.4f}")
-    note = {"rank": FLAGS.task_index, "world_size": workers, "samples": mine.tolist(), "local_steps": local_step, "steps": int(step)}
-    Path(FLAGS.log_dir, f"rank-{FLAGS.task_index}.json").write_text(json.dumps({**note, "accuracy": float(score)}))
+    note = {"rank": FLAGS.task_index, "world_size": workers, "samples": mine.tolist()}
+    note |= {"local_steps": local_step, "steps": int(step), "accuracy": float(score)}
+    Path(FLAGS.log_dir, f"rank-{FLAGS.task_index}.json").write_text(json.dumps(note))
 
 
 main()

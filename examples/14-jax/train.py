@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import sys
 from pathlib import Path
 
 import fairway
@@ -15,13 +14,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from sklearn.datasets import load_digits
 
 STEPS, BATCH, RATE, TEST = 200, 64, 0.5, 297
-
-
-def join_peers() -> None:
-    """JAX reads the coordinator's address by itself; the rest it must be told."""
-    if "JAX_COORDINATOR_ADDRESS" not in os.environ:
-        sys.exit("JAX_COORDINATOR_ADDRESS is not set; run this with `fairway run job.yaml`")
-    jax.distributed.initialize(num_processes=int(os.environ["JAX_NUM_PROCESSES"]), process_id=int(os.environ["JAX_PROCESS_ID"]))
 
 
 def logits(weights: dict, pixels: jax.Array) -> jax.Array:
@@ -41,7 +33,7 @@ def step(weights: dict, pixels: jax.Array, wanted: jax.Array) -> tuple[dict, jax
 
 def main() -> None:
     """Train; then write down what this process saw."""
-    join_peers()
+    jax.distributed.initialize()  # finds its peers in the environment, or refuses
     rank, world = jax.process_index(), jax.process_count()
     mesh = Mesh(jax.devices(), ("data",))
     split, copied = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
@@ -64,8 +56,9 @@ def main() -> None:
     print(f"process {rank} of {world}, {len(jax.devices())} devices: loss {float(loss):.3f}, accuracy {accuracy:.3f}")
     digest = hashlib.sha256(local["hidden"].tobytes() + local["output"].tobytes()).hexdigest()
     present = multihost_utils.process_allgather(np.array(os.getpid())).tolist()
-    note = {"rank": rank, "world_size": world, "pid": os.getpid(), "peers": present, "samples": sorted(used), "weights": digest}
-    Path(os.environ["FAIRWAY_SHARED_DIR"], f"rank-{rank}.json").write_text(json.dumps({**note, "accuracy": accuracy}))
+    note = {"rank": rank, "world_size": world, "samples": sorted(used), "weights": digest, "accuracy": accuracy}
+    note |= {"pid": os.getpid(), "peers": present}
+    Path(os.environ["FAIRWAY_SHARED_DIR"], f"rank-{rank}.json").write_text(json.dumps(note))
 
 
 if __name__ == "__main__":

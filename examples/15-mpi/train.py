@@ -46,8 +46,9 @@ def main() -> None:
                 fairway.report(step=step, loss=mean)
     accuracy = float(np.mean(np.argmax(images[-TEST:] @ weights, axis=1) == labels[-TEST:]))
     print(f"rank {rank} of {world}: loss {loss:.3f}, accuracy {accuracy:.3f}")
-    note = {"rank": rank, "world_size": world, "pid": os.getpid(), "peers": everyone.allgather(os.getpid()), "samples": sorted(used)}
-    note |= {"weights": hashlib.sha256(weights.tobytes()).hexdigest(), "accuracy": accuracy}
+    digest = hashlib.sha256(weights.tobytes()).hexdigest()
+    note = {"rank": rank, "world_size": world, "samples": sorted(used), "weights": digest, "accuracy": accuracy}
+    note |= {"pid": os.getpid(), "peers": everyone.allgather(os.getpid())}
     Path(os.environ["FAIRWAY_SHARED_DIR"], f"rank-{rank}.json").write_text(json.dumps(note))
 
 

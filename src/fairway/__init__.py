@@ -8,6 +8,10 @@ Inside a task, this is what training code calls:
     fairway.should_stop()                                      end soon, please
     fairway.shards(n_items, size=1000)                         work shared out as it goes
 
+And this is what a program calls that submits work (a full install has it, the copy inside a task does not):
+
+    fairway.Client().submit("job.yaml")                        also as AsyncClient
+
 Outside of a task the same calls work as on one worker, so a program needs no second path.
 Names are loaded when first used: `import fairway` alone takes well under a millisecond.
 Runs on Python 3.9 and newer, because a copy of this file goes into every task.
@@ -18,6 +22,7 @@ import sys
 
 TYPE_CHECKING = False  # `typing` costs more to import than this whole file; type checkers know the name
 if TYPE_CHECKING:
+    from fairway.errors import FairwayError
     from fairway.runtime import checkpoint
     from fairway.runtime.context import (
         attempt,
@@ -37,9 +42,13 @@ if TYPE_CHECKING:
     from fairway.runtime.metrics import report
     from fairway.runtime.shards import shards
     from fairway.runtime.stop import handle_sigterm, requeue, should_stop
+    from fairway.sdk.client import AsyncClient, Client
     from fairway.version import __version__
 
 __all__ = [
+    "AsyncClient",
+    "Client",
+    "FairwayError",
     "__version__",
     "attempt",
     "checkpoint",
@@ -63,6 +72,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncClient": ("fairway.sdk.client", "AsyncClient"),
+    "Client": ("fairway.sdk.client", "Client"),
+    "FairwayError": ("fairway.errors", "FairwayError"),
     "__version__": ("fairway.version", "__version__"),
     "checkpoint": ("fairway.runtime.checkpoint", ""),
     "report": ("fairway.runtime.metrics", "report"),
@@ -74,18 +86,26 @@ _HOMES = {
 """Where each name lives; what is not listed is in `fairway.runtime.context`. An empty name means the module itself."""
 
 
-def __getattr__(name: str) -> object:
-    """Load a public name when it is first asked for."""
-    if name not in __all__:
-        message = f"module 'fairway' has no attribute {name!r}"
-        raise AttributeError(message)
-    import importlib  # noqa: PLC0415  it would double the cost of `import fairway`
+if not TYPE_CHECKING:  # for a type checker it would make every name a known one
 
-    home, inside = _HOMES.get(name, ("fairway.runtime.context", name))
-    module = importlib.import_module(home)
-    value = getattr(module, inside) if inside else module
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        """Load a public name when it is first asked for."""
+        if name not in __all__:
+            message = f"module 'fairway' has no attribute {name!r}"
+            raise AttributeError(message)
+        import importlib  # noqa: PLC0415  it would double the cost of `import fairway`
+
+        home, inside = _HOMES.get(name, ("fairway.runtime.context", name))
+        try:
+            module = importlib.import_module(home)
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("fairway"):
+                raise
+            message = f"fairway.{name} is not part of the copy inside a task; install it there: pip install fairway"
+            raise AttributeError(message) from None
+        value = getattr(module, inside) if inside else module
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> "list[str]":
@@ -101,11 +121,11 @@ def _other_installs(here: str) -> "list[str]":
     """
     found = []
     for entry in sys.path:
-        folder = os.path.join(entry, "fairway")  # noqa: PTH118  pathlib is not loaded yet
-        if folder != here and os.path.isfile(os.path.join(folder, "__init__.py")):  # noqa: PTH113, PTH118
+        folder = os.path.join(entry, "fairway")  # pathlib is not loaded yet
+        if folder != here and os.path.isfile(os.path.join(folder, "__init__.py")):
             found.append(folder)
     return found
 
 
-if not os.path.isdir(os.path.join(__path__[0], "sdk")):  # noqa: PTH112, PTH118  this is the copy in a task
+if not os.path.isdir(os.path.join(__path__[0], "sdk")):  # this is the copy in a task
     __path__.extend(_other_installs(__path__[0]))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import uvicorn
 
-from fairway.api.app import make_api
+from fairway.api.asgi import About, make_api
 from fairway.app import crash
 from fairway.app.application import Application
 from fairway.app.system import SystemClock
@@ -25,6 +25,7 @@ from fairway.engines.local.prepare import Preparer
 from fairway.engines.local.secrets import FileSecrets
 from fairway.engines.local.submissions import LocalSubmissions
 from fairway.errors import FairwayError, UnavailableError
+from fairway.registry.blobs import Blobs
 from fairway.sdk import place
 from fairway.settings import Settings, environment
 from fairway.stores.sqlite.store import SqliteStore
@@ -38,6 +39,7 @@ def build(settings: Settings) -> Application:
     """The application over the local engine."""
     home = Home.open(settings.home)
     clock = SystemClock()
+    blobs = Blobs(home.path / "blobs")
     store = SqliteStore(settings.home / "fairway.db")
     secrets = FileSecrets(settings.home / "secrets")
     engine = LocalEngine(
@@ -51,16 +53,19 @@ def build(settings: Settings) -> Application:
         cpus=settings.cpus,
         other=settings.other_resources(),
     )
-    return Application(store, engine, clock, secrets, LocalSubmissions(home))
+    application = Application(store, engine, clock, secrets, LocalSubmissions(home, blobs))
+    engine.is_over = application.is_over
+    return application
 
 
 async def serve(settings: Settings) -> None:
     """Be the daemon until told to end. Tasks outlive it."""
-    listening = _listen(settings)
     application = build(settings)
     await application.loop.start()
     turning = asyncio.create_task(application.loop.run())
-    about = {"version": VERSION, "pid": os.getpid(), "home": str(settings.home), "socket": str(settings.socket)}
+    about = About(VERSION, os.getpid(), str(settings.home))
+    # Only now: whoever can connect gets an answer.
+    listening = _listen(settings)
     config = uvicorn.Config(
         make_api(application, about),
         loop="none",

@@ -46,11 +46,11 @@ class Application:
         for submission in asked:
             self._check_fit(self._new_job(submission, 0))
         jobs = []
+        for submission in asked:
+            meta = submission.document.metadata
+            number = self.store.next_number(meta.namespace, meta.name)
+            jobs.append(await self.submissions.keep(self._new_job(submission, number), submission))
         async with self.loop.lock:
-            for submission in asked:
-                meta = submission.document.metadata
-                number = self.store.next_number(meta.namespace, meta.name)
-                jobs.append(await self.submissions.keep(self._new_job(submission, number), submission))
             now = self.clock.now()
             events = tuple(Event(now, str(job.key), "Submitted", f"by {job.origin.user or 'somebody'}") for job in jobs)
             self.store.commit(Changes(jobs=tuple(jobs), events=events))
@@ -58,6 +58,20 @@ class Application:
                 self.loop.snapshot.put_job(job)
         self.loop.wake()
         return jobs
+
+    async def apply(self, asked: Sequence[Submission]) -> list[tuple[Job, bool]]:
+        """Make it so: a series whose newest run asks for the same is left alone, any other gets a new run.
+
+        Returns each run, and whether it was made now.
+        """
+        unchanged: dict[int, Job] = {}
+        for place, submission in enumerate(asked):
+            meta = submission.document.metadata
+            newest = self.store.newest(meta.namespace, meta.name)
+            if newest is not None and newest.spec == submission.document.spec and newest.phase not in (JobPhase.FAILED, JobPhase.STOPPED):
+                unchanged[place] = newest
+        made = iter(await self.submit_all([submission for place, submission in enumerate(asked) if place not in unchanged]))
+        return [(unchanged[place], False) if place in unchanged else (next(made), True) for place in range(len(asked))]
 
     async def preview(self, submission: Submission) -> Plan:
         """What a submit would do now: made and thrown away."""

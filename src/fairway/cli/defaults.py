@@ -1,9 +1,9 @@
 """Defaults from a `fairway.toml` next to the code. Flags win over the environment, the environment over this file.
 
-    namespace = "team-nlp"
-    [run]                    # or [submit], [logs] ...: the flags of a verb, without the dashes
-    workers = 2
-    env = ["BATCH=64"]
+namespace = "team-nlp"
+[run]                    # or [submit], [logs] ...: the flags of a verb, without the dashes
+workers = 2
+env = ["BATCH=64"]
 """
 
 from __future__ import annotations
@@ -44,13 +44,19 @@ class Defaults:
             with open(path, "rb") as file:
                 content = tomllib.load(file)
         except (OSError, ValueError) as error:
-            raise UsageError(f"{path}: {error}", fix="correct the file or remove it") from error
+            message = f"{path}: {error}"
+            raise UsageError(message, fix="correct the file or remove it") from error
         known = (*_TEXTS, *VERBS)
         for key, value in content.items():
             if key not in known:
-                raise UsageError(f"{path}: {key}: not a setting{suggest(key, known)}", fix=f"the settings are {', '.join(_TEXTS)} and [VERB]")
+                message = f"{path}: {key}: not a setting{suggest(key, known)}"
+                raise UsageError(message, fix=f"the settings are {', '.join(_TEXTS)} and [VERB]")
             if isinstance(value, dict) != (key not in _TEXTS):
-                raise UsageError(f"{path}: {key} = {value!r}", fix=f'write {key} = "NAME"' if key in _TEXTS else f"write [{key}] and flags below it")
+                message = f"{path}: {key} = {value!r}"
+                raise UsageError(
+                    message,
+                    fix=f'write {key} = "NAME"' if key in _TEXTS else f"write [{key}] and flags below it",
+                )
         return cls(path, content)
 
     def text(self, key: str) -> str:
@@ -63,8 +69,15 @@ class Defaults:
         for key, value in section.items():
             if value is False:
                 continue
-            values = value if isinstance(value, list) else [f"{k}={v}" for k, v in value.items()] if isinstance(value, dict) else [value]
+            values = (
+                value
+                if isinstance(value, list)
+                else [f"{k}={v}" for k, v in value.items()]
+                if isinstance(value, dict)
+                else [value]
+            )
             try:
                 options.default(key.replace("_", "-"), ["" if one is True else str(one) for one in values])
             except UsageError as error:
-                raise UsageError(f"{self.path}: [{options.command.name}] {error.message}", fix=error.fix) from error
+                message = f"{self.path}: [{options.command.name}] {error.message}"
+                raise UsageError(message, fix=error.fix) from error

@@ -38,9 +38,11 @@ class Flag:
     def check(self, text: str) -> str:
         """The value, or a `UsageError` that says what it may be."""
         if self.choices and text not in self.choices:
-            raise UsageError(f"{self.names[0]} {text}: not one of {', '.join(self.choices)}{suggest(text, self.choices)}")
+            message = f"{self.names[0]} {text}: not one of {', '.join(self.choices)}{suggest(text, self.choices)}"
+            raise UsageError(message)
         if self.number and not text.isdecimal():
-            raise UsageError(f"{self.names[0]} {text}: a whole number is needed", fix=f"write for example {self.names[0]} 2")
+            message = f"{self.names[0]} {text}: a whole number is needed"
+            raise UsageError(message, fix=f"write for example {self.names[0]} 2")
         return text
 
 
@@ -105,8 +107,10 @@ class Command:
             if spelling in flag.names:
                 return flag
         known = [name for flag in self.all_flags for name in flag.names]
+        message = f"fairway {self.name} has no flag {spelling}{suggest(spelling, known)}"
         raise UsageError(
-            f"fairway {self.name} has no flag {spelling}{suggest(spelling, known)}", fix=f"`fairway {self.name} --help` lists them"
+            message,
+            fix=f"`fairway {self.name} --help` lists them",
         )
 
     @property
@@ -163,7 +167,8 @@ class Options:
         for text in self.many(key):
             name, mark, value = text.partition("=")
             if not mark or not name:
-                raise UsageError(f"--{key} {text}: a name and a value are needed", fix=f"write --{key} NAME=VALUE")
+                message = f"--{key} {text}: a name and a value are needed"
+                raise UsageError(message, fix=f"write --{key} NAME=VALUE")
             found[name] = value
         return found
 
@@ -198,7 +203,8 @@ def _read_long(command: Command, options: Options, text: str, left: list[str]) -
     if flag.value:
         options.add(flag, value if mark else _take(flag, left))
     elif mark:
-        raise UsageError(f"{text}: {spelling} takes no value", fix=f"write {spelling}")
+        message = f"{text}: {spelling} takes no value"
+        raise UsageError(message, fix=f"write {spelling}")
     else:
         options.add(flag, "")
 
@@ -219,7 +225,8 @@ def _read_short(command: Command, options: Options, text: str, left: list[str]) 
 
 def _take(flag: Flag, left: list[str]) -> str:
     if not left or left[0] == "--":
-        raise UsageError(f"{flag.names[0]} needs a value", fix=f"write {flag.names[0]} {flag.value}")
+        message = f"{flag.names[0]} needs a value"
+        raise UsageError(message, fix=f"write {flag.names[0]} {flag.value}")
     return left.pop(0)
 
 
@@ -227,13 +234,20 @@ def _check_words(command: Command, options: Options) -> None:
     needed = [word for word in command.words if not word.optional]
     if len(options.words) < len(needed):
         missing = needed[len(options.words)]
-        raise UsageError(f"fairway {command.name}: {missing.name} is missing: {missing.help}", fix=f"usage: {command.usage}")
+        message = f"fairway {command.name}: {missing.name} is missing: {missing.help}"
+        raise UsageError(message, fix=f"usage: {command.usage}")
     if len(options.words) > len(command.words) and not any(word.many for word in command.words):
         extra = options.words[len(command.words)]
-        hint = f"put `--` before the command: fairway {command.name} -- {' '.join(options.words)}" if command.rest else f"usage: {command.usage}"
-        raise UsageError(f"fairway {command.name}: {extra!r} is one word too many", fix=hint)
+        hint = (
+            f"put `--` before the command: fairway {command.name} -- {' '.join(options.words)}"
+            if command.rest
+            else f"usage: {command.usage}"
+        )
+        message = f"fairway {command.name}: {extra!r} is one word too many"
+        raise UsageError(message, fix=hint)
     if options.rest and not command.rest:
-        raise UsageError(f"fairway {command.name} takes nothing after `--`", fix=f"usage: {command.usage}")
+        message = f"fairway {command.name} takes nothing after `--`"
+        raise UsageError(message, fix=f"usage: {command.usage}")
 
 
 def suggest(text: str, known: Sequence[str]) -> str:

@@ -62,7 +62,8 @@ def _dispatch(given: list[str]) -> int:
         from fairway.cli.grammar import suggest
 
         known = [*verbs.VERBS, *verbs.ALIASES]
-        raise UsageError(f"no verb is called {given[0]!r}{suggest(given[0], known)}", fix="`fairway --help` lists the verbs")
+        message = f"no verb is called {given[0]!r}{suggest(given[0], known)}"
+        raise UsageError(message, fix="`fairway --help` lists the verbs")
     command, rest = _choose(verb, given[1:])
     if command is None:
         return 0
@@ -83,7 +84,8 @@ def _verb_first(given: list[str]) -> list[str]:
         flags += given[: 2 if takes_next else 1]
         given = given[2 if takes_next else 1 :]
     if not given:
-        raise UsageError(f"no verb in: fairway {' '.join(flags)}", fix="`fairway --help` lists the verbs")
+        message = f"no verb in: fairway {' '.join(flags)}"
+        raise UsageError(message, fix="`fairway --help` lists the verbs")
     return [given[0], *_after_parts(given[0], flags, given[1:])]
 
 
@@ -97,6 +99,9 @@ def _choose(verb: verbs.Verb, rest: list[str]) -> tuple[Command | None, list[str
     commands = verb.load()
     if not verb.parts:
         return commands[""], rest
+    kind, slash, name = rest[0].partition("/") if rest else ("", "", "")
+    if slash and kind in commands:
+        return commands[kind], [name, *rest[1:]]
     if rest and rest[0] in commands:
         return commands[rest[0]], rest[1:]
     lines = "".join(f"  fairway {command.name:20}{command.summary}\n" for command in commands.values())
@@ -104,12 +109,12 @@ def _choose(verb: verbs.Verb, rest: list[str]) -> tuple[Command | None, list[str
         sys.stdout.write(f"{verb.summary}\n\n{lines}")
         return None, []
     if not rest:
-        raise UsageError(f"fairway {verb.name} needs one of: {', '.join(verb.parts)}", fix=f"`fairway {verb.name} --help` says what they do")
+        message = f"fairway {verb.name} needs one of: {', '.join(verb.parts)}"
+        raise UsageError(message, fix=f"`fairway {verb.name} --help` says what they do")
     from fairway.cli.grammar import suggest
 
-    raise UsageError(
-        f"fairway {verb.name} has no {rest[0]!r}{suggest(rest[0], verb.parts)}", fix=f"it knows {', '.join(verb.parts)}"
-    )
+    message = f"fairway {verb.name} has no {rest[0]!r}{suggest(rest[0], verb.parts)}"
+    raise UsageError(message, fix=f"it knows {', '.join(verb.parts)}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from fairway.cli import defaults
 from fairway.cli.grammar import suggest
 from fairway.errors import UsageError
 from fairway.sdk.daemon import Daemon
-from fairway.sdk.wire import JSON, quote
+from fairway.sdk.wire import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,10 +29,13 @@ class Session:
     def __init__(self, options: Options) -> None:
         self.options = options
         settings = defaults.Defaults.read(os.getcwd())
-        self.namespace = options.text("namespace") or os.environ.get("FAIRWAY_NAMESPACE", "") or settings.text("namespace") or "default"
+        self.namespace = (
+            options.text("namespace") or os.environ.get("FAIRWAY_NAMESPACE", "") or settings.text("namespace") or "default"
+        )
         self.context = options.text("context") or os.environ.get("FAIRWAY_CONTEXT", "") or settings.text("context") or LOCAL
         if self.context != LOCAL:
-            raise UsageError(f"no context is called {self.context!r}", fix="this version acts on this machine only: leave it out, or say local")
+            message = f"no context is called {self.context!r}"
+            raise UsageError(message, fix="this version acts on this machine only: leave it out, or say local")
         settings.fill(options)
         self.daemon = Daemon(say=say)
 
@@ -45,14 +48,16 @@ class Session:
         """Say where this acts. Every verb that changes something begins with it."""
         say(f"on {self.context} / {self.namespace}")
 
-    def call(self, method: str, path: str, query: Query | None = None, body: object = None) -> Reply:
+    def call(
+        self, method: str, path: str, query: Query | None = None, body: object = None, *, timeout: float | None = None
+    ) -> Reply:
         """One exchange with the daemon, in this namespace."""
         data = b""
         if body is not None:
             import json
 
             data = json.dumps(body).encode()
-        return self.daemon.request(method, path, {"namespace": self.namespace, **(query or {})}, data)
+        return self.daemon.request(method, path, {"namespace": self.namespace, **(query or {})}, data, timeout=timeout)
 
     def fetch(self, path: str, query: Query | None = None) -> Any:
         """A value by GET."""
@@ -69,7 +74,9 @@ class Session:
 
     def send_raw(self, path: str, data: bytes, query: Query | None = None) -> bytes:
         """Bytes as they are."""
-        return self.daemon.request("POST", path, {"namespace": self.namespace, **(query or {})}, data, kind="application/octet-stream").read()
+        return self.daemon.request(
+            "POST", path, {"namespace": self.namespace, **(query or {})}, data, kind="application/octet-stream"
+        ).read()
 
     def show(self, path: str, query: Query | None = None) -> None:
         """Print what the daemon renders in the format asked for."""
@@ -89,11 +96,14 @@ def job_name(address: str) -> str:
     """The name in an address of a job."""
     kind, mark, name = address.rpartition("/")
     if mark and kind.lower() not in KINDS:
+        message = f"{address}: no kind is called {kind!r}{suggest(kind, sorted(KINDS))}"
         raise UsageError(
-            f"{address}: no kind is called {kind!r}{suggest(kind, sorted(KINDS))}", fix="addresses are job/NAME, or NAME alone for a job"
+            message,
+            fix="addresses are job/NAME, or NAME alone for a job",
         )
     if not name:
-        raise UsageError(f"{address!r} names no job", fix="`fairway list` shows their names")
+        message = f"{address!r} names no job"
+        raise UsageError(message, fix="`fairway list` shows their names")
     return name
 
 
@@ -109,6 +119,11 @@ def write(data: bytes) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
+
+
+def show_line(text: str) -> None:
+    """A line of data."""
+    write(f"{text}\n".encode("utf-8", "surrogateescape"))
 
 
 def write_json(value: object) -> None:

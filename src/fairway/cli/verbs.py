@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 class Verb:
     """One verb, or a noun with verbs of its own (`secret set`)."""
 
-    def __init__(self, name: str, summary: str, *, aliases: tuple[str, ...] = (), parts: tuple[str, ...] = (), names: str = "") -> None:
+    def __init__(
+        self, name: str, summary: str, *, aliases: tuple[str, ...] = (), parts: tuple[str, ...] = (), names: str = ""
+    ) -> None:
         self.name = name
         self.summary = summary
         self.aliases = aliases
@@ -99,7 +101,7 @@ def find_verb(word: str) -> Verb | None:
 
 def overview() -> str:
     """The help of `fairway` itself."""
-    lines = ["fairway: train, tune, register and serve models, from one machine to a cluster", "", "usage: fairway VERB [flags]"]
+    lines = ["fairway: deep learning, from one machine to a cluster", "", "usage: fairway VERB [flags]"]
     for title, group in GROUPS:
         lines += ["", f"{title}:"]
         for verb in group:

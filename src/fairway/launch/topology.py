@@ -6,6 +6,14 @@ from dataclasses import dataclass, field
 
 from fairway.units.roles import computes
 
+PORTS = 3
+"""Ports that a task needs at least: its address, and two meeting points for the collectives."""
+
+
+def ports_needed(processes: int) -> int:
+    """Ports to reserve for a task with so many processes: each process after the first has an address of its own."""
+    return PORTS + max(0, processes - 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -15,7 +23,7 @@ class Member:
     index: int
     host: str
     ports: tuple[int, ...]
-    """Ports that the engine reserved for this task; the first is its address. At least three."""
+    """Ports that the engine reserved for this task, `ports_needed(processes)` of them; the first is its address."""
     processes: int = 1
     attempt: int = 0
     slots: int = 1
@@ -96,7 +104,10 @@ class Process:
 
     argv: tuple[str, ...]
     env: dict[str, str]
+    """Variables over those that the task has anyway. One is joined, not set: `PYTHONPATH` goes in front of what is there."""
     local_rank: int = 0
+    gives_way: frozenset[str] = frozenset()
+    """Names in `env` that are only defaults: where the task's environment has the variable already, that value stays."""
 
 
 @dataclass(frozen=True, slots=True)

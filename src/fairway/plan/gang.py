@@ -52,7 +52,7 @@ def make_tasks(job: Job, sizes: dict[str, int], capacity_cpu: float, now: float)
 
 def process_count(role: Role) -> int:
     """Processes that the engine starts for one replica."""
-    if programs.starts_its_own_processes(role.command):
+    if programs.starts_its_own_processes(role.command) or programs.starter_in_script(role.script):
         return 1
     return slot_count(role)
 

@@ -126,7 +126,8 @@ class Ledger:
             return
         told = {name: there.get(name) for name in terms}
         if told != terms:
-            message = f"the processes of this run do not agree on the shards: here {terms}, before {told}; give another `name` or `epoch`"
+            differ = f"here {terms}, before {told}"
+            message = f"the processes of this run do not agree on the shards: {differ}; give another `name` or `epoch`"
             raise ValueError(message)
 
     def _terms(self) -> dict[str, Any] | None:

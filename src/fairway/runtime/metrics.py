@@ -76,7 +76,9 @@ def _as_float(name: str, value: Any) -> float:
             pass
         except OverflowError:
             return math.inf if value > 0 else -math.inf
-    message = f"report(): {name}={str(value)[:60]!r} ({type(value).__name__}) is not a number; pass a float or a one-element tensor"
+    message = (
+        f"report(): {name}={str(value)[:60]!r} ({type(value).__name__}) is not a number; pass a float or a one-element tensor"
+    )
     raise TypeError(message)
 
 
@@ -130,7 +132,7 @@ _writer = _Writer()
 
 def _start_afresh() -> None:
     # A lock that another thread held at the fork would stay locked in the child for ever.
-    global _writer  # noqa: PLW0603  the one place that replaces it
+    global _writer  # the one place that replaces it
     _writer = _Writer()
 
 

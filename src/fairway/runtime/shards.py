@@ -111,8 +111,8 @@ class Shards:
     def _range(self, number: int) -> range:
         return range(number * self._size, min((number + 1) * self._size, self._items))
 
-    def _begin_with(self, done: Iterable[Any]) -> None:
-        """Count these ranges as finished and everything else as not."""
+    def begin_with(self, done: Iterable[Any]) -> None:
+        """Count these ranges as finished and everything else as not; see `done` of `shards`."""
         covered = [(int(start), int(end)) for start, end in done]
         places = [place for place, number in enumerate(self._order) if _inside(self._range(number), covered)]
         if self._book is None:
@@ -152,7 +152,7 @@ def shards(
         book = ledger.Ledger(os.path.join(shared, "shards", f"{name}-{epoch}"), count, terms, timeout)
     made = Shards(items, size, order, book)
     if done is not None:
-        made._begin_with(done)
+        made.begin_with(done)
     return made
 
 

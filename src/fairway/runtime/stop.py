@@ -33,7 +33,7 @@ def handle_sigterm() -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     def note(number: int, frame: Any) -> None:
-        global _signalled  # noqa: PLW0603  a signal handler has nowhere else to put it
+        global _signalled  # a signal handler has nowhere else to put it
         _signalled = True
         if callable(before):
             before(number, frame)

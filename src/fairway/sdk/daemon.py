@@ -40,17 +40,31 @@ def _say_nothing(text: str) -> None:
 class Daemon:
     """The daemon of one home, as seen from outside."""
 
-    def __init__(self, home: str = "", *, say: Callable[[str], None] = _say_nothing) -> None:
+    def __init__(self, home: str = "", *, say: Callable[[str], None] = _say_nothing, command: tuple[str, ...] = ()) -> None:
         self.home = os.path.abspath(home) if home else place.find_home()
         self.socket = place.find_socket(self.home)
         self.say = say
+        self.command = command or (sys.executable, "-m", "fairway.bootstrap", "serve")
+        """What a daemon is started with."""
         self._checked = False
 
     def request(
-        self, method: str, path: str, query: Query | None = None, body: bytes = b"", *, kind: str = wire.JSON, start: bool = True
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        body: bytes = b"",
+        *,
+        kind: str = wire.JSON,
+        start: bool = True,
+        timeout: float | None = None,
     ) -> Reply:
-        """Send a request, starting the daemon when there is none; errors that it answers with are raised."""
+        """Send a request, starting the daemon when there is none; errors that it answers with are raised.
+
+        Nothing of the answer is waited for longer than `timeout` seconds; `TimeoutError` then.
+        """
         connection = self._connect_or_start(start=start)
+        connection.settimeout(timeout)
         reply = wire.exchange(connection, wire.encode_request(method, path, query, body, kind))
         if not self._checked:
             self._checked = True
@@ -59,6 +73,10 @@ class Daemon:
                 self.restart()
                 return self.request(method, path, query, body, kind=kind)
         return reply.check()
+
+    def find(self) -> str:
+        """The socket to connect to: the one that this caller expects, else the one that the daemon names in its home."""
+        return self.socket if os.path.exists(self.socket) else place.read_socket_link(self.home) or self.socket
 
     def answers(self) -> bool:
         """Whether somebody listens."""
@@ -89,8 +107,9 @@ class Daemon:
         began = time.monotonic()
         while _holds_lock(os.path.join(self.home, place.LOCK_NAME)) or self.answers():
             if time.monotonic() - began > STOP_LIMIT:
+                message = f"the daemon (pid {pid}) was asked to end {STOP_LIMIT:.0f} s ago and still runs"
                 raise UnavailableError(
-                    f"the daemon (pid {pid}) was asked to end {STOP_LIMIT:.0f} s ago and still runs",
+                    message,
                     fix=f"look at {self.log}; `kill -9 {pid}` loses no task",
                 )
             time.sleep(_PAUSE)
@@ -124,19 +143,19 @@ class Daemon:
             return self._connect()
         except OSError as error:
             if not start:
-                raise UnavailableError(
-                    f"no daemon runs for {self.home}", fix="`fairway daemon start`; every other command starts it by itself"
-                ) from error
+                message = f"no daemon runs for {self.home}"
+                raise UnavailableError(message, fix="`fairway daemon start`; every other command starts it by itself") from error
         self.start()
         try:
             return self._connect()
         except OSError as error:
-            raise UnavailableError(f"the daemon of {self.home} cannot be reached: {error}", fix=f"look at {self.log}") from error
+            message = f"the daemon of {self.home} cannot be reached: {error}"
+            raise UnavailableError(message, fix=f"look at {self.log}") from error
 
     def _start_alone(self) -> None:
         began = time.monotonic()
         mark = os.path.getsize(self.log) if os.path.exists(self.log) else 0
-        alive = _spawn(self.home, self.log)
+        alive = _spawn(self.command, self.home, self.log)
         told = False
         ended = select.poll()
         ended.register(alive)
@@ -144,10 +163,13 @@ class Daemon:
             while not self.answers():
                 waited = time.monotonic() - began
                 if ended.poll(_PAUSE * 1000) and not self.answers():
-                    raise UnavailableError(f"the daemon ended at its start:\n{_read_end(self.log, mark)}", fix=f"the log is {self.log}")
+                    message = f"the daemon ended at its start:\n{_read_end(self.log, mark)}"
+                    raise UnavailableError(message, fix=f"the log is {self.log}")
                 if waited > START_LIMIT:
+                    message = f"the daemon did not answer within {START_LIMIT:.0f} s:\n{_read_end(self.log, mark)}"
                     raise UnavailableError(
-                        f"the daemon did not answer within {START_LIMIT:.0f} s:\n{_read_end(self.log, mark)}", fix=f"look at {self.log}"
+                        message,
+                        fix=f"look at {self.log}",
                     )
                 if waited > _SOON and not told:
                     told = True
@@ -168,23 +190,21 @@ def _make_home(home: str) -> None:
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
     except OSError as error:
-        raise UnavailableError(
-            f"the home cannot be made: {error.strerror}: {home}", fix="set FAIRWAY_HOME to a folder that you may write"
-        ) from error
+        message = f"the home cannot be made: {error.strerror}: {home}"
+        raise UnavailableError(message, fix="set FAIRWAY_HOME to a folder that you may write") from error
 
 
-def _spawn(home: str, log: str) -> int:
+def _spawn(command: tuple[str, ...], home: str, log: str) -> int:
     """Start the daemon in a session of its own, nobody's child. Returns a descriptor that turns readable when it ends."""
     read, write = os.pipe()
     environment = {**os.environ, place.HOME: home}
-    arguments = [sys.executable, "-m", "fairway.bootstrap", "serve"]
     child = os.fork()
     if child == 0:
         # From here to exec only plain system calls: the caller may have threads.
         try:
             os.setsid()
             if os.fork() == 0:
-                _become(log, write, arguments, environment)
+                _become(log, write, command, environment)
         finally:
             os._exit(0)
     os.waitpid(child, 0)
@@ -192,7 +212,7 @@ def _spawn(home: str, log: str) -> int:
     return read
 
 
-def _become(log: str, alive: int, arguments: list[str], environment: dict[str, str]) -> None:
+def _become(log: str, alive: int, command: tuple[str, ...], environment: dict[str, str]) -> None:
     os.chdir("/")
     output = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -200,9 +220,9 @@ def _become(log: str, alive: int, arguments: list[str], environment: dict[str, s
     os.dup2(output, 2)
     os.set_inheritable(alive, True)
     try:
-        os.execve(arguments[0], arguments, environment)
+        os.execve(command[0], command, environment)
     except OSError as error:
-        os.write(2, f"{arguments[0]} cannot be started: {error}\n".encode())
+        os.write(2, f"{command[0]} cannot be started: {error}\n".encode())
 
 
 def _holds_lock(path: str) -> bool:

@@ -59,12 +59,14 @@ def make_runtime_folder(folder: str) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         found = os.lstat(folder)
     except OSError as error:
+        message = f"the folder for sockets cannot be made: {error.strerror}: {folder}"
         raise UnavailableError(
-            f"the folder for sockets cannot be made: {error.strerror}: {folder}",
+            message,
             fix="set XDG_RUNTIME_DIR to a folder that is yours",
         ) from error
     if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        message = f"the folder for sockets is not yours alone: {folder}"
         raise UnavailableError(
-            f"the folder for sockets is not yours alone: {folder}",
+            message,
             fix=f"remove it or `chmod 700 {folder}`, or set XDG_RUNTIME_DIR to a folder that is yours",
         )

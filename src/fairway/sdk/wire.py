@@ -76,8 +76,9 @@ class Decoder:
         if self.status and self._left is None and not self._chunked:
             self.done = True
         if not self.done:
+            message = "the daemon closed the connection in the middle of an answer"
             raise UnavailableError(
-                "the daemon closed the connection in the middle of an answer",
+                message,
                 fix="try again; `fairway daemon status` says whether it runs and where its log is",
             )
 
@@ -88,7 +89,8 @@ class Decoder:
         first, *lines = head.decode("latin-1").split("\r\n")
         words = first.split(" ", 2)
         if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
-            raise BugError(f"what listens on the daemon's socket does not speak HTTP: {first[:80]!r}")
+            message = f"what listens on the daemon's socket does not speak HTTP: {first[:80]!r}"
+            raise BugError(message)
         self._rest = rest
         if words[1].startswith("1"):
             return self._read_head()
@@ -134,8 +136,12 @@ class Reply:
         self._socket = connection
         self._decoder = Decoder()
         self._first = b""
-        while not self._decoder.status:
-            self._first += self._receive()
+        try:
+            while not self._decoder.status:
+                self._first += self._receive()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def status(self) -> int:
@@ -164,10 +170,13 @@ class Reply:
         return None if self._decoder.done else self._receive()
 
     def __iter__(self) -> Iterator[bytes]:
-        """The body, in pieces as they come."""
-        while (data := self.chunk()) is not None:
-            if data:
-                yield data
+        """The body, in pieces as they come. The connection is closed after the last."""
+        try:
+            while (data := self.chunk()) is not None:
+                if data:
+                    yield data
+        finally:
+            self.close()
 
     def lines(self) -> Iterator[bytes]:
         """The body, line by line, without the ends of lines."""
@@ -180,10 +189,11 @@ class Reply:
 
     def read(self) -> bytes:
         """The whole body. The connection is closed after it."""
-        try:
-            return b"".join(self)
-        finally:
-            self.close()
+        return b"".join(self)
+
+    def set_timeout(self, seconds: float | None) -> None:
+        """From now on nothing waits longer than this for the daemon; `TimeoutError` then."""
+        self._socket.settimeout(seconds)
 
     def close(self) -> None:
         """Give up the connection."""
@@ -227,7 +237,9 @@ def exchange(connection: _socket.socket, request: bytes) -> Reply:
         # The daemon may have answered and closed before it read all of a request that it refuses.
         pass
     except OSError as error:
-        raise UnavailableError(f"the request could not be sent: {error}") from error
+        connection.close()
+        message = f"the request could not be sent: {error}"
+        raise UnavailableError(message) from error
     return Reply(connection)
 
 

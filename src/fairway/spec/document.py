@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from fairway.errors import Mistake, SpecError
 from fairway.spec import check, located
 from fairway.spec.job import TrainingJob
 from fairway.spec.located import Mapping, Node, Place, Scalar
+from fairway.spec.mending import mend
 from fairway.spec.mistakes import Report, in_words, show
 from fairway.spec.reader import Location, Reader, Spot
 from fairway.spec.writer import write
@@ -17,6 +20,14 @@ from fairway.units import suggest
 
 KINDS: dict[str, type[TrainingJob]] = {"TrainingJob": TrainingJob}
 """The documents that can be read, by kind."""
+
+_MENDINGS = 4
+"""Rounds of setting aside what is wrong, so that the rest is checked too: each round can only uncover what encloses the last."""
+_MISSING = {
+    "name": "add for example `name: mnist`",
+    "roles": "say what to run: `command: python train.py`, or `roles:` for several kinds of task",
+    "url": "add where to clone from",
+}
 
 
 def read_documents(text: str, file: str = "") -> list[TrainingJob]:
@@ -32,7 +43,7 @@ def read_documents(text: str, file: str = "") -> list[TrainingJob]:
     if not found and not wrong:
         mistakes.append(Mistake("holds no document", file=file, fix="write one, beginning with `kind: TrainingJob`"))
     if mistakes or wrong:
-        raise SpecError([*mistakes, *wrong])
+        raise SpecError(sorted([*mistakes, *wrong], key=lambda mistake: (mistake.line or math.inf, mistake.column)))
     return [document for document in found if document is not None]
 
 
@@ -80,22 +91,27 @@ def _read_kind(node: Node, report: Report) -> TrainingJob | None:
 
 def _validated(model: type[TrainingJob], reader: Reader, node: Mapping, report: Report) -> TrainingJob | None:
     data = reader.read(model, node)
-    try:
-        # Strict JSON is what the schema of the Kubernetes spelling says: no text for numbers, lists for tuples.
-        document = model.model_validate_json(json.dumps(data), strict=True)
-    except ValidationError as error:
-        _report_errors(error, reader.spots, report)
-        return None
-    for problem in check.problems(document):
+    document = None
+    for _ in range(_MENDINGS):
+        try:
+            # Strict JSON is what the schema of the Kubernetes spelling says: no text for numbers, lists for tuples.
+            document = model.model_validate_json(json.dumps(data), strict=True)
+            break
+        except ValidationError as error:
+            entries = error.errors(include_url=False)
+            _report_errors(entries, reader.spots, report)
+            for entry in entries:
+                mend(data, entry["loc"])
+    for problem in check.problems(document) if document else ():
         spot = _nearest_spot(reader.spots, problem.at)
         report.add(problem.message, path=spot.path, place=spot.node.place, value=show(spot.value), fix=problem.fix)
     return document
 
 
-def _report_errors(error: ValidationError, spots: dict[Location, Spot], report: Report) -> None:
+def _report_errors(entries: list[ErrorDetails], spots: dict[Location, Spot], report: Report) -> None:
     """Says pydantic's errors in the writer's own terms. Of several about one value, the last is the strictest."""
     said: dict[str, tuple[str, str, str, Place]] = {}
-    for entry in error.errors(include_url=False):
+    for entry in entries:
         at = entry["loc"]
         is_key = bool(at) and at[-1] == "[key]"
         is_missing = entry["type"] == "missing"
@@ -103,12 +119,13 @@ def _report_errors(error: ValidationError, spots: dict[Location, Spot], report: 
         message, fix = in_words(entry["type"], entry.get("ctx", {}), entry["input"], entry["msg"])
         path, value, place = spot.path, show(spot.value), spot.key_place if is_key else spot.node.place
         if is_missing:
-            path, value = located.step_into(path, str(at[-1])), ""
+            path, value, fix = located.step_into(path, str(at[-1])), "", _MISSING.get(str(at[-1]), fix)
         elif is_key:
             value = show(at[-2])
         said[path] = (message, fix, value, place)
     for path, (message, fix, value, place) in said.items():
-        report.add(message, path=path, place=place, value=value, fix=fix)
+        if not report.has(path):
+            report.add(message, path=path, place=place, value=value, fix=fix)
 
 
 def _nearest_spot(spots: dict[Location, Spot], at: Location) -> Spot:

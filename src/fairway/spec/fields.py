@@ -50,7 +50,9 @@ class Field:
 @cache
 def fields_of(model: type[SpecModel]) -> Mapping[str, Field]:
     """The fields of a model by flat name, in order."""
-    found = {name: Field(name, info.alias or to_camel(name), shape_of(info.annotation)) for name, info in model.model_fields.items()}
+    found = {
+        name: Field(name, info.alias or to_camel(name), shape_of(info.annotation)) for name, info in model.model_fields.items()
+    }
     return MappingProxyType(found)
 
 
@@ -79,15 +81,21 @@ def shape_of(annotation: object) -> Shape:
 
 @cache
 def homes(model: type[SpecModel], *, flat: bool) -> Mapping[str, str]:
-    """Where each field name below a model lives: `{"gpu": "resources", "at_step": "stop"}`. The shallowest home wins."""
+    """Where each field name of a document lives, in words: `gpu` lives "in `resources`". The shallowest home wins."""
     found: dict[str, str] = {}
-    below = [(field, field.name if flat else field.alias) for field in fields_of(model).values()]
-    while below:
-        level, below = below, []
-        for parent, title in level:
-            shape = parent.shape.item or parent.shape
-            for field in fields_of(shape.model).values() if shape.model else ():
+    level = [(Shape(Kind.MODEL, model=model), "at the top level")]
+    while level:
+        below = []
+        for shape, home in level:
+            inner = shape.item or shape
+            for field in fields_of(inner.model).values() if inner.model else ():
                 name = field.name if flat else field.alias
-                found.setdefault(name, "a role" if title == "roles" else title)
-                below.append((field, name))
+                found.setdefault(name, home)
+                below.append(
+                    (
+                        field.shape,
+                        home if flat and name in ("metadata", "spec") else "in a role" if name == "roles" else f"in `{name}`",
+                    )
+                )
+        level = below
     return MappingProxyType(found)

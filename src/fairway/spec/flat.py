@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Callable
 
 from fairway.spec import fields, job, resources
-from fairway.spec.located import Entry, Mapping, Node, Scalar, Sequence, resolve
+from fairway.spec.located import Entry, Mapping, Node, Scalar, Sequence, is_nothing, resolve, step_into
 from fairway.spec.mistakes import Report, show
 from fairway.spec.model import SpecModel
 from fairway.units import quantity, suggest
@@ -22,10 +22,11 @@ SHORTHAND = tuple(name for name in fields.fields_of(job.Role) if name not in fie
 
 _METADATA = tuple(fields.fields_of(job.Metadata))
 _SHELL_WORDS = frozenset({"&&", "||", "|", "&", ";", ">", ">>", "<", "<<", "2>", "2>&1", "&>"})
+_PLAIN_WORD = re.compile(r"""[^\s'"\\]+""")
 _GPU_SHORT = re.compile(r"(?P<type>[A-Za-z0-9._-]+):(?P<count>[0-9.]+)")
 _SYNONYMS = {"mem": "memory", "ram": "memory", "cores": "cpu", "cpus": "cpu", "gpus": "gpu", "gpu_count": "gpu"}
 
-Sugar = Callable[[Mapping | Node, str, Report], Node]
+Sugar = Callable[[Node, str, Report], Node]
 
 
 def known_names(model: type[SpecModel]) -> tuple[str, ...]:
@@ -60,13 +61,22 @@ def _split_root(node: Node) -> Node:
     """Name, namespace, labels and annotations go to `metadata`, the rest to `spec`."""
     if not isinstance(node, Mapping):
         return node
-    head, metadata, spec = [], [], []
+    head: list[Entry] = []
+    metadata: list[Entry] = []
+    spec: list[Entry] = []
     for entry in node.entries:
         if entry.name in ("kind", "apiVersion"):
             head.append(Entry("api_version" if entry.name == "apiVersion" else "kind", entry.value, entry.place, entry.written))
         else:
             (metadata if entry.name in _METADATA else spec).append(entry)
-    return Mapping((*head, _unwritten("metadata", Mapping(tuple(metadata), node.place)), _unwritten("spec", Mapping(tuple(spec), node.place))), node.place)
+    return Mapping(
+        (
+            *head,
+            _unwritten("metadata", Mapping(tuple(metadata), node.place)),
+            _unwritten("spec", Mapping(tuple(spec), node.place)),
+        ),
+        node.place,
+    )
 
 
 def _job(node: Node, path: str, report: Report) -> Node:
@@ -78,10 +88,19 @@ def _job(node: Node, path: str, report: Report) -> Node:
     roles = node.get("roles")
     if not lifted or roles is None:
         worker = Mapping(lifted, node.place)
-        return Mapping((*rest, _unwritten("roles", Mapping((_unwritten(SHORTHAND_ROLE, worker),), node.place))), node.place) if lifted else node
+        return (
+            Mapping((*rest, _unwritten("roles", Mapping((_unwritten(SHORTHAND_ROLE, worker),), node.place))), node.place)
+            if lifted
+            else node
+        )
     role = roles.value.entries[0].name if isinstance(roles.value, Mapping) and roles.value.entries else "worker"
     for entry in lifted:
-        report.add("stands beside `roles`, so it is not clear whose it is", path=entry.written or entry.name, place=entry.place, fix=f"move it into a role, as `roles.{role}.{entry.name}`")
+        report.add(
+            "stands beside `roles`, so it is not clear whose it is",
+            path=entry.written or entry.name,
+            place=entry.place,
+            fix=f"move it into a role, as `roles.{role}.{entry.name}`",
+        )
     return Mapping(rest, node.place)
 
 
@@ -98,11 +117,22 @@ def _role_entry(entry: Entry, path: str, report: Report) -> Entry:
     if entry.name == "processes" and value.text == "auto":
         return _with_value(entry, Scalar("0", value.place))
     if entry.name == "processes" and isinstance(resolve(value), str):
-        report.add("is no number of processes", path=_below(path, entry), place=value.place, value=show(value.text), fix="write auto, or a whole number without quotes")
-    if entry.name == "command" and not (value.plain and not value.text):
+        report.add(
+            "is no number of processes",
+            path=_below(path, entry),
+            place=value.place,
+            value=show(value.text),
+            fix="write auto, or a whole number without quotes",
+        )
+    if entry.name == "command" and not is_nothing(value):
         words = _split_command(value, _below(path, entry), report)
         return entry if words is None else _with_value(entry, words)
     return entry
+
+
+def join_command(words: tuple[str, ...]) -> str:
+    """The words as one text that is split into them again, with quotes only where they are needed."""
+    return " ".join(word if _PLAIN_WORD.fullmatch(word) and word not in _SHELL_WORDS else shlex.quote(word) for word in words)
 
 
 def _split_command(value: Scalar, path: str, report: Report) -> Sequence | None:
@@ -121,10 +151,22 @@ def _split_command(value: Scalar, path: str, report: Report) -> Sequence | None:
         report.add(message, path=path, place=value.place, value=show(value.text), fix="close it, or write the command as a list")
         return None
     if operators:
-        report.add(f"has `{operators[0]}`, which only a shell understands", path=path, place=value.place, value=show(value.text), fix="use `script:` for bash, or put quotes round it")
+        report.add(
+            f"has `{operators[0]}`, which only a shell understands",
+            path=path,
+            place=value.place,
+            value=show(value.text),
+            fix="use `script:` for bash, or put quotes round it",
+        )
         return None
     if several:
-        report.add("has several lines, and a command is one", path=path, place=value.place, value=show(value.text), fix="use `script:` for several commands, or end each line but the last with a backslash")
+        report.add(
+            "has several lines, and a command is one",
+            path=path,
+            place=value.place,
+            value=show(value.text),
+            fix="use `script:` for several commands, or end each line but the last with a backslash",
+        )
         return None
     return Sequence(tuple(Scalar(word, value.place, plain=False) for word in words), value.place, written=False)
 
@@ -134,7 +176,13 @@ def _replicas(node: Node, path: str, report: Report) -> Node:
         return Mapping((_unwritten("min", node), _unwritten("max", node)), node.place)
     if isinstance(node, Mapping):
         least = node.get("min")
-        if least and not node.get("max") and isinstance(least.value, Scalar) and isinstance(resolve(least.value), int) and resolve(least.value) != 0:
+        if (
+            least
+            and not node.get("max")
+            and isinstance(least.value, Scalar)
+            and isinstance(resolve(least.value), int)
+            and resolve(least.value) != 0
+        ):
             return Mapping((*node.entries, Entry("max", least.value, least.place, "min")), node.place)
     return node
 
@@ -147,13 +195,18 @@ def _code(node: Node, path: str, report: Report) -> Node:
         return node
     git, ref = node.get("git"), node.get("ref")
     rest = tuple(entry for entry in node.entries if entry.name not in ("git", "ref"))
-    if git is None:
+    if git is None or is_nothing(git.value):
         if ref is not None:
             report.add("needs a repository", path=_below(path, ref), place=ref.place, fix="add `git: URL`, or remove it")
         return Mapping(rest, node.place)
     if isinstance(git.value, Mapping):
         if ref is not None:
-            report.add("stands beside a `git` that has fields of its own", path=_below(path, ref), place=ref.place, fix="move it into `git`")
+            report.add(
+                "stands beside a `git` that has fields of its own",
+                path=_below(path, ref),
+                place=ref.place,
+                fix="move it into `git`",
+            )
         return Mapping((*rest, git), node.place)
     source = [Entry("url", git.value, git.place, git.written)]
     if ref is not None:
@@ -167,7 +220,8 @@ def _resources(node: Node, path: str, report: Report) -> Node:
         return node
     own = fields.fields_of(resources.Resources)
     other = node.get("other")
-    counted = list(other.value.entries) if other and isinstance(other.value, Mapping) else []
+    spelt_out = other.value.entries if other and isinstance(other.value, Mapping) else ()
+    counted = [Entry(entry.name, entry.value, entry.place, f"other.{entry.name}") for entry in spelt_out]
     kept: list[Entry] = []
     for entry in node.entries:
         if entry.name not in own:
@@ -184,17 +238,32 @@ def _resources(node: Node, path: str, report: Report) -> Node:
 
 def _gpu(entry: Entry, node: Mapping, path: str, report: Report) -> list[Entry]:
     value = entry.value
-    if not isinstance(value, Scalar) or _is_amount(value.text) or (value.plain and not value.text):
+    if not isinstance(value, Scalar) or _is_amount(value.text) or is_nothing(value):
         return [entry]
     match = _GPU_SHORT.fullmatch(value.text)
     if not match or not _is_amount(match["count"]):
-        report.add("is no number of GPUs", path=_below(path, entry), place=value.place, value=show(value.text), fix="write for example 1, 0.5 or H100:8")
+        report.add(
+            "is no number of GPUs",
+            path=_below(path, entry),
+            place=value.place,
+            value=show(value.text),
+            fix="write for example 1, 0.5 or H100:8",
+        )
         return [entry]
     if node.get("gpu_type"):
-        report.add("names a type, and so does `gpu_type`", path=_below(path, entry), place=value.place, value=show(value.text), fix=f"write {match['count']}, or remove `gpu_type`")
+        report.add(
+            "names a type, and so does `gpu_type`",
+            path=_below(path, entry),
+            place=value.place,
+            value=show(value.text),
+            fix=f"write {match['count']}, or remove `gpu_type`",
+        )
         return [entry]
     kind = Sequence((Scalar(match["type"], value.place, plain=False),), value.place, written=False)
-    return [_with_value(entry, Scalar(match["count"], value.place, plain=False)), Entry("gpu_type", kind, entry.place, entry.written)]
+    return [
+        _with_value(entry, Scalar(match["count"], value.place, plain=False)),
+        Entry("gpu_type", kind, entry.place, entry.written),
+    ]
 
 
 def _is_amount(text: str) -> bool:
@@ -240,6 +309,4 @@ def _with_value(entry: Entry, value: Node) -> Entry:
 
 
 def _below(path: str, entry: Entry) -> str:
-    from fairway.spec.located import step_into
-
     return step_into(path, entry.written or entry.name)

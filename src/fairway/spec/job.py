@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fairway.spec.model import Duration, Name, SpecModel, VariableName
+from fairway.spec.model import Duration, LinePattern, Name, Retention, SpecModel, StopCondition, VariableName
 from fairway.spec.resources import Placement, Resources
 
 
@@ -62,7 +62,7 @@ class Code(SpecModel):
     @model_validator(mode="after")
     def _one_source(self) -> Code:
         if self.path and self.git:
-            message = "code has a path and a git source; keep one of them"
+            message = "has a path and a git source; keep one of them"
             raise ValueError(message)
         return self
 
@@ -92,7 +92,9 @@ class Replicas(SpecModel):
     """How many replicas a role has; more than `min` when there is room."""
 
     min: Annotated[int, Field(ge=0, le=10_000)] = 1
+    """Fewer than this never start."""
     max: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """More than this are never made."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Replicas:
@@ -125,7 +127,9 @@ class Role(SpecModel):
     @model_validator(mode="after")
     def _something_to_run(self) -> Role:
         if bool(self.command) == bool(self.script):
-            message = "has both a command and a script; keep one" if self.command else "has nothing to run; add a command or a script"
+            message = (
+                "has both a command and a script; keep one" if self.command else "has nothing to run; add a command or a script"
+            )
             raise ValueError(message)
         return self
 
@@ -135,7 +139,7 @@ class Stop(SpecModel):
 
     at_step: Annotated[int, Field(ge=1)] | None = None
     """End when this step is reported."""
-    when: str = ""
+    when: StopCondition = ""
     """End when this holds: `accuracy >= 0.98`, `loss < 0.1 and step > 500`."""
 
 
@@ -164,7 +168,7 @@ class Checkpoint(SpecModel):
 class Metrics(SpecModel):
     """Where metrics come from when the code reports none."""
 
-    pattern: str = ""
+    pattern: LinePattern = ""
     """A regular expression over log lines with named groups; a group called `step` is the step."""
 
 
@@ -178,9 +182,9 @@ class TensorBoard(SpecModel):
 class Keep(SpecModel):
     """How long things stay after the job has ended."""
 
-    logs: str = "30d"
+    logs: Retention = "30d"
     """A length of time, or `forever`."""
-    record: str = "forever"
+    record: Retention = "forever"
     """A length of time, or `forever`."""
 
 
@@ -188,6 +192,7 @@ class KubernetesNetwork(SpecModel):
     """Network of the pods."""
 
     host: bool = False
+    """Use the network of the node itself."""
 
 
 class Kubernetes(SpecModel):
@@ -196,6 +201,7 @@ class Kubernetes(SpecModel):
     pod: dict[str, Any] = {}
     """A fragment of a pod's spec."""
     network: KubernetesNetwork = KubernetesNetwork()
+    """How the pods reach each other."""
 
 
 class JobSpec(SpecModel):
@@ -249,14 +255,21 @@ class Metadata(SpecModel):
     name: Name
     """The series: each submit makes `NAME-1`, `NAME-2` and so on."""
     namespace: Name = "default"
+    """Whose it is; names are unique within a namespace."""
     labels: dict[str, str] = {}
+    """For finding it again."""
     annotations: dict[str, str] = {}
+    """Notes of any kind, for people and tools."""
 
 
 class TrainingJob(SpecModel):
     """A training job document in the Kubernetes spelling."""
 
     api_version: Literal["fairway.dev/v1alpha1"] = "fairway.dev/v1alpha1"
+    """The version of this schema."""
     kind: Literal["TrainingJob"] = "TrainingJob"
+    """What the document describes."""
     metadata: Metadata
+    """Name and labels."""
     spec: JobSpec
+    """What is asked."""

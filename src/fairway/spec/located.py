@@ -7,6 +7,7 @@ deep, too many nodes after aliases are followed.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -22,21 +23,31 @@ DEPTH_LIMIT = 64
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_PAIR = re.compile(r"(?<!\\)(?P<before>(?:\\\\)*)\\u(?P<high>d[89ab][0-9a-f]{2})\\u(?P<low>d[c-f][0-9a-f]{2})", re.I)
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|(0|[1-9][0-9]*)(?=[eE]))([eE][-+]?[0-9]{1,3})?")
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _TAG = "tag:yaml.org,2002:"
-_KNOWN_TAGS = frozenset({None, "!", *(_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq", "timestamp"))})
+_KNOWN_TAGS = frozenset(
+    {None, "!", *(_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq", "timestamp"))}
+)
 
 _SYNTAX = {
-    "mapping values are not allowed in this context": ("has a colon that YAML cannot place", "check the indentation, or put quotes round the text"),
-    "found character that cannot start any token": ("has a character that cannot stand here", "indent with spaces, not tabs, and put quotes round text that begins with @, ` or %"),
+    "mapping values are not allowed": (
+        "has a colon that YAML cannot place",
+        "check the indentation, or put quotes round the text",
+    ),
+    "found character that cannot start any token": (
+        "has a character that cannot stand here",
+        "indent with spaces, not tabs, and put quotes round text that begins with @, ` or %",
+    ),
+    "found a tab character": ("has a tab where spaces should be", "indent with spaces"),
     "did not find expected key": ("is no `key: value` line", "check the indentation and the quotes above it"),
     "did not find expected '-' indicator": ("is no list item", "begin it with `- `, as the lines above"),
-    "found undefined alias": ("refers to an anchor that is not there", "define it earlier with `&name`"),
     "found unexpected end of stream": ("ends inside quotes", "close them"),
-}  # fmt: skip
+}
+"""The parser's words for common mistakes, and better ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +115,7 @@ def compose(text: str) -> tuple[list[Node], list[Mistake]]:
     composer = _Composer()
     try:
         _check_text(text)
-        composer.run(text.removeprefix("\ufeff"))
+        composer.run(_joined_pairs(text.removeprefix("\ufeff")))
     except _Refused as refused:
         composer.mistakes.append(refused.mistake)
     except yaml.MarkedYAMLError as error:
@@ -125,7 +136,13 @@ def resolve(scalar: Scalar) -> Plain:
         return _BOOLEANS[text]
     if _INTEGER.fullmatch(text):
         return int(text)
-    return float(text) if _FLOAT.fullmatch(text) else text
+    number = float(text) if _FLOAT.fullmatch(text) else math.inf
+    return number if math.isfinite(number) else text
+
+
+def is_nothing(node: Node) -> bool:
+    """A key without a value says nothing. `~` may be meant as a folder, so it is left to the field."""
+    return isinstance(node, Scalar) and node.plain and node.text in ("", "null", "Null", "NULL")
 
 
 def step_into(path: str, name: str) -> str:
@@ -140,11 +157,11 @@ def from_data(value: object, depth: int = 0) -> Node:
         message = f"is nested more than {DEPTH_LIMIT} deep"
         raise ValueError(message)
     if isinstance(value, dict):
-        return Mapping(tuple(Entry(str(key), from_data(item, depth + 1), written=str(key)) for key, item in value.items()))
+        return Mapping(tuple(_entry(str(key), from_data(item, depth + 1)) for key, item in value.items()))
     if isinstance(value, list | tuple):
         return Sequence(tuple(from_data(item, depth + 1) for item in value))
     if isinstance(value, str):
-        return Scalar(str(value), plain=False)
+        return Scalar(_unicode(value), plain=False)
     if value is None:
         return Scalar("null")
     if isinstance(value, bool):
@@ -153,6 +170,17 @@ def from_data(value: object, depth: int = 0) -> Node:
         return Scalar(repr(value))
     message = f"holds a {type(value).__name__}, which no document can hold"
     raise ValueError(message)
+
+
+def _entry(name: str, value: Node) -> Entry:
+    return Entry(_unicode(name), value, written=name)
+
+
+def _unicode(text: str) -> str:
+    if any("\ud800" <= sign <= "\udfff" for sign in text):
+        message = f"holds text that is no Unicode: {text[:40]!r}"
+        raise ValueError(message)
+    return str(text)
 
 
 class _Refused(Exception):  # noqa: N818  (a way out of the composer, never seen outside)
@@ -204,7 +232,7 @@ class _Composer:
                 frame = self._stack.pop()
                 self._finish(self._closed(frame), frame.anchor, frame.size, frame.height)
             elif isinstance(event, yaml.AliasEvent):
-                self._alias(event.anchor, place)
+                self._alias(str(event.anchor), place)
             elif isinstance(event, yaml.DocumentStartEvent):
                 self._anchors.clear()
 
@@ -240,7 +268,9 @@ class _Composer:
             frame.key = node
             return
         kind = {Mapping: "a mapping", Sequence: "a list", Scalar: "nothing"}[type(node)]
-        self.mistakes.append(self._mistake(f"has {kind} where a key should be", node.place, fix="write `key: value`, with a text as the key"))
+        self.mistakes.append(
+            self._mistake(f"has {kind} where a key should be", node.place, fix="write `key: value`, with a text as the key")
+        )
         frame.key = _NO_KEY
 
     def _take_value(self, frame: _Frame, key: Scalar, node: Node) -> None:
@@ -261,7 +291,9 @@ class _Composer:
             return Sequence(tuple(frame.items), frame.place)
         for node in frame.merged:
             if not isinstance(node, Mapping):
-                self.mistakes.append(self._mistake("merges something that is no mapping", node.place, fix="write `<<: *name` of a mapping"))
+                self.mistakes.append(
+                    self._mistake("merges something that is no mapping", node.place, fix="write `<<: *name` of a mapping")
+                )
                 continue
             for entry in node.entries:
                 frame.entries.setdefault(entry.name, entry)
@@ -309,6 +341,13 @@ def _check_text(text: str) -> None:
         column = odd.start() - text.rfind("\n", 0, odd.start())
         message = f"holds the character U+{ord(odd.group()):04X}, which YAML does not allow"
         raise _Refused(Mistake(message, fix="remove it, or write it as an escape in double quotes", line=line, column=column))
+
+
+def _joined_pairs(text: str) -> str:
+    """JSON may write one character as two escapes, which YAML does not know; in JSON they become the character."""
+    if not text.lstrip().startswith(("{", "[")):
+        return text
+    return _PAIR.sub(lambda match: match["before"] + bytes.fromhex(match["high"] + match["low"]).decode("utf-16-be"), text)
 
 
 def _syntax_mistake(error: yaml.MarkedYAMLError, text: str) -> Mistake:

@@ -17,26 +17,33 @@ LIMIT = 100
 """More mistakes than this help nobody."""
 
 _SHOWN = 60
-_WORDS = {word: number for number, word in enumerate("zero one two three four five six seven eight nine ten".split())}
+_WORDS = {
+    word: number
+    for number, word in enumerate(("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"))
+}
 _NUMERIC = re.compile(r"\s*[-+]?\d+\s*")
 
 
 class Report:
-    """The mistakes of one document. What is said first about a place stays."""
+    """The mistakes of one document, each said once."""
 
     def __init__(self, file: str = "") -> None:
         self.file = file
-        self._found: dict[str, Mistake] = {}
         self.left_out = 0
+        self._found: dict[tuple[str, str], Mistake] = {}
+        self._paths: set[str] = set()
 
     def add(self, message: str, *, path: str, place: Place, value: str = "", fix: str = "") -> None:
-        """Notes a mistake, unless its path has one."""
-        if path in self._found:
+        """Notes a mistake."""
+        if (path, message) in self._found:
             return
         if self.is_full:
             self.left_out += 1
             return
-        self._found[path] = Mistake(message, path=path, value=value, fix=fix, file=self.file, line=place.line, column=place.column)
+        self._paths.add(path)
+        self._found[path, message] = Mistake(
+            message, path=path, value=value, fix=fix, file=self.file, line=place.line, column=place.column
+        )
 
     @property
     def is_full(self) -> bool:
@@ -45,7 +52,7 @@ class Report:
 
     def has(self, path: str) -> bool:
         """Whether something was said about this path."""
-        return path in self._found
+        return path in self._paths
 
     def __iter__(self) -> Iterator[Mistake]:
         """In the order in which they were written."""
@@ -103,7 +110,10 @@ def split_fix(text: str) -> tuple[str, str]:
 _WANTED = {
     "string_type": ("text", "put it in quotes"),
     "string_unicode": ("text", "write it in UTF-8"),
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"), ("a whole number", "write a whole number, without quotes")),
+    **dict.fromkeys(
+        ("int_type", "int_parsing", "int_from_float", "int_parsing_size"),
+        ("a whole number", "write a whole number, without quotes"),
+    ),
     **dict.fromkeys(("bool_type", "bool_parsing"), ("true or false", "write true or false, without quotes")),
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), ("a mapping", "write `name: value` lines below it")),
     **dict.fromkeys(("tuple_type", "list_type"), ("a list", "write [a, b], or one `- a` line for each")),
@@ -127,7 +137,14 @@ def _what(value: object) -> str:
         return "has nothing"
     if isinstance(value, bool):
         return "is a yes or no"
-    kinds = {str: "is text", int: "is a number", float: "is a number", list: "is a list", tuple: "is a list", dict: "is a mapping"}
+    kinds = {
+        str: "is text",
+        int: "is a number",
+        float: "is a number",
+        list: "is a list",
+        tuple: "is a list",
+        dict: "is a mapping",
+    }
     return next((words for kind, words in kinds.items() if isinstance(value, kind)), "is something else")
 
 
@@ -145,4 +162,6 @@ def _not_one_of(expected: str, value: object) -> tuple[str, str]:
     choices = re.findall(r"'([^']*)'", expected)
     listed = ", ".join(choices[:-1]) + " or " + choices[-1] if len(choices) > 1 else "".join(choices)
     near = suggest.nearest(value, choices, cutoff=0.6) if isinstance(value, str) else ""
-    return f"is not {listed}", f"did you mean `{near}`?" if near else f"write {choices[0]}" if len(choices) == 1 else "choose one of them"
+    return f"is not {listed}", f"did you mean `{near}`?" if near else f"write {choices[0]}" if len(
+        choices
+    ) == 1 else "choose one of them"

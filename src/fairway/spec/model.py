@@ -5,11 +5,16 @@ The names are the flat spelling and the API; the aliases are the Kubernetes spel
 
 from __future__ import annotations
 
+import re
+import warnings
+from collections.abc import Callable
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
 
+from fairway.spec import condition
 from fairway.units import names, quantity
 
 
@@ -26,21 +31,70 @@ class SpecModel(BaseModel):
     )
 
 
-def _checked(parse: object) -> AfterValidator:
+def _checked(parse: Callable[[str], object]) -> AfterValidator:
     def check(text: str) -> str:
-        parse(text)  # type: ignore[operator]
+        parse(text)
         return text
 
     return AfterValidator(check)
 
 
-Duration = Annotated[str, _checked(quantity.seconds)]
+def _retention(text: str) -> None:
+    if text == "forever":
+        return
+    try:
+        quantity.seconds(text)
+    except ValueError:
+        message = "is neither a length of time nor `forever`; write for example 30d or forever"
+        raise ValueError(message) from None
+
+
+def _shared_memory(text: str) -> None:
+    if text == "auto":
+        return
+    try:
+        quantity.byte_count(text)
+    except ValueError:
+        message = "is neither an amount of memory nor `auto`; write for example 1Gi or auto"
+        raise ValueError(message) from None
+
+
+def _pattern(text: str) -> None:
+    try:
+        with warnings.catch_warnings():
+            # A pattern may be odd and still right; its writer sees no warnings.
+            warnings.simplefilter("ignore")
+            re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        message = f"is no regular expression: {error}; mend it, or put it in single quotes"
+        raise ValueError(message) from None
+
+
+def _like(pattern: str, **more: int) -> FieldInfo:
+    """The check in the words of JSON Schema, for editors and for Kubernetes; the check itself is the validator's."""
+    found: FieldInfo = Field(json_schema_extra={"pattern": f"^{pattern}$", **more})
+    return found
+
+
+_NUMBER = r"([0-9]+(\.[0-9]+)?|\.[0-9]+)"
+_TIME = rf"(({_NUMBER}(ms|s|m|h|d|w))+|{_NUMBER})"
+_MEMORY = rf"{_NUMBER}([kKMGTP]|[KMGTP]i|[KMGT]i?B)?"
+
+Duration = Annotated[str, _checked(quantity.seconds), _like(_TIME)]
 """A length of time as text: `90s`, `5m`, `48h`, `30d`."""
-Amount = Annotated[str, _checked(quantity.number)]
+Retention = Annotated[str, _checked(_retention), _like(f"({_TIME}|forever)")]
+"""A length of time as text, or `forever`."""
+Amount = Annotated[str, _checked(quantity.number), _like(f"{_NUMBER}[mk]?")]
 """A countable amount as text: `1`, `0.25`, `500m`."""
-Bytes = Annotated[str, _checked(quantity.byte_count)]
+Bytes = Annotated[str, _checked(quantity.byte_count), _like(_MEMORY)]
 """An amount of memory as text: `512Mi`, `2Gi`, `1G`."""
-Name = Annotated[str, AfterValidator(names.check_name)]
+SharedMemory = Annotated[str, _checked(_shared_memory), _like(f"({_MEMORY}|auto)")]
+"""An amount of memory as text, or `auto`."""
+Name = Annotated[str, AfterValidator(names.check_name), _like("[a-z]([a-z0-9-]*[a-z0-9])?", maxLength=names.NAME_LIMIT)]
 """A DNS label: lower-case letters, digits and dashes, at most 52 characters."""
-VariableName = Annotated[str, AfterValidator(names.check_variable)]
+VariableName = Annotated[str, AfterValidator(names.check_variable), _like("[A-Za-z_][A-Za-z0-9_]*")]
 """The name of an environment variable."""
+LinePattern = Annotated[str, _checked(_pattern)]
+"""A regular expression."""
+StopCondition = Annotated[str, _checked(lambda text: condition.parse(text) if text else None)]
+"""A condition over metrics, or nothing."""

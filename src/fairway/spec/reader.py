@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import collections.abc
 from dataclasses import dataclass
 from functools import cache
 
 from fairway.spec import fields, flat
 from fairway.spec.fields import Kind, Shape
-from fairway.spec.located import Entry, Mapping, Node, Place, Scalar, Sequence, resolve, step_into
+from fairway.spec.located import Entry, Mapping, Node, Place, Scalar, Sequence, is_nothing, resolve, step_into
 from fairway.spec.mistakes import Report
 from fairway.spec.model import SpecModel
 from fairway.units import suggest
@@ -25,11 +26,17 @@ _SERVER_OWNED = {
 }
 """What a cluster adds to an object that it gives back; passed over, so that `kubectl get -o yaml` can be read."""
 _HABITS = {
-    "args": "command", "arguments": "command", "cmd": "command", "entrypoint": "command", "workdir": "code", "working_dir": "code",
-    "num_workers": "replicas", "workers": "replicas", "num_nodes": "replicas", "nproc_per_node": "processes", "retries": "restart",
-    "max_restarts": "restart", "deadline": "timeout", "volumes": "data", "inputs": "data", "envs": "env", "pip": "requirements",
-}  # fmt: skip
+    **dict.fromkeys(("args", "arguments", "cmd", "entrypoint"), ("command",)),
+    **dict.fromkeys(("num_workers", "workers", "num_nodes", "count"), ("replicas",)),
+    **dict.fromkeys(("retries", "max_restarts", "backoff_limit", "backoffLimit"), ("restart", "max")),
+    **dict.fromkeys(("workdir", "working_dir", "workingDir"), ("code",)),
+    **dict.fromkeys(("volumes", "inputs", "datasets"), ("data",)),
+    "nproc_per_node": ("processes",),
+    "deadline": ("timeout",),
+    "pip": ("requirements",),
+}
 """What other tools call a field."""
+_LISTED = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +59,12 @@ class Reader:
     def __init__(self, report: Report, *, is_flat: bool) -> None:
         self._report = report
         self._is_flat = is_flat
+        self._homes: collections.abc.Mapping[str, str] = {}
         self.spots: dict[Location, Spot] = {}
 
     def read(self, model: type[SpecModel], node: Mapping) -> object:
         """The data of the whole document, in the Kubernetes spelling; unknown fields are reported and left out."""
+        self._homes = fields.homes(model, flat=self._is_flat)
         self.spots[()] = Spot("", node, node.place)
         return self._model(model, node, (), "")
 
@@ -81,7 +90,7 @@ class Reader:
         for index, one in enumerate(node.items):
             where = f"{path}[{index}]" if node.written else path
             self.spots[(*at, index)] = Spot(where, one, one.place)
-            found.append(plain_data(one) if _is_nothing(one) else self._value(item, one, (*at, index), where))
+            found.append(plain_data(one) if is_nothing(one) else self._value(item, one, (*at, index), where))
         return found
 
     def _model(self, model: type[SpecModel], node: Node, at: Location, path: str) -> object:
@@ -91,11 +100,11 @@ class Reader:
             node = flat.without_sugar(model, node, path, self._report)
         if not isinstance(node, Mapping):
             return plain_data(node)
-        by_name = _by_name(model, self._is_flat)
+        by_name = _by_name(model, is_flat=self._is_flat)
         data: dict[str, object] = {}
         for entry in node.entries:
             field = by_name.get(entry.name)
-            if field is not None and not _is_nothing(entry.value):
+            if field is not None and not is_nothing(entry.value):
                 data[field.alias] = self._entry(field.shape, entry, (*at, field.alias), path)
         return data
 
@@ -106,7 +115,7 @@ class Reader:
 
     def _settled(self, model: type[SpecModel], node: Mapping, at: Location, path: str) -> Mapping:
         """Only known names: an unknown one is reported, and read as the one that was likely meant."""
-        known = flat.known_names(model) if self._is_flat else tuple(_by_name(model, False))
+        known = flat.known_names(model) if self._is_flat else tuple(_by_name(model, is_flat=False))
         if all(entry.name in known for entry in node.entries):
             return node
         kept: dict[str, Entry] = {entry.name: entry for entry in node.entries if entry.name in known}
@@ -130,17 +139,19 @@ class Reader:
         if self._report.is_full:
             self._report.add("is no field here", path=where, place=entry.place)
             return ""
-        home = fields.homes(model, flat=self._is_flat).get(entry.name, "")
-        meant = "" if home else self._meant(model, entry.name, known)
-        listed = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
-        fix = f"did you mean `{meant}`?" if meant else f"it belongs in {home if ' ' in home else f'`{home}`'}" if home else f"use one of {listed}"
+        meant = self._meant(model, entry.name, known)
+        home = self._homes.get(entry.name, "")
+        listed = ", ".join(known[:_LISTED]) + (", ..." if len(known) > _LISTED else "")
+        fix = f"did you mean `{meant}`?" if meant else f"it belongs {home}" if home else f"use one of {listed}"
         self._report.add("is no field here", path=where, place=entry.place, fix=fix)
         return meant
 
     def _meant(self, model: type[SpecModel], name: str, known: tuple[str, ...]) -> str:
-        habit = _HABITS.get(name.lower(), "")
-        if habit in known:
+        habit = next((own for own in _HABITS.get(name, ()) if own in known), "")
+        if habit:
             return habit
+        if name in self._homes:
+            return ""
         return (flat.resource_slip(name) if self._is_flat and flat.is_open(model, "/") else "") or suggest.nearest(name, known)
 
 
@@ -154,10 +165,5 @@ def plain_data(node: Node) -> object:
 
 
 @cache
-def _by_name(model: type[SpecModel], is_flat: bool) -> dict[str, fields.Field]:
+def _by_name(model: type[SpecModel], *, is_flat: bool) -> dict[str, fields.Field]:
     return {field.name if is_flat else field.alias: field for field in fields.fields_of(model).values()}
-
-
-def _is_nothing(node: Node) -> bool:
-    """A key without a value says nothing; `~` may be meant as a folder, so it is left to the field."""
-    return isinstance(node, Scalar) and node.plain and node.text in ("", "null", "Null", "NULL")

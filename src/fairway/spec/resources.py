@@ -6,22 +6,23 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fairway.spec.model import Amount, Bytes, SpecModel
+from fairway.spec.model import Amount, Bytes, SharedMemory, SpecModel
 
 
 class Resources(SpecModel):
-    """Amounts by name. An empty text means that nothing was said."""
+    """Amounts by name."""
 
     cpu: Amount | None = None
     """Cores; when nothing is said, one a process, or less where the whole gang would not fit otherwise."""
     memory: Bytes | None = None
+    """Main memory."""
     gpu: Amount | None = None
     """GPUs; a fraction shares one."""
     gpu_type: tuple[str, ...] = ()
     """Any of these types will do."""
     gpu_memory: Bytes | None = None
     """Memory on a shared GPU."""
-    shm: str = "auto"
+    shm: SharedMemory = "auto"
     """Size of /dev/shm in a container; auto lets the engine decide."""
     other: dict[str, Annotated[int, Field(ge=0)]] = {}
     """Any countable resource by name, such as `rdma/hca`."""

@@ -16,9 +16,8 @@ def check_name(text: str) -> str:
     """Return the name, or raise `ValueError` saying what is wrong and a name that would do."""
     if _NAME.fullmatch(text) and len(text) <= NAME_LIMIT:
         return text
-    message = (
-        f"is no name: at most {NAME_LIMIT} lower-case letters, digits and dashes, beginning with a letter; try {suggest_name(text)!r}"
-    )
+    rule = f"at most {NAME_LIMIT} lower-case letters, digits and dashes, beginning with a letter"
+    message = f"is no name: {rule}; try {suggest_name(text)!r}"
     raise ValueError(message)
 
 

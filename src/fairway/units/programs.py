@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 
@@ -61,7 +62,9 @@ _WRAPPER_VALUES = {
 """Programs that run another one, and those of their options that take a value."""
 _WRAPPER_OPERANDS = {"timeout": 1, "taskset": 1}
 """Words of their own before the program."""
-_RUNNER_VALUES = frozenset({"-n", "--name", "-p", "--prefix", "--with", "--python", "--extra", "--group", "--project", "-e", "--environment"})
+_RUNNER_VALUES = frozenset(
+    ["-n", "--name", "-p", "--prefix", "--with", "--python", "--extra", "--group", "--project", "-e", "--environment"]
+)
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 
 
@@ -100,19 +103,27 @@ def starts_its_own_processes(argv: Sequence[str]) -> bool:
 
 
 def starter_in_script(text: str) -> Starter | None:
-    """The first starter that a line of a bash script calls; None when none."""
+    """The first starter that a bash script calls by a plain command; None when none."""
     for line in text.replace("\\\n", " ").splitlines():
-        try:
-            words = shlex.split(line, comments=True)
-        except ValueError:
-            # A quote that goes on in the next line: no starter is called that way.
-            continue
-        while words and _ASSIGNMENT.fullmatch(words[0]):
-            words = words[1:]
-        found = starter_of(words)
-        if found:
-            return found
+        for words in _commands(line):
+            found = starter_of(words)
+            if found:
+                return found
     return None
+
+
+def _commands(line: str) -> Iterator[list[str]]:
+    """The simple commands of one line of bash, without the assignments in front of them."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="();&|")
+    lexer.whitespace_split = True
+    try:
+        words = list(lexer)
+    except ValueError:
+        # A quote that goes on in the next line: no starter is called that way.
+        return
+    for apart, command in itertools.groupby(words, lambda word: set(word) <= set("();&|")):
+        if not apart:
+            yield list(itertools.dropwhile(_ASSIGNMENT.fullmatch, command))
 
 
 def _word(argv: Sequence[str], at: int) -> str:

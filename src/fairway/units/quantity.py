@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_NUMBER = re.compile(r"(?P<value>\d+(\.\d+)?|\.\d+)(?P<unit>[A-Za-z]*)")
+_NUMBER = re.compile(r"(?P<value>[0-9]{1,30}(\.[0-9]{1,30})?|\.[0-9]{1,30})(?P<unit>[A-Za-z]*)")
 
 _TIME = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "": 1.0}
 _MEMORY = {
@@ -21,7 +21,8 @@ def seconds(text: str) -> float:
     """`90s` -> 90.0, `1h30m` -> 5400.0; a bare number means seconds."""
     parts = list(_NUMBER.finditer(text))
     whole = "".join(part.group() for part in parts)
-    if not parts or whole != text or any(part["unit"] not in _TIME for part in parts):
+    unclear = len(parts) > 1 and any(not part["unit"] for part in parts)
+    if not parts or unclear or whole != text or any(part["unit"] not in _TIME for part in parts):
         message = "is no length of time; write for example 90s, 5m, 1h30m or 2d"
         raise ValueError(message)
     return sum(float(part["value"]) * _TIME[part["unit"]] for part in parts)

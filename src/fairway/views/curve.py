@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 _BARS = "▁▂▃▄▅▆▇█"
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
@@ -17,9 +18,10 @@ def sparkline(values: Sequence[float], width: int = 24) -> str:
     if not finite:
         return ""
     low, high = min(finite), max(finite)
-    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
-    level = len(_BARS) // 2 if not scale else 0
-    return "".join(_BARS[round((value - low) * scale) + level] if math.isfinite(value) else " " for value in means)
+    if low == high:
+        return "".join(_BARS[len(_BARS) // 2] if math.isfinite(value) else " " for value in means)
+    top = len(_BARS) - 1
+    return "".join(_BARS[round(_part(value, low, high) * top)] if math.isfinite(value) else " " for value in means)
 
 
 def bar(part: float, width: int = 20) -> str:
@@ -39,8 +41,8 @@ def plot(points: Sequence[tuple[float, float]], width: int = 60, height: int = 6
     cells = [[0] * width for _ in range(height)]
     before: tuple[int, int] | None = None
     for x, y in finite:
-        column = round((x - left) / (right - left) * (columns - 1))
-        row = round((high - y) / (high - low) * (rows - 1)) if high > low else rows // 2
+        column = round(_part(x, left, right) * (columns - 1))
+        row = round((1.0 - _part(y, low, high)) * (rows - 1)) if high > low else rows // 2
         for dot_column, dot_row in _line(before, (column, row)):
             cells[dot_row // 4][dot_column // 2] |= _DOTS[dot_row % 4][dot_column % 2]
         before = (column, row)
@@ -52,12 +54,17 @@ def resample(values: Sequence[float], width: int) -> list[float]:
     if len(values) <= width:
         return list(values)
     edges = [place * len(values) // width for place in range(width + 1)]
-    return [_mean(values[begin:end]) for begin, end in zip(edges, edges[1:], strict=False)]
+    return [_mean(values[begin:end]) for begin, end in pairwise(edges)]
 
 
 def _mean(values: Sequence[float]) -> float:
     finite = [value for value in values if math.isfinite(value)]
-    return sum(finite) / len(finite) if finite else math.nan
+    return sum(value / len(finite) for value in finite) if finite else math.nan
+
+
+def _part(value: float, low: float, high: float) -> float:
+    """Where between low and high, 0 to 1. Halved first: the distance of two numbers may be no number."""
+    return max(0.0, min(1.0, (value / 2 - low / 2) / (high / 2 - low / 2))) if high / 2 > low / 2 else 0.0
 
 
 def _line(begin: tuple[int, int] | None, end: tuple[int, int]) -> list[tuple[int, int]]:

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Sequence
 
 from fairway.state.phase import JobPhase
-from fairway.units import quantity
 from fairway.views import phrases
 from fairway.views.curve import bar, plot, sparkline
 from fairway.views.job import JobView, TaskView
-from fairway.views.listing import first_line, short_device, tasks_text
+from fairway.views.listing import first_line, tasks_text
 from fairway.views.metric import Point, curves
 from fairway.views.table import Page, display_width, shorten
 from fairway.views.why import WhyView
 
 _INDENT = "  "
 _TAIL_LINES = 20
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+_CHART_FROM = 60
+"""Narrower terminals get no chart."""
+_CHART_POINTS = 8
+"""Fewer are no curve."""
 
 
-def detail_text(job: JobView, points: Iterable[Point], now: float, page: Page = Page(), *, wide: bool = False) -> str:
+def detail_text(job: JobView, points: Iterable[Point], now: float, page: Page = Page()) -> str:
     """State, progress, tasks, why or outcome, checkpoint, folder, and what to type next."""
     sections = [
         _head(job, now, page),
         _warnings(job, page),
         _why(job, page),
-        _progress(job, points, now, page, wide=wide),
-        _tasks(job, page, wide=wide),
+        _progress(job, points, now, page),
+        _tasks(job, page),
         _checkpoint(job, now, page),
         _places(job, page),
         _next(job, page),
@@ -89,16 +95,16 @@ def _why(job: JobView, page: Page) -> str:
         if job.hold.what_would_help:
             lines.append(f"{_INDENT}what would help: {job.hold.what_would_help}")
         return "\n".join(lines) + "\n"
-    if job.outcome is None or job.phase is JobPhase.RUNNING:
+    if job.outcome is None or (job.phase is JobPhase.SUCCEEDED and job.outcome.reason == "Completed"):
         return ""
     said = job.outcome.message or job.outcome.reason
-    if job.phase is JobPhase.SUCCEEDED and job.outcome.reason == "Completed":
-        return ""
+    if job.phase in (JobPhase.RUNNING, JobPhase.STARTING):
+        return f"{_title('Why it started again', page)}\n{_INDENT}{said} ({job.outcome.reason})\n"
     title = {JobPhase.FAILED: "Why it failed", JobPhase.STOPPED: "Why it stopped", JobPhase.SUCCEEDED: "Why it ended"}
     lines = [_title(title.get(job.phase, "What happened"), page), _INDENT + f"{said} ({job.outcome.reason})"]
     culprit = _culprit(job)
     if culprit is not None and culprit.tail:
-        attempt = f", attempt {culprit.attempt + 1}" if job.attempt or culprit.attempt else ""
+        attempt = f", attempt {culprit.attempt}" if job.attempt or culprit.attempt else ""
         lines.append(f"{_INDENT}last lines of {culprit.name}{attempt}:")
         lines.extend(_tail_lines(culprit.tail, page))
     return "\n".join(lines) + "\n"
@@ -112,11 +118,12 @@ def _culprit(job: JobView) -> TaskView | None:
 
 
 def _tail_lines(tail: str, page: Page) -> list[str]:
-    lines = [line.rpartition("\r")[2].replace("\x1b", "") for line in tail.rstrip().splitlines()] if tail.strip() else []
-    return [f"{_INDENT}{page.paint('│', 'red')} {line}".rstrip() for line in lines[-_TAIL_LINES:]]
+    """The last lines as a terminal would have shown them: of a progress bar its last state, and no colours."""
+    plain = [_CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip() for line in tail.rstrip().split("\n")]
+    return [f"{_INDENT}{page.paint('│', 'red')} {line}".rstrip() for line in plain[-_TAIL_LINES:]] if tail.strip() else []
 
 
-def _progress(job: JobView, points: Iterable[Point], now: float, page: Page, *, wide: bool) -> str:
+def _progress(job: JobView, points: Iterable[Point], now: float, page: Page) -> str:
     progress = job.progress
     if progress.step is None and not progress.metrics:
         return ""
@@ -124,17 +131,17 @@ def _progress(job: JobView, points: Iterable[Point], now: float, page: Page, *, 
     if progress.step is not None:
         lines.append(_INDENT + _step_line(job, now))
     drawn = curves(points)
+    main = main_metric(progress.metrics)
+    chart = _chart(main, drawn.get(main, []), page) if page.wide or page.width >= _CHART_FROM else []
     names = max((display_width(name) for name in progress.metrics), default=0)
     values = {name: phrases.measure(value) for name, value in progress.metrics.items()}
     room = max((len(value) for value in values.values()), default=0)
     for name, value in values.items():
         line = [y for _, y in drawn.get(name, [])]
-        course = f"   {sparkline(line)}   from {phrases.measure(line[0])}" if len(line) > 1 else ""
-        lines.append(f"{_INDENT}{name:<{names}}  {value:>{room}}{course}")
-    main = main_metric(progress.metrics)
-    if main and (wide or page.width >= 60):
-        lines.extend(_chart(main, drawn.get(main, []), page))
-    return "\n".join(lines) + "\n"
+        course = "" if chart and name == main else sparkline(line)
+        since = f"from {phrases.measure(line[0])}" if len(line) > 1 else ""
+        lines.append(_INDENT + "   ".join(part for part in (f"{name:<{names}}  {value:>{room}}", course, since) if part))
+    return "\n".join([*lines, *chart]) + "\n"
 
 
 def main_metric(metrics: Iterable[str]) -> str:
@@ -162,24 +169,25 @@ def _step_line(job: JobView, now: float) -> str:
 
 
 def _chart(name: str, points: Sequence[tuple[float, float]], page: Page) -> list[str]:
-    if len(points) < 8:
+    """The curve of one metric, with its highest and lowest value at the left and its name below."""
+    finite = [(x, y) for x, y in points if math.isfinite(y)]
+    if len(finite) < _CHART_POINTS:
         return []
-    lines = plot(points, width=min(64, (page.width or 80) - 16))
-    values = [y for _, y in points if y == y]
-    if not lines or max(values) == min(values):
+    top, bottom = max(y for _, y in finite), min(y for _, y in finite)
+    room = max(len(phrases.measure(top)), len(phrases.measure(bottom)))
+    lines = plot(finite, width=min(64, (page.width or 80) - room - 6))
+    if not lines or top == bottom:
         return []
-    top, bottom = phrases.measure(max(values)), phrases.measure(min(values))
-    labels = [top, *[""] * (len(lines) - 2), bottom]
-    room = max(len(top), len(bottom))
+    labels = [phrases.measure(top), *[""] * (len(lines) - 2), phrases.measure(bottom)]
     drawn = [f"{_INDENT}{label:>{room}} ┤{page.paint(line, 'cyan')}" for label, line in zip(labels, lines, strict=True)]
     return ["", *drawn, f"{_INDENT}{'':>{room}}  {page.paint(name, 'dim')}"]
 
 
-def _tasks(job: JobView, page: Page, *, wide: bool) -> str:
+def _tasks(job: JobView, page: Page) -> str:
     if not isinstance(job.tasks, tuple) or not job.tasks:
         return ""
-    shown = (*job.earlier, *job.tasks) if wide and isinstance(job.earlier, tuple) else job.tasks
-    return _title("Tasks", page) + "\n" + tasks_text(shown, page, wide=wide, indent=_INDENT)
+    shown = (*job.earlier, *job.tasks) if page.wide and isinstance(job.earlier, tuple) else job.tasks
+    return _title("Tasks", page) + "\n" + tasks_text(shown, page, indent=_INDENT)
 
 
 def _checkpoint(job: JobView, now: float, page: Page) -> str:
@@ -195,12 +203,7 @@ def _checkpoint(job: JobView, now: float, page: Page) -> str:
 
 def _places(job: JobView, page: Page) -> str:
     facts = {"folder": job.folder, "outputs": ", ".join(f"{name} as {target}" for name, target in job.outputs.items())}
-    if job.gpus:
-        held = [name for task in job.tasks for name in task.devices] if isinstance(job.tasks, tuple) else []
-        kinds = f" ({', '.join(short_device(name) for name in held[:8])})" if held else ""
-        facts["GPUs"] = f"{quantity.show_number(job.gpus)}{kinds}"
-    lines = [f"{page.paint(f'{name}:', 'dim')} {value}" for name, value in facts.items() if value]
-    return "\n".join(lines) + "\n" if lines else ""
+    return "".join(f"{page.paint(f'{name}:', 'dim')} {value}\n" for name, value in facts.items() if value)
 
 
 def _next(job: JobView, page: Page) -> str:

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
+from fairway.spec.job import JobSpec, Metadata, TrainingJob
+from fairway.spec.writer import flat_data
 from fairway.state.job import Job
 
 MASK = "********"
 
-_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|(API|ACCESS|PRIVATE|SECRET|AUTH)_?KEY|APIKEY)(_|$)", re.I)
+_SECRET = re.compile(
+    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY|(API|ACCESS|PRIVATE|AUTH)_KEY)(_|$)", re.I
+)
 
 
 def flat_spec(job: Job) -> dict[str, Any]:
     """What was asked, without what is the default, and without values that look secret."""
-    fields = job.spec.model_dump(mode="json", exclude_defaults=True)
-    for place in (fields, *fields.get("roles", {}).values()):
-        if "env" in place:
-            place["env"] = {name: MASK if looks_secret(name) else value for name, value in place["env"].items()}
-    return {"kind": "TrainingJob", "name": job.series, **fields}
+    metadata = Metadata(name=job.series, namespace=job.key.namespace, labels=job.labels)
+    return flat_data(TrainingJob(metadata=metadata, spec=_masked(job.spec)))
 
 
 def looks_secret(variable: str) -> bool:
     """Whether a variable's name says that its value is nobody's business: `HF_TOKEN`, `AWS_SECRET_ACCESS_KEY`."""
     return _SECRET.search(variable) is not None
+
+
+def _masked(spec: JobSpec) -> JobSpec:
+    places: list[Mapping[str, str]] = [spec.env, *(role.env for role in spec.roles.values())]
+    if not any(looks_secret(name) for env in places for name in env):
+        return spec
+    roles = {name: role.model_copy(update={"env": _mask(role.env)}) for name, role in spec.roles.items()}
+    return spec.model_copy(update={"env": _mask(spec.env), "roles": roles})
+
+
+def _mask(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: MASK if looks_secret(name) else value for name, value in env.items()}

@@ -22,7 +22,8 @@ class ProgressView(msgspec.Struct, frozen=True):
     step: int | None = None
     at_step: int | None = None
     """The step at which it has done enough, when the document names one."""
-    metrics: dict[str, float] = {}
+    metrics: dict[str, float | None] = {}
+    """A value that is no number is null on the wire."""
     time: float | None = None
     steps_per_second: float | None = None
     remaining: float | None = None
@@ -167,7 +168,7 @@ def job_view(
         roles=_roles(job.spec, sizes),
         ready=len(running),
         replicas=len(current) or sum(sizes.values()),
-        gpus=sum(task.need.gpu for task in current) or asked_gpus(job.spec, sizes),
+        gpus=float(sum(task.need.gpu for task in current) or asked_gpus(job.spec, sizes)),
         priority=job.spec.priority,
         queue=job.spec.queue,
         user=job.origin.user,
@@ -277,7 +278,7 @@ def _progress(job: Job, now: float) -> ProgressView:
     return ProgressView(
         step=known.step,
         at_step=goal,
-        metrics=known.metrics,
+        metrics=dict(known.metrics),
         time=known.time,
         steps_per_second=speed,
         remaining=remaining,
@@ -299,7 +300,12 @@ def _warnings(job: Job, now: float) -> list[str]:
     found = []
     if job.memory_factor > 1.0:
         found.append(f"it ran out of memory once, and now asks for {job.memory_factor:g} times as much as the document says")
-    if job.phase is JobPhase.RUNNING and job.started is not None and job.spec.restart.max and job.progress.checkpoint_step is None:
+    if (
+        job.phase is JobPhase.RUNNING
+        and job.started is not None
+        and job.spec.restart.max
+        and job.progress.checkpoint_step is None
+    ):
         every = quantity.seconds(job.spec.checkpoint.every)
         if job.progress.step is not None and now - job.started > max(600.0, 2 * every):
             found.append(f"no checkpoint in {phrases.span(now - job.started)}: a restart would begin at 0")

@@ -9,6 +9,7 @@ from fairway.units import quantity
 from fairway.views import phrases
 from fairway.views.event import EventView
 from fairway.views.job import JobList, JobView, TaskView
+from fairway.views.metric import MetricList
 from fairway.views.node import DeviceView, NodeView
 from fairway.views.secret import SecretView
 from fairway.views.table import Column, Page, table
@@ -31,14 +32,14 @@ _JOBS = (
 )
 
 
-def jobs_text(page_of: JobList, now: float, page: Page = Page(), *, wide: bool = False, filtered: bool = False) -> str:
+def jobs_text(page_of: JobList, now: float, page: Page = Page(), *, filtered: bool = False) -> str:
     """`fairway list`: newest first; says what to do next when there is nothing."""
     if not page_of.jobs:
         if filtered:
             return "No runs match. See all of them with: fairway list\n"
         return "No runs yet. Start one with: fairway run -- python train.py\n"
     spaces = {job.namespace for job in page_of.jobs}
-    text = table(_JOBS, [_job_row(job, now, wide=wide, spaces=len(spaces) > 1) for job in page_of.jobs], page)
+    text = table(_JOBS, [_job_row(job, now, wide=page.wide, spaces=len(spaces) > 1) for job in page_of.jobs], page)
     if page_of.next:
         rest = page_of.total - len(page_of.jobs)
         more = f"{rest:,} more" if rest > 0 else "more"
@@ -110,20 +111,20 @@ _TASKS = (
 )
 
 
-def tasks_text(tasks: Sequence[TaskView], page: Page = Page(), *, wide: bool = False, indent: str = "") -> str:
+def tasks_text(tasks: Sequence[TaskView], page: Page = Page(), *, indent: str = "") -> str:
     """The tasks of a run."""
     attempts = any(task.attempt for task in tasks)
     rows = [
         [
             task.name,
-            str(task.attempt + 1) if attempts else "",
+            str(task.attempt) if attempts else "",
             task.phase.value,
             task.node,
             ",".join(short_device(name) for name in task.devices),
-            quantity.show_number(task.cpu) if wide else "",
-            quantity.show_bytes(task.memory) if wide and task.memory else "",
+            quantity.show_number(task.cpu) if page.wide else "",
+            quantity.show_bytes(task.memory) if page.wide and task.memory else "",
             str(task.processes) if task.processes > 1 else "",
-            task.address if wide else "",
+            task.address if page.wide else "",
             phrases.span(task.duration),
             task.exit if task.exit != "exit 0" else "",
             first_line(task.message),
@@ -150,7 +151,7 @@ _NODES = (
 )
 
 
-def nodes_text(nodes: Sequence[NodeView], page: Page = Page(), *, wide: bool = False) -> str:
+def nodes_text(nodes: Sequence[NodeView], page: Page = Page()) -> str:
     """`fairway top node`: free of all, by resource; wide lists the devices below."""
     if not nodes:
         return "No nodes. The daemon found no machine to run on; see: fairway daemon log\n"
@@ -162,14 +163,14 @@ def nodes_text(nodes: Sequence[NodeView], page: Page = Page(), *, wide: bool = F
             f"{quantity.show_number(node.gpus_free)} of {node.gpus}" if node.gpus else "",
             ", ".join(dict.fromkeys(device.type for device in node.devices if device.type)),
             ", ".join(f"{name} {node.other_free[name]} of {total}" for name, total in node.other.items()),
-            ",".join(f"{name}={value}" for name, value in node.labels.items()) if wide else "",
+            ",".join(f"{name}={value}" for name, value in node.labels.items()) if page.wide else "",
             ", ".join(node.tasks),
         ]
         for node in nodes
     ]
     text = table(_NODES, rows, page)
     devices = [(node.name, device) for node in nodes for device in node.devices]
-    return text + "\n" + devices_text(devices, page) if wide and devices else text
+    return text + "\n" + devices_text(devices, page) if page.wide and devices else text
 
 
 _DEVICES = (
@@ -210,7 +211,12 @@ def events_text(events: Sequence[EventView], now: float, page: Page = Page(), ru
     if not events:
         return "No events.\n"
     rows = [
-        [phrases.age(event.time, now), event.reason, event.subject.removeprefix(run).lstrip("/") if run else event.subject, event.message]
+        [
+            phrases.age(event.time, now),
+            event.reason,
+            event.subject.removeprefix(run).lstrip("/") if run else event.subject,
+            event.message,
+        ]
         for event in events
     ]
     return table(_EVENTS, rows, page)
@@ -253,6 +259,23 @@ def _top_row(job: JobView) -> list[str]:
         phrases.span(progress.remaining),
         ", ".join(f"{name} {phrases.measure(value)}" for name, value in progress.metrics.items()),
     ]
+
+
+def metrics_text(metrics: MetricList, page: Page = Page()) -> str:
+    """`fairway metrics`: step, task, then a column for each name."""
+    if not metrics.points:
+        return "No metrics yet. Report some with: fairway.report(step=..., loss=...)\n"
+    tasks = {point.task for point in metrics.points}
+    columns = (Column("STEP", right=True, always=True), Column("TASK"), *(Column(name, right=True) for name in metrics.names))
+    rows = [
+        [
+            "-" if point.step is None else f"{point.step:,}",
+            point.task if len(tasks) > 1 else "",
+            *(phrases.measure(point.metrics[name]) if name in point.metrics else "" for name in metrics.names),
+        ]
+        for point in metrics.points
+    ]
+    return table(columns, rows, page)
 
 
 def secrets_text(secrets: Sequence[SecretView], page: Page = Page()) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
@@ -22,8 +23,8 @@ class Point(Protocol):
         ...
 
     @property
-    def metrics(self) -> Mapping[str, float]:
-        """Values by name."""
+    def metrics(self) -> Mapping[str, float | None]:
+        """Values by name; None stands for what is no number."""
         ...
 
     @property
@@ -42,7 +43,7 @@ class PointView(msgspec.Struct, frozen=True):
 
     time: float
     step: int | None
-    metrics: dict[str, float]
+    metrics: dict[str, float | None]
     task: str = ""
     source: str = "report"
 
@@ -68,5 +69,6 @@ def curves(points: Iterable[Point]) -> dict[str, list[tuple[float, float]]]:
     for point in points:
         for name, value in point.metrics.items():
             if owner.setdefault(name, point.task) == point.task:
-                found.setdefault(name, []).append((point.time if point.step is None else float(point.step), value))
+                place = point.time if point.step is None else float(point.step)
+                found.setdefault(name, []).append((place, math.nan if value is None else value))
     return found

@@ -37,10 +37,10 @@ def listing(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
-def measure(value: float) -> str:
+def measure(value: float | None) -> str:
     """A metric's value in at most four digits: `0.3142`, `1.2e-05`, `12,345`."""
-    if not math.isfinite(value):
-        return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    if value is None or not math.isfinite(value):
+        return "nan" if value is None or math.isnan(value) else ("inf" if value > 0 else "-inf")
     if value == int(value) and abs(value) < 1e9:
         return f"{int(value):,}"
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"

@@ -8,7 +8,6 @@ import msgspec
 
 from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, NudgeTask
 from fairway.plan.plan import Plan
-from fairway.state.job import Job
 from fairway.state.task import Need, Task
 from fairway.units import quantity
 from fairway.views import phrases
@@ -24,27 +23,36 @@ class PlanView(msgspec.Struct, frozen=True):
     """The documents as they were understood, defaults left out."""
 
 
-def plan_view(plan: Plan, asked: Sequence[Job] = ()) -> PlanView:
-    """The plan in sentences, in order: what would be made, started, ended, and what would wait and why."""
+def plan_view(plan: Plan) -> PlanView:
+    """The plan in sentences: what its runs are made of, what would start and where, who would go, who waits and why."""
+    named = {job.key: job.series if job.number == 0 else job.key.name for job in plan.jobs}
     sentences: list[str] = []
-    created: dict[str, list[Task]] = {}
+    for key, name in named.items():
+        sentences.extend(
+            _made(name, [action.task for action in plan.actions if isinstance(action, CreateTask) and action.job.key == key])
+        )
+    started = set()
     for action in plan.actions:
-        if isinstance(action, CreateTask):
-            created.setdefault(action.job.key.name, []).append(action.task)
-    for name, tasks in created.items():
-        sentences.extend(_made(name, tasks))
-    sentences.extend(said for action in plan.actions for said in _sentences(action))
-    started = {action.job.key for action in plan.actions if isinstance(action, BindGang)}
+        if isinstance(action, BindGang) and action.job.key in named:
+            started.add(action.job.key)
+            sentences.append(f"{named[action.job.key]} would start now:")
+            sentences.extend(f"  {_placed(task)}" for task in action.tasks)
+        else:
+            sentences.extend(_ended(action))
     for job in plan.jobs:
         if job.hold is not None and job.key not in started:
             helps = f"; what would help: {job.hold.what_would_help}" if job.hold.what_would_help else ""
-            sentences.append(f"{job.key.name} would wait: {job.hold.message}{helps}")
-    shown = asked or plan.jobs
+            sentences.append(f"{named[job.key]} would wait: {job.hold.message}{helps}")
     return PlanView(
         tuple(sentences) or ("nothing would change",),
-        tuple(job.key.name for job in shown),
-        tuple(flat_spec(job) for job in shown),
+        tuple(named.values()),
+        tuple(flat_spec(job) for job in plan.jobs),
     )
+
+
+def plan_text(plan: PlanView) -> str:
+    """One sentence a line."""
+    return "".join(f"{sentence}\n" for sentence in plan.sentences)
 
 
 def needs(need: Need) -> str:
@@ -65,16 +73,14 @@ def _made(name: str, tasks: Sequence[Task]) -> list[str]:
         kind = (task.key.role, needs(task.need), task.processes)
         groups[kind] = groups.get(kind, 0) + 1
     return [
-        f"{name} would have {phrases.count(number, role)}, each with {need}"
+        f"{name} would have {phrases.count(number, role)}{', each' if number > 1 else ''} with {need}"
         + (f" and {processes} processes" if processes > 1 else "")
         for (role, need, processes), number in groups.items()
     ]
 
 
-def _sentences(action: Action) -> list[str]:
+def _ended(action: Action) -> list[str]:
     match action:
-        case BindGang(job, tasks):
-            return [f"{job.key.name} would start now:", *(f"  {_placed(task)}" for task in tasks)]
         case EvictTask(key, grace, reason):
             how = f"with {phrases.span(grace)} to save its state" if grace else "at once"
             return [f"{key.job}/{key.task} would be ended {how} ({reason})"]

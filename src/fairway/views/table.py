@@ -29,6 +29,8 @@ class Page:
     width: int = 0
     """Columns of the terminal; 0 means that nothing is shortened."""
     colour: bool = False
+    wide: bool = False
+    """Whether to tell more."""
 
     def paint(self, text: str, colour: str) -> str:
         """The text in a colour, where colours are wanted."""

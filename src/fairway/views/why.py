@@ -62,7 +62,7 @@ def _answer(job: Job, tasks: Sequence[Task], now: float) -> tuple[str, str, str,
     if job.hold is not None:
         return job.hold.reason, job.hold.message, job.hold.what_would_help, job.hold.since or None
     if job.phase is JobPhase.RUNNING:
-        return "running", _running(job, tasks, now), "", job.started
+        return "running", _running(job, tasks), "", job.started
     if job.phase is JobPhase.RESTARTING:
         said = job.outcome.message if job.outcome else "a task ended"
         return "restarting", f"{said}; the gang starts again", "nothing to do; it goes on by itself", None
@@ -83,17 +83,20 @@ def _ended(job: Job) -> tuple[str, str, str, float | None]:
     return reason, message, helps, job.finished
 
 
-def _running(job: Job, tasks: Sequence[Task], now: float) -> str:
+def _running(job: Job, tasks: Sequence[Task]) -> str:
     current, _ = split_attempts(job, tasks)
     up = sum(task.phase is TaskPhase.RUNNING for task in current)
-    since = f" for {phrases.span(now - job.started)}" if job.started is not None else ""
-    return f"nothing holds it: {up} of {phrases.count(len(current), 'task')} running{since}"
+    return f"nothing holds it; {up} of {phrases.count(len(current), 'task')} running"
 
 
 def _starting(job: Job, tasks: Sequence[Task]) -> str:
     current, _ = split_attempts(job, tasks)
     waiting = [task.key.task for task in current if task.phase is not TaskPhase.RUNNING]
-    return f"it has its place; {phrases.listing(waiting[:4])} {'starts' if len(waiting) == 1 else 'start'} now" if waiting else "it starts now"
+    return (
+        f"it has its place; {phrases.listing(waiting[:4])} {'starts' if len(waiting) == 1 else 'start'} now"
+        if waiting
+        else "it starts now"
+    )
 
 
 def _tail(job: Job, tasks: Sequence[Task]) -> str:

@@ -48,7 +48,9 @@ def test_a_role_without_a_rank_is_never_rank_0(monkeypatch: pytest.MonkeyPatch) 
         {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"},
     ],
 )
-def test_a_launcher_inside_the_task_knows_better(in_job: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+def test_a_launcher_inside_the_task_knows_better(
+    in_job: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert (context.rank(), context.world_size(), context.local_rank(), context.local_world_size()) == (3, 4, 1, 2)

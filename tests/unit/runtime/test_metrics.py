@@ -113,7 +113,9 @@ def test_a_foreign_line_is_none_or_sound(line: bytes) -> None:
     assert entry is None or isinstance(entry[2], dict)
 
 
-@pytest.mark.parametrize("line", [b"", b"{", b"[]", b"1", b'{"time": 1}', b'{"time": 1, "step": "x", "metrics": {}}', b'{"time":1,"metrics":{"a":[]}}'])
+@pytest.mark.parametrize(
+    "line", [b"", b"{", b"[]", b"1", b'{"time": 1}', b'{"time": 1, "step": "x", "metrics": {}}', b'{"time":1,"metrics":{"a":[]}}']
+)
 def test_a_torn_line_is_none(line: bytes) -> None:
     assert metrics.parse(line) is None
 
@@ -154,7 +156,11 @@ def test_a_pipe_without_a_reader_does_not_block(in_job: Path) -> None:
 
 
 def test_threads_do_not_mix_their_lines(in_job: Path) -> None:
-    threads = [threading.Thread(target=lambda n=n: [metrics.report(step=n, loss=k) for k in range(200)]) for n in range(4)]  # type: ignore[misc]
+    def many(step: int) -> None:
+        for number in range(200):
+            metrics.report(step=step, loss=number)
+
+    threads = [threading.Thread(target=many, args=(step,)) for step in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -6,6 +6,7 @@ import os
 import signal
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_boot: list[str] = []
 
 
 class Status:
@@ -76,11 +77,13 @@ class Identity:
 
 def boot_id() -> str:
     """Names this boot of the machine; empty where the kernel does not say."""
-    try:
-        with open(_BOOT_ID, encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    if not _boot:
+        try:
+            with open(_BOOT_ID, encoding="ascii") as file:
+                _boot.append(file.read().strip())
+        except OSError:
+            return ""
+    return _boot[0]
 
 
 def identify(pid: int) -> Identity | None:

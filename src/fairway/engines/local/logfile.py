@@ -110,7 +110,7 @@ class LogFile:
         return at + newline if newline >= 0 else min(at - 1 + len(reach), high)
 
     def _line_begin(self, at: int, low: int) -> int:
-        """Where the line that holds the place begins; a progress bar's `\\r` begins one too."""
+        """Where the line that holds the place begins; the carriage return of a progress bar begins one too."""
         base = max(low, at - _LINE_REACH)
         before = os.pread(self._handle, at - base, base) if at > base else b""
         newline = max(before.rfind(b"\n"), before.rfind(b"\r"))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairway.app.ports import LogChunk, LogQuery
+from fairway.engines.local.folders import Home
 from fairway.engines.local.follow import Subscription, Watcher
 from fairway.engines.local.logfile import LogFile
 from fairway.engines.local.mask import Mask
@@ -52,7 +53,9 @@ class LogName:
 
 
 class LogReader:
-    """Reads logs below `jobs/<namespace>/<job>/attempts/` of a home. Promises:
+    """Reads logs below `jobs/<namespace>/<job>/attempts/` of a home.
+
+    Promises:
 
     1. A tail costs as much as it shows, whatever the size of the log.
     2. Lines of several tasks come in the order of time, to the resolution of their indexes; no line is cut by another's.
@@ -61,7 +64,7 @@ class LogReader:
     4. No masked value appears, wherever pieces are cut.
     """
 
-    def __init__(self, home: Path, watcher: Watcher | None = None) -> None:
+    def __init__(self, home: Home, watcher: Watcher | None = None) -> None:
         self._home = home
         self._watcher = watcher or Watcher()
         self._followers: dict[JobKey, set[Subscription]] = {}
@@ -70,8 +73,7 @@ class LogReader:
         self, job: Job, query: LogQuery, is_over: Callable[[], bool], mask: tuple[bytes, ...] = ()
     ) -> AsyncIterator[LogChunk]:
         """The chunks that the query asks for."""
-        folder = self._home / "jobs" / job.key.namespace / job.key.name / "attempts"
-        reading = _Reading(folder, query, mask)
+        reading = _Reading(self._home.job(job.key) / "attempts", query, mask)
         subscription = self._subscribe(job.key) if query.follow else None
         try:
             if subscription is not None:

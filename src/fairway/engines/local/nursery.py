@@ -19,6 +19,10 @@ from fairway.engines.local.supervisor import supervise
 def main(descriptor: int) -> None:
     """Fork a supervisor for each order that comes through the socket, until its other end closes."""
     kernel.name_process("fairway-nursery")
+    # Whatever the daemon was started with: tasks begin with every signal as the system has it.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     # Supervisors belong to nobody: the kernel drops their exit codes.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # Collecting would write to every page that the supervisors share.

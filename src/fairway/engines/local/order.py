@@ -36,8 +36,8 @@ class Order:
     """One task to start. Everything that a supervisor will ever know of it."""
 
     __slots__ = (
-        "cgroup", "commands", "cpu_limit", "cwd", "env", "folder", "grace", "log_cap", "memory_limit", "poke", "secrets", "stdin", "task",
-        "terminal",
+        "cgroup", "cleanup", "commands", "cpu_limit", "cwd", "env", "folder", "grace", "log_cap", "memory_limit", "poke",
+        "secrets", "stdin", "task", "terminal", "umask",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +57,8 @@ class Order:
         cpu_limit: float = 0.0,
         log_cap: int = LOG_CAP,
         cgroup: bool = True,
+        umask: int = 0o022,
+        cleanup: Sequence[Sequence[str]] = (),
     ) -> None:
         self.task = task
         """For people: `default/mnist-7/worker-0#0`."""
@@ -83,6 +85,10 @@ class Order:
         self.log_cap = log_cap
         self.cgroup = cgroup
         """Whether to use a control group where the machine lets us."""
+        self.umask = umask
+        """That of the task's processes; the daemon's own is stricter."""
+        self.cleanup = [list(argv) for argv in cleanup]
+        """Commands that end what is no descendant of ours (containers); run when everything else has ended."""
 
     def encode(self) -> bytes:
         """The order as text."""
@@ -108,6 +114,7 @@ class Order:
             "memory_limit": self.memory_limit,
             "cpu_limit": self.cpu_limit,
             "log_cap": self.log_cap,
+            "cleanup": self.cleanup,
         }
 
 

@@ -39,13 +39,31 @@ class ExitRecord:
 
 def write_record(folder: str, name: str, content: dict[str, object]) -> None:
     """Write a small record aside, then give it its name."""
-    aside = os.path.join(folder, f".{name}")
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    prepare_record(folder, name, content)
+    publish_record(folder, name)
+
+
+def prepare_record(folder: str, name: str, content: dict[str, object]) -> None:
+    """Write a small record aside."""
+    descriptor = os.open(_aside(folder, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         os.write(descriptor, json.dumps(content).encode())
     finally:
         os.close(descriptor)
-    os.rename(aside, os.path.join(folder, name))
+
+
+def publish_record(folder: str, name: str) -> None:
+    """Give a record that lies aside its name."""
+    os.rename(_aside(folder, name), os.path.join(folder, name))
+
+
+def discard_record(folder: str, name: str) -> None:
+    """Remove a record that lies aside."""
+    os.unlink(_aside(folder, name))
+
+
+def _aside(folder: str, name: str) -> str:
+    return os.path.join(folder, f".{name}")
 
 
 def read_record(folder: str, name: str) -> dict[str, object] | None:

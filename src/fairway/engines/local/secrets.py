@@ -17,8 +17,10 @@ VALUE_LIMIT = 64 * 1024
 _ASIDE = ".aside-"
 
 
-class SecretStore:
-    """Keeps secrets under `secrets/` of a home. Promises:
+class FileSecrets:
+    """Keeps secrets under `secrets/` of a home.
+
+    Promises:
 
     1. A value is never seen half written, and a put that returned survives a crash.
     2. Files are 0600 in a folder that is 0700, whatever the umask.

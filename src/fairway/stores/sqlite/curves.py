@@ -33,7 +33,9 @@ class Curves:
             curve = grown.get(place)
             if curve is None:
                 curve = grown[place] = self._curve(*place)
-            rows.append((job, curve[0], curve[1], point.time, point.step, codec.pack_floats([point.metrics[name] for name in names])))
+            rows.append(
+                (job, curve[0], curve[1], point.time, point.step, codec.pack_floats([point.metrics[name] for name in names]))
+            )
             curve[1] += 1
         self._connection.executemany("INSERT INTO point VALUES (?, ?, ?, ?, ?, ?)", rows)
         self._connection.executemany("UPDATE curve SET n = ? WHERE id = ?", [(count, curve) for curve, count in grown.values()])
@@ -61,20 +63,23 @@ class Curves:
     def _thinned(self, job: int, curve: int, count: int, share: int) -> Iterable[tuple[float, int | None, bytes]]:
         if share <= 0:
             return ()
+        sql = "SELECT time, step, data FROM point WHERE job = ? AND curve = ?"
         if share >= count:
-            sql = "SELECT time, step, data FROM point WHERE job = ? AND curve = ? ORDER BY seq"
-            return self._connection.execute(sql, (job, curve))
-        sql = "SELECT time, step, data FROM point WHERE job = ? AND curve = ? AND seq IN (SELECT value FROM json_each(?)) ORDER BY seq"
-        return self._connection.execute(sql, (job, curve, json.dumps(picks(count, share))))
+            return self._connection.execute(f"{sql} ORDER BY seq", (job, curve))
+        chosen = json.dumps(picks(count, share))
+        return self._connection.execute(f"{sql} AND seq IN (SELECT value FROM json_each(?)) ORDER BY seq", (job, curve, chosen))
 
     def _job(self, key: JobKey) -> int | None:
-        row = self._connection.execute("SELECT id FROM job WHERE namespace = ? AND name = ?", (key.namespace, key.name)).fetchone()
+        row = self._connection.execute(
+            "SELECT id FROM job WHERE namespace = ? AND name = ?", (key.namespace, key.name)
+        ).fetchone()
         return row[0] if row else None
 
     def _curve(self, job: int, task: str, source: str, names: str) -> list[int]:
         """Its id, and how many points it has."""
         row = self._connection.execute(
-            "INSERT INTO curve (job, task, source, names, n) VALUES (?, ?, ?, ?, 0) ON CONFLICT DO UPDATE SET n = n RETURNING id, n",
+            "INSERT INTO curve (job, task, source, names, n) VALUES (?, ?, ?, ?, 0)"
+            " ON CONFLICT DO UPDATE SET n = n RETURNING id, n",
             (job, task, source, names),
         ).fetchone()
         return list(row)

@@ -12,8 +12,11 @@ Statement = tuple[str, tuple[object, ...]]
 def page(filter: JobFilter) -> Statement:
     """Rows (id, namespace, name, body), newest first, one more than the limit to tell whether there are others."""
     ids, values = _ids(filter, _cursor(filter.before))
-    sql = f"SELECT id, namespace, name, body FROM job WHERE id IN (SELECT id FROM ({ids} ORDER BY id DESC LIMIT ?)) ORDER BY id DESC"
-    return sql, (*values, max(0, filter.limit) + 1)
+    chosen = f"SELECT id FROM ({ids} ORDER BY id DESC LIMIT ?)"
+    return f"SELECT id, namespace, name, body FROM job WHERE id IN ({chosen}) ORDER BY id DESC", (
+        *values,
+        max(0, filter.limit) + 1,
+    )
 
 
 def total(filter: JobFilter) -> Statement:

@@ -41,7 +41,7 @@ class SqliteStore:
             self._connection = _connect(self._path)
             try:
                 self._prepare()
-            except BaseException:
+            except BaseException:  # Whatever it was, the file must not stay open.
                 self._connection.close()
                 raise
         self._curves = Curves(self._connection)
@@ -184,7 +184,8 @@ class SqliteStore:
         try:
             return codec.unpack_job(body)
         except (msgspec.DecodeError, ValueError) as problem:
-            raise self._unreadable(f"{namespace}/{name}", problem) from problem
+            run = f"{namespace}/{name}"
+            raise self._unreadable(run, problem) from problem
 
     def _unreadable(self, what: str, problem: Exception) -> UnavailableError:
         message = f"the record of {what} in {self._path} cannot be read: {problem}"
@@ -202,7 +203,7 @@ class SqliteStore:
                 yield
                 with crash.reach(point):
                     self._connection.execute("COMMIT")
-            except BaseException:
+            except BaseException:  # All or nothing, also when the caller is cancelled.
                 # SQLite has rolled back by itself after some errors, a full disk among them.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fairway.app.ports import LogChunk, LogQuery
+from fairway.engines.local.folders import Home
 from fairway.engines.local.follow import Watcher
 from fairway.engines.local.logs import LogReader
 from fairway.errors import UsageError
@@ -46,7 +47,7 @@ class Run:
 
     def read(self, query: LogQuery = LogQuery(), mask: tuple[bytes, ...] = ()) -> list[LogChunk]:
         async def gather() -> list[LogChunk]:
-            return [chunk async for chunk in LogReader(self.home).read(JOB, query, lambda: True, mask)]
+            return [chunk async for chunk in LogReader(Home(self.home)).read(JOB, query, lambda: True, mask)]
 
         return asyncio.run(gather())
 
@@ -261,7 +262,7 @@ def following(run: Run, body: Callable[[Following], Coroutine[Any, Any, None]], 
     inotify = more.pop("inotify", True)
 
     async def go() -> None:
-        follower = Following(run, query or LogQuery(follow=True), LogReader(run.home, Watcher(inotify=inotify)), **more)
+        follower = Following(run, query or LogQuery(follow=True), LogReader(Home(run.home), Watcher(inotify=inotify)), **more)
         await body(follower)
 
     asyncio.run(go())
@@ -421,7 +422,7 @@ def test_a_follower_that_goes_away_leaves_no_handle(run: Run) -> None:
     run.write("worker-0", b"x\n")
 
     async def go() -> None:
-        reader = LogReader(run.home)
+        reader = LogReader(Home(run.home))
         chunks = reader.read(JOB, LogQuery(follow=True), lambda: False)
         assert (await anext(chunks)).data == b"x\n"
         await chunks.aclose()  # type: ignore[attr-defined]

@@ -1,0 +1,41 @@
+# Everything a newcomer needs; `make` alone lists it.
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check format bench docs-reference lock clean
+
+ARGS ?=
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv:  ## make .venv with the project and its tools
+	@scripts/make-venv
+
+demo: venv  ## train LeNet-5 on MNIST with two workers, for real
+	@demo/run
+
+test: venv  ## install what the tests need, then run them all (ARGS="-k name" for some)
+	@scripts/test $(ARGS)
+
+check: venv  ## lint, types and architecture: half a minute
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports
+	@.venv/bin/deptry src
+	@.venv/bin/python -m pytest -q tests/architecture
+
+format: venv  ## format the code
+	@.venv/bin/ruff check --fix .
+	@.venv/bin/ruff format .
+
+bench: venv  ## run the benchmarks; each prints a ratio to a bare baseline
+	@cd benchmarks && for program in $$(grep -l '__main__' *.py); do echo "== $$program" >&2; nice ../.venv/bin/python $$program || exit 1; done
+
+docs-reference: venv  ## write docs/reference from the models
+	@.venv/bin/python scripts/reference
+
+lock: venv  ## write requirements/dev.lock anew
+	@.venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --group dev pyproject.toml -o requirements/dev.lock
+
+clean:  ## remove what was made here
+	rm -rf .venv .venv.lock .venvs dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

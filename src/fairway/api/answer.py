@@ -1,0 +1,84 @@
+"""Answers: a view in the format asked for, or a stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from fairway.api.asking import Asked
+from fairway.views.output import Output, names, to_json, to_yaml
+from fairway.views.table import Page
+
+PLAIN = "text/plain; charset=utf-8"
+LINES = "application/x-ndjson"
+
+
+def show(
+    asked: Asked,
+    view: object,
+    *,
+    text: Callable[[Page], str],
+    called: Callable[[], Iterable[str]],
+    status: int = 200,
+) -> Response:
+    """The view as the request wants it. `text(page)` writes it for people, `called()` names what it holds."""
+    output = asked.output
+    match output:
+        case None:
+            return json_answer(view, status)
+        case Output.JSON:
+            return Response(to_json(view, pretty=True), status, media_type="application/json")
+        case Output.YAML:
+            return Response(to_yaml(view), status, media_type=PLAIN)
+        case Output.NAME:
+            return Response(names(called()), status, media_type=PLAIN)
+        case _:
+            return Response(text(asked.page), status, media_type=PLAIN)
+
+
+def json_answer(view: object, status: int = 200) -> Response:
+    """The view as compact JSON."""
+    return Response(to_json(view), status, media_type="application/json")
+
+
+class Stream:
+    """An answer that goes on until its source ends or the caller goes away; either way the source is closed."""
+
+    def __init__(self, pieces: AsyncIterator[bytes], media_type: str = PLAIN) -> None:
+        self._pieces = pieces
+        self._media_type = media_type
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send all of it."""
+        pump = asyncio.create_task(self._pump(send))
+        gone = asyncio.create_task(_gone(receive))
+        try:
+            await asyncio.wait({pump, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            pump.cancel()
+            await asyncio.gather(pump, gone, return_exceptions=True)
+        if not pump.cancelled():
+            pump.result()
+
+    async def _pump(self, send: Send) -> None:
+        # Nothing may sit in a buffer on the way: a person watches at the other end.
+        headers = [(b"content-type", self._media_type.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        try:
+            async for piece in self._pieces:
+                if piece:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+        finally:
+            close = getattr(self._pieces, "aclose", None)
+            if close is not None:
+                await close()
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,38 @@
+"""The API as one ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fairway.api.documents import Documents
+from fairway.api.jobs import Jobs
+from fairway.api.machine import Machine
+from fairway.api.problems import Guard
+from fairway.api.showing import About, Showing
+from fairway.app.application import Application
+
+__all__ = ["About", "make_api"]
+
+
+def make_api(application: Application, about: About, now: Callable[[], float] | None = None) -> ASGIApp:
+    """Every route over one application. `now` is the clock that ages are told by; by default the application's."""
+    showing = Showing(application, about, now or application.clock.now)
+    routes: list[BaseRoute] = []
+    for group in (Jobs(application, showing), Documents(application, showing), Machine(application, showing)):
+        routes.extend(group.routes())
+    router = Router(routes, redirect_slashes=False, default=_nothing_here)
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        # Routes raise for a wrong method only when they know of an application around them.
+        scope["app"] = serve
+        await router(scope, receive, send)
+
+    return Guard(serve)
+
+
+async def _nothing_here(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    raise HTTPException(404)

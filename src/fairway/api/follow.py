@@ -1,0 +1,176 @@
+"""Streams: the logs of a run as text, and everything about it as one line of JSON each."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Generic, TypeVar
+
+from fairway.app.application import Application
+from fairway.app.ports import LogChunk, LogQuery
+from fairway.errors import FairwayError
+from fairway.state.job import Job
+from fairway.views.log import LogMixer
+from fairway.views.output import to_json
+
+HOLD = 0.1
+"""Seconds that an unfinished line waits for its rest while others print."""
+PACE = 0.1
+"""Seconds between two states of a run that differ in progress only."""
+
+_Item = TypeVar("_Item")
+
+
+async def plain_logs(chunks: AsyncIterator[LogChunk], *, headings: bool = False) -> AsyncIterator[bytes]:
+    """Bytes as they were printed. With headings, each attempt begins with a line that names it."""
+    last: tuple[str, int] | None = None
+    try:
+        async for chunk in chunks:
+            if headings and (chunk.task, chunk.attempt) != last:
+                last = (chunk.task, chunk.attempt)
+                yield _heading(chunk)
+            yield chunk.data
+    finally:
+        await _close(chunks)
+
+
+async def mixed_logs(chunks: AsyncIterator[LogChunk], mixer: LogMixer, *, headings: bool = False) -> AsyncIterator[bytes]:
+    """Lines of several tasks, each with its task's name; unfinished lines come a moment later."""
+    attempts: dict[str, int] = {}
+    source = _Waiter(chunks)
+    try:
+        while True:
+            if not await source.ready(HOLD if mixer.holding else None):
+                yield mixer.flush()
+                continue
+            chunk = source.take()
+            if chunk is None:
+                yield mixer.flush()
+                return
+            if headings and attempts.get(chunk.task) != chunk.attempt:
+                attempts[chunk.task] = chunk.attempt
+                yield mixer.feed(chunk.task, _heading(chunk))
+            yield mixer.feed(chunk.task, chunk.data)
+    finally:
+        await source.close()
+
+
+async def watch(application: Application, job: Job, query: LogQuery | None, show: Callable[[Job], Any]) -> AsyncIterator[bytes]:
+    """`{"job": ..}` at once and at each change, `{"log": ..}` as it is printed, `{"end": ..}` when all is said."""
+    yield _line({"job": show(job)})
+    logs = _Waiter(application.logs(job, query)) if query is not None else None
+    states = _Waiter(_states(application, job))
+    text = _Text()
+    clock = asyncio.get_running_loop().time
+    told, shown_at = job, clock()
+    newest = job
+    try:
+        while logs is not None or not newest.phase.over:
+            behind = newest != told
+            await _any_ready([logs, states], PACE if behind else None)
+            if logs is not None and logs.done:
+                chunk = logs.take()
+                if chunk is None:
+                    logs = None
+                elif said := text.decode(chunk):
+                    yield _line({"log": {"task": chunk.task, "attempt": chunk.attempt, "text": said}})
+            if states.done:
+                newest = states.take() or newest
+            if newest != told and (newest.phase is not told.phase or clock() - shown_at >= PACE):
+                told, shown_at = newest, clock()
+                yield _line({"job": show(newest)})
+        yield _line({"end": show(newest)})
+    except FairwayError as problem:  # The answer has begun, so the error is a line of it.
+        yield _line({"error": problem.as_dict()})
+    finally:
+        await states.close()
+        if logs is not None:
+            await logs.close()
+
+
+async def _states(application: Application, job: Job) -> AsyncIterator[Job]:
+    while not job.phase.over:
+        job = await application.changed(job)
+        yield job
+
+
+class _Text:
+    """Bytes to text, task by task: a character may be cut between two pieces."""
+
+    def __init__(self) -> None:
+        self._decoders: dict[tuple[str, int], codecs.IncrementalDecoder] = {}
+
+    def decode(self, chunk: LogChunk) -> str:
+        place = (chunk.task, chunk.attempt)
+        if place not in self._decoders:
+            self._decoders[place] = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        return self._decoders[place].decode(chunk.data)
+
+
+class _Waiter(Generic[_Item]):
+    """An iterator that can be waited for with a deadline without being disturbed."""
+
+    def __init__(self, source: AsyncIterator[_Item]) -> None:
+        self._source = source
+        self._next: asyncio.Task[_Item | None] | None = None
+        self._ended = False
+
+    @property
+    def task(self) -> asyncio.Task[_Item | None]:
+        if self._next is None:
+            self._next = asyncio.create_task(self._step())
+        return self._next
+
+    @property
+    def done(self) -> bool:
+        """Whether `take` has something, or knows of the end."""
+        return self._next is not None and self._next.done()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come."""
+        return self._ended
+
+    async def ready(self, timeout: float | None) -> bool:
+        """Whether there is something to take, within that time."""
+        await asyncio.wait({self.task}, timeout=timeout)
+        return self.done
+
+    def take(self) -> _Item | None:
+        """What came; None at the end."""
+        assert self._next is not None
+        item = self._next.result()
+        self._next = None
+        self._ended = item is None
+        return item
+
+    async def close(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            await asyncio.gather(self._next, return_exceptions=True)
+        await _close(self._source)
+
+    async def _step(self) -> _Item | None:
+        async for item in self._source:
+            return item
+        return None
+
+
+async def _any_ready(waiters: list[_Waiter[Any] | None], timeout: float | None) -> None:
+    tasks = {waiter.task for waiter in waiters if waiter is not None and not waiter.ended}
+    await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _close(source: AsyncIterator[Any]) -> None:
+    close = getattr(source, "aclose", None)
+    if close is not None:
+        await close()
+
+
+def _heading(chunk: LogChunk) -> bytes:
+    return f"==> {chunk.task}, attempt {chunk.attempt} <==\n".encode()
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return to_json(value) + b"\n"

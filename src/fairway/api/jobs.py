@@ -1,0 +1,282 @@
+"""Routes about runs that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from fairway.api.answer import LINES, Stream, show
+from fairway.api.asking import Asked
+from fairway.api.follow import mixed_logs, plain_logs, watch
+from fairway.api.showing import Showing
+from fairway.app.application import Application
+from fairway.app.ports import JobFilter, LogQuery
+from fairway.errors import NotFoundError, RefusedError
+from fairway.state.job import Job
+from fairway.units import suggest
+from fairway.views import phrases
+from fairway.views.detail import detail_text, why_text
+from fairway.views.event import event_list
+from fairway.views.job import JobList, split_attempts
+from fairway.views.listing import events_text, jobs_text, metrics_text, top_text
+from fairway.views.log import LogMixer
+from fairway.views.metric import metric_list
+from fairway.views.plan import PlanView, plan_text
+from fairway.views.why import why_view
+
+CURVE_POINTS = 400
+"""As many points as the page about a run can draw."""
+
+
+class StopBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `stop` may say besides the name."""
+
+    now: bool = False
+    all: bool = False
+    plan: bool = False
+
+
+class Jobs:
+    """The routes under /v1/jobs/{name}, and the lists."""
+
+    def __init__(self, application: Application, showing: Showing) -> None:
+        self._application = application
+        self._show = showing
+
+    def routes(self) -> list[BaseRoute]:
+        """Where each is found."""
+        one = "/v1/jobs/{name}"
+        return [
+            Route("/v1/jobs", self.list, methods=["GET"]),
+            Route(one, self.get, methods=["GET"]),
+            Route(one, self.delete, methods=["DELETE"]),
+            Route(f"{one}/stop", self.stop, methods=["POST"]),
+            Route(f"{one}/resume", self.resume, methods=["POST"]),
+            Route(f"{one}/events", self.events, methods=["GET"]),
+            Route(f"{one}/why", self.why, methods=["GET"]),
+            Route(f"{one}/metrics", self.metrics, methods=["GET"]),
+            Route(f"{one}/logs", self.logs, methods=["GET"]),
+            Route(f"{one}/watch", self.watch, methods=["GET"]),
+            Route("/v1/events", self.all_events, methods=["GET"]),
+            Route("/v1/top/jobs", self.top, methods=["GET"]),
+        ]
+
+    async def list(self, request: Request) -> Response:
+        """Runs, newest first. `namespace=*` means all."""
+        asked = Asked(request)
+        wanted = JobFilter(
+            namespace="" if asked.namespace == "*" else asked.namespace,
+            series=asked.text("series"),
+            phases=asked.phases(),
+            labels=asked.labels(),
+            limit=asked.number("limit", 100, least=1),
+            before=asked.text("before"),
+        )
+        page = self._application.list_jobs(wanted)
+        view = JobList(tuple(self._show.brief(job) for job in page.jobs), page.next, page.total)
+        filtered = bool(wanted.series or wanted.phases or wanted.labels or wanted.before)
+        return show(
+            asked,
+            view,
+            text=lambda page: jobs_text(view, self._now(), page, filtered=filtered),
+            called=lambda: (job.name for job in view.jobs),
+        )
+
+    async def get(self, request: Request) -> Response:
+        """One run with its tasks."""
+        asked = Asked(request)
+        job = self._find(asked)
+        view = self._show.full(job)
+        return show(
+            asked,
+            view,
+            text=lambda page: detail_text(view, self._application.points(job, limit=CURVE_POINTS), self._now(), page),
+            called=lambda: [view.name],
+        )
+
+    async def delete(self, request: Request) -> Response:
+        """Forget runs: one, or with `all` every run that the name means."""
+        asked = Asked(request)
+        runs = self._application.runs(asked.namespace, asked.name)
+        if len(runs) > 1 and not asked.flag("all"):
+            raise _several(asked.name, runs, "delete")
+        if asked.flag("plan"):
+            return self._plan(
+                asked,
+                runs,
+                "would be deleted with its logs, checkpoints and outputs",
+                "would be killed and deleted with all its files",
+            )
+        for job in runs:
+            await self._application.delete(job.key)
+        names = [job.key.name for job in runs]
+        return show(
+            asked,
+            {"deleted": names},
+            text=lambda _page: "".join(f"{name} deleted\n" for name in names),
+            called=lambda: names,
+        )
+
+    async def stop(self, request: Request) -> Response:
+        """Ask a run to end; a series means its one run that is not over."""
+        asked = Asked(request)
+        body = await asked.body(StopBody)
+        runs = self._application.runs(asked.namespace, asked.name)
+        active = [job for job in runs if not job.phase.over]
+        if len(active) > 1 and not (body.all or asked.flag("all")):
+            raise _several(asked.name, active, "stop")
+        if body.plan:
+            return self._plan(
+                asked,
+                active or runs[:1],
+                "is over already; nothing would change",
+                "would be asked to end, its grace, then killed",
+            )
+        stopped = [await self._application.stop(job.key, now=body.now) for job in active or runs[:1]]
+        return self._changed(asked, stopped)
+
+    async def resume(self, request: Request) -> Response:
+        """Start a stopped or failed run again from its last checkpoint."""
+        asked = Asked(request)
+        return self._changed(asked, [await self._application.resume(self._find(asked).key)])
+
+    async def events(self, request: Request) -> Response:
+        """What happened to a run and its tasks, oldest first."""
+        asked = Asked(request)
+        key = str(self._find(asked).key)
+        view = event_list(self._application.events(key, asked.number("limit", 1000, least=1)))
+        return show(
+            asked,
+            view,
+            text=lambda page: events_text(view.events, self._now(), page, run=key),
+            called=lambda: (event.reason for event in view.events),
+        )
+
+    async def all_events(self, request: Request) -> Response:
+        """What happened to everything, oldest first."""
+        asked = Asked(request)
+        view = event_list(self._application.events("", asked.number("limit", 200, least=1)))
+        return show(
+            asked,
+            view,
+            text=lambda page: events_text(view.events, self._now(), page),
+            called=lambda: (event.reason for event in view.events),
+        )
+
+    async def why(self, request: Request) -> Response:
+        """Why a run is where it is, and what would help."""
+        asked = Asked(request)
+        job = self._find(asked)
+        position = 0 if job.phase.over else self._application.position(job)
+        view = why_view(job, self._application.tasks(job), self._now(), position)
+        return show(asked, view, text=lambda page: why_text(view, self._now(), page), called=lambda: [view.reason])
+
+    async def metrics(self, request: Request) -> Response:
+        """Metric points of a run in order of time."""
+        asked = Asked(request)
+        job = self._find(asked)
+        view = metric_list(self._application.points(job, asked.text("metric"), asked.number("limit", 2000, least=1)))
+        return show(asked, view, text=lambda page: metrics_text(view, page), called=lambda: view.names)
+
+    async def logs(self, request: Request) -> ASGIApp:
+        """What the tasks printed; lines of several tasks carry their names."""
+        asked = Asked(request)
+        job = self._find(asked)
+        query = self._log_query(asked, job, follow=asked.flag("follow"))
+        streams = self._streams(job, query)
+        chunks = self._application.logs(job, query)
+        headings = query.attempt == -1
+        if asked.flag("prefix", default=len(streams) > 1):
+            return Stream(mixed_logs(chunks, LogMixer(streams, colour=asked.flag("colour")), headings=headings))
+        return Stream(plain_logs(chunks, headings=headings))
+
+    async def watch(self, request: Request) -> ASGIApp:
+        """Everything about a run until it is over, one JSON object a line."""
+        asked = Asked(request)
+        job = self._find(asked)
+        query = self._log_query(asked, job, follow=True) if asked.flag("logs", default=True) else None
+        return Stream(watch(self._application, job, query, self._show.live), LINES)
+
+    async def top(self, request: Request) -> Response:
+        """What the runs that are not over hold, and how fast they go."""
+        asked = Asked(request)
+        namespace = "" if asked.namespace == "*" else asked.namespace
+        wanted = JobFilter(
+            namespace=namespace,
+            phases=("Running", "Starting", "Restarting", "Stopping"),
+            limit=asked.number("limit", 1000, least=1),
+        )
+        jobs = tuple(self._show.live(job) for job in self._application.list_jobs(wanted).jobs)
+        return show(
+            asked,
+            JobList(jobs, "", len(jobs)),
+            text=lambda page: top_text(jobs, page),
+            called=lambda: (job.name for job in jobs),
+        )
+
+    def _now(self) -> float:
+        return self._show.now()
+
+    def _find(self, asked: Asked) -> Job:
+        return self._application.find(asked.namespace, asked.name)
+
+    def _changed(self, asked: Asked, jobs: Sequence[Job]) -> Response:
+        """The new state of what was changed: one run, or a list when several were asked for."""
+        views = [self._show.full(job) for job in jobs]
+        view = views[0] if len(views) == 1 else JobList(tuple(views), "", len(views))
+        listed = JobList(tuple(views), "", len(views))
+        return show(
+            asked,
+            view,
+            text=lambda page: jobs_text(listed, self._now(), page),
+            called=lambda: (one.name for one in views),
+        )
+
+    def _plan(self, asked: Asked, jobs: Sequence[Job], when_over: str, when_not: str) -> Response:
+        names = tuple(job.key.name for job in jobs)
+        view = PlanView(tuple(f"{job.key.name} {when_over if job.phase.over else when_not}" for job in jobs), names)
+        return show(asked, view, text=lambda _page: plan_text(view), called=lambda: names)
+
+    def _log_query(self, asked: Asked, job: Job, *, follow: bool) -> LogQuery:
+        role = asked.text("role")
+        if role and role not in job.spec.roles:
+            near = suggest.did_you_mean(role, job.spec.roles)
+            message = f"{job.key.name} has no role {role!r}"
+            raise NotFoundError(message, fix=near or f"its roles are {phrases.listing(list(job.spec.roles))}")
+        attempt = -1 if asked.text("attempt") == "all" else asked.optional_number("attempt", least=-1)
+        return LogQuery(
+            role=role,
+            index=asked.optional_number("index"),
+            attempt=attempt,
+            tail=asked.optional_number("tail"),
+            since=asked.since(self._now()),
+            grep=asked.pattern("grep"),
+            follow=follow,
+        )
+
+    def _streams(self, job: Job, query: LogQuery) -> Sequence[str]:
+        """The names under which the tasks asked for will print."""
+        current, earlier = split_attempts(job, self._application.tasks(job))
+        known = [*current, *earlier] if query.attempt is not None else current
+        tasks = [task for task in known if query.role in ("", task.key.role) and query.index in (None, task.key.index)]
+        if not tasks and query.index is not None and known:
+            have = phrases.listing(list(dict.fromkeys(task.key.task for task in known)))
+            wanted = f"{query.role or 'task'}-{query.index}"
+            message = f"{job.key.name} has no {wanted}"
+            raise NotFoundError(message, fix=f"it has {have}")
+        found = {f"{task.key.task}.{rank}" if rank else task.key.task: None for task in tasks for rank in range(task.processes)}
+        return list(found)
+
+
+def _several(name: str, runs: Sequence[Job], verb: str) -> RefusedError:
+    shown = (
+        phrases.listing([job.key.name for job in runs[:5]]) if len(runs) <= 5 else f"{runs[-1].key.name} to {runs[0].key.name}"
+    )
+    return RefusedError(
+        f"{name} means {len(runs)} runs ({shown}); nothing was changed", fix=f"name one of them, or: fairway {verb} --all {name}"
+    )

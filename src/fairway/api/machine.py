@@ -1,0 +1,100 @@
+"""Routes about the daemon and what it has: health, nodes, secrets."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from fairway.api.answer import json_answer, show
+from fairway.api.asking import Asked
+from fairway.api.showing import Showing
+from fairway.app.application import Application
+from fairway.errors import NotFoundError, UsageError
+from fairway.units import names, suggest
+from fairway.views.listing import nodes_text, secrets_text
+from fairway.views.node import NodeList, node_view
+from fairway.views.secret import SecretList, SecretView
+
+
+class SecretBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A value to keep."""
+
+    value: str
+
+
+class Machine:
+    """The routes about the daemon and what it has."""
+
+    def __init__(self, application: Application, showing: Showing) -> None:
+        self._application = application
+        self._show = showing
+
+    def routes(self) -> list[BaseRoute]:
+        """Where each is found."""
+        return [
+            Route("/v1/health", self.health, methods=["GET"]),
+            Route("/v1/nodes", self.nodes, methods=["GET"]),
+            Route("/v1/nodes/{name}", self.node, methods=["GET"]),
+            Route("/v1/secrets", self.secrets, methods=["GET"]),
+            Route("/v1/secrets/{name}", self.put_secret, methods=["PUT"]),
+            Route("/v1/secrets/{name}", self.delete_secret, methods=["DELETE"]),
+        ]
+
+    async def health(self, request: Request) -> Response:
+        """That the daemon is there, and which one it is."""
+        about = self._show.about
+        return json_answer({"version": about.version, "pid": about.pid, "home": about.home})
+
+    async def nodes(self, request: Request) -> Response:
+        """What there is to run on, and what is free of it."""
+        nodes, tasks = await self._application.nodes()
+        return self._nodes(Asked(request), NodeList(tuple(node_view(node, tasks) for node in nodes)))
+
+    async def node(self, request: Request) -> Response:
+        """One node."""
+        asked = Asked(request)
+        nodes, tasks = await self._application.nodes()
+        found = tuple(node_view(node, tasks) for node in nodes if node.name == asked.name)
+        if not found:
+            known = [node.name for node in nodes]
+            fix = suggest.did_you_mean(asked.name, known) or f"there is {', '.join(known) or 'none'}"
+            message = f"there is no node {asked.name}"
+            raise NotFoundError(message, fix=fix)
+        return self._nodes(asked, NodeList(found))
+
+    def _nodes(self, asked: Asked, view: NodeList) -> Response:
+        return show(
+            asked,
+            view,
+            text=lambda page: nodes_text(view.nodes, page),
+            called=lambda: (node.name for node in view.nodes),
+        )
+
+    async def secrets(self, request: Request) -> Response:
+        """The names of the secrets, never a value."""
+        view = SecretList(tuple(SecretView(name) for name in sorted(self._application.secrets.names())))
+        return show(
+            Asked(request),
+            view,
+            text=lambda page: secrets_text(view.secrets, page),
+            called=lambda: (secret.name for secret in view.secrets),
+        )
+
+    async def put_secret(self, request: Request) -> Response:
+        """Keep a value under a name, over an older one."""
+        asked = Asked(request)
+        try:
+            name = names.check_variable(asked.name)
+        except ValueError as problem:
+            message = f"{asked.name!r} {problem}"
+            raise UsageError(message, fix="a secret becomes a variable; write for example HF_TOKEN") from None
+        self._application.secrets.put(name, (await asked.body(SecretBody)).value)
+        return json_answer(SecretView(name))
+
+    async def delete_secret(self, request: Request) -> Response:
+        """Forget a value."""
+        name = Asked(request).name
+        self._application.secrets.delete(name)
+        return json_answer({"deleted": [name]})

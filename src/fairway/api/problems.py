@@ -1,0 +1,79 @@
+"""Errors on the wire: a status, and `{"error": {...}}`. What is no `FairwayError` is ours, and gets a reference into the log."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fairway.errors import BugError, FairwayError, NotFoundError, UsageError
+from fairway.views.output import to_json
+
+log = logging.getLogger("fairway.api")
+
+
+def describe(problem: Exception) -> FairwayError:
+    """The error to tell. A surprise is logged with its traceback under a reference that the caller sees too."""
+    if isinstance(problem, FairwayError):
+        return problem
+    reference = secrets.token_hex(4)
+    log.error("unexpected error %s", reference, exc_info=problem)
+    message = f"something in Fairway itself went wrong ({type(problem).__name__}, reference {reference})"
+    return BugError(message, fix=f"look for {reference} in the daemon's log, and please report it")
+
+
+def error_body(problem: FairwayError) -> bytes:
+    """The body that tells an error."""
+    return to_json({"error": problem.as_dict()})
+
+
+class Guard:
+    """Answers with the error when a route raises one. When the answer has begun already, the connection breaks off."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return
+        begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        except ClientDisconnect:
+            return
+        except Exception as problem:  # Whatever it is, the caller gets an answer and the daemon goes on.
+            told = describe(_from_router(problem, scope))
+            if begun:
+                raise told from problem
+            await _send(told, problem, send)
+
+
+def _from_router(problem: Exception, scope: Scope) -> Exception:
+    if not isinstance(problem, HTTPException):
+        return problem
+    place = f"{scope['method']} {scope['path']}"
+    if problem.status_code == 405:
+        return UsageError(
+            f"{place} is not possible", fix="the command and the daemon may differ in version; see: fairway daemon status"
+        )
+    return NotFoundError(
+        f"there is nothing at {place}", fix="the command and the daemon may differ in version; see: fairway daemon status"
+    )
+
+
+async def _send(told: FairwayError, problem: Exception, send: Send) -> None:
+    status = problem.status_code if isinstance(problem, HTTPException) else told.status
+    body = error_body(told)
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,52 @@
+"""From state to views, with what the routes know: the time, the home, the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fairway.app.application import Application
+from fairway.state.job import Job
+from fairway.views.job import JobView, job_view
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the daemon says of itself."""
+
+    version: str
+    pid: int
+    home: str
+
+
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """Builds views."""
+
+    application: Application
+    about: About
+    now: Callable[[], float]
+
+    def brief(self, job: Job) -> JobView:
+        """A run as a line of a list: without tasks and without the document."""
+        tasks = [] if job.phase.over else self.application.tasks(job)
+        return job_view(job, tasks, self.now(), folder=self.folder(job), tasks_too=False, spec_too=False)
+
+    def full(self, job: Job, *, spec_too: bool = True) -> JobView:
+        """All that is known of a run."""
+        return job_view(
+            job,
+            self.application.tasks(job),
+            self.now(),
+            position=0 if job.phase.over else self.application.position(job),
+            folder=self.folder(job),
+            spec_too=spec_too,
+        )
+
+    def live(self, job: Job) -> JobView:
+        """A run while it is watched: its document does not change, so it is left out."""
+        return self.full(job, spec_too=False)
+
+    def folder(self, job: Job) -> str:
+        """Where the engine keeps the run's files."""
+        return f"{self.about.home}/jobs/{job.key.namespace}/{job.key.name}"

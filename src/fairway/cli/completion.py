@@ -1,0 +1,123 @@
+"""`fairway completion`: completion for a shell, from the same table that help is made of."""
+
+from __future__ import annotations
+
+from fairway.cli.grammar import Command, Options
+from fairway.cli.session import write
+from fairway.cli.verbs import ALIASES, VERBS, Verb
+
+_NAMES = {"job": "fairway list -o name 2>/dev/null", "secret": "fairway secret list -o name 2>/dev/null"}
+"""How the shell learns the names of things."""
+
+
+def bash(_options: Options) -> int:
+    """Print a script for bash."""
+    cases = "\n".join(
+        f"    {'|'.join([verb.name, *verb.aliases])}) flags='{_flags(verb)}' words=\"{_words(verb)}\" ;;"
+        for verb in VERBS.values()
+    )
+    write(_BASH.replace("@CASES@", cases).replace("@VERBS@", " ".join([*VERBS, *ALIASES])).encode())
+    return 0
+
+
+def zsh(_options: Options) -> int:
+    """Print a script for zsh."""
+    verbs = "\n".join(f"    '{name}:{_quoted(verb.summary)}'" for name, verb in _spellings().items())
+    cases = "\n".join(
+        f"    {'|'.join([verb.name, *verb.aliases])}) flags=({_flags(verb)}) words_of=({_words(verb)}) ;;"
+        for verb in VERBS.values()
+    )
+    write(_ZSH.replace("@VERBS@", verbs).replace("@CASES@", cases).encode())
+    return 0
+
+
+def fish(_options: Options) -> int:
+    """Print a script for fish."""
+    lines = ["complete -c fairway -f"]
+    for name, verb in _spellings().items():
+        lines.append(f"complete -c fairway -n __fish_use_subcommand -a {name} -d '{_quoted(verb.summary)}'")
+        seen = f"-n '__fish_seen_subcommand_from {name}'"
+        if verb.names == "file":
+            lines.append(f"complete -c fairway {seen} -F")
+        elif _words(verb):
+            lines.append(f"complete -c fairway {seen} -a '{_words(verb).replace('$(', '(')}'")
+        for flag in {
+            spelling: one for command in verb.load().values() for one in command.all_flags for spelling in one.names
+        }.items():
+            spelling, one = flag
+            kind = f"-l {spelling[2:]}" if spelling.startswith("--") else f"-s {spelling[1:]}"
+            value = f" -x -a '{' '.join(one.choices)}'" if one.choices else " -r" if one.value else ""
+            lines.append(f"complete -c fairway {seen} {kind}{value} -d '{_quoted(one.help)}'")
+    write(("\n".join(lines) + "\n").encode())
+    return 0
+
+
+def _spellings() -> dict[str, Verb]:
+    return {**VERBS, **{alias: VERBS[name] for alias, name in ALIASES.items()}}
+
+
+def _flags(verb: Verb) -> str:
+    found = {name: None for command in verb.load().values() for flag in command.all_flags for name in flag.names}
+    return " ".join(name for name in found if name.startswith("--"))
+
+
+def _words(verb: Verb) -> str:
+    if verb.parts:
+        return " ".join(verb.parts)
+    return f"$({_NAMES[verb.names]})" if verb.names in _NAMES else ""
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "").replace(":", ";")
+
+
+_BASH = """\
+# fairway completion for bash:  source <(fairway completion bash)
+_fairway() {
+  local cur="${COMP_WORDS[COMP_CWORD]}" verb="${COMP_WORDS[1]}" flags="" words=""
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    COMPREPLY=($(compgen -W "@VERBS@" -- "$cur"))
+    return
+  fi
+  case "$verb" in
+@CASES@
+  esac
+  case "$cur" in
+    -*) COMPREPLY=($(compgen -W "$flags" -- "$cur")) ;;
+    *) COMPREPLY=($(compgen -W "$words" -- "$cur")); [ -n "$words" ] || COMPREPLY=($(compgen -f -- "$cur")) ;;
+  esac
+}
+complete -o default -F _fairway fairway
+"""
+
+_ZSH = """\
+#compdef fairway
+# fairway completion for zsh:  source <(fairway completion zsh)
+_fairway() {
+  local -a verbs flags words_of
+  verbs=(
+@VERBS@
+  )
+  if (( CURRENT == 2 )); then
+    _describe 'verb' verbs
+    return
+  fi
+  case "${words[2]}" in
+@CASES@
+  esac
+  if [[ "${words[CURRENT]}" == -* ]]; then
+    compadd -- $flags
+  elif (( ${#words_of} )); then
+    compadd -- $words_of
+  else
+    _files
+  fi
+}
+compdef _fairway fairway
+"""
+
+COMMANDS = {
+    "bash": Command("completion bash", "Print completion for bash: source <(fairway completion bash)", bash),
+    "zsh": Command("completion zsh", "Print completion for zsh: source <(fairway completion zsh)", zsh),
+    "fish": Command("completion fish", "Print completion for fish: fairway completion fish | source", fish),
+}

@@ -1,0 +1,83 @@
+"""`fairway daemon`: the process behind all this."""
+
+from __future__ import annotations
+
+from fairway.cli.grammar import FORMAT, PLAN, Command, Options
+from fairway.cli.session import Session, say, write, write_json
+from fairway.errors import UnavailableError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def status(options: Options) -> int:
+    """Print whether it runs, and where. Asking does not start it."""
+    session = Session(options)
+    known = read_status(session)
+    _show(session, known)
+    return 0 if known["running"] else 4
+
+
+def start(options: Options) -> int:
+    """Start it, unless it runs."""
+    session = Session(options)
+    if options.on("plan"):
+        running = session.daemon.answers()
+        say("it runs already" if running else f"a daemon would be started for {session.daemon.home}")
+        return 0
+    session.daemon.start()
+    _show(session, read_status(session))
+    return 0
+
+
+def stop(options: Options) -> int:
+    """End it. Tasks go on running; the next command starts it again."""
+    session = Session(options)
+    known = read_status(session)
+    if not known["running"]:
+        say(f"no daemon runs for {session.daemon.home}")
+        return 0
+    if options.on("plan"):
+        say(f"the daemon (pid {known['pid']}) would be ended; tasks would go on")
+        return 0
+    session.daemon.stop(int(known["pid"]))
+    say(f"the daemon (pid {known['pid']}) has ended; tasks go on; the next command starts it again")
+    return 0
+
+
+def read_status(session: Session) -> dict[str, Any]:
+    """What is known of the daemon, without starting it."""
+    import json
+
+    place = {"home": session.daemon.home, "socket": session.daemon.socket, "log": session.daemon.log}
+    try:
+        health = json.loads(session.daemon.request("GET", "/v1/health", start=False).read())
+    except UnavailableError:
+        return {"running": False, "pid": None, "version": None, **place}
+    return {"running": True, **place, **health}
+
+
+def _show(session: Session, known: dict[str, Any]) -> None:
+    if session.output == "json":
+        write_json(known)
+    elif session.output == "name":
+        write(f"{known['pid'] or ''}\n".encode())
+    else:
+        rows = {
+            name: ("yes" if value is True else "no" if value is False else value)
+            for name, value in known.items()
+            if value is not None
+        }
+        width = max(len(name) for name in rows)
+        mark = ":" if session.output == "yaml" else " "
+        write("".join(f"{name + mark:{width + 1}} {value}\n" for name, value in rows.items()).encode())
+
+
+COMMANDS = {
+    "status": Command(
+        "daemon status", "Say whether the daemon runs, and where. Exit code 4 when it does not.", status, flags=(FORMAT,)
+    ),
+    "start": Command("daemon start", "Start the daemon; every other command does it when needed.", start, flags=(PLAN, FORMAT)),
+    "stop": Command("daemon stop", "End the daemon. Tasks go on running.", stop, flags=(PLAN,)),
+}

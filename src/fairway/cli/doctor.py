@@ -1,0 +1,248 @@
+"""`fairway doctor`: what works on this machine, what is missing, and how to get it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from fairway.cli.grammar import FORMAT, Command, Options
+from fairway.cli.session import Session, has_colour, show_line, write_json
+from fairway.errors import FairwayError
+from fairway.sdk import document
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+OK, WARNING, PROBLEM = "ok", "warning", "problem"
+_MARKS = {OK: ("ok", 32), WARNING: ("!", 33), PROBLEM: ("x", 31)}
+_FRAMEWORKS = ("torch", "tensorflow", "jax", "mpi4py", "mxnet")
+_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "lustre", "ceph", "fuse.sshfs", "glusterfs", "beegfs")
+_GIB = 2**30
+
+
+class Finding:
+    """One thing that was looked at."""
+
+    def __init__(self, name: str, state: str, text: str, fix: str = "") -> None:
+        self.name = name
+        self.state = state
+        self.text = text
+        self.fix = fix
+
+    def as_dict(self) -> dict[str, str]:
+        """For programs."""
+        return {"name": self.name, "state": self.state, "text": self.text, "fix": self.fix}
+
+
+def doctor(options: Options) -> int:
+    """Look at everything; 1 when something keeps Fairway from working."""
+    session = Session(options)
+    findings = [
+        _interpreter(),
+        *_frameworks(),
+        _home(session.daemon.home),
+        _disk(session.daemon.home),
+        _shared_memory(),
+        _open_files(),
+        _processes(),
+        _ports(),
+        _cgroups(),
+        *_daemon(session),
+    ]
+    if session.output == "json":
+        write_json({"findings": [finding.as_dict() for finding in findings]})
+    else:
+        _print(findings)
+    return 1 if any(finding.state == PROBLEM for finding in findings) else 0
+
+
+def _print(findings: list[Finding]) -> None:
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        mark, colour = _MARKS[finding.state]
+        shown = f"\x1b[{colour}m{mark:2}\x1b[0m" if has_colour(1) else f"{mark:2}"
+        show_line(f"{shown} {finding.name:{width}}  {finding.text}")
+        if finding.fix:
+            show_line(f"   {'':{width}}  fix: {finding.fix}")
+
+
+def _interpreter() -> Finding:
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    found = document.find_python()
+    other = "" if os.path.realpath(found) == os.path.realpath(sys.executable) else f"; tasks use {found}"
+    return Finding("python", OK, f"{version} at {sys.executable}{other}")
+
+
+def _frameworks() -> list[Finding]:
+    """What the interpreter that tasks get has installed; read from its metadata, nothing is imported."""
+    import json
+    import subprocess
+
+    python = document.find_python()
+    program = (
+        "import json,importlib.metadata as m\n"
+        "found={}\n"
+        f"for name in {_FRAMEWORKS!r}:\n"
+        " try: found[name]=m.version(name)\n"
+        " except m.PackageNotFoundError: pass\n"
+        "print(json.dumps(found))"
+    )
+    try:
+        done = subprocess.run([python, "-c", program], capture_output=True, timeout=30, check=True)
+        versions: dict[str, str] = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return [
+            Finding("frameworks", PROBLEM, f"{python} does not work: {error}", "mend it, or put another `python` first in PATH")
+        ]
+    if versions:
+        return [Finding("frameworks", OK, ", ".join(f"{name} {version}" for name, version in versions.items()))]
+    return [
+        Finding(
+            "frameworks",
+            WARNING,
+            f"none beside {python}: {', '.join(_FRAMEWORKS)}",
+            "activate the environment of your training code",
+        )
+    ]
+
+
+def _home(home: str) -> Finding:
+    kind = _file_system(home)
+    if kind in _NETWORK:
+        return Finding(
+            "home", PROBLEM, f"{home} is on a network file system ({kind})", "set FAIRWAY_HOME to a folder on a local disk"
+        )
+    existing = _nearest_existing(home)
+    if not os.access(existing, os.W_OK):
+        return Finding("home", PROBLEM, f"{existing} cannot be written", "set FAIRWAY_HOME to a folder of yours")
+    return Finding("home", OK, f"{home} ({kind or 'unknown file system'})")
+
+
+def _disk(home: str) -> Finding:
+    found = os.statvfs(_nearest_existing(home))
+    free, files = found.f_bavail * found.f_frsize, found.f_favail
+    text = f"{free / _GIB:.1f} GiB free for {home}"
+    if free < _GIB:
+        return Finding("disk", PROBLEM, text, "free some: `fairway list`, then `fairway delete` what is not needed")
+    if free < 10 * _GIB or (found.f_files and files < 10_000):
+        return Finding(
+            "disk", WARNING, f"{text}, {files:,} files", "checkpoints may fill it; delete old runs, or set FAIRWAY_HOME elsewhere"
+        )
+    return Finding("disk", OK, text)
+
+
+def _shared_memory() -> Finding:
+    try:
+        found = os.statvfs("/dev/shm")
+    except OSError:
+        return Finding("/dev/shm", WARNING, "it is not there", "data loaders with several processes need it; mount a tmpfs there")
+    size = found.f_blocks * found.f_frsize
+    if size < _GIB:
+        return Finding(
+            "/dev/shm", WARNING, f"{size / 2**20:.0f} MiB", "data loaders may fail; in a container start it with --shm-size=8g"
+        )
+    return Finding("/dev/shm", OK, f"{size / _GIB:.1f} GiB")
+
+
+def _open_files() -> Finding:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    text = f"{soft:,} open files (at most {hard:,})"
+    return Finding("ulimit -n", OK, text) if soft >= 1024 else Finding("ulimit -n", WARNING, text, "ulimit -n 65536")
+
+
+def _processes() -> Finding:
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    shown = "no limit" if soft == resource.RLIM_INFINITY else f"{soft:,} processes"
+    return Finding("ulimit -u", OK, shown) if soft < 0 or soft >= 1024 else Finding("ulimit -u", WARNING, shown, "ulimit -u 4096")
+
+
+def _ports() -> Finding:
+    try:
+        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+            low, high = (int(word) for word in file.read().split())
+    except (OSError, ValueError):
+        return Finding("ports", WARNING, "the range of ports that the system hands out is not known")
+    return Finding("ports", OK, f"the system hands out {low} to {high} by itself; tasks get theirs outside of that")
+
+
+def _cgroups() -> Finding:
+    try:
+        with open("/proc/self/cgroup", encoding="ascii") as file:
+            own = next((line.strip()[3:] for line in file if line.startswith("0::")), None)
+    except OSError:
+        own = None
+    if own is None or not os.path.exists("/sys/fs/cgroup/cgroup.controllers"):
+        return Finding(
+            "cgroups", WARNING, "version 2 is not mounted: memory limits are watched, not enforced", "boot with cgroup version 2"
+        )
+    folder = f"/sys/fs/cgroup{own}"
+    if os.access(folder, os.W_OK):
+        return Finding("cgroups", OK, f"version 2, writable at {own}")
+    return Finding(
+        "cgroups",
+        WARNING,
+        f"version 2, but {own} is not yours: limits are watched, not enforced",
+        "log in through systemd, or `loginctl enable-linger`",
+    )
+
+
+def _daemon(session: Session) -> list[Finding]:
+    """The daemon, and what it sees: doctor is allowed to start it."""
+    try:
+        health = session.fetch("/v1/health")
+        nodes = session.fetch("/v1/nodes")["nodes"]
+    except FairwayError as error:
+        return [Finding("daemon", PROBLEM, error.message, error.fix)]
+    found = [Finding("daemon", OK, f"version {health['version']}, pid {health['pid']}, {session.daemon.socket}")]
+    for node in nodes:
+        found.append(Finding("node", OK, f"{node['name']}: {node['cpu']:g} cores, {node['memory'] / _GIB:.1f} GiB memory"))
+        found += [_device(device) for device in node["devices"]]
+    if not any(node["devices"] for node in nodes):
+        found.append(_no_gpu())
+    return found
+
+
+def _device(device: dict[str, Any]) -> Finding:
+    text = f"{device['index']}: {device['type'] or 'GPU'}, {device['memory'] / _GIB:.0f} GiB ({device['uuid']})"
+    if not device["healthy"]:
+        return Finding("gpu", PROBLEM, f"{text} is sick", "look at `nvidia-smi -q` and at the kernel's log")
+    if device["busy_with"]:
+        return Finding("gpu", WARNING, f"{text} is used by {device['busy_with']}", "it is handed out again when that ends")
+    return Finding("gpu", OK, text)
+
+
+def _no_gpu() -> Finding:
+    if os.path.exists("/proc/driver/nvidia/version"):
+        return Finding("gpu", PROBLEM, "the NVIDIA driver is loaded but shows no GPU", "see what `nvidia-smi` says")
+    return Finding("gpu", OK, "none (CPU only); FAIRWAY_FAKE_GPUS=4xA100 pretends, to try things out")
+
+
+def _nearest_existing(path: str) -> str:
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _file_system(path: str) -> str:
+    """The type of the file system that a path lies on; empty when it is not known."""
+    where = os.path.realpath(_nearest_existing(path))
+    best, kind = "", ""
+    try:
+        with open("/proc/mounts", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                _, mount, name, *_ = line.split(" ")
+                if (where == mount or where.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
+                    best, kind = mount, name
+    except OSError:
+        return ""
+    return kind
+
+
+COMMANDS = {
+    "": Command("doctor", "Say what works on this machine, what is missing, and how to get it.", doctor, flags=(FORMAT,)),
+}

@@ -1,0 +1,24 @@
+"""`fairway events`: what happened."""
+
+from __future__ import annotations
+
+from fairway.cli.grammar import FORMAT, Command, Flag, Options, Word
+from fairway.cli.session import Session, job_path
+
+
+def events(options: Options) -> int:
+    """Print the events of a run, or of everything, oldest first."""
+    path = job_path(options.word(), "/events") if options.word() else "/v1/events"
+    Session(options).show(path, {"limit": options.number("limit")})
+    return 0
+
+
+COMMANDS = {
+    "": Command(
+        "events",
+        "Tell what happened to a run and its tasks, oldest first.",
+        events,
+        words=(Word("NAME", "a run, or a series for its newest run; left out: everything", optional=True),),
+        flags=(Flag("--limit", "only the newest", "N", number=True), FORMAT),
+    )
+}

@@ -1,0 +1,54 @@
+"""`fairway exec`: a command beside a task, in its folder and with its environment."""
+
+from __future__ import annotations
+
+import os
+
+from fairway.cli.grammar import PLAN, Command, Flag, Options, Word
+from fairway.cli.session import Session, job_path, say, show_line
+from fairway.errors import NotFoundError, UsageError
+
+
+def execute(options: Options) -> int:
+    """Become the command. It sees what the task sees: variables, code, devices."""
+    if not options.rest:
+        message = "there is no command"
+        raise UsageError(message, fix=f"fairway exec {options.word()} -- bash")
+    session = Session(options)
+    query = {"role": options.text("role"), "index": options.number("index")}
+    place = session.fetch(job_path(options.word(), "/environment"), query)
+    if options.on("plan"):
+        show_line(f"{' '.join(options.rest)} would run beside {place['task']} in {place['cwd']}")
+        return 0
+    session.announce()
+    say(f"beside {place['task']} in {place['cwd']}")
+    # Variables of the terminal are the caller's, whatever the task was started from.
+    environment = {**place["env"], **{name: os.environ[name] for name in ("TERM", "COLORTERM", "LANG") if name in os.environ}}
+    try:
+        os.chdir(place["cwd"])
+        os.execvpe(options.rest[0], options.rest, environment)
+    except FileNotFoundError:
+        message = f"{options.rest[0]}: not found in the task's PATH or its folder is gone ({place['cwd']})"
+        raise NotFoundError(
+            message,
+            fix="name the program with its whole path",
+        ) from None
+
+
+COMMANDS = {
+    "": Command(
+        "exec",
+        "Run a command in a task's folder with its environment.",
+        execute,
+        words=(Word("NAME", "a run, or a series for its newest run"),),
+        flags=(
+            Flag("--role", "beside a task of this role (default: the first)", "NAME"),
+            Flag("--index", "beside this task of the role (default: 0)", "N", number=True),
+            Flag("--interactive -i", "for the habit: it always is"),
+            Flag("--tty -t", "for the habit: it always is"),
+            PLAN,
+        ),
+        rest="COMMAND...",
+        examples=("fairway exec mnist -- nvidia-smi", "fairway exec mnist-7 --index 1 -- bash"),
+    )
+}

@@ -1,0 +1,259 @@
+"""A run in the foreground: its output, its keys, its status, and Ctrl-C. One `poll` waits for all of them."""
+
+from __future__ import annotations
+
+import json
+import select
+import signal
+import time
+
+from fairway.cli import terminal
+from fairway.cli.printing import Plain, Prefixed
+from fairway.cli.screen import REDRAW, Screen
+from fairway.cli.session import has_colour, is_terminal, job_path, say, write
+from fairway.cli.status import Status, farewell
+from fairway.errors import FairwayError, UnavailableError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fairway.cli.session import Session
+    from fairway.cli.terminal import Keys, Signals
+    from fairway.sdk.wire import Reply
+
+INTERRUPTED = 130
+_QUESTION = "stop it, detach (it goes on without you), or continue? [s/d/c] "
+
+
+class Follower:
+    """Follows one run until it ends or is let go."""
+
+    def __init__(self, session: Session, job: dict[str, Any], *, interactive: bool = False, raw: bool = False) -> None:
+        self.session = session
+        self.name = str(job["name"])
+        self.status = Status()
+        self.status.take(job)
+        self.raw = raw
+        """A shell: its terminal belongs to it, so nothing of ours is drawn."""
+        self.screen = Screen(write, lambda: terminal.size()[1]) if is_terminal(1) and not raw else None
+        self.emit = self.screen.output if self.screen else write
+        self.printer: Plain | Prefixed = Plain(self.emit)
+        self.interactive = interactive
+        """Whether rank 0 has a terminal of its own, which gets our keys."""
+        self.typed = b""
+        """Keys that wait for the task to run."""
+        self.stopping = 0
+        self.detached = False
+        self.interrupted = False
+        self._seen: dict[tuple[str, int], int] = {}
+        """Bytes printed of each attempt of each task: after a break the daemon tells everything again."""
+        self._skip: dict[tuple[str, int], int] = {}
+        self._rest = b""
+        self._drawn = 0.0
+
+    def follow(self) -> int:
+        """Until the end. Returns the exit code."""
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGWINCH) if is_terminal(1) else (signal.SIGINT, signal.SIGTERM)
+        with terminal.Signals(*numbers) as signals:
+            if self.interactive:
+                with terminal.Keys(raw=self.raw) as keys:
+                    self._watch(signals, keys)
+            else:
+                self._watch(signals, None)
+        return self._end()
+
+    def _watch(self, signals: Signals, keys: Keys | None) -> None:
+        while not self._over():
+            try:
+                reply = self.session.call("GET", job_path(self.name, "/watch"))
+            except UnavailableError:
+                # The daemon was stopped in this very moment; the next try starts it again.
+                reply = self.session.call("GET", job_path(self.name, "/watch"))
+            self._skip = dict(self._seen)
+            self._rest = b""
+            try:
+                self._read(reply, signals, keys)
+            except UnavailableError:
+                # The daemon went away in the middle of its story. The run did not: ask again, and skip what is known.
+                continue
+            finally:
+                reply.close()
+        self.printer.close()
+
+    def _read(self, reply: Reply, signals: Signals, keys: Keys | None) -> None:
+        waiting = select.poll()
+        waiting.register(reply.fileno(), select.POLLIN)
+        waiting.register(signals.fileno(), select.POLLIN)
+        if keys:
+            waiting.register(keys.descriptor, select.POLLIN)
+        while not self._over():
+            pause = REDRAW * 1000 if self.screen or isinstance(self.printer, Prefixed) else None
+            ready = [] if reply.ready else [descriptor for descriptor, _ in waiting.poll(pause)]
+            if reply.ready or reply.fileno() in ready:
+                data = reply.chunk()
+                if data is None:
+                    return
+                self._take(data)
+            if signals.fileno() in ready:
+                self._handle(signals, keys)
+            if keys and keys.descriptor in ready:
+                self._type(keys, waiting)
+            self._tick()
+
+    def _over(self) -> bool:
+        return self.detached or self.status.job.get("ended", False)
+
+    def _take(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        now = time.monotonic()
+        for line in lines:
+            if not line.strip():
+                continue
+            told = json.loads(line)
+            if "log" in told:
+                self._print(told["log"], now)
+            elif "job" in told:
+                self._learn(told["job"])
+            elif "end" in told:
+                self._learn({**told["end"], "ended": True})
+
+    def _print(self, piece: dict[str, Any], now: float) -> None:
+        data = _log_bytes(piece)
+        place = (str(piece["task"]), int(piece.get("attempt", 0)))
+        skip = min(self._skip.get(place, 0), len(data))
+        self._skip[place] = self._skip.get(place, 0) - skip
+        if len(data) > skip:
+            self._seen[place] = self._seen.get(place, 0) + len(data) - skip
+            if isinstance(self.printer, Plain) and self._several(place[0]):
+                self.printer = Prefixed(self.emit, colour=has_colour(1))
+            self.printer.add(place[0], data[skip:], now)
+
+    def _several(self, task: str) -> bool:
+        """Whether more than one process prints: then each line needs its name."""
+        return _count_outputs(self.status.job) > 1 or any(known != task for known, _ in self._seen)
+
+    def _learn(self, job: dict[str, Any]) -> None:
+        ran = self.status.job.get("phase") == "Running"
+        self.status.take(job)
+        if self.interactive and job.get("phase") == "Running" and not ran:
+            self._resize()
+            self._send_keys()
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self.printer.tick(now)
+        if self.screen and now - self._drawn >= REDRAW:
+            self._drawn = now
+            self.screen.status(self.status.lines(time.time()))
+
+    def _type(self, keys: Keys, waiting: select.poll) -> None:
+        data = keys.read()
+        if not data:
+            waiting.unregister(keys.descriptor)
+            data = b"\x04"
+        self.typed += data
+        if self.status.job.get("phase") == "Running":
+            self._send_keys()
+
+    def _send_keys(self) -> None:
+        if not self.typed:
+            return
+        data, self.typed = self.typed, b""
+        try:
+            self.session.send_raw(job_path(self.name, "/input"), data, {"task": self._first_task()})
+        except FairwayError as error:
+            self._words(f"fairway: what you typed did not arrive: {error.message}")
+
+    def _resize(self) -> None:
+        rows, columns = terminal.size()
+        try:
+            self.session.send(
+                "POST", job_path(self.name, "/window"), {"rows": rows, "cols": columns}, {"task": self._first_task()}
+            )
+        except FairwayError:
+            # A window of the wrong size is no reason to disturb anybody.
+            return
+
+    def _first_task(self) -> str:
+        tasks = self.status.job.get("tasks") or []
+        return str(tasks[0]["name"]) if tasks else "worker-0"
+
+    def _handle(self, signals: Signals, keys: Keys | None) -> None:
+        for number in signals.take():
+            if number == signal.SIGWINCH:
+                if self.interactive:
+                    self._resize()
+            elif number == signal.SIGTERM or not is_terminal(0) or self.stopping:
+                self.interrupted = True
+                self._stop()
+            else:
+                self._ask(signals, keys)
+
+    def _ask(self, signals: Signals, keys: Keys | None) -> None:
+        """Ctrl-C on a terminal. A second one means: stop, at once."""
+        self._words(f"\r\n{self.name} is running: {_QUESTION}")
+        waiting = select.poll()
+        waiting.register(0, select.POLLIN)
+        waiting.register(signals.fileno(), select.POLLIN)
+        ready = [descriptor for descriptor, _ in waiting.poll()]
+        if signals.fileno() in ready and signal.SIGINT in signals.take():
+            self.stopping = 1
+            self.interrupted = True
+            self._stop()
+            return
+        answer = (keys.read() if keys else _read_line()).strip().lower()[:1]
+        if answer == b"s":
+            self.interrupted = True
+            self._stop()
+        elif answer == b"d":
+            self.detached = True
+
+    def _stop(self) -> None:
+        """The first time politely, then at once."""
+        self.stopping += 1
+        self._words(f"stopping {self.name}" + (" at once" if self.stopping > 1 else " (Ctrl-C again: at once)"))
+        try:
+            self.session.send("POST", job_path(self.name, "/stop"), {"now": self.stopping > 1})
+        except FairwayError as error:
+            self._words(f"fairway: {error}")
+
+    def _words(self, text: str) -> None:
+        if self.screen:
+            self.screen.words(text)
+        else:
+            say(text.lstrip("\r\n"))
+
+    def _end(self) -> int:
+        if self.screen:
+            self.screen.close()
+        job = self.status.job
+        if self.detached:
+            say(f"{self.name} goes on; fairway logs -f {self.name}; fairway stop {self.name}")
+            return 0
+        say(farewell(job))
+        if self.interrupted:
+            return INTERRUPTED
+        return 0 if job.get("phase") == "Succeeded" else 1
+
+
+def _count_outputs(job: dict[str, Any]) -> int:
+    """How many streams of output the run has: processes, where they are known."""
+    tasks = job.get("tasks") or []
+    return sum(int(task.get("processes") or 1) for task in tasks) if tasks else int(job.get("replicas") or 1)
+
+
+def _log_bytes(piece: dict[str, Any]) -> bytes:
+    """The bytes of a piece of output. What is no UTF-8 travels as lone surrogates or, whole, as base64."""
+    if "base64" in piece:
+        import binascii
+
+        return binascii.a2b_base64(piece["base64"])
+    text: str = piece["text"]
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _read_line() -> bytes:
+    import os
+
+    return os.read(0, 4096)

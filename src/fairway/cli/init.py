@@ -1,0 +1,82 @@
+"""`fairway init`: a first training job that runs as it is."""
+
+from __future__ import annotations
+
+import os
+
+from fairway.cli.grammar import PLAN, Command, Flag, Options, Word
+from fairway.cli.session import say, show_line
+from fairway.errors import ConflictError, UsageError
+
+FRAMEWORKS = ("pytorch", "tensorflow", "jax", "mpi", "command")
+_NEEDS = {"pytorch": "torch", "tensorflow": "tensorflow", "jax": "jax numpy", "mpi": "mpi4py numpy (and an MPI such as Open MPI)"}
+_DOCUMENT = """\
+# fairway run job.yaml       now, and watch it
+# fairway submit job.yaml    queue it; each submit is a new run: {name}-1, {name}-2 ...
+kind: TrainingJob
+name: {name}
+framework: {framework}
+code: .
+roles:
+  worker:
+    replicas: 2
+    command: python train.py
+checkpoint: {{every: 1m, keep: 3}}
+restart: {{max: 3}}
+outputs: {{model: {name}}}       # what lies in $FAIRWAY_OUTPUT_MODEL is kept
+timeout: 1h
+"""
+
+
+def init(options: Options) -> int:
+    """Write train.py and job.yaml; nothing that is there already is touched."""
+    from fairway.units import names
+
+    framework = options.text("framework", "pytorch")
+    folder = options.word() or "."
+    name = options.text("name") or names.suggest_name(os.path.basename(os.path.abspath(folder)))
+    try:
+        names.check_name(name)
+    except ValueError as error:
+        message = f"--name {name} {error}"
+        raise UsageError(message) from None
+    files = {"train.py": _read_template(framework), "job.yaml": _DOCUMENT.format(name=name, framework=framework)}
+    taken = [path for path in (os.path.join(folder, file) for file in files) if os.path.lexists(path)]
+    if taken:
+        message = f"{', '.join(taken)}: there already; nothing was written"
+        raise ConflictError(message, fix=f"name another folder: fairway init {name}-2")
+    if options.on("plan"):
+        show_line("\n".join(f"{os.path.join(folder, file)} would be written" for file in files))
+        return 0
+    os.makedirs(folder, exist_ok=True)
+    for file, text in files.items():
+        # "x": somebody may have written it a moment ago.
+        with open(os.path.join(folder, file), "x", encoding="utf-8") as target:
+            target.write(text)
+        show_line(os.path.join(folder, file))
+    needs = f" (it needs {_NEEDS[framework]} beside your `python`)" if framework in _NEEDS else ""
+    go = f"cd {folder} && " if folder != "." else ""
+    say(f"run it{needs}: {go}fairway run job.yaml")
+    return 0
+
+
+def _read_template(framework: str) -> str:
+    path = os.path.join(os.path.dirname(__file__), "templates", f"{framework}.py.txt")
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+COMMANDS = {
+    "": Command(
+        "init",
+        "Write train.py and job.yaml: a first training job that runs as it is.",
+        init,
+        words=(Word("FOLDER", "where to write (default: here)", optional=True),),
+        flags=(
+            Flag("--framework", f"{', '.join(FRAMEWORKS)} (default: pytorch)", "NAME", choices=FRAMEWORKS),
+            Flag("--name", "the job's name (default: the folder's)", "NAME"),
+            PLAN,
+        ),
+        examples=("fairway init --framework jax my-first-job",),
+    )
+}

@@ -1,0 +1,81 @@
+"""`fairway logs`: what the tasks printed; it outlives them."""
+
+from __future__ import annotations
+
+import time
+
+from fairway.cli.grammar import Command, Flag, Options, Word
+from fairway.cli.session import Session, has_colour, job_path, write
+from fairway.errors import UsageError
+from fairway.units import quantity
+
+
+def logs(options: Options) -> int:
+    """Print it, and with -f go on until the run has ended."""
+    session = Session(options)
+    query = {
+        "role": options.text("role"),
+        "index": options.number("index"),
+        "attempt": _attempt(options.text("attempt")),
+        "tail": options.number("tail"),
+        "since": _since(options.text("since")),
+        "grep": options.text("grep"),
+        "follow": options.on("follow"),
+        "prefix": options.on("prefix") or None,
+        "colour": has_colour(1),
+    }
+    for data in session.call("GET", job_path(options.word(), "/logs"), query):
+        write(data)
+    return 0
+
+
+def _attempt(text: str) -> int | None:
+    """`all` is -1 on the wire."""
+    if not text:
+        return None
+    if text == "all":
+        return -1
+    if not text.isdecimal():
+        message = f"--attempt {text}: a number or `all` is needed"
+        raise UsageError(message, fix="0 is the first attempt")
+    return int(text)
+
+
+def _since(text: str) -> float | None:
+    """`10m` ago, or a point in time in ISO 8601."""
+    if not text:
+        return None
+    try:
+        return time.time() - quantity.seconds(text)
+    except ValueError:
+        from datetime import datetime
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        message = f"--since {text}: neither a length of time nor a time"
+        raise UsageError(message, fix="write 10m or 2026-01-31T14:00") from None
+
+
+COMMANDS = {
+    "": Command(
+        "logs",
+        "Print what a run's tasks printed. With several tasks each line begins with its task's name.",
+        logs,
+        words=(Word("NAME", "a run, or a series for its newest run"),),
+        flags=(
+            Flag("--follow -f", "go on until the run has ended"),
+            Flag("--role", "only this role", "NAME"),
+            Flag("--index", "only this task of the role", "N", number=True),
+            Flag("--tail", "only the last lines of each task", "N", number=True),
+            Flag("--since", "only what is newer: 10m, or 2026-01-31T14:00", "TIME"),
+            Flag("--grep", "only lines that match this regular expression", "PATTERN"),
+            Flag("--attempt", "the attempt, or `all` (default: the newest of each task)", "N"),
+            Flag("--prefix", "name the task also when there is only one"),
+        ),
+        examples=(
+            "fairway logs -f mnist",
+            "fairway logs mnist-7 --index 1 --tail 100",
+            "fairway logs mnist-7 --grep 'Error|Warning' --attempt all",
+        ),
+    )
+}

@@ -1,0 +1,29 @@
+"""`fairway render`: a document in the other spelling."""
+
+from __future__ import annotations
+
+from fairway.cli.grammar import Command, Flag, Options, Word
+from fairway.cli.session import Session, write
+from fairway.sdk import document
+
+
+def render(options: Options) -> int:
+    """Print the document as it was understood."""
+    session = Session(options)
+    text, _ = document.read_documents(options.word())
+    to = options.text("to", "kubernetes")
+    name = "" if options.word() == "-" else options.word()
+    write(session.call("POST", "/v1/render", body={"documents": text, "file": name, "to": to}).read())
+    return 0
+
+
+COMMANDS = {
+    "": Command(
+        "render",
+        "Print a document in the other spelling, checked: flat for people, kubernetes for kubectl apply.",
+        render,
+        words=(Word("FILE", "a document; - reads it from standard input"),),
+        flags=(Flag("--to", "flat or kubernetes (default)", "SPELLING", choices=("flat", "kubernetes")),),
+        examples=("fairway render job.yaml --to kubernetes | kubectl apply -f -",),
+    )
+}

@@ -1,0 +1,102 @@
+"""`fairway run`: a command or a document, now, in the foreground."""
+
+from __future__ import annotations
+
+import os
+
+from fairway.cli.document import FLAGS
+from fairway.cli.grammar import FORMAT_SHORT, PLAN, Command, Flag, Options, Word
+from fairway.cli.session import Session, is_terminal, say
+from fairway.cli.submission import print_plan, print_submitted, submit_body, submit_jobs
+from fairway.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def run(options: Options) -> int:
+    """Run what was asked for and watch it; the exit code says whether it succeeded."""
+    raw = options.on("interactive") or options.on("tty")
+    session = Session(options)
+    _check(options)
+    terminal = is_terminal(0) and is_terminal(1) and not options.on("detach") and not options.on("no-terminal")
+    if raw and not terminal:
+        message = "-it needs a terminal, and there is none here"
+        raise UsageError(message, fix="leave -it out")
+    body = submit_body(session, options, in_place=not options.on("snapshot"), terminal=terminal)
+    if options.rest and not options.text("gpus"):
+        _take_gpus(session, body["document"]["spec"]["roles"])
+    if options.on("plan"):
+        return print_plan(session, "/v1/jobs", body)
+    session.announce()
+    jobs = submit_jobs(session, body)
+    if options.on("detach"):
+        return print_submitted(session, jobs)
+    return max(_follow(session, job, terminal=terminal, raw=raw) for job in jobs)
+
+
+def _take_gpus(session: Session, roles: dict[str, Any]) -> None:
+    """One GPU a worker, where there are enough of them: what somebody at a machine with GPUs means."""
+    there = sum(node.get("gpus") or 0 for node in session.fetch("/v1/nodes")["nodes"])
+    if not there:
+        return
+    for role in roles.values():
+        workers = role.get("replicas", {}).get("max", 1)
+        if workers <= there:
+            role.setdefault("resources", {})["gpu"] = "1"
+            say(f"each worker takes one GPU of {there} (--gpus 0 for none)")
+        else:
+            say(f"no GPU is taken: {there} are there for {workers} workers (--gpus 0.5 shares one)")
+
+
+def _follow(session: Session, job: dict[str, Any], *, terminal: bool, raw: bool) -> int:
+    from fairway.cli.follow import Follower
+
+    say(_first_words(job))
+    return Follower(session, job, interactive=terminal, raw=raw).follow()
+
+
+def _first_words(job: dict[str, Any]) -> str:
+    gpus = job.get("gpus") or 0
+    takes = f", {gpus:g} GPU{'s' if gpus != 1 else ''}" if gpus else ""
+    count = job.get("replicas") or 1
+    notes = "".join(f"\nwarning: {warning}" for warning in job.get("warnings") or ())
+    return f"{job['name']}: {count} {'task' if count == 1 else 'tasks'}{takes}{notes}"
+
+
+def _check(options: Options) -> None:
+    if not options.rest and not options.word():
+        message = "there is nothing to run"
+        raise UsageError(message, fix="fairway run -- python train.py, or fairway run job.yaml")
+    if options.rest and options.word():
+        first = options.word()
+        hint = f"fairway run {first}" if os.path.exists(first) else f"fairway run -- {' '.join([first, *options.rest])}"
+        message = f"a file ({first}) and a command are given"
+        raise UsageError(message, fix=f"keep one of them: {hint}")
+
+
+COMMANDS = {
+    "": Command(
+        "run",
+        "Run a command in this folder, or a document, now; print what it prints and show how it goes.",
+        run,
+        words=(Word("FILE", "a document to run instead of a command; - reads it from standard input", optional=True),),
+        flags=(
+            *FLAGS,
+            Flag("--detach -d", "do not watch; print the run's name"),
+            Flag("--interactive -i", "with -t: your terminal becomes the task's, as for a shell"),
+            Flag("--tty -t", "see -i"),
+            Flag("--no-terminal", "give the task no terminal, even when you have one"),
+            PLAN,
+            FORMAT_SHORT,
+        ),
+        rest="COMMAND...",
+        examples=(
+            "fairway run -- python train.py",
+            "fairway run --workers 2 --stop-when 'loss < 0.1' -- python train.py --epochs 5",
+            "fairway run job.yaml --plan",
+            "fairway run -it -- bash",
+        ),
+    )
+}

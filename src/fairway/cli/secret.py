@@ -1,0 +1,83 @@
+"""`fairway secret`: values that tasks need and nobody should see."""
+
+from __future__ import annotations
+
+import sys
+
+from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
+from fairway.cli.session import Session, is_terminal, say
+from fairway.errors import UsageError
+from fairway.sdk.wire import quote
+
+
+def set_secret(options: Options) -> int:
+    """Keep a value. It is never taken from the command line, where others could read it."""
+    session = Session(options)
+    name = options.word()
+    if "=" in name:
+        message = f"the value of {name.partition('=')[0]} does not belong on the command line: it stays in your shell's history"
+        raise UsageError(
+            message,
+            fix=f"fairway secret set {name.partition('=')[0]}   (it asks, or reads standard input)",
+        )
+    if options.on("plan"):
+        say(f"the secret {name} would be set; nothing was changed (--plan)")
+        return 0
+    session.announce()
+    value = _read_value(options)
+    if not value:
+        message = f"the value of {name} is empty"
+        raise UsageError(message, fix=f"echo -n VALUE | fairway secret set {name}")
+    session.send("PUT", f"/v1/secrets/{quote(name)}", {"value": value})
+    say(f"the secret {name} is set; use it: secrets: [{name}], or --secret {name}")
+    return 0
+
+
+def _read_value(options: Options) -> str:
+    if options.text("from-file"):
+        try:
+            with open(options.text("from-file"), encoding="utf-8") as file:
+                return file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            message = f"--from-file {options.text('from-file')}: {error}"
+            raise UsageError(message) from None
+    if is_terminal(0):
+        import getpass
+
+        return getpass.getpass(f"{options.word()}: ")
+    return sys.stdin.read().removesuffix("\n")
+
+
+def list_secrets(options: Options) -> int:
+    """Print names; values are never shown."""
+    Session(options).show("/v1/secrets")
+    return 0
+
+
+def delete_secret(options: Options) -> int:
+    """Forget values. Runs that started keep what they got."""
+    session = Session(options)
+    if options.on("plan"):
+        say(f"{', '.join(options.words)} would be deleted; nothing was changed (--plan)")
+        return 0
+    session.announce()
+    for name in options.words:
+        session.send("DELETE", f"/v1/secrets/{quote(name)}")
+        say(f"the secret {name} is deleted")
+    return 0
+
+
+COMMANDS = {
+    "set": Command(
+        "secret set",
+        "Keep a value under a name. It is asked for, or read from standard input or a file.",
+        set_secret,
+        words=(Word("NAME", "the variable that tasks will see: HF_TOKEN"),),
+        flags=(Flag("--from-file", "read the value from a file", "FILE"), PLAN),
+        examples=("fairway secret set HF_TOKEN", "pass show hf | fairway secret set HF_TOKEN"),
+    ),
+    "list": Command("secret list", "List the names of secrets.", list_secrets, flags=(FORMAT,)),
+    "delete": Command(
+        "secret delete", "Forget secrets.", delete_secret, words=(Word("NAME", "a secret", many=True),), flags=(PLAN,)
+    ),
+}

@@ -1,0 +1,56 @@
+"""`fairway stop`: end runs; what they saved stays."""
+
+from __future__ import annotations
+
+from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
+from fairway.cli.session import Session, job_path, say
+from fairway.cli.submission import print_plan, runs_of, show_runs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def stop(options: Options) -> int:
+    """Ask runs to end, and with --wait until they have."""
+    session = Session(options)
+    body = {"now": options.on("now"), "all": options.on("all")}
+    if options.on("plan"):
+        return max(print_plan(session, job_path(name, "/stop"), body) for name in options.words)
+    session.announce()
+    jobs = [job for name in options.words for job in runs_of(session.send("POST", job_path(name, "/stop"), body))]
+    if options.on("wait"):
+        from fairway.cli.wait import wait_for
+
+        jobs = [wait_for(session, job["name"], None) for job in jobs]
+    show_runs(session, jobs)
+    for job in jobs:
+        say(_words(job))
+    return 0
+
+
+def _words(job: dict[str, Any]) -> str:
+    name = job["name"]
+    if job["phase"] == "Stopped":
+        return f"{name} is stopped; go on: fairway resume {name}"
+    if job["phase"] in ("Succeeded", "Failed"):
+        return f"{name} was over already ({job['phase']})"
+    return f"{name} is being stopped; what it saved stays; go on later: fairway resume {name}"
+
+
+COMMANDS = {
+    "": Command(
+        "stop",
+        "End runs: SIGTERM, their grace, SIGKILL. Logs, checkpoints and outputs stay; `resume` goes on from there.",
+        stop,
+        words=(Word("NAME", "a run, or a series with one active run", many=True),),
+        flags=(
+            Flag("--now", "at once, without grace"),
+            Flag("--all", "every active run of a series"),
+            Flag("--wait", "return when they have ended"),
+            PLAN,
+            FORMAT,
+        ),
+        examples=("fairway stop mnist-7", "fairway stop --all mnist"),
+    )
+}

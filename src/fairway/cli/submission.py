@@ -1,0 +1,95 @@
+"""What `run`, `submit` and `apply` share: the body that goes to the daemon, and what is said about the answer."""
+
+from __future__ import annotations
+
+import os
+
+from fairway.cli.document import read_wishes
+from fairway.cli.session import job_path, say, show_line, write, write_json
+from fairway.errors import UsageError
+from fairway.sdk import document
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fairway.cli.grammar import Options
+    from fairway.cli.session import Session
+
+
+def submit_body(session: Session, options: Options, *, in_place: bool, terminal: bool = False) -> dict[str, Any]:
+    """The body of a submit, from flags and either a command (run `in_place` or not) or a file, which says so itself."""
+    wishes = read_wishes(options)
+    if options.rest:
+        body: dict[str, Any] = {
+            "document": document.make_document(options.rest, wishes, namespace=session.namespace, in_place=in_place),
+            "origin": _origin(os.getcwd(), terminal=terminal),
+        }
+        return {**body, "environment": document.read_environment()} if in_place else body
+    text, folder = document.read_documents(options.word())
+    file = "" if options.word() == "-" else options.word()
+    body = {"documents": text, "file": file, "origin": _origin(folder, terminal=terminal)}
+    if options.on("in-place") or document.is_in_place(text):
+        body["environment"] = document.read_environment()
+    if wishes or options.on("in-place") or options.on("snapshot"):
+        changed = document.change_document(_read_one(session, text, file), wishes)
+        if options.on("in-place") or options.on("snapshot"):
+            changed = document.lay_over(changed, {"spec": {"code": {"inPlace": options.on("in-place")}}})
+        return {**body, "documents": "", "document": changed}
+    return body
+
+
+def _origin(folder: str, *, terminal: bool = False) -> dict[str, Any]:
+    return document.make_origin(folder, interpreter=document.find_python(), terminal=terminal)
+
+
+def _read_one(session: Session, text: str, file: str) -> dict[str, Any]:
+    """The file's only document, checked by the daemon, so that its own mistakes are told with their places."""
+    import yaml
+
+    rendered = session.call("POST", "/v1/render", body={"documents": text, "file": file, "to": "kubernetes"}).read()
+    documents: list[dict[str, Any]] = list(yaml.safe_load_all(rendered))
+    if len(documents) != 1:
+        message = f"{file or 'the text'} holds {len(documents)} documents, and flags change only one"
+        raise UsageError(message, fix="leave the flags out")
+    return documents[0]
+
+
+def submit_jobs(session: Session, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Send it; the runs that were made."""
+    return runs_of(session.send("POST", "/v1/jobs", body))
+
+
+def runs_of(reply: dict[str, Any]) -> list[dict[str, Any]]:
+    """An answer holds one run, or a list of them."""
+    jobs: list[dict[str, Any]] = reply.get("jobs", [reply])
+    return jobs
+
+
+def show_runs(session: Session, jobs: list[dict[str, Any]]) -> None:
+    """Runs that were changed, as data: their names, unless a format was asked for."""
+    if session.output == "json":
+        write_json(jobs[0] if len(jobs) == 1 else {"jobs": jobs})
+        return
+    for job in jobs:
+        if session.options.text("format") in ("", "name"):
+            show_line(job["name"])
+        else:
+            session.show(job_path(job["name"]))
+
+
+def print_submitted(session: Session, jobs: list[dict[str, Any]]) -> int:
+    """The names of new runs as data, and the next commands as words."""
+    show_runs(session, jobs)
+    for warning in (warning for job in jobs for warning in job.get("warnings") or ()):
+        say(f"warning: {warning}")
+    last = jobs[-1]["name"]
+    say(f"next: fairway logs -f {last}; fairway get {last}; fairway stop {last}")
+    return 0
+
+
+def print_plan(session: Session, path: str, body: dict[str, Any]) -> int:
+    """What would happen, as the daemon says it."""
+    write(session.call("POST", path, session.look(), {**body, "plan": True}).read())
+    say("nothing was changed (--plan)")
+    return 0

@@ -1,0 +1,54 @@
+"""`fairway tensorboard`: TensorBoard over a run's event files."""
+
+from __future__ import annotations
+
+import os
+
+from fairway.cli.grammar import PLAN, Command, Flag, Options, Word
+from fairway.cli.session import Session, job_path, say, show_line
+from fairway.errors import NotFoundError, RefusedError
+from fairway.sdk import document
+
+
+def tensorboard(options: Options) -> int:
+    """Become TensorBoard, where the caller's environment has it."""
+    session = Session(options)
+    places = [f"{job['name']}:{job['folder']}/tensorboard" for job in (session.fetch(job_path(name)) for name in options.words)]
+    missing = [place for place in places if not os.path.isdir(place.partition(":")[2])]
+    if missing:
+        message = f"no event files: {missing[0].partition(':')[2]}"
+        raise NotFoundError(message, fix="write them to $FAIRWAY_TENSORBOARD_DIR")
+    program = _find_program()
+    python = document.find_python()
+    if not program:
+        message = f"TensorBoard is not installed beside {python}"
+        raise RefusedError(message, fix=f"{python} -m pip install tensorboard")
+    where = ["--logdir", places[0].partition(":")[2]] if len(places) == 1 else ["--logdir_spec", ",".join(places)]
+    command = [program, *where, "--port", options.text("port", "6006"), "--host", options.text("host", "localhost")]
+    if not options.on("plan"):
+        say(f"TensorBoard over {', '.join(options.words)}; Ctrl-C ends it")
+        os.execv(program, command)
+    show_line(" ".join(command))
+    return 0
+
+
+def _find_program() -> str:
+    folders = [os.path.dirname(document.find_python()), *os.environ.get("PATH", "").split(os.pathsep)]
+    found = (os.path.join(folder, "tensorboard") for folder in folders if folder)
+    return next((path for path in found if os.access(path, os.X_OK)), "")
+
+
+COMMANDS = {
+    "": Command(
+        "tensorboard",
+        "Open TensorBoard over all workers of a run, or over several runs.",
+        tensorboard,
+        words=(Word("NAME", "a run, or a series for its newest run", many=True),),
+        flags=(
+            Flag("--port", "where to listen (default: 6006)", "N", number=True),
+            Flag("--host", "on which address (default: localhost)", "ADDRESS"),
+            PLAN,
+        ),
+        examples=("fairway tensorboard mnist", "fairway tensorboard mnist-6 mnist-7"),
+    )
+}

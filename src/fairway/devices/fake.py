@@ -1,0 +1,58 @@
+"""Pretended devices, for tests and laptops: `4xA100-80GB,2xT4`."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+
+from fairway.errors import UsageError
+from fairway.state.node import Device
+from fairway.units.quantity import byte_count
+
+_PART = re.compile(r"(?:(?P<count>\d+)\s*x\s*)?(?P<type>[A-Za-z][A-Za-z0-9.]*)(?:-(?P<memory>\d+(?:GB|GiB|Gi|G)))?")
+_MEMORY = {
+    "T4": 16, "L4": 24, "L40": 48, "L40S": 48, "A10": 24, "A10G": 24, "A40": 48, "A100": 40, "H100": 80, "H200": 141, "B200": 192,
+    "V100": 16, "P100": 16, "RTX3090": 24, "RTX4090": 24,
+}  # fmt: skip
+"""GB, by type, where the text does not say."""
+_MOST = 1024
+
+
+class FakeProbe:
+    """Devices that exist in words only. Their UUIDs follow from the pool's name: two homes of one pool mean the same devices."""
+
+    def __init__(self, text: str, pool: str) -> None:
+        self._devices = parse(text, pool)
+
+    def devices(self, is_ours: Callable[[int], bool]) -> tuple[Device, ...]:
+        """The devices; nobody computes on them."""
+        del is_ours
+        return self._devices
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def parse(text: str, pool: str) -> tuple[Device, ...]:
+    """The devices that a text asks for. `UsageError` naming the part that is wrong."""
+    found: list[Device] = []
+    for part in (part.strip() for part in text.split(",") if part.strip()):
+        match = _PART.fullmatch(part)
+        if match is None:
+            message = f"fake devices: {part!r} is not understood"
+            raise UsageError(message, fix="write for example 4xA100-80GB,2xT4")
+        count = int(match["count"] or 1)
+        if len(found) + count > _MOST:
+            message = f"fake devices: {text!r} asks for more than {_MOST}"
+            raise UsageError(message, fix=f"ask for {_MOST} at most")
+        memory = byte_count(match["memory"]) if match["memory"] else _MEMORY.get(match["type"].upper(), 16) * 10**9
+        for _ in range(count):
+            index = len(found)
+            found.append(Device(uuid=_uuid(pool, index), index=index, type=match["type"], memory=memory))
+    return tuple(found)
+
+
+def _uuid(pool: str, index: int) -> str:
+    raw = hashlib.sha256(f"{pool}\0{index}".encode()).hexdigest()
+    return f"FAKE-{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:32]}"

@@ -1,0 +1,224 @@
+"""Binds a gang: takes every lock, writes every order, and has all supervisors started at once, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fairway.app import crash
+from fairway.engines.local import locks, record
+from fairway.engines.local.folders import LOCK, ORDER, Home, make_private
+from fairway.engines.local.locks import DeviceLocks
+from fairway.engines.local.observing import HOST, read_ports
+from fairway.engines.local.order import Command, Order
+from fairway.engines.local.ports import Lease, Ports
+from fairway.engines.local.prepare import Prepared
+from fairway.engines.local.spawner import Answer, Spawner
+from fairway.errors import FairwayError, RefusedError
+from fairway.launch.render import render
+from fairway.launch.topology import Folders, Launch, Member, Process, Topology, ports_needed
+from fairway.plan.action import BindGang
+from fairway.state.job import Job
+from fairway.state.task import Task
+from fairway.units import quantity
+
+Reveal = Callable[[Iterable[str]], dict[str, str]]
+"""Values of secrets by name; raises `FairwayError` for one that does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One task of the gang with everything that is held for it."""
+
+    task: Task
+    folder: Path
+    ports: tuple[int, ...]
+    descriptors: tuple[int, ...]
+    """The locks; they go to the supervisor."""
+
+
+class Binder:
+    """Turns `BindGang` into running tasks."""
+
+    def __init__(
+        self,
+        home: Home,
+        spawner: Spawner,
+        ports: Ports,
+        devices: DeviceLocks,
+        reveal: Reveal,
+        umask: int,
+        hides_gpus: Callable[[], bool],
+    ) -> None:
+        self._home = home
+        self._spawner = spawner
+        self._ports = ports
+        self._devices = devices
+        self._reveal = reveal
+        self._umask = umask
+        self._hides_gpus = hides_gpus
+
+    async def bind(self, action: BindGang, prepared: Prepared) -> list[Answer]:
+        """Start all tasks of the action or none. Raises `FairwayError` when they could not even be tried."""
+        with contextlib.ExitStack() as stack:
+            held = [self._hold(task, bool(action.peers), stack) for task in action.tasks]
+            secrets = self._reveal(action.job.spec.secrets) if action.job.spec.secrets else {}
+            topology = self._topology(action, held)
+            orders = [self._order(action.job, each, topology, prepared, secrets) for each in held]
+            pairs = [(order, each.descriptors) for order, each in zip(orders, held, strict=True)]
+            return await self._spawner.spawn(pairs)
+
+    def _hold(self, task: Task, alone: bool, stack: contextlib.ExitStack) -> Held:
+        """Take the locks of one task; they are let go with the stack, after the supervisor has its copies."""
+        folder = self._home.attempt(task.key)
+        with crash.reach("engine.lock"):
+            attempt = locks.take(folder / LOCK)
+        if attempt is None:
+            message = f"{task.key.task} is being started elsewhere"
+            raise RefusedError(message, fix="wait for it")
+        stack.callback(locks.release, attempt)
+        if (folder / record.STARTED).exists() or (folder / record.EXIT).exists():
+            message = f"{task.key.task} has been started before"
+            raise RefusedError(message, fix="start the next attempt")
+        devices = [self._hold_device(task, uuid, stack) for uuid in task.devices]
+        lease = self._hold_ports(task, folder, alone)
+        stack.callback(locks.release, lease.descriptor)
+        return Held(task, folder, lease.ports, (attempt, lease.descriptor, *devices))
+
+    def _hold_device(self, task: Task, uuid: str, stack: contextlib.ExitStack) -> int:
+        with crash.reach("engine.lock"):
+            descriptor = self._devices.take(uuid, shared=0 < task.need.gpu < 1)
+        if descriptor is None:
+            holder = self._devices.foreign_holder(uuid) or "another task"
+            message = f"device {uuid} is held by {holder}"
+            raise RefusedError(message, fix="wait until it is free, or ask for another one")
+        stack.callback(locks.release, descriptor)
+        return descriptor
+
+    def _hold_ports(self, task: Task, folder: Path, alone: bool) -> Lease:
+        """A task that starts again beside running peers keeps its ports where it can: the peers know them."""
+        known = read_ports(folder)
+        if alone and not known and task.key.attempt > 0:
+            known = read_ports(self._home.attempt(replace(task.key, attempt=task.key.attempt - 1)))
+        with crash.reach("engine.lock"):
+            lease = self._ports.take(ports_needed(max(task.processes, task.slots)), known)
+        if lease is None:
+            message = f"no {ports_needed(task.processes)} free ports are left for {task.key.task}"
+            raise RefusedError(message, fix="end other programs that listen on ports")
+        return lease
+
+    def _topology(self, action: BindGang, held: Sequence[Held]) -> Topology:
+        """Who is in the gang and where, in the order of the document."""
+        members = [_member(each.task, each.ports) for each in held]
+        members += [_member(peer, read_ports(self._home.attempt(peer.key))) for peer in action.peers]
+        roles = list(action.job.spec.roles)
+        members.sort(key=lambda member: (roles.index(member.role), member.index))
+        key = action.job.key
+        return Topology(key.name, key.namespace, tuple(members), action.job.attempt)
+
+    def _order(self, job: Job, held: Held, topology: Topology, prepared: Prepared, secrets: dict[str, str]) -> Order:
+        """Write what the task needs into its folder, and say what is to be started."""
+        task, folder = held.task, held.folder
+        member = next(each for each in topology.members if (each.role, each.index) == (task.key.role, task.key.index))
+        launch = render(job.key.name, job.spec, topology, member, self._folders(job, folder, prepared))
+        _write_files(folder, launch)
+        env = {**prepared.env, **secrets, **self._device_variables(task)}
+        container = f"fairway-{self._home.name[:8]}-{job.key.name}-{folder.name}"
+        limits = job.spec.roles[task.key.role].limits
+        order = Order(
+            task=str(task.key),
+            folder=str(folder),
+            cwd=str(prepared.work_dir),
+            env=env,
+            commands=[_command(each, env, prepared, container, task.devices) for each in launch.processes],
+            cleanup=_cleanup(launch, prepared, container),
+            grace=quantity.seconds(job.spec.grace),
+            poke=str(self._home.poke),
+            terminal=job.origin.terminal and _is_first(topology, member),
+            secrets=tuple(secrets),
+            memory_limit=int(quantity.byte_count(limits.memory) * job.memory_factor) if limits.memory else 0,
+            cpu_limit=quantity.number(limits.cpu) if limits.cpu else 0.0,
+            umask=self._umask,
+        )
+        public = {**order.public(), "ports": list(held.ports), "devices": list(task.devices), "node": task.node}
+        with crash.reach("engine.rename"):
+            record.write_record(str(folder), ORDER, public)
+        return order
+
+    def _folders(self, job: Job, attempt: Path, prepared: Prepared) -> Folders:
+        run = self._home.job(job.key)
+        return Folders(
+            work=str(prepared.work_dir),
+            attempt=str(attempt),
+            shared=str(run / "shared"),
+            checkpoints=str(run / "checkpoints"),
+            tensorboard=str(run / "tensorboard"),
+            outputs={name: str(make_private(run / "outputs" / name)) for name in job.spec.outputs},
+            data=dict(prepared.data),
+            runtime=str(prepared.runtime_dir),
+        )
+
+    def _device_variables(self, task: Task) -> dict[str, str]:
+        if task.devices:
+            return {"CUDA_VISIBLE_DEVICES": ",".join(task.devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        # Where there are devices, a task that asked for none must not take any.
+        return {"CUDA_VISIBLE_DEVICES": ""} if self._hides_gpus() else {}
+
+
+def added_variables(process: Process, env: dict[str, str]) -> dict[str, str]:
+    """What the launch adds to the environment that the task has anyway."""
+    added = {name: value for name, value in process.env.items() if not (name in process.gives_way and name in env)}
+    if env.get("PYTHONPATH") and "PYTHONPATH" in added:
+        added["PYTHONPATH"] = f"{added['PYTHONPATH']}{os.pathsep}{env['PYTHONPATH']}"
+    return added
+
+
+def _command(process: Process, env: dict[str, str], prepared: Prepared, container: str, devices: Sequence[str]) -> Command:
+    added = added_variables(process, env)
+    argv = prepared.resolved(process.argv)
+    if prepared.wrap is not None:
+        name, work = f"{container}-{process.local_rank}", str(prepared.work_dir)
+        argv = prepared.wrap.command(argv, {**env, **added}, name=name, work_dir=work, devices=devices)
+    return Command(argv, added)
+
+
+def _cleanup(launch: Launch, prepared: Prepared, container: str) -> list[Sequence[str]]:
+    if prepared.wrap is None:
+        return []
+    return [prepared.wrap.removal(f"{container}-{each.local_rank}") for each in launch.processes]
+
+
+def _member(task: Task, ports: tuple[int, ...]) -> Member:
+    if not ports:
+        message = f"{task.key.task} runs, but its ports are not known any more"
+        raise FairwayError(message, fix="stop the run and start it again")
+    return Member(
+        role=task.key.role,
+        index=task.key.index,
+        host=HOST,
+        ports=ports,
+        processes=task.processes,
+        attempt=task.key.attempt,
+        slots=task.slots,
+        devices=task.devices,
+    )
+
+
+def _is_first(topology: Topology, member: Member) -> bool:
+    first = topology.computing or topology.members
+    return (first[0].role, first[0].index) == (member.role, member.index)
+
+
+def _write_files(folder: Path, launch: Launch) -> None:
+    for name, text in launch.files.items():
+        path = folder / name
+        if not Path(os.path.normpath(path)).is_relative_to(folder):
+            message = f"the file {name!r} leaves the task's folder"
+            raise RefusedError(message, fix="use a relative path without ..")
+        make_private(path.parent)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)

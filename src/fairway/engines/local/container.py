@@ -1,0 +1,93 @@
+"""Runs a task's command in a container, through podman or docker."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fairway.errors import RefusedError
+from fairway.spec.job import Container, Environment
+
+PROGRAMS = ("podman", "docker")
+_OURS_ALONE = frozenset(
+    ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "TMPDIR", "LD_LIBRARY_PATH")
+)
+"""Variables that describe this machine; the image has its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerWrap:
+    """How to run commands in one image."""
+
+    program: str
+    image: str
+    mounts: tuple[str, ...]
+    """Folders that are the same inside and outside."""
+    read_only: tuple[str, ...] = ()
+    user: int = 0
+    group: int = 0
+
+    def command(
+        self, argv: Sequence[str], env: Mapping[str, str], *, name: str, work_dir: str, devices: Sequence[str] = ()
+    ) -> tuple[str, ...]:
+        """The command line. Values of variables are taken from the caller's environment, so that none shows in a process list.
+
+        Start it with `env` set; end the container with `removal(name)`, since killing the client is not enough.
+        """
+        words = [self.program, "run", "--rm", "--init", "--name", name, "--network", "host", "--ipc", "host"]
+        words += self._identity()
+        for folder in self.mounts:
+            words += ["--volume", f"{folder}:{folder}:rw"]
+        for folder in self.read_only:
+            words += ["--volume", f"{folder}:{folder}:ro"]
+        words += self._gpus(devices)
+        for variable in sorted(env):
+            if variable not in _OURS_ALONE:
+                words += ["--env", variable]
+        return (*words, "--workdir", work_dir, self.image, *argv)
+
+    def removal(self, name: str) -> tuple[str, ...]:
+        """The command that ends and removes a container, and does nothing when there is none."""
+        return (self.program, "rm", "--force", name)
+
+    @property
+    def _is_podman(self) -> bool:
+        return os.path.basename(self.program) == "podman"
+
+    def _identity(self) -> list[str]:
+        """Files that the task writes belong to whoever runs it."""
+        if self._is_podman:
+            return ["--userns", "keep-id"] if self.user else []
+        return ["--user", f"{self.user}:{self.group}"]
+
+    def _gpus(self, devices: Sequence[str]) -> list[str]:
+        if not devices:
+            return []
+        if self._is_podman:
+            return [word for device in devices for word in ("--device", f"nvidia.com/gpu={device}")]
+        return ["--gpus", '"device=' + ",".join(devices) + '"']
+
+
+def container_for(
+    environment: Environment, mounts: Sequence[str], read_only: Sequence[str], search: str | None, user: int, group: int
+) -> ContainerWrap | None:
+    """How to run the environment's image here; None when the document does not ask for it."""
+    if environment.container is not Container.ALWAYS:
+        return None
+    if not environment.image:
+        message = "environment.container is always, and environment.image is empty"
+        raise RefusedError(message, fix="name an image under environment.image")
+    if environment.image.startswith("-"):
+        message = f"environment.image is {environment.image!r}, which is no image"
+        raise RefusedError(message, fix="write for example pytorch/pytorch:2.9")
+    found = next((path for name in PROGRAMS if (path := shutil.which(name, path=search))), None)
+    if found is None:
+        message = f"environment.container is always, and neither {' nor '.join(PROGRAMS)} is on the path"
+        raise RefusedError(message, fix="install one of them, or take `container: always` out to run without the image")
+    for folder in (*mounts, *read_only):
+        if ":" in folder:
+            message = f"{folder!r} cannot be given to a container: its name holds a colon"
+            raise RefusedError(message, fix="move or link it to a path without one")
+    return ContainerWrap(found, environment.image, tuple(mounts), tuple(read_only), user, group)

@@ -1,0 +1,276 @@
+"""The local engine: the `Engine` port, made of processes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fairway.app import crash
+from fairway.app.ports import Clock, LogChunk, LogQuery, Observation
+from fairway.devices.probe import Probe
+from fairway.engines.local import machine
+from fairway.engines.local.binding import Binder, Reveal
+from fairway.engines.local.evicting import CANNOT_RUN, Evictor
+from fairway.engines.local.folders import Home, make_private
+from fairway.engines.local.identity import Identity
+from fairway.engines.local.locks import DeviceLocks, MachineFolder
+from fairway.engines.local.logs import LogReader
+from fairway.engines.local.metrics import Meter
+from fairway.engines.local.observing import Observer
+from fairway.engines.local.ports import Ports
+from fairway.engines.local.preparing import Prepares, Preparing
+from fairway.engines.local.spawner import Spawner
+from fairway.errors import BugError, FairwayError, SpecError, UsageError
+from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, NudgeTask
+from fairway.runtime import contract
+from fairway.state.job import Job, JobKey
+from fairway.state.node import Device, Node
+from fairway.state.phase import TaskPhase
+from fairway.state.task import Exit, TaskKey, TaskReport
+
+
+class LocalEngine:
+    """Runs tasks as processes under supervisors that outlive it.
+
+    It keeps nothing in memory that is not on the disk, except what is made again when it is missing.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        machine_folder: Path,
+        node_name: str,
+        probe: Probe,
+        preparer: Prepares,
+        reveal: Reveal,
+        clock: Clock,
+        cpus: float | None = None,
+        other: Mapping[str, int] | None = None,
+        umask: int = 0o022,
+    ) -> None:
+        self._home = home
+        self._node_name = node_name
+        self._probe = probe
+        self._clock = clock
+        self._cpus = cpus
+        self._other = dict(other or {})
+        self._reveal = reveal
+        self._wake: Callable[[], None] = lambda: None
+        self._devices: tuple[Device, ...] = ()
+        self._machine = MachineFolder(machine_folder)
+        self._device_locks = DeviceLocks(self._machine, home.name)
+        self._spawner = Spawner()
+        self._preparing = Preparing(preparer, lambda: self._wake())
+        self._observer = Observer(home, clock)
+        self._evictor = Evictor(home, self._observer, clock)
+        ports = Ports(self._machine)
+        self._binder = Binder(home, self._spawner, ports, self._device_locks, reveal, umask, lambda: bool(self._devices))
+        self._reader = LogReader(home)
+        self._meter = Meter(home)
+        self._watched: dict[TaskKey, int] = {}
+        self._poke: socket.socket | None = None
+        self.is_over: Callable[[JobKey], bool] | None = None
+        """Whether a run has ended; the application knows. Without it, a run counts as over when none of its tasks runs."""
+
+    async def start(self, wake: Callable[[], None]) -> None:
+        """Begin to listen to supervisors, and have a nursery."""
+        self._wake = wake
+        self._spawner.start()
+        self._listen()
+        await asyncio.to_thread(self._home.empty_trash)
+
+    async def close(self) -> None:
+        """Let go. Supervisors and tasks go on."""
+        self._preparing.close()
+        for key in list(self._watched):
+            self._unwatch(key)
+        if self._poke is not None:
+            asyncio.get_running_loop().remove_reader(self._poke.fileno())
+            self._poke.close()
+        self._spawner.close()
+
+    async def nodes(self) -> tuple[Node, ...]:
+        """This machine."""
+        devices = await asyncio.to_thread(self._probe.devices, self._is_ours)
+        self._devices = tuple(self._with_holder(device) for device in devices)
+        self._machine.refresh()
+        cpus = self._cpus if self._cpus is not None else machine.cpu_count()
+        return (Node(self._node_name, cpus, machine.memory_bytes(), self._devices, dict(self._other)),)
+
+    async def perform(self, actions: Sequence[Action]) -> list[TaskReport]:
+        """Do it, in order; one report a task, what was known of it last."""
+        known: dict[TaskKey, TaskReport] = {}
+        for action in actions:
+            for report in await self._perform(action):
+                known[report.key] = report
+        return list(known.values())
+
+    async def observe(self, keys: Iterable[TaskKey]) -> list[TaskReport]:
+        """What is known of each, from the disk and from what is being prepared."""
+        return [await self._look(key) for key in keys]
+
+    async def measure(self, jobs: Iterable[Job]) -> list[Observation]:
+        """New metrics and checkpoints of these runs."""
+        return self._meter.measure(jobs)
+
+    def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
+        """The output of a run's tasks, without the values of its secrets."""
+        return self._reader.read(job, query, lambda: self._run_is_over(job), self._masked(job))
+
+    async def _perform(self, action: Action) -> list[TaskReport]:
+        if isinstance(action, CreateTask):
+            return [await self._create(action)]
+        if isinstance(action, BindGang):
+            return await self._bind(action)
+        if isinstance(action, EvictTask):
+            return [await self._evictor.evict(action)]
+        if isinstance(action, NudgeTask):
+            self._evictor.nudge(action)
+        elif isinstance(action, ForgetJob):
+            await self._forget(action)
+        return []
+
+    async def _create(self, action: CreateTask) -> TaskReport:
+        with crash.reach("engine.create"):
+            self._home.make_shared_parts(action.job.key)
+            make_private(self._home.attempt(action.task.key))
+        sight = await self._observer.look(action.task.key)
+        if sight.report.phase is TaskPhase.PENDING:
+            self._preparing.begin(action.job)
+        return await self._look(action.task.key)
+
+    async def _bind(self, action: BindGang) -> list[TaskReport]:
+        reports = [await self._look(task.key) for task in action.tasks]
+        if any(report.phase is not TaskPhase.PENDING for report in reports):
+            # Said before, and done: nothing is started twice, and a gang that lost a part is not for us to mend.
+            return reports
+        prepared = self._preparing.result(action.job.key)
+        if prepared is None:
+            self._preparing.begin(action.job)
+            return [self._with_preparation(report) for report in reports]
+        try:
+            answers = await self._binder.bind(action, prepared)
+        except (UsageError, SpecError, BugError) as problem:
+            # What was asked for makes no sense, and will make none the next time.
+            return [self._evictor.give_up(task.key, problem.message) for task in action.tasks]
+        except (FairwayError, OSError) as problem:
+            return [replace(report, ready=True, message=_words(problem)) for report in reports]
+        seen = [await self._look(task.key) for task in action.tasks]
+        why = next((answer.problem for answer in answers if answer.problem), "")
+        return [replace(report, message=why) if report.phase is TaskPhase.PENDING else report for report in seen]
+
+    async def _forget(self, action: ForgetJob) -> None:
+        self._preparing.forget(action.key)
+        for key in self._home.attempts_of(action.key):
+            await self._evictor.end_for_good(key)
+        await asyncio.to_thread(self._home.forget_job, action.key)
+
+    async def _look(self, key: TaskKey) -> TaskReport:
+        sight = await self._observer.look(key)
+        if sight.supervisor is not None:
+            self._watch(key, sight.supervisor)
+        elif sight.report.phase.over:
+            self._unwatch(key)
+        return self._with_preparation(sight.report) if sight.report.phase is TaskPhase.PENDING else sight.report
+
+    def _with_preparation(self, report: TaskReport) -> TaskReport:
+        """A task that was never started is as ready as its run's code and environment."""
+        if report.phase is not TaskPhase.PENDING:
+            return report
+        problem = self._preparing.problem(report.key.run)
+        if problem is not None:
+            exit_ = Exit(code=CANNOT_RUN)
+            return replace(report, phase=TaskPhase.FAILED, exit=exit_, finished=self._clock.now(), message=_words(problem))
+        said = self._preparing.said(report.key.run)
+        return replace(report, ready=not self._preparing.busy(report.key.run), message=said)
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether a process belongs to a task of this home: it says so in its environment."""
+        try:
+            return f"{contract.ATTEMPT_DIR}={self._home.path}/".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return False
+
+    def _with_holder(self, device: Device) -> Device:
+        holder = self._device_locks.foreign_holder(device.uuid)
+        return replace(device, busy_with=holder) if holder else device
+
+    def _watch(self, key: TaskKey, supervisor: Identity) -> None:
+        """Hear of the supervisor's end, however it comes."""
+        if key in self._watched:
+            return
+        try:
+            handle = os.pidfd_open(supervisor.pid)
+        except OSError:
+            return
+        if not supervisor.alive:
+            # It ended since it was looked at: look again.
+            os.close(handle)
+            asyncio.get_running_loop().call_soon(self._wake)
+            return
+        self._watched[key] = handle
+        asyncio.get_running_loop().add_reader(handle, self._supervisor_ended, key)
+
+    def _supervisor_ended(self, key: TaskKey) -> None:
+        self._unwatch(key)
+        self._wake()
+
+    def _unwatch(self, key: TaskKey) -> None:
+        handle = self._watched.pop(key, None)
+        if handle is not None:
+            asyncio.get_running_loop().remove_reader(handle)
+            os.close(handle)
+
+    def _listen(self) -> None:
+        """Where supervisors say that a task is over. Without it their ends are still seen, a moment later."""
+        with contextlib.suppress(FileNotFoundError):
+            self._home.poke.unlink()
+        poke = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        handle = os.open(self._home.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            poke.bind(f"/proc/self/fd/{handle}/{self._home.poke.name}")
+            self._home.poke.chmod(0o600)
+        except OSError:
+            poke.close()
+            return
+        finally:
+            os.close(handle)
+        self._poke = poke
+        asyncio.get_running_loop().add_reader(poke.fileno(), self._poked)
+
+    def _poked(self) -> None:
+        if self._poke is not None:
+            with contextlib.suppress(BlockingIOError):
+                while self._poke.recv(4096):
+                    pass
+        self._wake()
+
+    def _run_is_over(self, job: Job) -> bool:
+        if job.phase.over or self.is_over is None:
+            return job.phase.over or not self._evictor.anything_runs(job.key)
+        return self.is_over(job.key)
+
+    def _masked(self, job: Job) -> tuple[bytes, ...]:
+        if not job.spec.secrets:
+            return ()
+        try:
+            return tuple(value.encode() for value in self._reveal(job.spec.secrets).values())
+        except FairwayError:
+            # A secret that was deleted since cannot be masked; the others still are.
+            known: list[bytes] = []
+            for name in job.spec.secrets:
+                with contextlib.suppress(FairwayError):
+                    known += [value.encode() for value in self._reveal([name]).values()]
+            return tuple(known)
+
+
+def _words(problem: BaseException) -> str:
+    if isinstance(problem, FairwayError):
+        return f"{problem.message}; {problem.fix}" if problem.fix else problem.message
+    return str(problem) or type(problem).__name__

@@ -1,0 +1,112 @@
+"""Ends tasks: by asking their supervisor, or where it does not answer, by signals to whom we know."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+from fairway.app import crash
+from fairway.app.ports import Clock
+from fairway.engines.local import control, locks, record
+from fairway.engines.local.folders import LOCK, Home
+from fairway.engines.local.identity import Identity
+from fairway.engines.local.observing import Observer, over_report
+from fairway.plan.action import EvictTask, NudgeTask
+from fairway.runtime.contract import STOP_FILE
+from fairway.state.job import JobKey
+from fairway.state.phase import TaskPhase
+from fairway.state.task import TaskKey, TaskReport
+
+CANNOT_RUN = 126
+"""What a shell says of a program that it could not start."""
+_ANSWER_PATIENCE = 3.0
+"""Seconds that a supervisor has to answer before it gets a signal."""
+_END_PATIENCE = 30.0
+"""Seconds in which a killed task must be over before its folder is removed from under it."""
+
+
+class Evictor:
+    """Ends tasks. The way from SIGTERM to SIGKILL is the supervisor's: it goes on when the daemon dies."""
+
+    def __init__(self, home: Home, observer: Observer, clock: Clock) -> None:
+        self._home = home
+        self._observer = observer
+        self._clock = clock
+
+    async def evict(self, action: EvictTask) -> TaskReport:
+        """Begin to end the task; what is known of it then. One that was never started never will be."""
+        sight = await self._observer.look(action.key)
+        if sight.report.phase is TaskPhase.PENDING:
+            return self._cancel(action)
+        if not sight.report.phase.over:
+            await asyncio.to_thread(self._stop, action, sight.supervisor)
+        return sight.report
+
+    def nudge(self, action: NudgeTask) -> None:
+        """Let the stop file appear; the task reads it when it likes."""
+        folder = self._home.attempt(action.key)
+        if folder.is_dir():
+            aside = folder / f".{STOP_FILE}"
+            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(f"{action.reason}\n")
+            with crash.reach("engine.rename"):
+                aside.rename(folder / STOP_FILE)
+
+    def give_up(self, key: TaskKey, words: str) -> TaskReport:
+        """Record that the task cannot be started as it was asked for, and never will be."""
+        content: dict[str, object] = {"code": CANNOT_RUN, "words": words, "finished": self._clock.now()}
+        return self._settle(key, content)
+
+    async def end_for_good(self, key: TaskKey) -> None:
+        """Kill the task and wait until nothing of it is left, or until waiting is pointless."""
+        deadline = time.monotonic() + _END_PATIENCE
+        while time.monotonic() < deadline:
+            sight = await self._observer.look(key)
+            if sight.report.phase.over or sight.report.phase is TaskPhase.PENDING:
+                return
+            await asyncio.to_thread(self._stop, EvictTask(key, 0.0, "the run is deleted"), sight.supervisor)
+            await asyncio.sleep(0.01)
+
+    def anything_runs(self, key: JobKey) -> bool:
+        """Whether any task of the run has a supervisor."""
+        return any(locks.is_held(self._home.attempt(each) / LOCK) for each in self._home.attempts_of(key))
+
+    def _cancel(self, action: EvictTask) -> TaskReport:
+        """Record that the task was stopped before it started, so that it stays so."""
+        content: dict[str, object] = {"by_us": True, "finished": self._clock.now(), "said": f"never started: {action.reason}"}
+        return self._settle(action.key, content)
+
+    def _settle(self, key: TaskKey, content: dict[str, object]) -> TaskReport:
+        """Write how a task ended that was never started."""
+        folder = self._home.attempt(key)
+        lock = locks.take(folder / LOCK)
+        if lock is None:
+            # Somebody starts it this very moment; it can be ended when it runs.
+            return TaskReport(key, TaskPhase.STARTING)
+        try:
+            if (folder / record.STARTED).exists():
+                return TaskReport(key, TaskPhase.STARTING)
+            with crash.reach("engine.rename"):
+                record.write_record(str(folder), record.EXIT, content)
+        finally:
+            locks.release(lock)
+        return over_report(key, content)
+
+    def _stop(self, action: EvictTask, supervisor: Identity | None) -> None:
+        folder = str(self._home.attempt(action.key))
+        request: control.Request = {"op": "stop", "grace": action.grace, "reason": action.reason}
+        try:
+            with crash.reach("engine.signal"):
+                answer = control.ask(folder, request, _ANSWER_PATIENCE)
+            if answer.get("ok"):
+                return
+        except OSError:
+            pass
+        if supervisor is not None:
+            with crash.reach("engine.signal"):
+                # A supervisor that somebody halted goes on, and then hears.
+                supervisor.send(signal.SIGCONT)
+                supervisor.send(signal.SIGUSR1 if action.grace > 0 else signal.SIGUSR2)

@@ -1,0 +1,172 @@
+"""Where the local engine keeps things: the layout of a home, and what may be one.
+
+    jobs/<namespace>/<run>/
+        code/  checkpoints/  outputs/<name>/  tensorboard/  shared/
+        attempts/<role>-<index>-<attempt>/
+            lock  order.json  started.json  exit.json  out-0.log  out-0.index  metrics-0.jsonl  stop  ctl
+    trash/      folders on their way out
+
+Folders are 0700 and files 0600, whatever the umask.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairway.app import crash
+from fairway.errors import BugError, RefusedError
+from fairway.state.job import JobKey
+from fairway.state.task import TaskKey
+
+LOCK = "lock"
+ORDER = "order.json"
+POKE = "poke"
+
+_ATTEMPT = re.compile(r"(?P<role>.+)-(?P<index>\d+)-(?P<attempt>\d+)")
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    {
+        "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "afs", "ceph", "glusterfs", "orangefs",
+        "pvfs2", "davfs", "fuse.sshfs", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.juicefs",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """One home: everything that one local engine keeps."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path) -> Home:
+        """Make the home where it is missing. Refuses one on a network file system: locks and sockets fail there."""
+        path = Path(os.path.realpath(path))
+        kind = file_system_of(path)
+        if kind in NETWORK_FILE_SYSTEMS:
+            message = f"the home {path} lies on a network file system ({kind}), where locks cannot be trusted"
+            fix = f"set FAIRWAY_HOME to a folder on a local disk, such as /var/tmp/fairway-{os.getuid()}"
+            raise RefusedError(message, fix=fix)
+        make_private(path)
+        return cls(path)
+
+    @property
+    def name(self) -> str:
+        """Names the home on this machine, without telling others where it lies."""
+        return hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
+
+    @property
+    def poke(self) -> Path:
+        """The socket through which supervisors tell that a task is over."""
+        return self.path / POKE
+
+    def job(self, key: JobKey) -> Path:
+        """The folder of a run."""
+        return self.path / "jobs" / _plain(key.namespace) / _plain(key.name)
+
+    def make_job(self, key: JobKey) -> Path:
+        """The folder of a run, made where it is missing."""
+        folder = self.job(key)
+        for each in (folder.parents[1], folder.parents[0], folder):
+            make_private(each)
+        return folder
+
+    def make_shared_parts(self, key: JobKey) -> Path:
+        """The folder of a run with the parts that all its tasks share."""
+        folder = self.make_job(key)
+        for part in ("attempts", "checkpoints", "outputs", "tensorboard", "shared"):
+            make_private(folder / part)
+        return folder
+
+    def attempt(self, key: TaskKey) -> Path:
+        """The folder of one attempt of one task."""
+        return self.job(key.run) / "attempts" / _plain(f"{key.role}-{key.index}-{key.attempt}")
+
+    def attempts_of(self, key: JobKey) -> list[TaskKey]:
+        """Every attempt of every task of a run that has a folder."""
+        found = []
+        with contextlib.suppress(FileNotFoundError):
+            for name in sorted(os.listdir(self.job(key) / "attempts")):
+                match = _ATTEMPT.fullmatch(name)
+                if match:
+                    found.append(TaskKey(key.namespace, key.name, match["role"], int(match["index"]), int(match["attempt"])))
+        return found
+
+    def forget_job(self, key: JobKey) -> None:
+        """Remove everything of a run. It vanishes at once; a crash leaves only trash, removed at the next start."""
+        folder = self.job(key)
+        if folder.is_dir() and not folder.is_symlink():
+            trash = make_private(self.path / "trash")
+            with crash.reach("engine.forget"):
+                os.rename(folder, trash / f"{key.namespace}.{key.name}.{os.urandom(6).hex()}")
+        self.empty_trash()
+
+    def empty_trash(self) -> None:
+        """Remove what was on its way out."""
+        trash = self.path / "trash"
+        if trash.is_dir():
+            for entry in os.scandir(trash):
+                remove_tree(Path(entry.path))
+
+
+def make_private(folder: Path) -> Path:
+    """Make a folder for its owner alone, with what lies above it."""
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    return folder
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder and what is in it; what a program made unreadable goes too, and links are not followed."""
+
+    def make_removable(function: Callable[..., object], path: str, _problem: object) -> None:
+        parent = os.path.dirname(path)
+        for each in (parent, path):
+            if os.path.isdir(each) and not os.path.islink(each):
+                os.chmod(each, stat.S_IRWXU)
+        if function is os.unlink:
+            os.unlink(path)
+        elif os.path.lexists(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+    if os.path.islink(folder) or not os.path.isdir(folder):
+        os.unlink(folder)
+        return
+    shutil.rmtree(folder, onerror=make_removable)
+
+
+def file_system_of(path: Path, mounts: str | None = None) -> str:
+    """The kind of the file system on which a path lies or would lie; empty when unknown."""
+    if mounts is None:
+        try:
+            mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+        except OSError:
+            return ""
+    longest, kind = "", ""
+    for line in mounts.splitlines():
+        fields, _, rest = line.partition(" - ")
+        parts = fields.split()
+        if len(parts) < 5 or not rest:
+            continue
+        point = parts[4].encode("utf-8", "surrogateescape").decode("unicode_escape")
+        # A later mount on the same place hides the earlier one.
+        if len(point) >= len(longest) and Path(path).is_relative_to(point):
+            longest, kind = point, rest.split()[0]
+    return kind
+
+
+def _plain(name: str) -> str:
+    """A name that stays within its folder. Names are checked long before; this is the last door."""
+    if not name or "/" in name or name in (".", "..") or "\0" in name:
+        message = f"{name!r} is no name for a folder"
+        raise BugError(message)
+    return name

@@ -1,0 +1,43 @@
+"""A copy of `fairway.runtime` for tasks, so that a training environment needs no install of ours."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from fairway import version
+from fairway.app import crash
+
+_TOP = ("__init__.py", "version.py")
+_PACKAGE = "runtime"
+
+
+def provide_runtime(home: Path, source: Path | None = None) -> Path:
+    """The folder to put on PYTHONPATH, made once for each version and content. Safe to call from several at once."""
+    source = source or Path(version.__file__).parent
+    files = [source / name for name in _TOP] + sorted((source / _PACKAGE).glob("**/*.py"))
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(str(path.relative_to(source)).encode() + b"\0" + path.read_bytes() + b"\0")
+    target = home / "inject" / f"{version.VERSION}-{digest.hexdigest()[:12]}"
+    if target.is_dir():
+        return target
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    aside = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
+    try:
+        for path in files:
+            copy = aside / "fairway" / path.relative_to(source)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+        with crash.reach("registry.rename"):
+            os.rename(aside, target)
+    except OSError:
+        # Somebody else was first, with the same content.
+        if not target.is_dir():
+            raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return target

@@ -1,0 +1,72 @@
+"""What this machine has to give: processors and memory, as far as we may use them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_UNLIMITED = 1 << 60
+
+
+def cpu_count(root: Path = Path("/")) -> float:
+    """Processors that this process may use: its affinity, and no more than its control groups allow."""
+    count = float(len(os.sched_getaffinity(0)))
+    for folder in _groups(root, "cpu"):
+        limit = _cpu_limit(folder)
+        if limit is not None:
+            count = min(count, limit)
+    return count
+
+
+def memory_bytes(root: Path = Path("/")) -> int:
+    """Memory of the machine, or of the control groups that this process is in."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for folder in _groups(root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _read(folder / name)
+            if text.isdigit() and int(text) < _UNLIMITED:
+                total = min(total, int(text))
+    return total
+
+
+def _cpu_limit(folder: Path) -> float | None:
+    quota, _, period = _read(folder / "cpu.max").partition(" ")
+    if not quota:
+        quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+    if quota.isdigit() and period.isdigit() and int(period):
+        return int(quota) / int(period)
+    return None
+
+
+def _groups(root: Path, controller: str) -> list[Path]:
+    """The folders of this process's control groups that could limit it, from its own up to the top."""
+    mounts = _mounts(root, controller)
+    found: list[Path] = []
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        number, names, path = line.split(":", 2)
+        mount = mounts.get("2" if number == "0" and not names else "1")
+        if mount is None or (number != "0" and controller not in names.split(",")):
+            continue
+        own = Path(path.lstrip("/"))
+        found += [mount / part for part in (own, *own.parents)]
+    return found
+
+
+def _mounts(root: Path, controller: str) -> dict[str, Path]:
+    """Where control groups of version 1 (for the controller) and 2 are mounted."""
+    found: dict[str, Path] = {}
+    for line in _read(root / "proc/self/mountinfo").splitlines():
+        fields, _, rest = line.partition(" - ")
+        parts, kind = fields.split(), rest.split()
+        if kind[:1] == ["cgroup2"]:
+            found["2"] = root / parts[4].lstrip("/")
+        elif kind[:1] == ["cgroup"] and controller in kind[-1].split(","):
+            found["1"] = root / parts[4].lstrip("/")
+    return found
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,177 @@
+"""What is known of a task, from its folder alone: the same for a daemon that started it and for one that finds it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairway.app import crash
+from fairway.app.ports import Clock
+from fairway.engines.local import descent, locks, record
+from fairway.engines.local.cgroup import Cgroup
+from fairway.engines.local.folders import LOCK, ORDER, Home
+from fairway.engines.local.identity import Identity
+from fairway.state.phase import TaskPhase
+from fairway.state.task import Exit, TaskKey, TaskReport
+from fairway.units.quantity import show_bytes
+
+HOST = "127.0.0.1"
+_PATIENCE = 5.0
+"""Seconds in which killed processes must be gone."""
+_CLEAN_UP_PATIENCE = 60.0
+"""Seconds that a clean-up command may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One look at one task."""
+
+    report: TaskReport
+    supervisor: Identity | None = None
+    """Who looks after it, while it runs."""
+
+
+class Observer:
+    """Looks at attempts' folders. Reads only, except that it finishes what a killed supervisor could not."""
+
+    def __init__(self, home: Home, clock: Clock) -> None:
+        self._home = home
+        self._clock = clock
+
+    async def look(self, key: TaskKey) -> Sight:
+        """The truth about one task."""
+        folder = self._home.attempt(key)
+        # The lock first: a supervisor lets go of it only after it has written how the task ended.
+        if locks.is_held(folder / LOCK):
+            return self._running(key, folder)
+        ended = record.read_record(str(folder), record.EXIT)
+        if ended is None and (folder / record.STARTED).exists():
+            ended = await asyncio.to_thread(self._bury, folder)
+            if ended is None:
+                return self._running(key, folder, "its supervisor was killed; what is left of it cannot be ended yet")
+        if ended is not None:
+            return Sight(over_report(key, ended))
+        if folder.is_dir():
+            return Sight(TaskReport(key, TaskPhase.PENDING))
+        return Sight(TaskReport(key, TaskPhase.LOST, message="nothing is known of it: its folder is gone"))
+
+    def _running(self, key: TaskKey, folder: Path, message: str = "") -> Sight:
+        begun = record.read_record(str(folder), record.STARTED)
+        if begun is None:
+            return Sight(TaskReport(key, TaskPhase.STARTING))
+        started = begun.get("started")
+        report = TaskReport(
+            key,
+            TaskPhase.RUNNING,
+            started=started if isinstance(started, float) else None,
+            address=read_address(folder),
+            message=message,
+        )
+        return Sight(report, Identity.from_dict(begun.get("supervisor")))
+
+    def _bury(self, folder: Path) -> dict[str, object] | None:
+        """The supervisor was killed: end what it left behind and record that nobody knows how the task ended."""
+        lock = locks.take(folder / LOCK)
+        if lock is None:
+            return None
+        try:
+            # It may have been done between our look and the lock.
+            ended = record.read_record(str(folder), record.EXIT)
+            if ended is not None:
+                return ended
+            begun = record.read_record(str(folder), record.STARTED) or {}
+            if not _end_leftovers(folder, begun):
+                return None
+            content: dict[str, object] = {"lost": True, "started": begun.get("started"), "finished": self._clock.now()}
+            with crash.reach("engine.rename"):
+                record.write_record(str(folder), record.EXIT, content)
+            return content
+        finally:
+            locks.release(lock)
+
+
+def over_report(key: TaskKey, ended: dict[str, object]) -> TaskReport:
+    """What a record of an end means."""
+    started, finished = _number(ended.get("started")), _number(ended.get("finished"))
+    if ended.get("lost"):
+        message = "its supervisor was killed, so nobody knows how it ended; what was left of it was ended"
+        return TaskReport(key, TaskPhase.LOST, started=started, finished=finished, message=message)
+    code, number, step = ended.get("code"), ended.get("signal"), ended.get("reached_step")
+    exit_ = Exit(
+        code=code if isinstance(code, int) else None,
+        signal=number if isinstance(number, int) else None,
+        rank=int(str(ended.get("rank", 0))),
+        out_of_memory=bool(ended.get("out_of_memory")),
+        by_us=bool(ended.get("by_us")),
+        tail=str(ended.get("tail", "")),
+        traceback_digest=str(ended.get("traceback_digest", "")),
+        reached_step=step if isinstance(step, int) else None,
+    )
+    if exit_.by_us:
+        phase, message = TaskPhase.STOPPED, str(ended.get("said", ""))
+    elif exit_.code == 0:
+        phase, message = TaskPhase.SUCCEEDED, ""
+    else:
+        phase, message = TaskPhase.FAILED, _failure_words(key, ended)
+    return TaskReport(key, phase, started=started, finished=finished, exit=exit_, message=message)
+
+
+def read_address(folder: Path) -> str | None:
+    """`host:port` of a task that was bound."""
+    ports = read_ports(folder)
+    return f"{HOST}:{ports[0]}" if ports else None
+
+
+def read_ports(folder: Path) -> tuple[int, ...]:
+    """The ports that a task was given; none when it was not bound."""
+    ports = (record.read_record(str(folder), ORDER) or {}).get("ports")
+    return tuple(port for port in ports if isinstance(port, int)) if isinstance(ports, list) else ()
+
+
+def leftovers_of(begun: dict[str, object]) -> Iterable[Identity]:
+    """The processes that a supervisor noted."""
+    processes = begun.get("processes")
+    for entry in processes if isinstance(processes, list) else []:
+        identity = Identity.from_dict(entry)
+        if identity is not None:
+            yield identity
+
+
+def _end_leftovers(folder: Path, begun: dict[str, object]) -> bool:
+    group = begun.get("cgroup")
+    cgroup = Cgroup(group) if isinstance(group, str) and group else None
+    if cgroup is not None:
+        cgroup.kill()
+    _clean_up(folder)
+    done = descent.end_leftovers(str(folder), leftovers_of(begun), time.monotonic() + _PATIENCE)
+    if cgroup is not None:
+        cgroup.remove()
+    return done
+
+
+def _clean_up(folder: Path) -> None:
+    """Run what the supervisor would have run at the end, such as removing a container."""
+    commands = (record.read_record(str(folder), ORDER) or {}).get("cleanup")
+    for argv in commands if isinstance(commands, list) else []:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_CLEAN_UP_PATIENCE, check=False)
+
+
+def _failure_words(key: TaskKey, ended: dict[str, object]) -> str:
+    """What a person should read; empty when the exit code and the last lines say it all."""
+    words = str(ended.get("words", ""))
+    if words:
+        return f"{key.task}: {words}"
+    held, limit = ended.get("held"), ended.get("memory_limit")
+    if isinstance(held, int) and isinstance(limit, int):
+        return f"{key.task} held {show_bytes(held)}, more than its limit of {show_bytes(limit)}"
+    return ""
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

@@ -1,0 +1,76 @@
+"""The processes of one task, as their supervisor counts them. Standard library only."""
+
+from __future__ import annotations
+
+import os
+
+
+class Rank:
+    """One process that was asked for."""
+
+    __slots__ = ("code", "number", "pid", "signal", "words")
+
+    def __init__(self, number: int, pid: int) -> None:
+        self.number = number
+        self.pid = pid
+        self.code: int | None = None
+        self.signal: int | None = None
+        self.words = ""
+        """Why it could not be started."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.code is not None or self.signal is not None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended in any way but with 0."""
+        return self.over and self.code != 0
+
+    def ended(self, status: int) -> None:
+        """Take what `waitpid` said."""
+        if os.WIFSIGNALED(status):
+            self.signal = os.WTERMSIG(status)
+        else:
+            self.code = os.WEXITSTATUS(status)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data, for the record."""
+        return {"rank": self.number, "pid": self.pid, "code": self.code, "signal": self.signal}
+
+
+class Ranks:
+    """All of them, and which one decided how the task ended: the first that failed."""
+
+    def __init__(self) -> None:
+        self._all: dict[int, Rank] = {}
+        self.culprit: Rank | None = None
+
+    def add(self, rank: Rank) -> None:
+        """Count one more."""
+        self._all[rank.pid] = rank
+
+    def reaped(self, pid: int, status: int) -> None:
+        """A child ended; it may be one of these, or an orphan that nobody asked for."""
+        rank = self._all.get(pid)
+        if rank is None:
+            return
+        rank.ended(status)
+        if rank.failed and self.culprit is None:
+            self.culprit = rank
+
+    @property
+    def everyone(self) -> list[Rank]:
+        """In order of number."""
+        return list(self._all.values())
+
+    @property
+    def left(self) -> list[Rank]:
+        """Those that still run."""
+        return [rank for rank in self._all.values() if not rank.over]
+
+    @property
+    def decisive(self) -> Rank:
+        """Whose end is the task's."""
+        return self.culprit or next(iter(self._all.values()))

@@ -1,0 +1,179 @@
+"""The daemon's side of the nursery: keeps one alive, and has the supervisors of a gang started, all or none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairway.app import crash
+from fairway.engines.local import order
+from fairway.engines.local.order import Order
+
+_PATIENCE = 60.0
+"""Seconds that a supervisor may take to answer on a machine that swaps."""
+_SOURCE = str(Path(__file__).resolve().parents[3])
+_MAIN = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from fairway.engines.local.nursery import main; main(int(sys.argv[2]))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of one order."""
+
+    started: float | None = None
+    """When its processes were started; None when they were not, or nobody knows."""
+    problem: str = ""
+    """Why not."""
+
+
+class Spawner:
+    """Hands orders to the nursery; starts a new one when it died."""
+
+    def __init__(self) -> None:
+        self._nursery: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+
+    def start(self) -> None:
+        """Have a nursery. It is usable at once; it need not be waited for."""
+        if self._nursery is not None and self._nursery.poll() is None:
+            return
+        self.close()
+        ours, theirs = socket.socketpair()
+        ours.settimeout(_PATIENCE)
+        with theirs:
+            self._nursery = subprocess.Popen(
+                # Isolated and without site: it starts in a fifth of the time and stays small.
+                [sys.executable, "-I", "-S", "-c", _MAIN, _SOURCE, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                cwd="/",
+                env={},
+            )
+        self._channel = ours
+
+    def close(self) -> None:
+        """Let the nursery end; supervisors live on."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._nursery is not None:
+            try:
+                self._nursery.wait(1.0)
+            except subprocess.TimeoutExpired:
+                self._nursery.send_signal(signal.SIGKILL)
+                self._nursery.wait()
+            self._nursery = None
+
+    def kill(self) -> None:
+        """End a nursery that does not answer; the next order gets a new one."""
+        if self._nursery is not None:
+            self._nursery.kill()
+        self.close()
+
+    async def spawn(self, orders: Sequence[tuple[Order, Sequence[int]]]) -> list[Answer]:
+        """Start all of them or none. The locks of each travel with it and may be closed afterwards.
+
+        Every supervisor takes what it needs and says so; one write then lets all of them go on, so that
+        no crash of the daemon can start a part of a gang.
+        """
+        permission, permit = os.pipe2(os.O_CLOEXEC)
+        lines = [_Line() for _ in orders]
+        try:
+            try:
+                self._send(orders, permission, lines)
+            finally:
+                os.close(permission)
+                for line in lines:
+                    line.only_listen()
+            said = [await line.next() for line in lines]
+            if any(line.timed_out for line in lines):
+                self.kill()
+            problems = [_problem(word) for word in said]
+            if any(problems):
+                return [Answer(problem=problem) for problem in problems]
+            with crash.reach("engine.spawn"):
+                os.write(permit, b"+" * len(orders))
+            return [_answer(await line.next()) for line in lines]
+        finally:
+            os.close(permit)
+            # Nobody is told to go on any more; wait until they have let go of the locks.
+            for line in lines:
+                await line.close()
+
+    def _send(self, orders: Sequence[tuple[Order, Sequence[int]]], permission: int, lines: Sequence[_Line]) -> None:
+        self.start()
+        for (each, locks), line in zip(orders, lines, strict=True):
+            if self._channel is None:
+                return
+            try:
+                order.send(self._channel, each.encode(), [permission, line.speak, *locks])
+            except OSError:
+                # The nursery died: this order and the following get no answer, and the next gang gets a new nursery.
+                self.close()
+
+
+class _Line:
+    """Hears what one supervisor says."""
+
+    def __init__(self) -> None:
+        self._listen, self.speak = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._heard = b""
+        self._over = False
+        self.timed_out = False
+
+    def only_listen(self) -> None:
+        """Our copy of the speaking end goes, so that the supervisor's end is heard."""
+        os.close(self.speak)
+
+    async def next(self) -> str:
+        """The next line; empty when there will be none."""
+        while b"\n" not in self._heard and not self._over:
+            await self._more()
+        line, _, self._heard = self._heard.partition(b"\n")
+        return line.decode(errors="replace")
+
+    async def close(self) -> None:
+        """Wait for the other side to hang up."""
+        while not self._over:
+            self._heard = b""
+            await self._more()
+        os.close(self._listen)
+
+    async def _more(self) -> None:
+        loop = asyncio.get_running_loop()
+        readable = loop.create_future()
+        loop.add_reader(self._listen, lambda: None if readable.done() else readable.set_result(None))
+        try:
+            await asyncio.wait_for(readable, _PATIENCE)
+            piece = os.read(self._listen, 4096)
+        except TimeoutError:
+            self.timed_out = True
+            piece = b""
+        finally:
+            loop.remove_reader(self._listen)
+        self._heard += piece
+        self._over = not piece
+
+
+def _problem(word: str) -> str:
+    if word == "ready":
+        return ""
+    return word.removeprefix("error ") if word else "the process that starts tasks died; it is started again"
+
+
+def _answer(word: str) -> Answer:
+    parts = word.split()
+    if parts[:1] == ["started"]:
+        return Answer(started=float(parts[2]))
+    return Answer(problem=word.removeprefix("error ") or "its supervisor died while it started the task")

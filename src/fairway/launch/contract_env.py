@@ -1,0 +1,72 @@
+"""The variables of the task contract, set for every process whatever its framework; see `fairway.runtime.contract`."""
+
+from __future__ import annotations
+
+import json
+
+from fairway.launch.seat import Seat
+from fairway.runtime import contract
+from fairway.units import quantity
+
+
+def contract_variables(seat: Seat) -> dict[str, str]:
+    """`FAIRWAY_*` for one process. They are ours: a document cannot set them."""
+    member, topology, folders = seat.member, seat.topology, seat.folders
+    variables = {
+        contract.JOB: seat.job,
+        contract.NAMESPACE: topology.namespace,
+        contract.TASK: member.name,
+        contract.ROLE: member.role,
+        contract.INDEX: str(member.index),
+        contract.ATTEMPT: str(member.attempt),
+        contract.LOCAL_RANK: str(seat.local_rank),
+        contract.LOCAL_WORLD_SIZE: str(seat.local_world_size),
+        contract.WORLD_SIZE: str(seat.world_size),
+        contract.PEERS: json.dumps(peers(seat), separators=(",", ":")),
+        contract.CHECKPOINT_DIR: folders.checkpoints,
+        contract.CHECKPOINT_EVERY: quantity.show_number(quantity.seconds(seat.spec.checkpoint.every)),
+        contract.CHECKPOINT_KEEP: str(seat.spec.checkpoint.keep),
+        contract.TENSORBOARD_DIR: folders.tensorboard,
+        contract.ATTEMPT_DIR: folders.attempt,
+        contract.SHARED_DIR: folders.shared,
+    }
+    if seat.rank is not None:
+        variables[contract.RANK] = str(seat.rank)
+    variables |= {contract.OUTPUT_PREFIX + as_variable(name): path for name, path in folders.outputs.items()}
+    variables |= {contract.DATA_PREFIX + as_variable(name): path for name, path in folders.data.items()}
+    return variables
+
+
+def peers(seat: Seat) -> dict[str, list[str]]:
+    """Addresses of all tasks by role, in order of index."""
+    topology = seat.topology
+    return {role: [member.address for member in topology.role(role)] for role in topology.roles}
+
+
+def python_path(seat: Seat, given: str) -> dict[str, str]:
+    """`fairway.runtime` on the path, in front of what the document gives. The engine appends what the task has anyway."""
+    joined = ":".join(part for part in (seat.folders.runtime, given) if part)
+    return {"PYTHONPATH": joined} if joined else {}
+
+
+def default_variables(seat: Seat) -> dict[str, str]:
+    """Good defaults for any process."""
+    threads = thread_count(seat)
+    return {"PYTHONUNBUFFERED": "1"} | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
+
+
+def thread_count(seat: Seat) -> int | None:
+    """Threads a process should use: its share of the cores asked for; None leaves it to the program.
+
+    Where nothing was asked for, ranks that share a machine get one each, as `torchrun` does; a process alone
+    keeps the whole machine, as it would without us.
+    """
+    asked = seat.role.resources.cpu
+    if asked is not None:
+        return max(1, int(quantity.number(asked) / seat.local_world_size))
+    return 1 if seat.world_size > 1 and seat.rank is not None else None
+
+
+def as_variable(name: str) -> str:
+    """`my-data` -> `MY_DATA`."""
+    return "".join(letter if letter.isalnum() else "_" for letter in name).upper()

@@ -1,0 +1,43 @@
+"""JAX: all that `jax.distributed.initialize()` needs when it is called without arguments.
+
+JAX reads the coordinator's address and the device ids from variables of its own, and finds the number of processes
+and the process's number only by recognising the environment of a known launcher. The plainest of those is Open MPI's:
+three numbers and a variable whose presence is the sign. `JAX_NUM_PROCESSES` and `JAX_PROCESS_ID` are what programs
+that pass them by hand read.
+"""
+
+from __future__ import annotations
+
+from fairway.launch.seat import Adapter, Seat
+
+
+def variables(seat: Seat) -> dict[str, str]:
+    """The coordinator, the process's number, its devices, and the sign by which JAX finds the rest."""
+    first = seat.first
+    if first is None or seat.rank is None or seat.starter:
+        return {}
+    address = f"{first.host}:{first.ports[2]}"
+    found = {
+        "JAX_COORDINATOR_ADDRESS": address,
+        # JAX would listen on every interface; peers on this machine need the loopback one only.
+        "JAX_COORDINATOR_BIND_ADDRESS": address,
+        "JAX_NUM_PROCESSES": str(seat.world_size),
+        "JAX_PROCESS_ID": str(seat.rank),
+        "OMPI_MCA_orte_hnp_uri": f"4096.0;tcp://{address}",
+        "OMPI_COMM_WORLD_SIZE": str(seat.world_size),
+        "OMPI_COMM_WORLD_RANK": str(seat.rank),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(seat.local_rank),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": str(seat.local_world_size),
+    }
+    devices = _devices(seat)
+    return found | ({"JAX_LOCAL_DEVICE_IDS": devices} if devices else {})
+
+
+def _devices(seat: Seat) -> str:
+    """This process's part of the task's devices, by their place among those; without it JAX takes one alone."""
+    count, ranks = len(seat.member.devices), seat.local_world_size
+    begin, end = (count * local // ranks for local in (seat.local_rank, seat.local_rank + 1))
+    return ",".join(str(place) for place in range(begin, end))
+
+
+ADAPTER = Adapter(variables=variables)

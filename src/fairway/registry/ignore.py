@@ -1,0 +1,176 @@
+"""The rules of .gitignore: which paths of a folder are left out.
+
+The last rule that matches decides; `!` takes a path back in; a slash before the end ties a pattern to the
+folder of its file; a slash at the end means folders only; below a folder that is left out nothing is looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+ALWAYS = (
+    ".git", ".hg", ".svn", ".jj", "__pycache__", ".venv", ".venvs", ".tox", ".nox", ".mypy_cache", ".ruff_cache",
+    ".pytest_cache", ".hypothesis", ".ipynb_checkpoints", ".DS_Store", "*.pyc",
+)  # fmt: skip
+"""Left out always, whatever the rules say."""
+
+IGNORE_FILES = (".gitignore", ".fairwayignore")
+"""Read in every folder; where both speak, the second decides."""
+
+_always = re.compile("|".join(f"(?:{re.escape(name).replace(chr(92) + '*', '[^/]*')})" for name in ALWAYS))
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of an ignore file."""
+
+    pattern: re.Pattern[str]
+    """Over the path from the file's folder."""
+    leaves_out: bool
+    folders_only: bool
+
+
+class Rules:
+    """The rules that hold in one folder: those of its own files after those of the folders above."""
+
+    def __init__(self, levels: tuple[tuple[int, tuple[Rule, ...]], ...] = ()) -> None:
+        self._levels = levels
+        """Innermost first: the length of the folder's path, and its rules, last one first."""
+
+    def below(self, folder: str, texts: list[str]) -> Rules:
+        """The rules for a folder (`a/b/`, ending with a slash; empty for the top) with these ignore files."""
+        own = tuple(rule for text in texts for rule in parse(text))
+        return Rules(((len(folder), own[::-1]), *self._levels)) if own else self
+
+    def leave_out(self, path: str, name: str, is_folder: bool) -> bool:
+        """Whether a path (from the top) whose parent is not left out is left out."""
+        if _always.fullmatch(name):
+            return True
+        for length, rules in self._levels:
+            part = path[length:]
+            for rule in rules:
+                if (is_folder or not rule.folders_only) and rule.pattern.fullmatch(part):
+                    return rule.leaves_out
+        return False
+
+
+def parse(text: str) -> list[Rule]:
+    """The rules of one file; lines that mean nothing are passed over, as git does."""
+    found = []
+    for line in text.removeprefix("\ufeff").split("\n"):
+        rule = _rule(line.removesuffix("\r"))
+        if rule is not None:
+            found.append(rule)
+    return found
+
+
+def _rule(line: str) -> Rule | None:
+    if line.startswith("#"):
+        return None
+    line = _without_trailing_spaces(line)
+    leaves_out = not line.startswith("!")
+    line = line if leaves_out else line[1:]
+    folders_only = line.endswith("/")
+    line = line[:-1] if folders_only else line
+    if not line or (line.endswith("\\") and not line.endswith("\\\\")):
+        return None
+    tied = "/" in line
+    expression = _translated(line.removeprefix("/"))
+    if expression is None:
+        return None
+    return Rule(re.compile(expression if tied else f"(?:.*/)?{expression}", re.DOTALL), leaves_out, folders_only)
+
+
+def _without_trailing_spaces(line: str) -> str:
+    while line.endswith(" "):
+        stem = line[:-1]
+        # An odd number of backslashes before it means that the space is meant.
+        if (len(stem) - len(stem.rstrip("\\"))) % 2:
+            break
+        line = stem
+    return line
+
+
+def _translated(pattern: str) -> str | None:
+    """The pattern as a regular expression; None for one that can match nothing."""
+    made: list[str] = []
+    at = 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "*":
+            end = at
+            while end < len(pattern) and pattern[end] == "*":
+                end += 1
+            at = _stars(pattern, at, end, made)
+            continue
+        if char == "?":
+            made.append("[^/]")
+        elif char == "[":
+            bracket = _bracket(pattern, at)
+            if bracket is None:
+                return None
+            made.append(bracket[0])
+            at = bracket[1]
+            continue
+        elif char == "\\" and at + 1 < len(pattern):
+            at += 1
+            made.append(re.escape(pattern[at]))
+        else:
+            made.append(re.escape(char))
+        at += 1
+    return "".join(made)
+
+
+def _stars(pattern: str, start: int, end: int, made: list[str]) -> int:
+    """Translate stars; where to go on. Two between slashes (or at an end) mean any folders, else any part of a name."""
+    whole = end - start >= 2 and (start == 0 or pattern[start - 1] == "/") and (end == len(pattern) or pattern[end] == "/")
+    if not whole:
+        made.append("[^/]*")
+        return end
+    if end == len(pattern):
+        made.append(".+" if start else ".*")
+        return end
+    made.append("(?:.*/)?")
+    return end + 1
+
+
+def _bracket(pattern: str, start: int) -> tuple[str, int] | None:
+    """A set of characters as an expression, and where to go on; None when it is not closed."""
+    at = start + 1
+    negated = pattern[at : at + 1] in ("!", "^")
+    at += negated
+    made: list[str] = []
+    first = True
+    while first or pattern[at : at + 1] != "]":
+        first = False
+        if at >= len(pattern):
+            return None
+        named = re.compile(r"\[:(\w+):\]").match(pattern, at)
+        if named:
+            made.append(_CLASSES.get(named[1], ""))
+            at = named.end()
+            continue
+        if pattern[at] == "\\":
+            at += 1
+            if at >= len(pattern):
+                return None
+        low, at = pattern[at], at + 1
+        if pattern[at : at + 1] == "-" and pattern[at + 1 : at + 2] not in ("]", ""):
+            at += 1
+            if pattern[at] == "\\":
+                at += 1
+            high, at = pattern[at : at + 1] or low, at + 1
+            made.append(f"{re.escape(low)}-{re.escape(high)}" if low <= high else "")
+        else:
+            made.append(re.escape(low))
+    inside = "".join(made)
+    if not inside:
+        return ("[^/]" if negated else "(?!)"), at + 1
+    return (f"(?!/)[^{inside}]" if negated else f"(?!/)[{inside}]"), at + 1
+
+
+_CLASSES = {
+    "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\s",
+    "punct": "!-/:-@\\[-`{-~", "xdigit": "0-9a-fA-F", "blank": " \t", "cntrl": "\x00-\x1f\x7f", "print": " -~", "graph": "!-~",
+}  # fmt: skip

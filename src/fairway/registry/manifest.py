@@ -1,0 +1,101 @@
+"""Manifests: what a folder holds, as data that its digest names."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from fairway.errors import RefusedError
+
+FORMAT = 1
+_FIELDS = ("path", "mode", "size", "sha256", "symlink")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Entry:
+    """One thing in a folder: a file, a link (`symlink` says where to), or an empty folder (its path ends with a slash)."""
+
+    path: str
+    mode: int = 0o644
+    size: int = 0
+    sha256: str = ""
+    symlink: str = ""
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is an empty folder."""
+        return self.path.endswith("/")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything in a folder, in order of path."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(entry.size for entry in self.entries)
+
+    def encoded(self) -> bytes:
+        """The one spelling of this manifest; its digest names the content."""
+        listed = [{name: value for name in _FIELDS if (value := getattr(entry, name))} for entry in sorted(self.entries)]
+        text = json.dumps({"format": FORMAT, "entries": listed}, separators=(",", ":"), ensure_ascii=False)
+        return text.encode("utf-8", "surrogateescape")
+
+
+def decode(data: bytes) -> Manifest:
+    """The manifest that was encoded. `RefusedError` for one that is damaged, or that would reach outside of its folder."""
+    try:
+        content = json.loads(data.decode("utf-8", "surrogateescape"))
+        entries = tuple(Entry(**entry) for entry in content["entries"])
+        known = content["format"] == FORMAT and all(_typed(entry) for entry in entries)
+    except (ValueError, KeyError, TypeError) as error:
+        message = f"this is no manifest: {error}"
+        raise RefusedError(message, fix="the registry's file is damaged; add or submit it again") from None
+    if not known:
+        message = "this manifest was written by another version of Fairway, or is damaged"
+        raise RefusedError(message, fix="add or submit it again")
+    check(entries)
+    return Manifest(entries)
+
+
+def check(entries: tuple[Entry, ...]) -> None:
+    """Refuse entries that would write outside of the folder: by their path, through a link, or with a link."""
+    links = {entry.path for entry in entries if entry.symlink}
+    seen: set[str] = set()
+    for entry in entries:
+        path = entry.path.rstrip("/") if entry.is_folder else entry.path
+        parts = path.split("/")
+        if not path or "\0" in path or any(part in ("", ".", "..") for part in parts):
+            raise _escapes(entry.path, "its path leaves the folder")
+        if path in seen:
+            raise _escapes(entry.path, "it is listed twice")
+        seen.add(path)
+        if any("/".join(parts[:depth]) in links for depth in range(1, len(parts))):
+            raise _escapes(entry.path, "it lies below a link")
+        if entry.symlink and not stays_inside(path, entry.symlink):
+            raise _escapes(entry.path, f"it links to {entry.symlink!r} outside of the folder")
+
+
+def stays_inside(path: str, target: str) -> bool:
+    """Whether a link at the path, pointing to the target, stays within the folder that both are in, read as text."""
+    if target.startswith("/") or "\0" in target:
+        return False
+    depth = len(PurePosixPath(path).parent.parts)
+    for part in PurePosixPath(target).parts:
+        depth += -1 if part == ".." else 1
+        if depth < 0:
+            return False
+    return True
+
+
+def _typed(entry: Entry) -> bool:
+    texts = (entry.path, entry.sha256, entry.symlink)
+    return all(isinstance(text, str) for text in texts) and all(isinstance(number, int) for number in (entry.mode, entry.size))
+
+
+def _escapes(path: str, why: str) -> RefusedError:
+    return RefusedError(f"{path!r} is refused: {why}", fix="make the content again with `fairway`, and do not edit manifests")

@@ -1,0 +1,121 @@
+"""What lies in a folder: files, links and empty folders, less what is ignored."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairway.errors import RefusedError
+from fairway.registry.ignore import IGNORE_FILES, Rules
+from fairway.registry.manifest import Entry, stays_inside
+
+_ENVIRONMENT_MARK = "pyvenv.cfg"
+_MOST_NAMED = 5
+
+
+@dataclass(slots=True)
+class Found:
+    """What a scan saw, by path from the top."""
+
+    files: dict[str, os.stat_result] = field(default_factory=dict)
+    others: list[Entry] = field(default_factory=list)
+    """Links and empty folders."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(state.st_size for state in self.files.values())
+
+    def largest(self) -> list[tuple[str, int]]:
+        """The paths right below the top that hold most, and how much; folders with a slash."""
+        sums: dict[str, int] = {}
+        for path, state in self.files.items():
+            top, slash, _ = path.partition("/")
+            sums[top + slash] = sums.get(top + slash, 0) + state.st_size
+        return sorted(sums.items(), key=lambda one: one[1], reverse=True)[:_MOST_NAMED]
+
+
+def scan(folder: Path, *, ignoring: bool) -> Found:
+    """Look at everything below a folder; with `ignoring` by the rules of its ignore files.
+
+    Refused, by name: links that leave the folder, devices, sockets and pipes, and folders that cannot be read.
+    """
+    walk = _Walk(folder, ignoring)
+    walk.enter("", Rules())
+    if walk.refused:
+        named = "; ".join(walk.refused[:_MOST_NAMED])
+        more = f"; and {len(walk.refused) - _MOST_NAMED} more" if len(walk.refused) > _MOST_NAMED else ""
+        message = f"{folder} cannot be kept: {named}{more}"
+        code = "leave them out with .fairwayignore, or run in place (--in-place)"
+        raise RefusedError(message, fix=code if ignoring else "put copies in their place, or refer to the folder by its path")
+    return walk.found
+
+
+class _Walk:
+    def __init__(self, top: Path, ignoring: bool) -> None:
+        self._top = os.path.realpath(top)
+        self._ignoring = ignoring
+        self.found = Found()
+        self.refused: list[str] = []
+
+    def enter(self, inner: str, above: Rules) -> None:
+        """Take in one folder (`a/b/`; empty for the top)."""
+        try:
+            with os.scandir(os.path.join(self._top, inner)) as entries:
+                listed = sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            self.refused.append(f"{inner or '.'} cannot be read ({error.strerror})")
+            return
+        names = {entry.name for entry in listed}
+        if self._ignoring:
+            if inner and _ENVIRONMENT_MARK in names:
+                # A virtual environment under any name: it works nowhere but where it was made.
+                return
+            above = above.below(inner, [self._text(inner + name) for name in IGNORE_FILES if name in names])
+        if inner and not listed:
+            self.found.others.append(Entry(inner, 0o755))
+        for entry in listed:
+            self._take(entry, inner + entry.name, above)
+
+    def _take(self, entry: os.DirEntry[str], path: str, rules: Rules) -> None:
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if self._ignoring and rules.leave_out(path, entry.name, is_folder):
+            return
+        if is_folder:
+            self.enter(path + "/", rules)
+        elif entry.is_symlink():
+            self._take_link(path)
+        else:
+            state = entry.stat(follow_symlinks=False)
+            if stat.S_ISREG(state.st_mode):
+                self.found.files[path] = state
+            else:
+                self.refused.append(f"{path} is a {_kind(state.st_mode)}")
+
+    def _take_link(self, path: str) -> None:
+        full = os.path.join(self._top, path)
+        target = os.readlink(full)
+        if os.path.isabs(target) and _within(target, self._top):
+            # It would point back to where it came from; the same place, from here, is meant.
+            target = os.path.relpath(target, os.path.dirname(full))
+        if stays_inside(path, target) and _within(os.path.realpath(full), self._top):
+            self.found.others.append(Entry(path, 0o777, symlink=target))
+        else:
+            self.refused.append(f"{path} is a link to {os.readlink(full)}, outside of the folder")
+
+    def _text(self, path: str) -> str:
+        try:
+            return Path(self._top, path).read_text("utf-8", "surrogateescape")
+        except OSError:
+            return ""
+
+
+def _within(path: str, top: str) -> bool:
+    return path == top or os.path.normpath(path).startswith(top.rstrip("/") + "/")
+
+
+def _kind(mode: int) -> str:
+    kinds = ((stat.S_ISFIFO, "pipe"), (stat.S_ISSOCK, "socket"), (stat.S_ISBLK, "device"), (stat.S_ISCHR, "device"))
+    return next((word for test, word in kinds if test(mode)), "special file")

@@ -1,0 +1,198 @@
+"""Snapshots of code: a folder's content as a manifest of blobs, and back."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from fairway.app import crash
+from fairway.errors import NotFoundError, RefusedError
+from fairway.registry.blobs import Blobs, digest_file
+from fairway.registry.manifest import Entry, Manifest, check, decode
+from fairway.registry.scan import Found, scan
+from fairway.units.quantity import show_bytes
+
+LIMIT = 500_000_000
+"""Bytes; a folder with more holds data, not code."""
+SETTLED = 2.0
+"""Seconds; a file that changed more recently is read again next time, since its times may not tell the next change."""
+
+_Seen = dict[str, tuple[int, int, int, int, str]]
+"""By path: inode, size, the two times, digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A folder's content at one time."""
+
+    digest: str
+    """Of the manifest: names the content."""
+    manifest: Manifest
+    read: int = 0
+    """How many files had to be read; the others had not changed since they were last."""
+
+
+def take(folder: Path, blobs: Blobs, *, ignoring: bool = True, limit: int | None = LIMIT) -> Snapshot:
+    """Keep a folder's content. Unchanged files are recognised by their times and not read again.
+
+    Refused: more than `limit` bytes, naming the largest paths; and what `scan` refuses.
+    """
+    found = scan(folder, ignoring=ignoring)
+    if limit is not None and found.size > limit:
+        raise _too_large(folder, found, limit)
+    memory = _Memory(folder, blobs)
+    known = memory.recall(found)
+    manifest, read = _manifest(folder, blobs, found, known)
+    missing = {entry.path: "" for entry in manifest.entries if entry.sha256 and not blobs.has(entry.sha256)}
+    if missing:
+        # The memory is of another time than the blobs: believe only what is there.
+        known = {path: digest for path, digest in known.items() if path not in missing}
+        manifest, read = _manifest(folder, blobs, found, known)
+    digest = blobs.put(manifest.encoded())
+    if read:
+        memory.keep(found, manifest)
+    return Snapshot(digest, manifest, read)
+
+
+def fingerprint(folder: Path, blobs: Blobs, *, limit: int = LIMIT) -> str:
+    """The digest that `take` would give, keeping nothing; empty when the folder is too large or cannot be kept."""
+    try:
+        found = scan(folder, ignoring=True)
+        if found.size > limit:
+            return ""
+        memory = _Memory(folder, blobs)
+        known = memory.recall(found)
+        read = {path: digest_file(folder / path) for path in found.files if path not in known}
+    except (RefusedError, OSError):
+        return ""
+    manifest = _assembled(found, {path: (digest, found.files[path].st_size) for path, digest in (known | read).items()})
+    if read:
+        memory.keep(found, manifest)
+    return hashlib.sha256(manifest.encoded()).hexdigest()
+
+
+def load(digest: str, blobs: Blobs) -> Manifest:
+    """The manifest that a digest names, checked."""
+    return decode(blobs.read(digest))
+
+
+def materialise(manifest: Manifest, blobs: Blobs, target: Path, *, linked: bool = False) -> None:
+    """Lay the content out as a folder that is whole as soon as it is there; one that is there already stays.
+
+    `linked` shares the blobs' own files, read-only: for content that nobody writes to.
+    """
+    check(manifest.entries)
+    if target.exists():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(f".{target.name}-{secrets.token_hex(6)}")
+    aside.mkdir(mode=0o755)
+    try:
+        _lay_out(manifest, blobs, aside, linked)
+        with crash.reach("registry.rename"):
+            _rename_folder(aside, target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _lay_out(manifest: Manifest, blobs: Blobs, folder: Path, linked: bool) -> None:
+    made = {""}
+    for entry in manifest.entries:
+        path = os.path.join(folder, entry.path)
+        parent = entry.path.rpartition("/")[0]
+        if parent not in made:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            made.add(parent)
+        if entry.is_folder or entry.symlink:
+            continue
+        try:
+            if linked:
+                os.link(blobs.path(entry.sha256), path)
+            else:
+                shutil.copyfile(blobs.path(entry.sha256), path)
+                os.chmod(path, 0o755 if entry.mode & 0o111 else 0o644)
+        except FileNotFoundError:
+            message = f"the content of {entry.path} ({entry.sha256[:12]}) is not in the registry any more"
+            raise NotFoundError(message, fix="submit or add it again") from None
+    # Last, so that no file could have been written through one.
+    for entry in manifest.entries:
+        if entry.symlink:
+            os.symlink(entry.symlink, os.path.join(folder, entry.path))
+
+
+def _rename_folder(aside: Path, target: Path) -> None:
+    try:
+        os.rename(aside, target)
+    except OSError:
+        # Somebody else was first, with the same content.
+        if not target.is_dir():
+            raise
+
+
+def _manifest(folder: Path, blobs: Blobs, found: Found, known: dict[str, str]) -> tuple[Manifest, int]:
+    unknown = [path for path in found.files if path not in known]
+    kept = blobs.put_files(folder / path for path in unknown)
+    contents = {path: kept[folder / path] for path in unknown}
+    contents |= {path: (digest, found.files[path].st_size) for path, digest in known.items()}
+    return _assembled(found, contents), len(unknown)
+
+
+def _assembled(found: Found, contents: dict[str, tuple[str, int]]) -> Manifest:
+    files = []
+    for path, (digest, size) in contents.items():
+        mode = 0o755 if found.files[path].st_mode & 0o100 else 0o644
+        files.append(Entry(path, mode, size, digest))
+    return Manifest(tuple(sorted([*files, *found.others])))
+
+
+class _Memory:
+    """What the files of a folder were when they were last read, so that most need not be read again."""
+
+    def __init__(self, folder: Path, blobs: Blobs) -> None:
+        name = hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:24]
+        self._path = blobs.root / "seen" / f"{name}.json"
+
+    def recall(self, found: Found) -> dict[str, str]:
+        """Digests of the files that have not changed since."""
+        try:
+            seen = msgspec.json.decode(self._path.read_bytes(), type=_Seen)
+        except (OSError, msgspec.DecodeError):
+            return {}
+        return {path: entry[4] for path, state in found.files.items() if (entry := seen.get(path)) and entry[:4] == _times(state)}
+
+    def keep(self, found: Found, manifest: Manifest) -> None:
+        """Remember what was read now."""
+        settled = time.time_ns() - int(SETTLED * 1e9)
+        seen: _Seen = {}
+        for entry in manifest.entries:
+            state = found.files.get(entry.path)
+            if state is not None and max(state.st_mtime_ns, state.st_ctime_ns) < settled and state.st_size == entry.size:
+                seen[entry.path] = (*_times(state), entry.sha256)
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        aside = self._path.with_name(f".{self._path.name}-{secrets.token_hex(6)}")
+        aside.write_bytes(msgspec.json.encode({name: value for name, value in seen.items() if _plain(name)}))
+        with crash.reach("registry.rename"):
+            os.replace(aside, self._path)
+
+
+def _times(state: os.stat_result) -> tuple[int, int, int, int]:
+    return state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+
+
+def _plain(name: str) -> bool:
+    """Whether the name is text; one that is not is read every time."""
+    return name.isascii() or not any(0xDC80 <= ord(char) <= 0xDCFF for char in name)
+
+
+def _too_large(folder: Path, found: Found, limit: int) -> RefusedError:
+    named = ", ".join(f"{path} ({show_bytes(size)})" for path, size in found.largest())
+    size, most = show_bytes(found.size), show_bytes(limit)
+    message = f"{folder} holds {size}, more than the {most} that a snapshot of code may; the largest are {named}"
+    return RefusedError(message, fix="leave data out with .fairwayignore and name it under data:, or run in place (--in-place)")

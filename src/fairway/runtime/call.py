@@ -1,0 +1,65 @@
+"""Calls a function that `Client.submit` sent, in every worker: `python -m fairway.runtime.call PAYLOAD`.
+
+What it returns is kept beside the run, one file a rank; what it raises is kept too and ends the process with 1.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from fairway.runtime import context
+
+PAYLOAD = "call.pkl"
+SENT = "sent"
+"""The folder beside the shared one where the engine puts files that came with a submit."""
+RESULT = "result-{rank}.pkl"
+
+
+def main() -> int:
+    """Load, call, keep the result."""
+    shared = context.shared_dir()
+    if len(sys.argv) != 2 or shared is None:
+        sys.stderr.write("usage, inside a task: python -m fairway.runtime.call PAYLOAD\n")
+        return 2
+    payload = _load(shared.parent / SENT / sys.argv[1])
+    try:
+        value = payload["function"](*payload["args"], **payload["kwargs"])
+    except BaseException as error:
+        _keep(shared, None, error)
+        raise
+    _keep(shared, value, None)
+    return 0
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """The function with its arguments. Modules are found where the caller found them, so that comes first."""
+    import pickle  # noqa: PLC0415 - the caller's own function
+
+    outer = pickle.loads(path.read_bytes())
+    sys.path.extend(entry for entry in outer["path"] if entry not in sys.path)
+    return pickle.loads(outer["call"])  # type: ignore[no-any-return]
+
+
+def _keep(shared: Path, value: Any, error: BaseException | None) -> None:
+    """Whole or not at all. What cannot be pickled is told in words, and a value like that is a failure."""
+    import cloudpickle  # type: ignore[import-untyped]  # noqa: PLC0415 - only a function sent as a job needs it
+
+    problem: TypeError | None = None
+    try:
+        data = cloudpickle.dumps({"value": value, "error": error})
+    except Exception as cause:  # noqa: BLE001 - whatever a caller's class raises when it is pickled
+        problem = TypeError(f"a {type(error or value).__name__} cannot be sent back ({cause}): {error or value!r}"[:1000])
+        data = cloudpickle.dumps({"value": None, "error": problem})
+    path = shared / RESULT.format(rank=context.rank())
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_bytes(data)
+    aside.replace(path)
+    if problem and error is None:
+        raise problem
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,221 @@
+"""Every verb of the Python face, written once. Nothing here does network I/O: see `verb.py`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from os import PathLike
+from typing import Any, TypeVar, Unpack
+
+import msgspec
+
+from fairway.errors import FairwayError, UsageError
+from fairway.sdk import function, submitting, wire
+from fairway.sdk.verb import Call, Lines, Steps, listening, verb
+from fairway.sdk.wishes import Wishes
+from fairway.spec.job import TrainingJob
+from fairway.views.event import EventList, EventView
+from fairway.views.job import JobList, JobView
+from fairway.views.metric import MetricList
+from fairway.views.node import NodeList, NodeView
+from fairway.views.plan import PlanView
+from fairway.views.secret import SecretList
+from fairway.views.why import WhyView
+
+Job = str | JobView
+"""A run: `mnist-7`, the newest of a series: `mnist`, or what another verb returned."""
+Document = str | PathLike[str] | dict[str, Any] | TrainingJob
+_View = TypeVar("_View")
+
+
+class Verbs:
+    """What both clients can do. On `AsyncClient` each of these is awaited."""
+
+    namespace: str
+
+    @verb
+    def submit(
+        self,
+        what: Document | Callable[..., object],
+        *,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+        **wishes: Unpack[Wishes],
+    ) -> Steps[JobView]:
+        """Queue a run of a document (a path, YAML text, a dict or a `TrainingJob`) or of a plain Python function.
+
+        A function is called with `args` and `kwargs` in every worker, in the caller's interpreter and
+        environment; `result` gives what it returned. Wishes win over what the document says.
+        """
+        body = yield from self._body(what, args, kwargs or {}, wishes)
+        return decode((yield self._call("POST", "/v1/jobs", body=json.dumps(body).encode())), JobView)
+
+    @verb
+    def plan(self, what: Document, **wishes: Unpack[Wishes]) -> Steps[PlanView]:
+        """What a submit would do, and why; nothing is changed."""
+        body = yield from self._body(what, (), {}, wishes)
+        return decode((yield self._call("POST", "/v1/jobs", body=json.dumps({**body, "plan": True}).encode())), PlanView)
+
+    @verb
+    def get(self, job: Job) -> Steps[JobView]:
+        """One run with its tasks."""
+        return decode((yield self._call("GET", _path(job))), JobView)
+
+    @verb
+    def list(self, series: str = "", *, phase: str = "", limit: int = 100, before: str = "") -> Steps[JobList]:
+        """Runs, newest first; `before` is `next` of the page before."""
+        query = {"series": series, "phase": phase, "limit": limit, "before": before}
+        return decode((yield self._call("GET", "/v1/jobs", query)), JobList)
+
+    @verb
+    def stop(self, job: Job, *, now: bool = False) -> Steps[JobView]:
+        """Ask a run to end; `now` leaves out the grace."""
+        return decode((yield self._call("POST", _path(job, "/stop"), body=json.dumps({"now": now}).encode())), JobView)
+
+    @verb
+    def resume(self, job: Job) -> Steps[JobView]:
+        """Go on with a run that was stopped or has failed, from its last checkpoint."""
+        return decode((yield self._call("POST", _path(job, "/resume"))), JobView)
+
+    @verb
+    def delete(self, job: Job, *, all: bool = False) -> Steps[tuple[str, ...]]:
+        """Forget a run, or with `all` every run of a series; the names of those that are gone."""
+        reply = json.loads((yield self._call("DELETE", _path(job), {"all": all})))
+        return tuple(reply["deleted"])
+
+    @verb
+    def wait(self, job: Job, timeout: float | None = None) -> Steps[JobView]:
+        """The run when it has ended, however it did. Raises `TimeoutError` when it has not after so many seconds."""
+        return (yield from self._wait(job, timeout))
+
+    @verb
+    def result(self, job: Job, timeout: float | None = None) -> Steps[Any]:
+        """What the function returned on rank 0, when the run has ended. What it raised is the cause of a `FairwayError`."""
+        return function.read_results((yield from self._wait(job, timeout)))[0]
+
+    @verb
+    def results(self, job: Job, timeout: float | None = None) -> Steps[tuple[Any, ...]]:
+        """What the function returned on each rank."""
+        return function.read_results((yield from self._wait(job, timeout)))
+
+    @verb
+    def why(self, job: Job) -> Steps[WhyView]:
+        """Why a run is where it is, and what would help."""
+        return decode((yield self._call("GET", _path(job, "/why"))), WhyView)
+
+    @verb
+    def events(self, job: Job = "", *, limit: int = 1000) -> Steps[tuple[EventView, ...]]:
+        """What happened to a run, or to everything, oldest first."""
+        path = _path(job, "/events") if job else "/v1/events"
+        return decode((yield self._call("GET", path, {"limit": limit})), EventList).events
+
+    @verb
+    def metrics(self, job: Job, metric: str = "", *, limit: int = 2000) -> Steps[MetricList]:
+        """The numbers that a run reported, in order of time."""
+        return decode((yield self._call("GET", _path(job, "/metrics"), {"metric": metric, "limit": limit})), MetricList)
+
+    @verb
+    def nodes(self) -> Steps[tuple[NodeView, ...]]:
+        """What there is to run on, and what is free of it."""
+        return decode((yield self._call("GET", "/v1/nodes")), NodeList).nodes
+
+    @verb
+    def secrets(self) -> Steps[tuple[str, ...]]:
+        """The names of the secrets."""
+        return tuple(secret.name for secret in decode((yield self._call("GET", "/v1/secrets")), SecretList).secrets)
+
+    @verb
+    def set_secret(self, name: str, value: str) -> Steps[None]:
+        """Keep a value for tasks that ask for it by name."""
+        yield self._call("PUT", f"/v1/secrets/{wire.quote(name)}", body=json.dumps({"value": value}).encode())
+
+    @verb
+    def delete_secret(self, name: str) -> Steps[None]:
+        """Forget a value."""
+        yield self._call("DELETE", f"/v1/secrets/{wire.quote(name)}")
+
+    @listening
+    def logs(
+        self,
+        job: Job,
+        *,
+        follow: bool = False,
+        role: str = "",
+        index: int | None = None,
+        tail: int | None = None,
+        grep: str = "",
+    ) -> Lines[str]:
+        """What the tasks printed, line by line; with `follow` until the run has ended."""
+        query = {"follow": follow, "role": role, "index": index, "tail": tail, "grep": grep}
+        return Lines(self._call("GET", _path(job, "/logs"), query), lambda line: line.decode("utf-8", "replace"))
+
+    @listening
+    def watch(self, job: Job) -> Lines[JobView]:
+        """The run at each change, until it has ended."""
+        return Lines(self._call("GET", _path(job, "/watch"), {"logs": "false"}), _read_change)
+
+    def _call(self, method: str, path: str, query: dict[str, Any] | None = None, body: bytes = b"") -> Call:
+        return Call(method, path, {"namespace": self.namespace, **(query or {})}, body)
+
+    def _body(
+        self, what: Document | Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], wishes: Wishes
+    ) -> Steps[dict[str, Any]]:
+        if callable(what):
+            return function.submit_body(what, args, kwargs, wishes, self.namespace)
+        if args or kwargs:
+            message = "args and kwargs are for functions; a document has none"
+            raise UsageError(message, fix="write them into its command")
+        text, folder, file = submitting.read(what)
+        body = submitting.submit_body(text, folder, file)
+        if not wishes:
+            return body
+        asked = {"documents": text, "file": file, "to": "kubernetes"}
+        rendered = yield self._call("POST", "/v1/render", body=json.dumps(asked).encode())
+        return submitting.with_wishes(body, rendered, wishes)
+
+    def _wait(self, job: Job, timeout: float | None) -> Steps[JobView]:
+        # A series is pinned to the run that it means now, before another is submitted.
+        named = job if isinstance(job, JobView) else decode((yield self._call("GET", _path(job))), JobView)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if deadline is None else max(0.001, deadline - time.monotonic())
+            call = Call(
+                "GET", _path(named, "/watch"), {"namespace": self.namespace, "logs": "false"}, until=_is_end, patience=left
+            )
+            line = yield call
+            if line:
+                return decode(line, _End).end
+
+
+class _End(msgspec.Struct):
+    end: JobView
+
+
+def _is_end(line: bytes) -> bool:
+    return line.startswith(b'{"end"')
+
+
+def _read_change(line: bytes) -> JobView | None:
+    told = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    given = told.get("job") or told.get("end")
+    return decode(bytes(given), JobView) if given else None
+
+
+def _path(job: Job, tail: str = "") -> str:
+    name = job.name if isinstance(job, JobView) else job.removeprefix("job/")
+    if not name:
+        message = "no job is named"
+        raise UsageError(message, fix="give a name such as mnist-7")
+    return f"/v1/jobs/{wire.quote(name)}{tail}"
+
+
+def decode(data: bytes, kind: type[_View]) -> _View:
+    """A view from the wire."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        message = f"the daemon's answer is not understood: {error}"
+        raise FairwayError(
+            message, fix="the daemon and this package may differ in version: fairway daemon stop, then try again"
+        ) from error

@@ -1,0 +1,171 @@
+"""From wishes to a document in the Kubernetes spelling, and what goes with it: who asks, from where.
+
+Used by the command line too, so it imports as little as `wire`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from fairway.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from fairway.sdk.wishes import Wishes
+
+
+def make_document(command: Sequence[str], wishes: Wishes, *, namespace: str, in_place: bool) -> dict[str, Any]:
+    """The document for a command."""
+    role: dict[str, Any] = {"command": list(command), **_role_part(wishes)}
+    metadata: dict[str, Any] = {"name": wishes.get("name") or suggest_name(command), "namespace": namespace}
+    if wishes.get("labels"):
+        metadata["labels"] = wishes["labels"]
+    spec: dict[str, Any] = {
+        "code": {"path": ".", "inPlace": in_place},
+        # A command given by hand that fails should say so, not start again behind one's back.
+        "restart": {"max": 0},
+        "roles": {wishes.get("role") or "worker": role},
+        **_job_part(wishes),
+    }
+    return {"apiVersion": "fairway.dev/v1alpha1", "kind": "TrainingJob", "metadata": metadata, "spec": spec}
+
+
+def change_document(document: dict[str, Any], wishes: Wishes) -> dict[str, Any]:
+    """A document with wishes laid over it; what they say of no role in particular is about its only role."""
+    spec = _job_part(wishes)
+    role = _role_part(wishes)
+    if role:
+        known = list(document["spec"]["roles"])
+        chosen = wishes.get("role") or (known[0] if len(known) == 1 else "worker")
+        if chosen not in known:
+            message = f"the document has no role {chosen}"
+            raise UsageError(message, fix=f"say which is meant: {' or '.join(known)}")
+        spec["roles"] = {chosen: role}
+    metadata = {key: wishes[key] for key in ("name", "labels") if wishes.get(key)}
+    return lay_over(document, {"spec": spec, "metadata": metadata})
+
+
+def lay_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Two trees as one; where both say something, the one above wins."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = lay_over(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _job_part(wishes: Wishes) -> dict[str, Any]:
+    spec: dict[str, Any] = {}
+    for key in ("framework", "timeout", "env", "data", "secrets", "outputs", "priority"):
+        value = wishes.get(key)
+        if value:
+            spec[key] = value
+    if wishes.get("retries") is not None:
+        spec["restart"] = {"max": wishes["retries"]}
+    stop = {"atStep": wishes.get("stop_at_step"), "when": wishes.get("stop_when")}
+    environment = {"python": wishes.get("python"), "requirements": wishes.get("requirements")}
+    for name, part in (("stop", stop), ("environment", environment)):
+        given = {key: value for key, value in part.items() if value}
+        if given:
+            spec[name] = given
+    return spec
+
+
+def _role_part(wishes: Wishes) -> dict[str, Any]:
+    role: dict[str, Any] = {}
+    workers = wishes.get("workers")
+    if workers is not None:
+        if workers < 1:
+            message = f"workers: {workers}: at least one is needed"
+            raise UsageError(message, fix="leave it out, or say 1")
+        role["replicas"] = {"min": workers, "max": workers}
+    if wishes.get("processes") is not None:
+        role["processes"] = wishes["processes"]
+    resources: dict[str, Any] = {}
+    for key, name in (("cpus", "cpu"), ("memory", "memory")):
+        if wishes.get(key):
+            resources[name] = str(wishes[key])  # type: ignore[literal-required]
+    if wishes.get("gpus") not in (None, ""):
+        kind, mark, count = str(wishes["gpus"]).rpartition(":")
+        resources["gpu"] = count
+        if mark:
+            resources["gpuType"] = [kind]
+    if resources:
+        role["resources"] = resources
+    return role
+
+
+def suggest_name(command: Sequence[str]) -> str:
+    """A name for a command: that of the script it runs, `train` for `python -u src/train.py --fast`."""
+    from fairway.units import names
+
+    words = [word for word in command if not word.startswith("-")]
+    scripts = [word for word in words if word.endswith((".py", ".sh"))]
+    module = command[list(command).index("-m") + 1] if "-m" in command[:-1] else ""
+    chosen = scripts[0] if scripts else module or (words[0] if words else "job")
+    return names.suggest_name(os.path.basename(chosen).removesuffix(".py").removesuffix(".sh"))
+
+
+def make_origin(folder: str, *, interpreter: str, terminal: bool = False) -> dict[str, Any]:
+    """Who asks, from where, and with which interpreter."""
+    return {"user": _user(), "folder": folder, "interpreter": interpreter, "terminal": terminal}
+
+
+def find_python() -> str:
+    """The interpreter that `python` means to somebody at this shell; ours when there is none."""
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        path = os.path.join(folder, "python")
+        if folder and os.path.isfile(path) and os.access(path, os.X_OK):
+            return os.path.abspath(path)
+    return sys.executable
+
+
+def read_environment() -> dict[str, str]:
+    """The caller's environment, less what no text can carry."""
+    found = {}
+    for name, value in os.environ.items():
+        try:
+            (name + value).encode("utf-8")
+        except UnicodeEncodeError:
+            continue
+        found[name] = value
+    return found
+
+
+def read_documents(path: str) -> tuple[str, str]:
+    """The text of a document file and the folder that its relative paths start from; `-` is standard input."""
+    if path == "-":
+        return sys.stdin.read(), os.getcwd()
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read(), os.path.dirname(os.path.abspath(path))
+    except FileNotFoundError:
+        message = f"there is no file {path}"
+        raise UsageError(message, fix="to run a command, put `--` before it: fairway run -- python train.py") from None
+    except IsADirectoryError:
+        message = f"{path} is a folder"
+        raise UsageError(message, fix=f"name a file in it, or `fairway apply -f {path}`") from None
+    except UnicodeDecodeError:
+        message = f"{path} is no text file"
+        raise UsageError(message, fix="name a YAML or JSON document") from None
+
+
+def is_in_place(text: str) -> bool:
+    """Whether a document might ask to run in place, and so need the caller's environment; the daemon decides."""
+    return "in_place" in text or "inPlace" in text
+
+
+def _user() -> str:
+    given = os.environ.get("USER") or os.environ.get("LOGNAME")
+    if given:
+        return given
+    try:
+        import pwd
+
+        return pwd.getpwuid(os.getuid()).pw_name
+    except (ImportError, KeyError):
+        return str(os.getuid())

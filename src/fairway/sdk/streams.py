@@ -1,0 +1,90 @@
+"""The asyncio way to the daemon: the same requests and the same decoder as `wire`, over asyncio's streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from fairway.errors import UnavailableError
+from fairway.sdk import wire
+from fairway.sdk.daemon import Daemon
+
+_PIECE = 65536
+
+
+class Answer:
+    """An answer whose head is known and whose body may still be on its way."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._decoder = wire.Decoder()
+        self._first = b""
+
+    async def begin(self, request: bytes) -> Answer:
+        """Send, and wait for the head; the error that the answer carries is raised."""
+        self._writer.write(request)
+        while not self._decoder.status:
+            self._first += await self._receive()
+        if self._decoder.status >= 400:
+            raise wire.read_error(self._decoder.status, await self.read())
+        return self
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body, as it comes."""
+        if self._first:
+            yield self._first
+        while not self._decoder.done:
+            yield await self._receive()
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """The body, line by line, without the ends of lines."""
+        rest = b""
+        async for data in self.pieces():
+            *whole, rest = (rest + data).split(b"\n")
+            for line in whole:
+                yield line
+        if rest:
+            yield rest
+
+    async def read(self) -> bytes:
+        """The whole body."""
+        return b"".join([piece async for piece in self.pieces()])
+
+    async def close(self) -> None:
+        """Give up the connection."""
+        self._writer.close()
+        try:
+            await self._writer.wait_closed()
+        except OSError:
+            # It is gone either way.
+            return
+
+    async def _receive(self) -> bytes:
+        try:
+            data = await self._reader.read(_PIECE)
+        except OSError:
+            data = b""
+        if not data:
+            self._decoder.end()
+            return b""
+        return self._decoder.feed(data)
+
+
+async def open_answer(daemon: Daemon, request: bytes) -> Answer:
+    """Send a request, starting the daemon when there is none."""
+    try:
+        reader, writer = await asyncio.open_unix_connection(daemon.find())
+    except OSError:
+        await asyncio.to_thread(daemon.start)
+        try:
+            reader, writer = await asyncio.open_unix_connection(daemon.find())
+        except OSError as error:
+            message = f"the daemon of {daemon.home} cannot be reached: {error}"
+            raise UnavailableError(message, fix=f"look at {daemon.log}") from error
+    answer = Answer(reader, writer)
+    try:
+        return await answer.begin(request)
+    except BaseException:
+        await answer.close()
+        raise

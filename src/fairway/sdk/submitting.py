@@ -1,0 +1,47 @@
+"""Documents on their way to the daemon: from whatever the caller has to the body of a submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from os import PathLike
+from typing import Any
+
+import yaml
+
+from fairway.errors import UsageError
+from fairway.sdk import document
+from fairway.sdk.wishes import Wishes
+from fairway.spec.job import TrainingJob
+
+_TEXT_MARKS = ("\n", "{")
+
+
+def read(what: str | PathLike[str] | dict[str, Any] | TrainingJob) -> tuple[str, str, str]:
+    """The text of a document, the folder its relative paths start from, and the file it came from."""
+    if isinstance(what, TrainingJob):
+        return what.model_dump_json(by_alias=True, exclude_unset=True), os.getcwd(), ""
+    if isinstance(what, dict):
+        return json.dumps(what), os.getcwd(), ""
+    if isinstance(what, str) and any(mark in what for mark in _TEXT_MARKS):
+        return what, os.getcwd(), ""
+    text, folder = document.read_documents(os.fspath(what))
+    return text, folder, os.fspath(what)
+
+
+def submit_body(text: str, folder: str, file: str) -> dict[str, Any]:
+    """The body of a submit for a document's text."""
+    body: dict[str, Any] = {"documents": text, "file": file, "origin": document.make_origin(folder, interpreter=sys.executable)}
+    if document.is_in_place(text):
+        body["environment"] = document.read_environment()
+    return body
+
+
+def with_wishes(body: dict[str, Any], rendered: bytes, wishes: Wishes) -> dict[str, Any]:
+    """The same for the document with wishes laid over it; `rendered` is its Kubernetes spelling."""
+    found = list(yaml.safe_load_all(rendered))
+    if len(found) != 1:
+        message = f"{body['file'] or 'the text'} holds {len(found)} documents, and wishes change only one"
+        raise UsageError(message, fix="submit them one by one")
+    return {**body, "documents": "", "document": document.change_document(found[0], wishes)}

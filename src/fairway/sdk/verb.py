@@ -1,0 +1,133 @@
+"""One method for two clients: a generator that says what to ask, and a descriptor that lets a client ask it.
+
+A verb is a generator. It yields a `Call`, gets the answer's bytes, and returns a value; it does no I/O, so
+the blocking and the asyncio client run the very same code:
+
+    class Verbs:
+        @verb
+        def get(self, name: str) -> Steps[JobView]:
+            return decode((yield Call("GET", job_path(name))), JobView)
+
+    Client().get("mnist")               # -> JobView
+    await AsyncClient().get("mnist")    # -> JobView
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from fairway.sdk import wire
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_Client = TypeVar("_Client")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, not yet sent."""
+
+    method: str
+    path: str
+    query: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+    body: bytes = b""
+    kind: str = wire.JSON
+    until: Callable[[bytes], bool] | None = None
+    """For an answer that comes line by line: the line at which it has been heard enough. The answer is then that line."""
+    patience: float | None = None
+    """Seconds to wait for that line; `TimeoutError` then."""
+
+    def encode(self) -> bytes:
+        """The bytes of the request."""
+        return wire.encode_request(self.method, self.path, self.query, self.body, self.kind)
+
+
+Steps = Generator[Call, bytes, R]
+"""What a verb is: calls out, answers in, a value at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines(Generic[R]):
+    """A request whose answer comes line by line, and what each line means; None for a line that means nothing."""
+
+    call: Call
+    read: Callable[[bytes], R | None]
+
+
+class Blocking(Protocol):
+    """A client that waits."""
+
+    def run(self, steps: Steps[R]) -> R:
+        """Run a verb to its end."""
+        ...
+
+    def listen(self, lines: Lines[R]) -> Iterator[R]:
+        """What comes, as it comes."""
+        ...
+
+
+class Awaiting(Protocol):
+    """A client that awaits."""
+
+    def run_async(self, steps: Steps[R]) -> Coroutine[Any, Any, R]:
+        """Run a verb to its end."""
+        ...
+
+    def listen_async(self, lines: Lines[R]) -> AsyncIterator[R]:
+        """What comes, as it comes."""
+        ...
+
+
+class verb(Generic[P, R]):  # noqa: N801 - it is used as a decorator
+    """Makes a generator method callable on either kind of client."""
+
+    def __init__(self, function: Callable[Concatenate[Any, P], Steps[R]]) -> None:
+        self._function = function
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]
+
+    @overload
+    def __get__(self, client: None, owner: type) -> verb[P, R]: ...
+    @overload
+    def __get__(self, client: Blocking, owner: type) -> Callable[P, R]: ...
+    @overload
+    def __get__(self, client: Awaiting, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
+    def __get__(self, client: Any, owner: type) -> Any:
+        """The method, bound to a client."""
+        if client is None:
+            return self
+        run = client.run if hasattr(client, "run") else client.run_async
+
+        @functools.wraps(self._function)
+        def bound(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return run(self._function(client, *args, **kwargs))
+
+        return bound
+
+
+class listening(Generic[P, R]):  # noqa: N801 - it is used as a decorator
+    """The same for a method that gives what comes, as it comes."""
+
+    def __init__(self, function: Callable[Concatenate[Any, P], Lines[R]]) -> None:
+        self._function = function
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]
+
+    @overload
+    def __get__(self, client: None, owner: type) -> listening[P, R]: ...
+    @overload
+    def __get__(self, client: Blocking, owner: type) -> Callable[P, Iterator[R]]: ...
+    @overload
+    def __get__(self, client: Awaiting, owner: type) -> Callable[P, AsyncIterator[R]]: ...
+    def __get__(self, client: Any, owner: type) -> Any:
+        """The method, bound to a client."""
+        if client is None:
+            return self
+        listen = client.listen if hasattr(client, "listen") else client.listen_async
+
+        @functools.wraps(self._function)
+        def bound(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return listen(self._function(client, *args, **kwargs))
+
+        return bound

@@ -1,0 +1,180 @@
+"""What a document must keep to beyond the types of its fields. Pure functions from a document to its problems."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pydantic.alias_generators import to_snake
+
+from fairway.errors import Mistake, SpecError
+from fairway.spec import macros
+from fairway.spec.job import Container, JobSpec, Role, SuccessPolicy, TrainingJob
+from fairway.spec.resources import Resources
+from fairway.units import quantity, suggest
+
+TOTAL_REPLICAS = 10_000
+
+_LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
+_LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_VENDOR_GPUS = ("nvidia.com/gpu", "amd.com/gpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong in a document that has the right types."""
+
+    at: tuple[str | int, ...]
+    """Where, in the Kubernetes spelling."""
+    message: str
+    fix: str = ""
+
+
+def problems(document: TrainingJob) -> list[Problem]:
+    """Everything that is wrong with it."""
+    found = list(_labels(document))
+    for rule in _RULES:
+        found.extend(rule(document.spec))
+    for name, role in document.spec.roles.items():
+        for role_rule in _ROLE_RULES:
+            found.extend(role_rule(document.spec, role, ("spec", "roles", name)))
+    found.extend(_no_nul(document.model_dump(mode="json", by_alias=True, exclude_defaults=True), ()))
+    return found
+
+
+def refuse_problems(document: TrainingJob) -> None:
+    """Raises `SpecError` when anything is wrong; for documents that were made by a program."""
+    found = problems(document)
+    if found:
+        raise SpecError([Mistake(one.message, path=_dotted(one.at), fix=one.fix) for one in found])
+
+
+def _dotted(at: tuple[str | int, ...]) -> str:
+    return ".".join(to_snake(step) if isinstance(step, str) else str(step) for step in at if step not in ("spec", "metadata"))
+
+
+def _labels(document: TrainingJob) -> Iterator[Problem]:
+    for group in ("labels", "annotations"):
+        for name, value in getattr(document.metadata, group).items():
+            at = ("metadata", group, name)
+            if not _LABEL_KEY.fullmatch(name):
+                yield Problem(
+                    at,
+                    f"has a key that is no label name: {name[:80]!r}",
+                    "at most 63 letters, digits, dots, dashes and underscores, perhaps after a domain and a slash",
+                )
+            elif group == "labels" and not _LABEL.fullmatch(value):
+                yield Problem(
+                    at, "is no label value", "at most 63 letters, digits, dots, dashes and underscores; or make it an annotation"
+                )
+
+
+def _success(spec: JobSpec) -> Iterator[Problem]:
+    wanted = {SuccessPolicy.CHIEF: ("chief", "master"), SuccessPolicy.LAUNCHER: ("launcher",)}.get(spec.success, ())
+    if wanted and not any(role in spec.roles for role in wanted):
+        yield Problem(
+            ("spec", "success"),
+            f"needs a role `{wanted[0]}`, and there is none",
+            f"add it to the roles, or choose {SuccessPolicy.AUTO}",
+        )
+
+
+def _secrets(spec: JobSpec) -> Iterator[Problem]:
+    for index, name in enumerate(spec.secrets):
+        if name in spec.secrets[:index]:
+            yield Problem(("spec", "secrets", index), "is there twice", "keep one of them")
+        elif name in spec.env:
+            yield Problem(("spec", "secrets", index), "is a variable in `env` too", "keep one of them")
+
+
+def _references(spec: JobSpec) -> Iterator[Problem]:
+    for group in ("data", "outputs"):
+        for name, value in getattr(spec, group).items():
+            if not value.strip():
+                fix = "write a dataset such as mnist@3, a path or a URI" if group == "data" else "write the name to keep it under"
+                yield Problem(("spec", group, name), "is empty", fix)
+    if "://" in spec.code.path:
+        yield Problem(("spec", "code", "path"), "is no folder", "for a repository write `code: {git: URL}`")
+    if spec.environment.container is Container.ALWAYS and not spec.environment.image:
+        yield Problem(("spec", "environment", "container"), "needs an image", "add `image`, or remove it")
+
+
+def _total(spec: JobSpec) -> Iterator[Problem]:
+    total = sum(role.replicas.max for role in spec.roles.values())
+    if total > TOTAL_REPLICAS:
+        yield Problem(
+            ("spec", "roles"),
+            f"have {total:,} replicas together, of at most {TOTAL_REPLICAS:,}",
+            "make them fewer, or make several jobs",
+        )
+
+
+def _job_macros(spec: JobSpec) -> Iterator[Problem]:
+    for name, value in spec.env.items():
+        yield from _unknown_macros(spec, value, ("spec", "env", name))
+
+
+def _role_macros(spec: JobSpec, role: Role, at: tuple[str, ...]) -> Iterator[Problem]:
+    for index, word in enumerate(role.command):
+        yield from _unknown_macros(spec, word, (*at, "command", index))
+    for name, value in role.env.items():
+        yield from _unknown_macros(spec, value, (*at, "env", name))
+
+
+def _unknown_macros(spec: JobSpec, text: str, at: tuple[str | int, ...]) -> Iterator[Problem]:
+    if "{{" not in text:
+        return
+    known = macros.known(spec.roles, spec.data, spec.outputs)
+    for name in macros.find(text):
+        if name not in known:
+            fix = suggest.did_you_mean(name, known) or "for the literal text write {{{{" + name + "}}}}"
+            yield Problem(at, f"uses the macro {{{{{name}}}}}, which does not exist", fix)
+
+
+def _role_secrets(spec: JobSpec, role: Role, at: tuple[str, ...]) -> Iterator[Problem]:
+    for name in spec.secrets:
+        if name in role.env:
+            yield Problem((*at, "env", name), "is a secret too", "keep one of them")
+
+
+def _role_resources(_: JobSpec, role: Role, at: tuple[str, ...]) -> Iterator[Problem]:
+    for group in ("resources", "limits"):
+        given: Resources = getattr(role, group)
+        if given.gpu is not None and (count := quantity.number(given.gpu)) > 1 and count != int(count):
+            yield Problem(
+                (*at, group, "gpu"), "is more than one GPU and not a whole number", f"write {int(count)} or {int(count) + 1}"
+            )
+        for name in given.other:
+            if name in _VENDOR_GPUS:
+                yield Problem((*at, group, "other", name), "is what Kubernetes calls GPUs", "write `gpu`; it works everywhere")
+    for name, parse in (("cpu", quantity.number), ("memory", quantity.byte_count), ("gpu", quantity.number)):
+        asked, most = getattr(role.resources, name), getattr(role.limits, name)
+        if asked is not None and most is not None and parse(most) < parse(asked):
+            yield Problem((*at, "limits", name), f"is less than the {asked} that `resources` asks for", f"write {asked} or more")
+
+
+def _role_placement(_: JobSpec, role: Role, at: tuple[str, ...]) -> Iterator[Problem]:
+    if role.placement.together and role.placement.apart:
+        yield Problem((*at, "placement"), "wants replicas together and apart", "keep one of them")
+
+
+def _no_nul(data: object, at: tuple[str | int, ...]) -> Iterator[Problem]:
+    """No text may hold NUL: neither a path nor a variable nor an argument can."""
+    if isinstance(data, str) and "\0" in data:
+        yield Problem(at, "holds a NUL character", "remove it")
+    elif isinstance(data, dict):
+        for name, value in data.items():
+            yield from _no_nul(value, (*at, name))
+    elif isinstance(data, list):
+        for index, value in enumerate(data):
+            yield from _no_nul(value, (*at, index))
+
+
+_RULES: tuple[Callable[[JobSpec], Iterator[Problem]], ...] = (_success, _secrets, _references, _total, _job_macros)
+_ROLE_RULES: tuple[Callable[[JobSpec, Role, tuple[str, ...]], Iterator[Problem]], ...] = (
+    _role_macros,
+    _role_secrets,
+    _role_resources,
+    _role_placement,
+)

@@ -1,0 +1,76 @@
+"""Macros in commands and variables: `{{ps_hosts}}`, `{{index}}`, `{{data.train}}`. Replaced as data, never by a shell.
+
+`{{{{name}}}}` stands for the literal text `{{name}}`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from fairway.errors import UsageError
+from fairway.units import suggest
+
+NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "job": "the run's name, for example mnist-7",
+        "task": "this task's name, for example worker-0",
+        "role": "this task's role",
+        "index": "this task among those of its role, from 0",
+        "rank": "this process among all that compute together, from 0",
+        "local_rank": "this process among those of its task, from 0",
+        "world_size": "how many processes compute together",
+        "attempt": "how often this task was started before",
+        "processes": "processes of this task",
+        "host": "this task's own host",
+        "address": "this task's own host:port",
+        "port": "this task's own port",
+        "checkpoint_dir": "the folder of checkpoints",
+        "tensorboard_dir": "the folder of event files",
+        "shared_dir": "the folder that all tasks and attempts share",
+        "master_addr": "the host of rank 0",
+        "master_port": "a port where rank 0 may listen for the others",
+        "ps_hosts": "addresses of the role ps, with commas between them",
+        "worker_hosts": "addresses of the role worker, with commas between them",
+    }
+)
+"""Macros that every job has, and what they become. Besides them: `ROLE_hosts`, `data.NAME`, `output.NAME`."""
+
+_MACRO = re.compile(r"\{\{\{\{(?P<literal>[^{}]*)\}\}\}\}|\{\{\s*(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*)\s*\}\}")
+
+
+def known(roles: Iterable[str] = (), data: Iterable[str] = (), outputs: Iterable[str] = ()) -> frozenset[str]:
+    """Every macro that a job with these roles, inputs and outputs may use."""
+    return frozenset(
+        (
+            *NAMES,
+            *(f"{role}_hosts" for role in roles),
+            *(f"data.{name}" for name in data),
+            *(f"output.{name}" for name in outputs),
+        )
+    )
+
+
+def find(text: str) -> list[str]:
+    """The names of the macros in a text, in order."""
+    return [match["name"] for match in _MACRO.finditer(text) if match["name"]]
+
+
+def expand(text: str, values: Mapping[str, str]) -> str:
+    """The text with every macro replaced, once: a value that looks like a macro stays as it is.
+
+    Raises `UsageError` for a macro without a value.
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        if match["literal"] is not None:
+            return "{{" + match["literal"] + "}}"
+        if match["name"] not in values:
+            message = f"{{{{{match['name']}}}}} has no value here"
+            raise UsageError(
+                message, fix=suggest.did_you_mean(match["name"], values) or f"use one of {', '.join(sorted(values))}"
+            )
+        return values[match["name"]]
+
+    return _MACRO.sub(replace, text) if "{{" in text else text

@@ -1,0 +1,47 @@
+"""Setting aside what is wrong in a document, so that the rest can be checked in the same go.
+
+The result is never used as a document; it only lets more mistakes be found at once.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+_RUNS = ["true"]
+_ROLE: dict[str, Any] = {"command": _RUNS}
+_STAND_INS: dict[str, Any] = {
+    "roles": {"worker": _ROLE},
+    "metadata": {"name": "x"},
+    "spec": {"roles": {"worker": _ROLE}},
+    "name": "x",
+    "url": "x",
+    "command": _RUNS,
+    "script": "true",
+}
+"""For what cannot be left out without a new mistake."""
+
+
+def mend(data: object, at: tuple[str | int, ...]) -> None:
+    """Changes the data so that pydantic's error at this place does not come again."""
+    if at and at[-1] == "[key]":
+        at = at[:-1]
+    if not at:
+        return
+    *steps, last = at
+    for step in steps:
+        data = _child(data, step)
+    if isinstance(data, list) and isinstance(last, int) and last < len(data):
+        data[last] = f"X{last}"
+    elif isinstance(data, dict):
+        stand_in = _ROLE if steps and steps[-1] == "roles" else _STAND_INS.get(str(last))
+        if stand_in is None:
+            data.pop(last, None)
+        else:
+            data[last] = copy.deepcopy(stand_in)
+
+
+def _child(data: object, step: str | int) -> object:
+    if isinstance(data, dict):
+        return data.get(step)
+    return data[step] if isinstance(data, list) and isinstance(step, int) and step < len(data) else None

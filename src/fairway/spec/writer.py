@@ -1,0 +1,145 @@
+"""From a document to YAML: the Kubernetes spelling as it is, the flat one with its short forms."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from fairway.errors import UsageError
+from fairway.spec import fields, flat
+from fairway.spec.job import JobSpec, Role, TrainingJob
+from fairway.spec.located import Scalar, resolve
+from fairway.spec.resources import Resources
+from fairway.units import suggest
+
+SPELLINGS = ("flat", "kubernetes")
+
+_BARE = re.compile(r"0|[1-9][0-9]{0,8}|[0-9]{1,9}\.[0-9]{1,9}")
+_GPU_TYPE = re.compile(r"[A-Za-z0-9._-]+")
+_WIDTH = 120
+
+
+def write(document: TrainingJob, to: str) -> str:
+    """The document as YAML text; what is as by default is left out."""
+    if to not in SPELLINGS:
+        message = f"{to!r} is no spelling"
+        raise UsageError(message, fix=suggest.did_you_mean(to, SPELLINGS) or "use flat or kubernetes")
+    data = flat_data(document) if to == "flat" else kubernetes_data(document)
+    return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True, width=_WIDTH))
+
+
+def kubernetes_data(document: TrainingJob) -> dict[str, Any]:
+    """The document in the Kubernetes spelling, as plain data."""
+    data = document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    for name, role in document.spec.roles.items():
+        _restore_replicas(data["spec"]["roles"][name], role)
+    return {"apiVersion": document.api_version, "kind": document.kind, "metadata": data["metadata"], "spec": data["spec"]}
+
+
+def flat_data(document: TrainingJob) -> dict[str, Any]:
+    """The document in the flat spelling, as plain data."""
+    data = document.model_dump(mode="json", exclude_defaults=True)
+    spec = data["spec"]
+    for name, role in document.spec.roles.items():
+        spec["roles"][name] = _flat_role(role, spec["roles"][name])
+    for name, short in (("environment", "python"), ("restart", "max"), ("checkpoint", "every"), ("tensorboard", "dir")):
+        if list(spec.get(name, ())) == [short]:
+            spec[name] = spec[name][short]
+    if "code" in spec:
+        spec["code"] = _flat_code(spec["code"])
+    ordered = {name: spec[name] for name in fields.fields_of(JobSpec) if name in spec}
+    return {"kind": document.kind, **data["metadata"], **_lifted(ordered)}
+
+
+def _lifted(spec: dict[str, Any]) -> dict[str, Any]:
+    """A single role `worker` without variables of its own is written at the top."""
+    role = spec["roles"].get(flat.SHORTHAND_ROLE)
+    if len(spec["roles"]) != 1 or role is None or "env" in role:
+        return spec
+    found: dict[str, Any] = {}
+    for name, value in spec.items():
+        found.update(role if name == "roles" else {name: value})
+    return found
+
+
+def _flat_role(role: Role, data: dict[str, Any]) -> dict[str, Any]:
+    _restore_replicas(data, role)
+    counts = data.get("replicas")
+    if counts and counts["min"] == counts["max"]:
+        data["replicas"] = counts["max"]
+    if role.command:
+        text = flat.join_command(role.command)
+        data["command"] = text if text.isprintable() else list(role.command)
+    for name in ("resources", "limits"):
+        if name in data:
+            data[name] = _flat_resources(data[name])
+    return data
+
+
+def _restore_replicas(data: dict[str, Any], role: Role) -> None:
+    """Both bounds are written, also when one of them is as by default: `{max: 4}` alone would puzzle its reader."""
+    if "replicas" in data:
+        data["replicas"] = {"min": role.replicas.min, "max": role.replicas.max}
+
+
+def _flat_code(code: dict[str, Any]) -> Any:
+    git = code.pop("git", None)
+    if git:
+        code["git"] = git["url"]
+        code.update({"ref": git["ref"]} if "ref" in git else {})
+    return code["path"] if list(code) == ["path"] else code
+
+
+def _flat_resources(data: dict[str, Any]) -> dict[str, Any]:
+    other = data.pop("other", {})
+    types = data.get("gpu_type", [])
+    if len(types) == 1:
+        if "gpu" in data and _GPU_TYPE.fullmatch(types[0]) and _BARE.fullmatch(data["gpu"]):
+            data["gpu"] = f"{data.pop('gpu_type')[0]}:{data['gpu']}"
+        else:
+            data["gpu_type"] = types[0]
+    for name in ("cpu", "memory", "gpu"):
+        if name in data:
+            data[name] = _number(data[name])
+    inline = {
+        name: count for name, count in other.items() if name not in fields.fields_of(Resources) and flat.is_open(Resources, name)
+    }
+    kept = {name: count for name, count in other.items() if name not in inline}
+    return {**data, **inline, **({"other": kept} if kept else {})}
+
+
+_Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_Base):  # type: ignore[misc]
+    """Block style, scripts as `|`, quotes wherever some reader of YAML would see something else than text."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _text(dumper: Any, text: str) -> Any:
+    style = None
+    if "\n" in text and _is_tidy(text):
+        style = "|"
+    elif not isinstance(resolve(Scalar(text)), str):
+        style = "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+def _is_tidy(text: str) -> bool:
+    """Whether a literal block keeps the text exactly, in every reader."""
+    return all(line == line.rstrip() and line.isprintable() for line in text.split("\n")) and text[:1] not in ("", " ", "\n", "#")
+
+
+def _number(text: str) -> int | float | str:
+    """The number, where writing it gives the same text again."""
+    if not _BARE.fullmatch(text):
+        return text
+    value = float(text) if "." in text else int(text)
+    return value if str(value) == text else text
+
+
+_Dumper.add_representer(str, _text)

@@ -1,0 +1,63 @@
+"""Makes runs and tasks for tests, with only what a test cares about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fairway.spec.job import JobSpec, Replicas, Role
+from fairway.spec.resources import Resources
+from fairway.state.job import Job, JobKey, Origin
+from fairway.state.phase import TaskPhase
+from fairway.state.task import Need, Task, TaskKey
+
+
+def a_role(command: Sequence[str], replicas: int = 1, processes: int = 0, limits: Mapping[str, str] | None = None) -> Role:
+    """A role that runs a command."""
+    return Role(
+        command=tuple(command),
+        replicas=Replicas(min=replicas, max=replicas),
+        processes=processes,
+        limits=Resources.model_validate(dict(limits or {})),
+    )
+
+
+def a_job(
+    command: Sequence[str] = ("true",),
+    *,
+    name: str = "mnist-1",
+    namespace: str = "default",
+    replicas: int = 1,
+    processes: int = 0,
+    roles: Mapping[str, Role] | None = None,
+    origin: Origin | None = None,
+    attempt: int = 0,
+    **spec: object,
+) -> Job:
+    """A run: of one role `worker` with the command, or of the roles given. `spec` sets more fields of the document."""
+    series, _, number = name.rpartition("-")
+    asked = JobSpec.model_validate({"roles": roles or {"worker": a_role(command, replicas, processes)}, **spec})
+    return Job(JobKey(namespace, name), series, int(number), asked, origin=origin or Origin(), attempt=attempt, created=1000.0)
+
+
+def a_task(
+    job: Job,
+    index: int = 0,
+    *,
+    role: str = "worker",
+    attempt: int | None = None,
+    node: str = "here",
+    devices: Sequence[str] = (),
+    gpu: float | None = None,
+    phase: TaskPhase = TaskPhase.PENDING,
+) -> Task:
+    """A task of the run's current attempt, placed on the node."""
+    key = TaskKey(job.key.namespace, job.key.name, role, index, job.attempt if attempt is None else attempt)
+    processes = max(1, job.spec.roles[role].processes)
+    need = Need(cpu=1.0, gpu=float(len(devices)) if gpu is None else gpu)
+    return Task(key, phase, need, processes=processes, slots=processes, node=node, devices=tuple(devices), created=1000.0)
+
+
+def the_tasks(job: Job, *, node: str = "here") -> tuple[Task, ...]:
+    """Every task of the run's current attempt, at its smallest size."""
+    places = [(name, index) for name, role in job.spec.roles.items() for index in range(role.replicas.min)]
+    return tuple(a_task(job, index, role=name, node=node) for name, index in places)

@@ -1,0 +1,116 @@
+"""Fakes of the ports, for tests of what stands on them. Each passes the suite of its port."""
+
+from __future__ import annotations
+
+from fairway.app.ports import Changes, JobFilter, JobPage, MetricPoint
+from fairway.errors import UsageError
+from fairway.state.event import Event
+from fairway.state.job import Job, JobKey
+from fairway.state.task import Task, TaskKey
+
+
+class MemoryStore:
+    """The `Store` port in dictionaries: remembers until the process ends."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._jobs: dict[JobKey, Job] = {}
+        self._order: dict[JobKey, int] = {}
+        self._arrivals = 0
+        self._tasks: dict[JobKey, dict[TaskKey, Task]] = {}
+        self._events: list[Event] = []
+        self._points: dict[JobKey, list[MetricPoint]] = {}
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def next_number(self, namespace: str, series: str) -> int:
+        """Take the next run number of a series, for good."""
+        number = self._numbers.get((namespace, series), 0) + 1
+        self._numbers[namespace, series] = number
+        return number
+
+    def commit(self, changes: Changes) -> None:
+        """Remember all of it."""
+        for job in changes.jobs:
+            if job.key not in self._order:
+                self._arrivals += 1
+                self._order[job.key] = self._arrivals
+            self._jobs[job.key] = job
+        for task in changes.tasks:
+            if task.key.run in self._jobs:
+                self._tasks.setdefault(task.key.run, {})[task.key] = task
+        for key, point in changes.points:
+            if key in self._jobs:
+                self._points.setdefault(key, []).append(point)
+        for key in changes.deleted:
+            self._forget(key)
+        self._events.extend(changes.events)
+
+    def _forget(self, key: JobKey) -> None:
+        for known in (self._jobs, self._order, self._tasks, self._points):
+            known.pop(key, None)
+        self._events = [event for event in self._events if not _is_about(event, str(key))]
+
+    def active_jobs(self) -> list[Job]:
+        """The runs that are not over, oldest first."""
+        return [job for job in sorted(self._jobs.values(), key=self._place) if not job.phase.over]
+
+    def tasks_of(self, key: JobKey) -> list[Task]:
+        """Every attempt of every task of a run."""
+        found = self._tasks.get(key, {})
+        return [found[name] for name in sorted(found)]
+
+    def get_job(self, key: JobKey) -> Job | None:
+        """One run."""
+        return self._jobs.get(key)
+
+    def newest(self, namespace: str, series: str) -> Job | None:
+        """The newest run of a series."""
+        runs = [job for job in self._jobs.values() if job.key.namespace == namespace and job.series == series]
+        return max(runs, key=lambda job: job.number, default=None)
+
+    def list_jobs(self, filter: JobFilter) -> JobPage:
+        """Runs, newest first."""
+        if filter.before and not filter.before.isdigit():
+            message = f"before={filter.before!r} is no cursor"
+            raise UsageError(message, fix="take it from `next` of the page before")
+        matching = [job for job in sorted(self._jobs.values(), key=self._place, reverse=True) if _matches(job, filter)]
+        rest = [job for job in matching if not filter.before or self._place(job) < int(filter.before)]
+        page = rest[: filter.limit]
+        following = str(self._place(page[-1])) if page and len(rest) > len(page) else ""
+        return JobPage(tuple(page), following, len(matching))
+
+    def events_of(self, subject: str, limit: int = 1000) -> list[Event]:
+        """Events of a run and of its tasks, or of everything when the subject is empty; oldest first, the newest `limit`."""
+        found = [event for event in self._events if not subject or _is_about(event, subject)]
+        return found[max(0, len(found) - limit) :]
+
+    def points_of(self, key: JobKey, metric: str = "", limit: int = 2000) -> list[MetricPoint]:
+        """Metric points of a run in order of time; thinned evenly to at most `limit`."""
+        found = sorted(
+            (point for point in self._points.get(key, []) if not metric or metric in point.metrics), key=lambda point: point.time
+        )
+        if len(found) <= limit:
+            return found
+        return [found[place * (len(found) - 1) // max(1, limit - 1)] for place in range(limit)]
+
+    def series_names(self, namespace: str) -> list[str]:
+        """The names of all series that have runs."""
+        return sorted({job.series for job in self._jobs.values() if not namespace or job.key.namespace == namespace})
+
+    def _place(self, job: Job) -> int:
+        return self._order[job.key]
+
+
+def _is_about(event: Event, subject: str) -> bool:
+    return event.subject == subject or event.subject.startswith((f"{subject}/", f"{subject}#"))
+
+
+def _matches(job: Job, filter: JobFilter) -> bool:
+    return (
+        filter.namespace in ("", job.key.namespace)
+        and filter.series in ("", job.series)
+        and (not filter.phases or job.phase.value in filter.phases)
+        and all(job.labels.get(name) == value for name, value in filter.labels.items())
+    )

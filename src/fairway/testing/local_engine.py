@@ -1,0 +1,166 @@
+"""A local engine for tests: real processes in a folder of the test's own, with nothing to prepare."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairway.app.system import SystemClock
+from fairway.engines.local import control, descent, locks, record
+from fairway.engines.local.engine import LocalEngine
+from fairway.engines.local.folders import LOCK, Home
+from fairway.engines.local.identity import Identity
+from fairway.engines.local.order import Command, Order
+from fairway.engines.local.prepare import Prepared
+from fairway.engines.local.programs import Say
+from fairway.engines.local.spawner import Answer, Spawner
+from fairway.errors import NotFoundError
+from fairway.runtime.contract import ATTEMPT_DIR
+from fairway.state.job import Job
+from fairway.state.node import Device
+
+PATIENCE = 30.0
+"""Seconds in which things must happen."""
+
+
+class PlainPreparer:
+    """Prepares nothing."""
+
+    def __init__(self, work_dir: Path, env: dict[str, str] | None = None) -> None:
+        self._work_dir = work_dir
+        self._env = dict(env or {})
+
+    async def prepare(self, job: Job, say: Say) -> Prepared:
+        """The folder, and PATH besides what was given."""
+        say(f"preparing {job.key}")
+        return Prepared(self._work_dir, sys.executable, {"PATH": os.environ.get("PATH", os.defpath), **self._env})
+
+
+class FixedProbe:
+    """Finds the devices that it was made with."""
+
+    def __init__(self, *devices: Device) -> None:
+        self._devices = devices
+
+    def devices(self, is_ours: Callable[[int], bool]) -> tuple[Device, ...]:
+        """Always the same."""
+        return self._devices
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def make_local_engine(
+    folder: Path, *, env: dict[str, str] | None = None, secrets: dict[str, str] | None = None, devices: Sequence[Device] = ()
+) -> LocalEngine:
+    """An engine whose home and machine-wide locks lie in the folder; twice over the same folder, two engines over one home."""
+
+    def reveal(names: Iterable[str]) -> dict[str, str]:
+        known = secrets or {}
+        missing = [name for name in names if name not in known]
+        if missing:
+            message = f"there is no secret {missing[0]} here"
+            raise NotFoundError(message, fix=f"set it with: fairway secret set {missing[0]}")
+        return {name: known[name] for name in names}
+
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    return LocalEngine(
+        Home.open(folder / "home"),
+        machine_folder=folder / "machine",
+        node_name="here",
+        probe=FixedProbe(*devices),
+        preparer=PlainPreparer(work, env),
+        reveal=reveal,
+        clock=SystemClock(),
+    )
+
+
+class Attempt:
+    """One task under a supervisor, without an engine: for tests of the supervisor itself."""
+
+    def __init__(self, folder: Path, order: Order) -> None:
+        self.folder = folder
+        self.order = order
+        self.answer = Answer()
+
+    @property
+    def log(self) -> str:
+        """What the first process printed so far."""
+        return self.output(0)
+
+    def output(self, rank: int) -> str:
+        """What a process printed so far."""
+        return (self.folder / f"out-{rank}.log").read_text(errors="replace")
+
+    @property
+    def begun(self) -> dict[str, Any]:
+        """The record of the start."""
+        return record.read_record(str(self.folder), record.STARTED) or {}
+
+    @property
+    def end(self) -> dict[str, Any] | None:
+        """The record of the end; None before it."""
+        return record.read_record(str(self.folder), record.EXIT)
+
+    @property
+    def supervisor(self) -> Identity:
+        """Who looks after it."""
+        found = Identity.from_dict(self.begun["supervisor"])
+        assert found is not None
+        return found
+
+    def ask(self, **request: object) -> dict[str, Any]:
+        """Say something to the supervisor."""
+        return control.ask(str(self.folder), request, PATIENCE)
+
+    async def over(self) -> dict[str, Any]:
+        """The record of the end, when it comes."""
+        await until(lambda: self.end is not None and not locks.is_held(self.folder / LOCK))
+        return self.end or {}
+
+    def left(self) -> list[int]:
+        """Processes of the task that live."""
+        return [identity.pid for identity in descent.find_leftovers(str(self.folder), [])]
+
+
+class Playground:
+    """Starts tasks under supervisors in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.spawner = Spawner()
+
+    async def start(self, *commands: Sequence[str], **order: Any) -> Attempt:
+        """Start one task with these processes, and wait until they run."""
+        attempt = self.prepare(*commands, **order)
+        lock = locks.take(attempt.folder / LOCK)
+        assert lock is not None
+        (attempt.answer,) = await self.spawner.spawn([(attempt.order, [lock])])
+        locks.release(lock)
+        return attempt
+
+    def prepare(self, *commands: Sequence[str], **order: Any) -> Attempt:
+        """A task that could be started."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder, prefix="attempt-"))
+        env = {"PATH": os.environ.get("PATH", os.defpath), ATTEMPT_DIR: str(folder), **order.pop("env", {})}
+        fields = {"task": "default/test-1/worker-0#0", "folder": str(folder), "cwd": str(self.folder), **order}
+        return Attempt(folder, Order(env=env, commands=[Command(argv) for argv in commands], **fields))
+
+    def close(self) -> None:
+        """Let the nursery go."""
+        self.spawner.close()
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Wait until something holds; fail when it does not in time."""
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.005)

@@ -1,0 +1,70 @@
+"""Output of several tasks on one screen: whole lines, each with the name of its task before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_COLOURS = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")
+_HELD = 65536
+"""A line longer than this is passed on in parts."""
+
+
+class LogMixer:
+    """Mixes what tasks print, piece by piece, so that lines of two tasks never run together.
+
+    A line that is not finished is held back until `flush`, in case the rest of it comes at once; one that ends
+    in a carriage return (a progress bar) is passed on immediately, and the next one begins over it.
+    """
+
+    def __init__(self, tasks: Sequence[str] = (), *, colour: bool = False) -> None:
+        self._width = max((len(task) for task in tasks), default=0)
+        self._colour = colour
+        self._order = {task: place for place, task in enumerate(tasks)}
+        self._held: dict[str, bytes] = {}
+        self._open = ""
+        """Whose unfinished line is on the screen."""
+        self._mid_line = False
+        """Whether text stands before the cursor on that line."""
+
+    @property
+    def holding(self) -> bool:
+        """Whether `flush` would print something."""
+        return bool(self._held)
+
+    def feed(self, task: str, data: bytes) -> bytes:
+        """Take a piece of a task's output; returns what to print now."""
+        pieces = (self._held.pop(task, b"") + data).splitlines(keepends=True)
+        rest = pieces.pop() if pieces and not pieces[-1].endswith((b"\n", b"\r")) else b""
+        out: list[bytes] = []
+        for piece in pieces:
+            self._piece(task, piece, out)
+        if rest and (len(rest) > _HELD or (self._open == task and self._mid_line)):
+            self._piece(task, rest, out)
+        elif rest:
+            self._held[task] = rest
+        return b"".join(out)
+
+    def flush(self) -> bytes:
+        """Print the unfinished lines too: nothing more came for a while."""
+        out: list[bytes] = []
+        for task, rest in self._held.items():
+            self._piece(task, rest, out)
+        self._held.clear()
+        return b"".join(out)
+
+    def _piece(self, task: str, piece: bytes, out: list[bytes]) -> None:
+        if self._open and self._open != task:
+            out.append(b"\n")
+            self._open, self._mid_line = "", False
+        if not self._mid_line:
+            out.append(self._prefix(task))
+        out.append(piece)
+        if piece.endswith(b"\n"):
+            self._open, self._mid_line = "", False
+        else:
+            self._open, self._mid_line = task, not piece.endswith(b"\r")
+
+    def _prefix(self, task: str) -> bytes:
+        place = self._order.setdefault(task, len(self._order))
+        text = f"{task:<{self._width}} | "
+        return (f"\x1b[{_COLOURS[place % len(_COLOURS)]}m{text}\x1b[0m" if self._colour else text).encode()

@@ -1,0 +1,112 @@
+"""Every act of the daemon that a crash could cut in two is a named crash point, so that the fault tests can die there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from source import modules, name_of, tree
+
+from fairway.app import crash
+
+IN_THE_SUPERVISOR = "runs in the supervisor, a process of its own; the tests kill that one from outside"
+OUTSIDE: dict[str, str] = {
+    "app/crash.py": "the crash itself",
+    "engines/local/descent.py": IN_THE_SUPERVISOR,
+    "engines/local/record.py": IN_THE_SUPERVISOR,
+    "engines/local/supervisor.py": IN_THE_SUPERVISOR,
+}
+"""Files whose acts are not crash points, and why."""
+
+SIGNALS = {("os", "kill"), ("os", "killpg"), ("signal", "pidfd_send_signal")}
+RENAMES = {("os", "rename"), ("os", "replace"), ("os", "link"), ("shutil", "move")}
+
+
+def acts(module: ast.Module) -> Iterator[tuple[int, str]]:
+    """Renames, signals and commits outside of `with crash.reach(...)`, as (line, what)."""
+
+    def walk(node: ast.AST, covered: bool) -> Iterator[tuple[int, str]]:
+        if isinstance(node, ast.With | ast.AsyncWith):
+            covered = covered or any(_is_reach(item.context_expr) for item in node.items)
+        if isinstance(node, ast.Call) and not covered:
+            what = _act(node)
+            if what:
+                yield node.lineno, what
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, covered)
+
+    yield from walk(module, False)
+
+
+def _is_reach(expression: ast.expr) -> bool:
+    return isinstance(expression, ast.Call) and ast.unparse(expression.func).endswith("crash.reach")
+
+
+def _act(call: ast.Call) -> str:
+    if not isinstance(call.func, ast.Attribute):
+        return ""
+    owner, name = ast.unparse(call.func.value), call.func.attr
+    if (owner, name) in SIGNALS | RENAMES:
+        return f"{owner}.{name}"
+    if name in ("rename", "replace") and len(call.args) == 1 and not call.keywords and owner != "dataclasses":
+        return f"{owner}.{name}"  # a path's; that of a text takes two
+    if name == "commit" and not owner.endswith("store"):
+        return f"{owner}.commit"  # `store.commit` is the port: the adapter behind it has the point
+    if name == "execute" and call.args and isinstance(call.args[0], ast.Constant) and str(call.args[0].value).upper() == "COMMIT":
+        return "COMMIT"
+    return ""
+
+
+def test_every_act_is_a_crash_point() -> None:
+    found = {path: [f"{name_of(path)}:{line} {what}" for line, what in acts(tree(path))] for path in _watched()}
+    bare = [place for path, places in found.items() for place in places if name_of(path) not in OUTSIDE]
+    assert bare == [], "wrap it in `with crash.reach(POINT):`, or give a reason in OUTSIDE"
+    assert [name for name in OUTSIDE if not any(name_of(path) == name and places for path, places in found.items())] == []
+
+
+def test_every_point_is_used_and_every_use_is_a_point() -> None:
+    used = {
+        text
+        for path in modules()
+        if name_of(path) != "app/crash.py"
+        for text in re.findall(r'"([a-z]+\.[a-z]+)"', path.read_text(encoding="utf-8"))
+        if text in crash.POINTS
+    }
+    assert used == set(crash.POINTS), "a point that nothing reaches proves nothing"
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        ("os.rename(a, b)", "os.rename"),
+        ("path.replace(target)", "path.replace"),
+        ("os.kill(1, 9)", "os.kill"),
+        ("self._connection.commit()", "self._connection.commit"),
+        ("connection.execute('COMMIT')", "COMMIT"),
+        ("with other(): os.replace(a, b)", "os.replace"),
+        ("with crash.reach('engine.rename'): pass\nos.rename(a, b)", "os.rename"),
+    ],
+)
+def test_a_bare_act_is_seen(code: str, what: str) -> None:
+    assert [name for _, name in acts(ast.parse(code))] == [what]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "with crash.reach('engine.rename'):\n    os.rename(a, b)",
+        "with crash.reach(point), lock:\n    if a:\n        connection.commit()",
+        "'a'.replace('b', 'c')",
+        "dataclasses.replace(job, phase=1)",
+        "self.store.commit(changes)",
+    ],
+)
+def test_what_is_covered_or_harmless_is_not(code: str) -> None:
+    assert list(acts(ast.parse(code))) == []
+
+
+def _watched() -> list[Path]:
+    return modules("app", "engines", "stores", "registry")

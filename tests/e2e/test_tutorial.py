@@ -1,0 +1,43 @@
+"""The tutorial, as a reader would follow it: its files, then its commands one after the other."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.timeout(300)
+def test_every_command_of_the_tutorial_works(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "train.py").write_text(blocks("python")[0])
+    (folder / "job.yaml").write_text(blocks("yaml")[0])
+    tools = Path(sys.executable).parent
+    environment = {**os.environ, "FAIRWAY_HOME": str(tmp_path / "home"), "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    environment |= {"FAIRWAY_MACHINE_DIR": str(tmp_path / "machine"), "XDG_RUNTIME_DIR": str(tmp_path / "run")}
+    commands = [line for block in blocks("console") for line in block.splitlines() if line.startswith("fairway ")]
+    assert len(commands) > 10
+    printed = {}
+    try:
+        for command in commands:
+            ended = subprocess.run(
+                command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+            )
+            printed[command] = ended.stdout + ended.stderr
+            assert ended.returncode == 0, f"{command}\n{printed[command]}"
+    finally:
+        subprocess.run(["fairway", "daemon", "stop"], env=environment, capture_output=True, check=False)
+    assert "worker 1 of 2: y = " in printed[commands[0]]
+    assert "Succeeded" in printed["fairway get line"]
+    assert subprocess.run([sys.executable, "train.py"], cwd=folder, capture_output=True, check=False).returncode == 0

@@ -1,0 +1,34 @@
+"""The example without a framework, on real text, with real processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gang import EXAMPLES, ROOT, Run, check_gang, environment, run_example
+
+NAME = "17-command"
+
+
+def test_workers_talk_over_the_addresses_they_were_given(home: Path) -> None:
+    run = run_example(home, NAME, "--python", sys.executable)
+
+    assert run.code == 0, run.output
+    notes = run.ranks()
+    check_gang(notes, 3, [number for number in range(max(note["samples"][-1] for note in notes) + 1) if number % 10])
+    assert all(note["bits"] < note["bits_alone"] for note in notes)  # they know more together than any of them alone
+
+
+def test_processes_of_their_own_are_no_gang(home: Path, tmp_path: Path) -> None:
+    place = {"FAIRWAY_PEERS": json.dumps({"worker": ["127.0.0.1:0"]}), "FAIRWAY_RANK": "0", "FAIRWAY_SHARED_DIR": str(tmp_path)}
+    env = {**environment(home), **place, "PYTHONPATH": str(ROOT / "src")}
+    for _ in range(3):
+        subprocess.run([sys.executable, "train.py"], cwd=EXAMPLES / NAME, env=env, check=True)
+    apart = Run(0, "", tmp_path).ranks()
+
+    assert all(note["bits"] == note["bits_alone"] for note in apart)
+    with pytest.raises(AssertionError, match="number of peers"):
+        check_gang(apart, 3, range(10))

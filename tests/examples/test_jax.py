@@ -1,0 +1,28 @@
+"""The JAX example, on real digits, with real processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gang import DIGITS, GOOD, check_gang, run_example
+
+pytestmark = pytest.mark.framework("jax")
+
+
+def test_one_mesh_over_processes(home: Path, python: str) -> None:
+    run = run_example(home, "14-jax", "--python", python)
+
+    assert run.code == 0, run.output
+    notes = run.ranks()
+    check_gang(notes, 2, DIGITS)
+    assert [note["peers"] for note in notes] == [[note["pid"] for note in notes]] * 2  # gathered through JAX itself
+    assert notes[0]["accuracy"] > GOOD
+
+
+def test_without_peers_it_refuses(home: Path, python: str) -> None:
+    run = run_example(home, "14-jax", "--python", python, "--framework", "command", "--retries", "0")
+
+    assert run.code == 1, run.output
+    assert "coordinator_address should be defined" in run.output
+    assert run.ranks() == []

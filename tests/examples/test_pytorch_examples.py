@@ -1,0 +1,111 @@
+"""The PyTorch examples as a reader would run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from gang import EXAMPLES, FAIRWAY, GOOD, call, environment, run_example
+
+pytestmark = pytest.mark.framework("torch")
+
+
+def metric(home: Path, name: str, metric: str) -> list[float]:
+    """Values that the run reported, in order."""
+    code, text = call(home, "metrics", name, "--metric", metric, "-o", "json")
+    assert code == 0, text
+    return [point["metrics"][metric] for point in json.loads(text)["points"]]
+
+
+def test_first_job_learns_and_leaves_a_model(home: Path, python: str) -> None:
+    run = run_example(home, "01-first-job", "--python", python, timeout=115)
+
+    assert run.code == 0, run.output
+    assert "worker 0 of 2" in run.output
+    assert "worker 1 of 2" in run.output
+    assert metric(home, "first-job", "accuracy")[-1] > GOOD
+    assert (home / "jobs/default/first-job-1/outputs/model/lenet.pt").stat().st_size > 100_000
+
+
+def test_torchrun_program_is_unchanged_and_its_log_gives_the_loss(home: Path, python: str) -> None:
+    run = run_example(home, "02-torchrun", "--python", python)
+
+    assert run.code == 0, run.output
+    assert all(f"rank {rank} of 4" in run.output for rank in range(4))
+    losses = metric(home, "torchrun", "loss")
+    assert losses[-1] < losses[0]
+
+
+def test_processes_of_one_replica_stop_when_they_are_good_enough(home: Path, python: str) -> None:
+    run = run_example(home, "03-processes", "--python", python)
+
+    assert run.code == 0, run.output
+    assert max(metric(home, "processes", "accuracy")) >= 0.9
+    assert "stopped at step" in run.output
+    assert "stopped at step 3000" not in run.output
+
+
+@pytest.mark.parametrize("name", ["05-accelerate", "06-lightning"])
+def test_programs_of_other_libraries_are_unchanged(home: Path, python: str, name: str) -> None:
+    run = run_example(home, name, "--python", python)
+
+    assert run.code == 0, run.output
+    assert "fairway" not in "".join(line for line in (EXAMPLES / name / "train.py").read_text().splitlines() if "import" in line)
+    assert "2 processes on cpu" in run.output or "rank 1 of 2" in run.output
+
+
+def test_elastic_job_goes_on_with_fewer_from_its_checkpoint(home: Path, python: str) -> None:
+    with started(home, python, "PAUSE=0.02") as run:
+        checkpoints = home / "jobs" / "default" / "elastic-1" / "checkpoints"
+        wait_for(lambda: (checkpoints / "latest").exists(), run)
+        os.kill(rank_process(home, 2), signal.SIGKILL)
+        output, _ = run.communicate(timeout=100)
+
+    assert run.returncode == 0, output
+    assert "rank 2 of 3, attempt 0: from step 0" in output
+    assert "rank 1 of 2, attempt 1: from step" in output
+    assert "rank 1 of 2, attempt 1: from step 0\n" not in output
+    workers = metric(home, "elastic", "workers")
+    assert (workers[0], workers[-1]) == (3.0, 2.0)
+    assert metric(home, "elastic", "accuracy")[-1] > GOOD
+
+
+@contextmanager
+def started(home: Path, python: str, *variables: str) -> Iterator[subprocess.Popen[str]]:
+    """The elastic example, running in the background; ended with the block whatever happens."""
+    words = [word for pair in variables for word in ("-e", pair)]
+    command = [FAIRWAY, "run", EXAMPLES / "04-elastic" / "job.yaml", "--python", python, *words]
+    run = subprocess.Popen(command, env=environment(home), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        yield run
+    finally:
+        run.kill()
+        run.communicate()
+
+
+def wait_for(condition: Callable[[], bool], run: subprocess.Popen[str], seconds: float = 60) -> None:
+    """Until it holds; fails when the time is up or the run has ended."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert run.poll() is None, run.communicate()[0]
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def rank_process(home: Path, rank: int) -> int:
+    """The process of a rank of the elastic job in this home, found by the variables it was started with."""
+    wanted = {f"FAIRWAY_RANK={rank}", f"FAIRWAY_CHECKPOINT_DIR={home / 'jobs/default/elastic-1/checkpoints'}"}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted <= set((folder / "environ").read_text(errors="replace").split("\0")):
+                return int(folder.name)
+        except OSError:
+            continue  # it ended, or is somebody else's
+    raise AssertionError(f"no process has rank {rank}")

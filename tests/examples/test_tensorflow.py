@@ -1,0 +1,91 @@
+"""The TensorFlow examples, on real digits, with real processes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from gang import DIGITS, GOOD, check_gang, run_example
+
+pytestmark = pytest.mark.framework("tensorflow")
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_asynchronous_parameter_servers(home: Path, python: str) -> None:
+    run = run_example(home, "10-tensorflow-ps-async", "--python", python)
+
+    assert run.code == 0, run.output
+    chief = run.note("chief-0")
+    workers = [run.note(f"worker-{index}") for index in range(2)]
+    assert [note["world_size"] for note in workers] == [2, 2]
+    # The chief's note says which process computed what: it must have been the two workers, both of them, and nobody else.
+    assert {int(pid) for pid in chief["samples"]} == {note["pid"] for note in workers}
+    batches = [batch for computed in chief["samples"].values() for batch in computed]
+    for epoch in range(6):
+        assert sorted(i for at, ids in batches if at == epoch for i in ids) == list(DIGITS)  # each sample once an epoch
+    assert chief["updates"] == chief["batches"] == len(batches)
+    assert chief["accuracy"] > GOOD
+    # They never end by themselves: the job's end is theirs.
+    assert not any(is_alive(run.note(name)["pid"]) for name in ("chief-0", "worker-0", "worker-1", "ps-0"))
+
+
+def test_synchronous_parameter_servers(home: Path, python: str) -> None:
+    run = run_example(home, "11-tensorflow-ps-sync", "--python", python)
+
+    assert run.code == 0, run.output
+    check_gang(run.ranks(), 2, DIGITS)
+    assert [(note["steps"], note["given"]) for note in run.ranks()] == [(250, 250)] * 2  # one gradient a step from each
+    assert run.note("rank-0")["accuracy"] > GOOD
+
+
+@pytest.mark.parametrize("name", ["10-tensorflow-ps-async", "11-tensorflow-ps-sync"])
+def test_without_peers_parameter_servers_refuse(home: Path, python: str, name: str) -> None:
+    run = run_example(home, name, "--python", python, "--framework", "command", "--retries", "0")
+
+    assert run.code == 1, run.output
+    assert "TF_CONFIG names no parameter servers" in run.output
+    assert run.ranks() == []
+
+
+def test_a_program_that_knows_only_flags(home: Path, python: str) -> None:
+    run = run_example(home, "12-tensorflow-between-graph", "--python", python)
+
+    assert run.code == 0, run.output
+    notes = run.ranks()
+    check_gang(notes, 2, DIGITS, synchronous=False)
+    # One counter on the parameter server counts everybody's updates.
+    assert sum(note["local_steps"] for note in notes) == max(note["steps"] for note in notes) >= 600
+    assert all(note["local_steps"] > 0 and note["accuracy"] > GOOD for note in notes)
+
+
+def test_a_worker_of_its_own_is_no_gang(home: Path, python: str) -> None:
+    alone = run_example(home, "12-tensorflow-between-graph", "--python", python, "--workers", "1")
+
+    assert alone.code == 0, alone.output
+    with pytest.raises(AssertionError, match="number of peers"):
+        check_gang(alone.ranks(), 2, DIGITS, synchronous=False)
+
+
+def test_mirrored_workers(home: Path, python: str) -> None:
+    run = run_example(home, "13-tensorflow-multiworker", "--python", python)
+
+    assert run.code == 0, run.output
+    check_gang(run.ranks(), 2, DIGITS)
+    assert run.note("rank-0")["accuracy"] > GOOD
+
+
+def test_mirrored_workers_without_peers_are_no_gang(home: Path, python: str) -> None:
+    apart = run_example(home, "13-tensorflow-multiworker", "--python", python, "--framework", "command")
+
+    assert apart.code == 0, apart.output
+    with pytest.raises(AssertionError, match="number of peers"):
+        check_gang(apart.ranks(), 2, DIGITS)

@@ -1,0 +1,175 @@
+"""How a supervisor ends a task: SIGTERM, a grace, SIGKILL, and nothing left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairway.engines.local import control
+from fairway.testing.local_engine import Playground, until
+
+SAVES = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(75)))\nprint('up', flush=True)\ntime.sleep(600)"
+IGNORES = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)"
+
+
+@pytest.fixture
+def playground(tmp_path: Path) -> Iterator[Playground]:
+    made = Playground(tmp_path)
+    yield made
+    made.close()
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-I", "-c", code]
+
+
+async def test_a_stop_lets_the_program_save(playground: Playground) -> None:
+    attempt = await playground.start(python(SAVES))
+    await until(lambda: "up" in attempt.log)
+    assert attempt.ask(op="stop", grace=30, reason="preempted") == {"ok": True}
+    end = await attempt.over()
+    assert attempt.log == "up\nsaved\n"
+    assert (end["code"], end["by_us"], end["said"]) == (75, True, "preempted")
+
+
+async def test_after_the_grace_comes_the_kill(playground: Playground) -> None:
+    attempt = await playground.start(python(IGNORES))
+    await until(lambda: "up" in attempt.log)
+    before = time.monotonic()
+    attempt.ask(op="stop", grace=0.3)
+    end = await attempt.over()
+    assert time.monotonic() - before >= 0.3
+    assert (end["signal"], end["by_us"]) == (signal.SIGKILL, True)
+
+
+async def test_the_kill_comes_though_daemon_and_nursery_are_gone(playground: Playground) -> None:
+    attempt = await playground.start(python(IGNORES))
+    await until(lambda: "up" in attempt.log)
+    attempt.ask(op="stop", grace=0.3)
+    playground.close()
+    assert (await attempt.over())["signal"] == signal.SIGKILL
+
+
+async def test_a_second_stop_may_hurry_but_not_delay(playground: Playground) -> None:
+    attempt = await playground.start(python(IGNORES))
+    await until(lambda: "up" in attempt.log)
+    attempt.ask(op="stop", grace=600)
+    attempt.ask(op="stop", grace=0.05)
+    attempt.ask(op="stop", grace=600)
+    assert (await attempt.over())["signal"] == signal.SIGKILL
+
+
+async def test_a_program_under_a_shell_gets_its_grace_too(playground: Playground) -> None:
+    """The shell dies at once of SIGTERM; what it ran is adopted, told, and waited for."""
+    script = f'"{sys.executable}" -I -c "$0"; echo never'
+    attempt = await playground.start(["sh", "-c", script, SAVES.replace("print('saved', flush=True)", "(time.sleep(0.5), print('saved', flush=True))")])
+    await until(lambda: "up" in attempt.log)
+    attempt.ask(op="stop", grace=30)
+    end = await attempt.over()
+    assert "saved" in attempt.log
+    assert end["by_us"]
+
+
+async def test_helpers_of_a_program_are_not_told_while_it_saves(playground: Playground) -> None:
+    """The workers of a data loader die of SIGTERM, and the program needs them for its last steps."""
+    code = """
+import signal, subprocess, sys, time
+helper = subprocess.Popen([sys.executable, "-I", "-c", "import time; print('helping', flush=True); time.sleep(600)"])
+def save(*_):
+    time.sleep(0.5)
+    print("helper lives" if helper.poll() is None else "helper died", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("up", flush=True)
+time.sleep(600)
+"""
+    attempt = await playground.start(python(code))
+    await until(lambda: "up" in attempt.log and "helping" in attempt.log)
+    attempt.ask(op="stop", grace=30)
+    end = await attempt.over()
+    assert "helper lives" in attempt.log
+    assert (end["code"], end["by_us"]) == (0, True)
+    assert attempt.left() == []
+
+
+async def test_a_halted_program_is_woken_to_hear(playground: Playground) -> None:
+    attempt = await playground.start(python(SAVES))
+    await until(lambda: "up" in attempt.log)
+    os.kill(attempt.begun["processes"][0]["pid"], signal.SIGSTOP)
+    attempt.ask(op="stop", grace=30)
+    assert (await attempt.over())["code"] == 75
+
+
+async def test_a_signal_to_the_supervisor_ends_the_task_and_is_not_ours(playground: Playground) -> None:
+    attempt = await playground.start(["sleep", "600"])
+    attempt.supervisor.send(signal.SIGTERM)
+    end = await attempt.over()
+    assert (end["signal"], end["by_us"], end["said"]) == (signal.SIGTERM, False, "its supervisor got SIGTERM")
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+async def test_the_daemon_can_stop_by_signal(playground: Playground, number: signal.Signals) -> None:
+    attempt = await playground.start(["sleep", "600"])
+    attempt.supervisor.send(number)
+    assert (await attempt.over())["by_us"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+async def test_keys_and_hang_ups_do_not_reach_the_supervisor(playground: Playground, number: signal.Signals) -> None:
+    attempt = await playground.start(["sleep", "600"])
+    attempt.supervisor.send(number)
+    assert attempt.ask(op="status")["left"] == [attempt.begun["processes"][0]["pid"]]
+    attempt.ask(op="kill")
+    await attempt.over()
+
+
+async def test_a_failure_before_the_stop_stays_a_failure(playground: Playground) -> None:
+    attempt = await playground.start(["sh", "-c", "exit 4"], python(IGNORES), grace=600)
+    await until(lambda: len(attempt.ask(op="status")["left"]) == 1)
+    attempt.ask(op="kill")
+    end = await attempt.over()
+    assert (end["rank"], end["code"], end["by_us"]) == (0, 4, False)
+
+
+async def test_nonsense_at_the_door_is_answered_and_harms_nothing(playground: Playground) -> None:
+    attempt = await playground.start(["sleep", "600"])
+    for text in (b"nonsense\n", b"[1]\n", b'{"op": "dance"}\n', b'{"op": "stop", "grace": "soon"}\n', b'{"op": "attach"}\n'):
+        with control.connect(str(attempt.folder), 5.0) as connection:
+            connection.sendall(text)
+            assert b'"error"' in connection.recv(1000), text
+    with control.connect(str(attempt.folder), 5.0) as connection:
+        connection.sendall(b"x" * 100)
+    attempt.ask(op="kill")
+    assert (await attempt.over())["by_us"]
+
+
+async def test_the_door_opens_however_deep_the_folder_lies(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100) / ("e" * 100)
+    deep.mkdir(parents=True)
+    playground = Playground(deep)
+    attempt = await playground.start(["sleep", "600"])
+    attempt.ask(op="kill")
+    await attempt.over()
+    playground.close()
+
+
+async def test_the_end_is_told_to_who_listens(playground: Playground) -> None:
+    import socket
+
+    path = playground.folder / "poke"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as listening:
+        before = Path.cwd()
+        os.chdir(playground.folder)
+        listening.bind("poke")
+        os.chdir(before)
+        attempt = await playground.start(["true"], poke=str(path))
+        heard = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(listening, 100), 10)
+    assert heard == b"default/test-1/worker-0#0"
+    assert attempt.end is not None

@@ -1,0 +1,36 @@
+"""Pretended devices."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairway.devices.fake import FakeProbe, parse
+from fairway.errors import UsageError
+
+
+def test_counts_types_and_memory() -> None:
+    found = parse("4xA100-80GB, 2xT4,H200", "pool")
+    assert [(device.index, device.type, device.memory // 10**9) for device in found] == [
+        (0, "A100", 80), (1, "A100", 80), (2, "A100", 80), (3, "A100", 80), (4, "T4", 16), (5, "T4", 16), (6, "H200", 141),
+    ]  # fmt: skip
+    assert all(device.healthy and not device.busy_with for device in found)
+
+
+def test_devices_of_one_pool_are_the_same_for_everybody() -> None:
+    first = FakeProbe("2xA100", "machine").devices(lambda _: False)
+    second = FakeProbe("2xA100", "machine").devices(lambda _: True)
+    other = FakeProbe("2xA100", "another").devices(lambda _: False)
+    assert first == second
+    assert not {device.uuid for device in first} & {device.uuid for device in other}
+    assert len({device.uuid for device in first}) == 2
+
+
+def test_none_is_none() -> None:
+    assert parse("", "pool") == ()
+    assert parse("0xA100", "pool") == ()
+
+
+@pytest.mark.parametrize("text", ["4A100", "4x", "4xA100-80", "4xA100-80GB-x", "-1xT4", "9999xT4"])
+def test_what_is_not_understood_is_named(text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        parse(text, "pool")

@@ -1,0 +1,51 @@
+"""Builds gangs as data: every member has its own ports, so that a mixed-up port shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fairway.launch.render import render
+from fairway.launch.topology import Folders, Launch, Member, Topology, ports_needed
+from fairway.spec.job import JobSpec
+
+FOLDERS = Folders(
+    work="/job/code",
+    attempt="/job/attempt",
+    shared="/job/shared",
+    checkpoints="/job/checkpoints",
+    tensorboard="/job/tensorboard",
+    outputs={"model": "/job/outputs/model"},
+    data={"train-set": "/data/train"},
+    runtime="/inject",
+)
+
+
+def member(role: str, index: int, place: int, **fields: Any) -> Member:
+    """`worker-1` as the third task of the gang has ports from 20020 on."""
+    ports = tuple(range(20000 + 10 * place, 20000 + 10 * place + ports_needed(fields.get("processes", 1))))
+    return Member(role, index, "127.0.0.1", ports, **fields)
+
+
+@pytest.fixture
+def launch() -> Callable[..., dict[str, Launch]]:
+    """What each task of a gang is made of, by name: `launch({"worker": 2}, framework="jax", roles={"worker": {...}})`."""
+
+    def make(
+        sizes: dict[str, int], members: dict[str, dict[str, Any]] | None = None, attempt: int = 0, **spec: Any
+    ) -> dict[str, Launch]:
+        fields = members or {}
+        roles = spec.pop("roles", {})
+        shape = {
+            name: {"command": ("python", "train.py"), "replicas": {"min": count, "max": count}, **roles.get(name, {})}
+            for name, count in sizes.items()
+        }
+        document = JobSpec.model_validate({"roles": shape, **spec})
+        named = [(name, index) for name, count in sizes.items() for index in range(count)]
+        gang = tuple(member(name, index, place, **fields.get(name, {})) for place, (name, index) in enumerate(named))
+        topology = Topology("mnist-7", "default", gang, attempt)
+        return {each.name: render("mnist-7", document, topology, each, FOLDERS) for each in gang}
+
+    return make

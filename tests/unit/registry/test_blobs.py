@@ -1,0 +1,100 @@
+"""Blobs: whole, once, under their digest."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from fairway.errors import BugError, NotFoundError, RefusedError
+from fairway.registry.blobs import Blobs
+
+DIGEST = hashlib.sha256(b"content").hexdigest()
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Blobs:
+    return Blobs(tmp_path / "blobs")
+
+
+def names(blobs: Blobs) -> list[str]:
+    return [path.parent.name + path.name for path in (blobs.root / "sha256").glob("*/*")]
+
+
+def test_what_was_put_is_read_back(blobs: Blobs) -> None:
+    assert blobs.put(b"content") == DIGEST
+    assert blobs.read(DIGEST) == b"content"
+    assert blobs.has(DIGEST)
+    assert blobs.path(DIGEST) == blobs.root / "sha256" / DIGEST[:2] / DIGEST[2:]
+    assert blobs.path(DIGEST).stat().st_mode & 0o222 == 0
+
+
+def test_the_same_content_is_kept_once(blobs: Blobs, tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a", "b")]
+    for path in paths:
+        path.write_bytes(b"content")
+    blobs.put(b"content")
+    inode = blobs.path(DIGEST).stat().st_ino
+    assert blobs.put_files(paths) == {path: (DIGEST, 7) for path in paths}
+    assert blobs.path(DIGEST).stat().st_ino == inode
+    assert list((blobs.root / "aside").iterdir()) == []
+
+
+def test_many_files_and_large_ones(blobs: Blobs, tmp_path: Path) -> None:
+    paths = []
+    for number in range(40):
+        path = tmp_path / str(number)
+        path.write_bytes(bytes([number]) * (number * 100_000))
+        paths.append(path)
+    found = blobs.put_files(paths)
+    assert all(blobs.path(found[path][0]).read_bytes() == path.read_bytes() for path in paths)
+
+
+def test_several_writers_at_once(blobs: Blobs, tmp_path: Path) -> None:
+    paths = [tmp_path / str(number) for number in range(20)]
+    for path in paths:
+        path.write_bytes(path.name.encode() * 1000)
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: Blobs(blobs.root).put_files(paths), range(4)))
+    assert all(result == results[0] for result in results)
+    assert len(names(blobs)) == 20
+    assert list((blobs.root / "aside").iterdir()) == []
+
+
+def test_a_blob_that_is_not_there(blobs: Blobs) -> None:
+    with pytest.raises(NotFoundError):
+        blobs.read(DIGEST)
+
+
+@pytest.mark.parametrize("digest", ["", "../../etc/passwd", "A" * 64, DIGEST[:-1], DIGEST + "0"])
+def test_what_is_no_digest_reaches_no_file(blobs: Blobs, digest: str) -> None:
+    with pytest.raises(BugError):
+        blobs.path(digest)
+
+
+def test_a_file_that_cannot_be_read_leaves_nothing(blobs: Blobs, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a")
+    with pytest.raises(RefusedError, match="went away"):
+        blobs.put_files([tmp_path / "a", tmp_path / "gone"])
+    assert names(blobs) == []
+    assert [path for path in (blobs.root / "aside").iterdir() if path.stat().st_size] == []
+
+
+@pytest.mark.parametrize(("moment", "kept"), [("before", 1), ("after", 2)])
+def test_a_crash_leaves_whole_blobs_only(tmp_path: Path, blobs: Blobs, moment: str, kept: int) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_bytes(name.encode() * 1000)
+    code = (
+        "import sys; from pathlib import Path; from fairway.app import crash; from fairway.registry.blobs import Blobs\n"
+        f"crash.arm('registry.rename:{moment}:2'); Blobs(Path(sys.argv[1])).put_files(map(Path, sys.argv[2:]))"
+    )
+    paths = [str(tmp_path / name) for name in ("a", "b", "c")]
+    ended = subprocess.run([sys.executable, "-c", code, str(blobs.root), *paths], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert len(names(blobs)) == kept
+    assert all(hashlib.sha256(blobs.read(name)).hexdigest() == name for name in names(blobs))

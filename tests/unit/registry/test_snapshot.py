@@ -1,0 +1,184 @@
+"""Snapshots of real folders."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from fairway.errors import NotFoundError, RefusedError
+from fairway.registry import snapshot
+from fairway.registry.blobs import Blobs
+from fairway.registry.manifest import Entry, Manifest
+
+
+class Site:
+    """A folder, and a place for blobs."""
+
+    def __init__(self, path: Path) -> None:
+        self.blobs = Blobs(path / "blobs")
+        self.folder = path / "code"
+        self.folder.mkdir()
+        self.write("train.py", "print(1)\n")
+        self.write("lib/net.py", "x = 1\n")
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def take(self) -> snapshot.Snapshot:
+        return snapshot.take(self.folder, self.blobs)
+
+    def lay_out(self, digest: str, target: Path) -> Path:
+        snapshot.materialise(snapshot.load(digest, self.blobs), self.blobs, target)
+        return target
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setattr(snapshot, "SETTLED", 0.05)
+    return Site(tmp_path)
+
+
+def settle() -> None:
+    """Let the files grow older than the time that makes their times trustworthy."""
+    time.sleep(0.08)
+
+
+def test_a_snapshot_laid_out_is_the_folder(site: Site, tmp_path: Path) -> None:
+    site.write("run.sh", "#!/bin/sh\n").chmod(0o755)
+    (site.folder / "empty").mkdir()
+    (site.folder / "lib" / "alias.py").symlink_to("net.py")
+    copy = site.lay_out(site.take().digest, tmp_path / "copy")
+    assert (copy / "train.py").read_text() == "print(1)\n"
+    assert (copy / "lib" / "alias.py").readlink() == Path("net.py")
+    assert (copy / "lib" / "alias.py").read_text() == "x = 1\n"
+    assert (copy / "empty").is_dir()
+    assert os.access(copy / "run.sh", os.X_OK)
+    assert not os.access(copy / "train.py", os.X_OK)
+    assert snapshot.take(copy, site.blobs).digest == site.take().digest
+
+
+def test_the_digest_names_the_content(site: Site, tmp_path: Path) -> None:
+    first = site.take().digest
+    assert site.take().digest == first
+    site.write("train.py", "print(2)\n")
+    second = site.take().digest
+    assert second != first
+    site.write("train.py", "print(1)\n")
+    assert site.take().digest == first
+    (site.folder / "train.py").chmod(0o755)
+    assert site.take().digest not in (first, second)
+
+
+def test_files_that_have_not_changed_are_not_read_again(site: Site) -> None:
+    settle()
+    assert site.take().read == 2
+    assert site.take().read == 0
+    site.write("lib/net.py", "x = 2\n")
+    assert site.take().read == 1
+
+
+def test_a_change_that_keeps_size_and_time_is_seen(site: Site) -> None:
+    settle()
+    before = site.take()
+    path = site.folder / "lib" / "net.py"
+    times = path.stat()
+    path.write_text("x = 9\n")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert site.take().digest != before.digest
+
+
+def test_a_file_changed_just_now_is_not_trusted(site: Site) -> None:
+    site.take()
+    assert site.take().read == 2
+
+
+def test_blobs_that_were_lost_are_put_again(site: Site, tmp_path: Path) -> None:
+    settle()
+    taken = site.take()
+    for path in (site.blobs.root / "sha256").glob("*/*"):
+        path.unlink()
+    again = site.take()
+    assert again.digest == taken.digest
+    assert (site.lay_out(again.digest, tmp_path / "copy") / "train.py").exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"train.py": 1}'])
+def test_a_damaged_memory_is_as_none(site: Site, text: str) -> None:
+    settle()
+    site.take()
+    for path in (site.blobs.root / "seen").iterdir():
+        path.write_text(text)
+    assert site.take().read == 2
+
+
+def test_the_fingerprint_is_the_digest_without_keeping_anything(site: Site) -> None:
+    found = snapshot.fingerprint(site.folder, site.blobs)
+    assert not (site.blobs.root / "sha256").exists()
+    assert site.take().digest == found
+
+
+def test_a_folder_too_large_has_no_fingerprint(site: Site) -> None:
+    assert snapshot.fingerprint(site.folder, site.blobs, limit=3) == ""
+
+
+def test_too_much_is_refused_naming_the_largest(site: Site) -> None:
+    with (site.folder / "weights.pt").open("wb") as file:
+        file.truncate(snapshot.LIMIT)
+    (site.folder / "data").mkdir()
+    with (site.folder / "data" / "big.bin").open("wb") as file:
+        file.truncate(2 * snapshot.LIMIT)
+    with pytest.raises(RefusedError, match=r"the largest are data/ \(954 MiB\), weights\.pt \(477 MiB\)") as caught:
+        site.take()
+    assert "--in-place" in caught.value.fix
+    assert not (site.blobs.root / "sha256").exists()
+
+
+def test_names_that_are_no_text(site: Site, tmp_path: Path) -> None:
+    name = b"caf\xe9.py"
+    Path(os.fsdecode(os.fsencode(site.folder) + b"/" + name)).write_text("x")
+    settle()
+    digest = site.take().digest
+    assert site.take().digest == digest
+    assert os.path.exists(os.fsencode(site.lay_out(digest, tmp_path / "copy")) + b"/" + name)
+
+
+def test_a_folder_that_is_there_stays_as_it_is(site: Site, tmp_path: Path) -> None:
+    digest = site.take().digest
+    copy = site.lay_out(digest, tmp_path / "copy")
+    (copy / "train.py").write_text("mine")
+    assert (site.lay_out(digest, copy) / "train.py").read_text() == "mine"
+
+
+@pytest.mark.parametrize("path", ["../escaped", "/tmp/escaped", "a/../../escaped"])
+def test_nothing_is_written_outside(site: Site, tmp_path: Path, path: str) -> None:
+    digest = site.blobs.put(b"evil")
+    with pytest.raises(RefusedError):
+        snapshot.materialise(Manifest((Entry(path, 0o644, 4, digest),)), site.blobs, tmp_path / "deep" / "copy")
+    assert not list(tmp_path.rglob("escaped"))
+
+
+def test_content_that_is_gone_leaves_no_folder(site: Site, tmp_path: Path) -> None:
+    manifest = Manifest((Entry("a", 0o644, 4, "0" * 64),))
+    with pytest.raises(NotFoundError, match="the content of a"):
+        snapshot.materialise(manifest, site.blobs, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    assert not list(tmp_path.glob(".copy*"))
+
+
+def test_ten_thousand_unchanged_files_take_well_under_a_second(site: Site) -> None:
+    for number in range(100):
+        folder = site.folder / f"d{number}"
+        folder.mkdir()
+        for inner in range(100):
+            (folder / f"f{inner}.py").write_text(str(inner % 10))
+    settle()
+    site.take()
+    begun = time.process_time()
+    assert site.take().read == 0
+    assert time.process_time() - begun < 0.9

@@ -1,0 +1,273 @@
+"""Both clients against a daemon that says what it is told: the same verbs, the same values."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairway.errors import FairwayError, NotFoundError, UsageError
+from fairway.sdk.calls import Verbs
+from fairway.sdk.client import AsyncClient, Client
+from fairway.sdk.verb import listening, verb
+from fairway.spec.document import read_data
+from fairway.testing.fake_daemon import Answer, Asked, FakeDaemon
+
+VIEW: dict[str, Any] = {
+    "name": "mnist-1", "namespace": "default", "series": "mnist", "number": 1, "phase": "Running", "framework": "auto",
+    "roles": {}, "ready": 1, "replicas": 1, "gpus": 0, "priority": 0, "queue": "default", "user": "ada", "created": 1.0,
+    "started": 2.0, "finished": None, "duration": 3.0, "attempt": 0, "restarts": 0, "restarts_max": 3, "progress": {},
+    "hold": None, "position": 0, "outcome": None, "resume": "", "nodes": [], "labels": {}, "outputs": {}, "folder": "",
+    "origin": "", "code_digest": "", "warnings": [],
+}  # fmt: skip
+
+Ask = Callable[..., Any]
+
+
+def view(**changes: object) -> dict[str, Any]:
+    return {**VIEW, **changes}
+
+
+def line(**told: object) -> bytes:
+    return json.dumps(told, separators=(",", ":")).encode() + b"\n"
+
+
+@pytest.fixture(params=["blocking", "async"])
+def ask(request: pytest.FixtureRequest, daemon: FakeDaemon) -> Ask:
+    """Calls a verb by name on one client or the other, and gives a coroutine either way."""
+
+    async def call(name: str, /, *args: Any, **kwargs: Any) -> Any:
+        if request.param == "blocking":
+            found = getattr(Client(), name)(*args, **kwargs)
+            return list(found) if inspect.isgenerator(found) else found
+        found = getattr(AsyncClient(), name)(*args, **kwargs)
+        return [item async for item in found] if inspect.isasyncgen(found) else await found
+
+    return call
+
+
+async def test_a_run_is_a_typed_view(ask: Ask, daemon: FakeDaemon) -> None:
+    daemon.answers["GET /v1/jobs/mnist"] = view()
+    job = await ask("get", "mnist")
+    assert (job.name, job.phase.value, job.progress.step) == ("mnist-1", "Running", None)
+    assert daemon.asked[0].query == {"namespace": "default"}
+    daemon.answers["GET /v1/jobs/mnist-1"] = view(phase="Failed")
+    assert (await ask("get", job)).phase.value == "Failed"
+
+
+async def test_an_error_of_the_daemon_is_raised(ask: Ask, daemon: FakeDaemon) -> None:
+    daemon.answers["GET /v1/jobs/mnits"] = NotFoundError("there is no job mnits", fix="did you mean mnist?")
+    with pytest.raises(NotFoundError, match="no job mnits"):
+        await ask("get", "mnits")
+
+
+async def test_an_answer_of_another_version_is_an_error_of_ours(ask: Ask, daemon: FakeDaemon) -> None:
+    daemon.answers["GET /v1/jobs/mnist"] = {"name": 3}
+    with pytest.raises(FairwayError, match="not understood"):
+        await ask("get", "mnist")
+
+
+async def test_a_document_in_any_form_is_submitted(ask: Ask, daemon: FakeDaemon, tmp_path: Path) -> None:
+    daemon.answers["POST /v1/jobs"] = view()
+    file = tmp_path / "job.yaml"
+    file.write_text("kind: TrainingJob\nname: mnist\ncommand: a\n")
+    document = {"kind": "TrainingJob", "name": "mnist", "command": "a"}
+    for what in (file, str(file), file.read_text(), document, read_data(document)):
+        await ask("submit", what)
+    sent = [asked.data for asked in daemon.asked]
+    assert sent[0]["documents"] == sent[1]["documents"] == sent[2]["documents"] == file.read_text()
+    assert sent[0]["origin"]["folder"] == str(tmp_path)  # type: ignore[index]
+    assert (
+        read_data(json.loads(str(sent[3]["documents"])))
+        == read_data(json.loads(str(sent[4]["documents"])))
+        == read_data(document)
+    )
+    assert "environment" not in sent[0]
+
+
+async def test_wishes_are_laid_over_the_document(ask: Ask, daemon: FakeDaemon) -> None:
+    daemon.answers["POST /v1/render"] = "apiVersion: v1\nspec: {roles: {worker: {command: [a]}}}\nmetadata: {name: mnist}\n"
+    daemon.answers["POST /v1/jobs"] = view()
+    await ask("submit", "kind: TrainingJob\n", workers=3)
+    sent = daemon.of("POST", "/v1/jobs")[0].data
+    assert sent["documents"] == ""
+    assert sent["document"]["spec"]["roles"]["worker"] == {"command": ["a"], "replicas": {"min": 3, "max": 3}}  # type: ignore[index]
+
+
+async def test_arguments_for_a_document_make_no_sense(ask: Ask, daemon: FakeDaemon) -> None:
+    with pytest.raises(UsageError, match="args and kwargs are for functions"):
+        await ask("submit", "kind: TrainingJob\n", args=(1,))
+
+
+async def test_a_function_travels_with_its_arguments(ask: Ask, daemon: FakeDaemon) -> None:
+    daemon.answers["POST /v1/jobs"] = view()
+    factor = 3
+    await ask("submit", lambda x, y: x * y * factor, workers=2, name="times", args=(2,), kwargs={"y": 5})
+    sent: dict[str, Any] = daemon.asked[0].data
+    made = read_data(sent["document"])
+    assert (made.metadata.name, made.spec.roles["worker"].replicas.max, made.spec.code.in_place) == ("times", 2, True)
+    assert made.spec.roles["worker"].command[1:] == ("-m", "fairway.runtime.call", "call.pkl")
+    outer = pickle.loads(base64.b64decode(sent["files"]["call.pkl"]))
+    inner = pickle.loads(outer["call"])
+    assert inner["function"](*inner["args"], **inner["kwargs"]) == 30
+
+
+def keep(folder: Path, rank: int, value: object, error: BaseException | None = None) -> None:
+    (folder / "shared").mkdir(exist_ok=True)
+    (folder / "shared" / f"result-{rank}.pkl").write_bytes(pickle.dumps({"value": value, "error": error}))
+
+
+async def test_results_come_in_order_of_rank(ask: Ask, daemon: FakeDaemon, tmp_path: Path) -> None:
+    for rank in (10, 2, 0):
+        keep(tmp_path, rank, f"from {rank}")
+    daemon.answers["GET /v1/jobs/times-1"] = view(name="times-1")
+    daemon.answers["GET /v1/jobs/times-1/watch"] = [line(job=VIEW), line(end=view(phase="Succeeded", folder=str(tmp_path)))]
+    assert await ask("results", "times-1") == ("from 0", "from 2", "from 10")
+    assert await ask("result", "times-1") == "from 0"
+
+
+async def test_what_a_function_raised_is_the_cause(ask: Ask, daemon: FakeDaemon, tmp_path: Path) -> None:
+    keep(tmp_path, 0, None, ValueError("no such digit"))
+    ended = view(phase="Failed", folder=str(tmp_path), outcome={"reason": "Error", "message": "worker-0 exited with 1"})
+    daemon.answers["GET /v1/jobs/mnist-1"] = VIEW
+    daemon.answers["GET /v1/jobs/mnist-1/watch"] = [line(end=ended)]
+    with pytest.raises(FairwayError, match="mnist-1 did not succeed: worker-0 exited with 1") as caught:
+        await ask("result", "mnist-1")
+    assert repr(caught.value.__cause__) == "ValueError('no such digit')"
+
+
+async def test_a_run_without_results_says_so(ask: Ask, daemon: FakeDaemon, tmp_path: Path) -> None:
+    daemon.answers["GET /v1/jobs/mnist-1"] = VIEW
+    daemon.answers["GET /v1/jobs/mnist-1/watch"] = [line(end=view(phase="Succeeded", folder=str(tmp_path)))]
+    with pytest.raises(NotFoundError, match="left no result"):
+        await ask("results", "mnist-1")
+
+
+async def test_waiting_survives_a_daemon_that_goes_away(ask: Ask, daemon: FakeDaemon) -> None:
+    told = [[line(job=VIEW), b""], [line(job=VIEW), line(end=view(phase="Succeeded"))]]
+    daemon.answers["GET /v1/jobs/mnist"] = VIEW
+
+    def watch(asked: Asked) -> Answer:
+        assert asked.query["logs"] == "false"
+        return told.pop(0)
+
+    daemon.answers["GET /v1/jobs/mnist-1/watch"] = watch
+    assert (await ask("wait", "mnist")).phase.value == "Succeeded"
+    assert told == []
+
+
+async def test_waiting_has_an_end(ask: Ask, daemon: FakeDaemon) -> None:
+    import threading
+
+    gate = threading.Event()
+    daemon.answers["GET /v1/jobs/mnist"] = VIEW
+    daemon.answers["GET /v1/jobs/mnist-1/watch"] = lambda _: (gate.wait(10), [line(job=VIEW)])[1]
+    with pytest.raises(TimeoutError):
+        await ask("wait", "mnist", timeout=0.05)
+    gate.set()
+
+
+async def test_logs_come_line_by_line(ask: Ask, daemon: FakeDaemon) -> None:
+    daemon.answers["GET /v1/jobs/mnist/logs"] = [b"one\ntw", b"o\n\xff\n"]
+    assert await ask("logs", "mnist", follow=True, index=0, tail=5) == ["one", "two", "\ufffd"]
+    assert daemon.asked[0].query == {"namespace": "default", "follow": "true", "index": "0", "tail": "5"}
+
+
+async def test_watching_gives_each_change(ask: Ask, daemon: FakeDaemon) -> None:
+    daemon.answers["GET /v1/jobs/mnist/watch"] = [line(job=VIEW), line(other=1), line(end=view(phase="Failed"))]
+    assert [job.phase.value for job in await ask("watch", "mnist")] == ["Running", "Failed"]
+
+
+async def test_the_other_verbs(ask: Ask, daemon: FakeDaemon) -> None:
+    daemon.answers.update(
+        {
+            "GET /v1/jobs": {"jobs": [VIEW], "next": "c", "total": 9},
+            "POST /v1/jobs/mnist/stop": view(phase="Stopping"),
+            "POST /v1/jobs/mnist/resume": VIEW,
+            "DELETE /v1/jobs/mnist": {"deleted": ["mnist-1", "mnist-2"]},
+            "GET /v1/jobs/mnist/events": {"events": [{"time": 1, "subject": "s", "reason": "Placed", "message": ""}]},
+            "GET /v1/events": {"events": []},
+            "GET /v1/jobs/mnist/metrics": {"names": ["loss"], "points": [{"time": 1, "step": 2, "metrics": {"loss": 0.5}}]},
+            "GET /v1/jobs/mnist/why": {
+                "name": "mnist-1",
+                "namespace": "default",
+                "phase": "Pending",
+                "reason": "cpu",
+                "message": "full",
+            },
+            "GET /v1/nodes": {"nodes": []},
+            "GET /v1/secrets": {"secrets": [{"name": "HF_TOKEN"}]},
+            "PUT /v1/secrets/HF_TOKEN": {"name": "HF_TOKEN"},
+            "DELETE /v1/secrets/HF_TOKEN": {"deleted": ["HF_TOKEN"]},
+        }
+    )
+    page = await ask("list", "mnist", phase="active", limit=1)
+    assert (page.total, page.next, page.jobs[0].name) == (9, "c", "mnist-1")
+    assert (await ask("stop", "job/mnist", now=True)).phase.value == "Stopping"
+    assert daemon.of("POST", "/v1/jobs/mnist/stop")[0].data == {"now": True}
+    assert (await ask("resume", "mnist")).name == "mnist-1"
+    assert await ask("delete", "mnist", all=True) == ("mnist-1", "mnist-2")
+    assert (await ask("events", "mnist"))[0].reason == "Placed"
+    assert await ask("events") == ()
+    assert (await ask("metrics", "mnist", "loss")).points[0].metrics == {"loss": 0.5}
+    assert (await ask("why", "mnist")).message == "full"
+    assert await ask("nodes") == ()
+    assert await ask("secrets") == ("HF_TOKEN",)
+    assert await ask("set_secret", "HF_TOKEN", "s3") is None
+    assert daemon.of("PUT", "/v1/secrets/HF_TOKEN")[0].data == {"value": "s3"}
+    assert await ask("delete_secret", "HF_TOKEN") is None
+
+
+async def test_a_plan_changes_nothing(ask: Ask, daemon: FakeDaemon) -> None:
+    daemon.answers["POST /v1/jobs"] = {"sentences": ["it would start"], "jobs": ["mnist-0"]}
+    assert (await ask("plan", "kind: TrainingJob\n")).sentences == ("it would start",)
+    assert daemon.asked[0].data["plan"] is True
+
+
+async def test_a_job_must_be_named(ask: Ask, daemon: FakeDaemon) -> None:
+    with pytest.raises(UsageError, match="no job is named"):
+        await ask("get", "")
+    assert daemon.asked == []
+
+
+def test_both_clients_have_every_verb() -> None:
+    verbs = {name for name, value in vars(Verbs).items() if isinstance(value, verb | listening)}
+    assert verbs >= {
+        "submit",
+        "plan",
+        "get",
+        "list",
+        "stop",
+        "resume",
+        "delete",
+        "wait",
+        "result",
+        "results",
+        "logs",
+        "watch",
+        "why",
+    }
+    for name in verbs:
+        blocking = getattr(Client(home="/nowhere"), name)
+        assert blocking.__doc__
+        assert inspect.signature(blocking) == inspect.signature(getattr(AsyncClient(home="/nowhere"), name))
+
+
+def test_a_view_decodes_what_the_test_says() -> None:
+    from fairway.views.job import JobView
+
+    assert msgspec.convert(VIEW, JobView).name == "mnist-1"
+
+
+def test_a_client_says_where_it_acts(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert repr(Client()) == f"Client(home={home!r}, namespace='default')"
+    monkeypatch.setenv("FAIRWAY_NAMESPACE", "team")
+    assert Client().namespace == "team"
+    assert AsyncClient(namespace="mine").namespace == "mine"

@@ -1,0 +1,63 @@
+"""Where the home and the socket are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fairway.errors import UnavailableError
+from fairway.sdk import place
+
+
+def test_the_home_is_what_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FAIRWAY_HOME", str(tmp_path / "a" / ".." / "b"))
+    assert place.find_home() == str(tmp_path / "b")
+
+
+def test_the_home_is_in_the_state_folder_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FAIRWAY_HOME", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    assert place.find_home() == "/state/fairway"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert place.find_home() == "/home/ada/.local/state/fairway"
+
+
+def test_a_socket_is_short_and_one_a_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
+    deep = str(tmp_path / ("x" * 200))
+    assert len(place.find_socket(deep)) < 100
+    assert place.find_socket(deep) != place.find_socket(deep + "y")
+
+
+def test_a_link_to_a_home_is_the_same_home(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    assert place.find_socket(str(tmp_path / "link")) == place.find_socket(str(tmp_path / "real"))
+
+
+def test_without_a_runtime_folder_there_is_one_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    assert place.find_runtime_folder() == f"/tmp/fairway-{os.getuid()}"
+
+
+def test_a_runtime_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "runtime"
+    folder.mkdir(mode=0o755)
+    with pytest.raises(UnavailableError, match="not yours alone"):
+        place.make_runtime_folder(str(folder))
+
+
+def test_a_runtime_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "runtime").symlink_to("elsewhere")
+    with pytest.raises(UnavailableError, match="not yours alone"):
+        place.make_runtime_folder(str(tmp_path / "runtime"))
+
+
+def test_the_runtime_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    place.make_runtime_folder(str(tmp_path / "runtime"))
+    place.make_runtime_folder(str(tmp_path / "runtime"))
+    assert (tmp_path / "runtime").stat().st_mode & 0o777 == 0o700

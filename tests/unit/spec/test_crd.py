@@ -1,0 +1,92 @@
+"""The CRD's schema must be structural, or no API server takes it."""
+
+import json
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.spec.crd import crd, open_api_schema
+from fairway.spec.writer import kubernetes_data
+
+TYPES = {"object", "array", "string", "integer", "number", "boolean"}
+ALLOWED = {
+    "type", "description", "properties", "additionalProperties", "items", "required", "enum", "default", "nullable", "pattern",
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems",
+    "minProperties", "x-kubernetes-preserve-unknown-fields",
+}  # fmt: skip
+
+
+def unstructural(node, path="$"):
+    """What an API server would refuse."""
+    for refused, reason in rules(node):
+        if refused:
+            yield f"{path}: {reason}"
+    for name, part in node.get("properties", {}).items():
+        yield from unstructural(part, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in node:
+            yield from unstructural(node[key], f"{path}.{key}")
+
+
+def rules(node):
+    kind, default = node.get("type"), node.get("default", "")
+    odd = sorted(set(node) - ALLOWED)
+    yield kind not in TYPES, "exactly one type is needed"
+    yield odd, f"{odd} is not allowed"
+    yield "properties" in node and "additionalProperties" in node, "properties and additionalProperties exclude each other"
+    yield ("properties" in node or "additionalProperties" in node) and kind != "object", "only an object has properties"
+    yield (kind == "array") != ("items" in node), "an array needs items, and only an array has them"
+    yield any(not isinstance(node.get(key, True), bool) for key in ("exclusiveMinimum", "nullable")), "must be true or false"
+    yield default is None or isinstance(default, dict | list), "such a default breaks"
+    yield "default" in node and default not in node.get("enum", [default]), "the default is none of the choices"
+    yield not set(node.get("required", [])) <= set(node.get("properties", {})), "requires what it has not"
+    yield re.compile(node.get("pattern", "")).groups > 20, "the pattern is beyond reason"
+
+
+def test_structural():
+    assert list(unstructural(open_api_schema())) == []
+
+
+def test_the_check_can_fail():
+    for bad in (
+        {},
+        {"type": "object", "$ref": "x"},
+        {"type": "string", "anyOf": []},
+        {"type": ["string"]} and {"type": "null"},
+        {"type": "array"},
+    ):
+        assert list(unstructural(bad))
+
+
+def test_definition():
+    made = crd()
+    assert made["metadata"]["name"] == "trainingjobs.fairway.dev"
+    (version,) = made["spec"]["versions"]
+    assert (version["name"], version["served"], version["storage"]) == ("v1alpha1", True, True)
+    assert json.loads(json.dumps(made)) == made
+
+
+def test_fields_of_note():
+    spec = open_api_schema()["properties"]["spec"]["properties"]
+    role = spec["roles"]["additionalProperties"]["properties"]
+    assert spec["kubernetes"]["properties"]["pod"] == {
+        "description": "A fragment of a pod's spec.",
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+    assert spec["timeout"]["nullable"] is True
+    assert "default" not in spec["timeout"]
+    assert spec["framework"]["default"] == "auto"
+    assert "jax" in spec["framework"]["enum"]
+    assert role["resources"]["properties"]["gpuType"] == {
+        "type": "array",
+        "description": "Any of these types will do.",
+        "items": {"type": "string"},
+    }
+    assert role["replicas"]["properties"]["max"]["maximum"] == 10_000
+
+
+@given(data=st.data())
+def test_documents_in_the_kubernetes_spelling_keep_it(jobs, faults, data):
+    assert faults(open_api_schema(), kubernetes_data(data.draw(jobs))) == []

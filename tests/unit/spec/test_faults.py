@@ -1,0 +1,156 @@
+"""Every field wrong in turn, and text that is no document at all: always a `SpecError` that points at the place, nothing else."""
+
+import copy
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.errors import SpecError
+from fairway.spec import schema
+from fairway.spec.document import read_data, read_documents, render
+
+BASES = {
+    "flat": {"kind": "TrainingJob", "name": "x", "roles": {"worker": {"command": ["run"]}}},
+    "shorthand": {"kind": "TrainingJob", "name": "x", "command": ["run"]},
+    "kubernetes": {
+        "apiVersion": "fairway.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "x"},
+        "spec": {"roles": {"worker": {"command": ["run"]}}},
+    },
+}
+KEYS = {"env": "A", "labels": "a", "annotations": "a", "data": "d", "outputs": "o", "roles": "worker", "other": "r"}
+ROLE_FIELDS = ("command", "script", "replicas", "processes", "resources", "limits", "placement")
+WRONG = ("WRONG", [["WRONG"]], {"WRONG": ["WRONG"]}, -123456, 1234567)
+
+
+def fields(part, root, path=()):
+    """Every place of a schema where a value stands, with the schemas that it may have."""
+    choices = [root["$defs"][part["$ref"].removeprefix("#/$defs/")]] if "$ref" in part else [part]
+    choices = [inner for one in choices for inner in (one.get("anyOf") if path and "anyOf" in one else [one])]
+    choices = [root["$defs"][one["$ref"].removeprefix("#/$defs/")] if "$ref" in one else one for one in choices]
+    if path:
+        yield path, part
+    for one in choices:
+        for name, inner in one.get("properties", {}).items():
+            yield from fields(inner, root, (*path, name))
+        for inner in (*one.get("patternProperties", {}).values(), one.get("additionalProperties")):
+            if isinstance(inner, dict) and path and path[-1] in KEYS:
+                yield from fields(inner, root, (*path, KEYS[path[-1]]))
+
+
+def cases():
+    """(base, path, schema of the field, whole schema) for every field of both spellings."""
+    for spelling, root in (("flat", schema.flat_schema()), ("kubernetes", schema.kubernetes_schema())):
+        for path, part in dict(fields(root, root)).items():
+            base = "shorthand" if spelling == "flat" and path[0] in ROLE_FIELDS else spelling
+            yield pytest.param(base, path, {**part, "$defs": root["$defs"]}, id=f"{base}-{'.'.join(path)}")
+
+
+def is_refused(part, value, faults):
+    """By the schema; and a number also as text, because the flat spelling reads it so where text may stand."""
+    return bool(faults(part, value)) and (isinstance(value, str | list | dict) or bool(faults(part, str(value))))
+
+
+@pytest.mark.parametrize(("base", "path", "part"), list(cases()))
+def test_every_field_wrong_in_turn(base, path, part, faults):
+    for value in WRONG:
+        if is_refused(part, value, faults):
+            found_where_it_is(base, path, value)
+
+
+def found_where_it_is(base, path, value):
+    document = copy.deepcopy(BASES[base])
+    place = document
+    for step in path[:-1]:
+        place = place.setdefault(step, {"url": "u"} if step == "git" else {})
+    if path[-1] == "script":
+        place.pop("command", None)
+    if path == ("code", "ref"):
+        place["git"] = "u"
+    place[path[-1]] = value
+    text = yaml.dump(document, sort_keys=False, default_flow_style=True, width=10_000).replace(", ", ",\n")
+    marker = yaml.dump(value, default_flow_style=True, width=10_000).replace("\n...", "").strip()
+    where = text.index(f"{path[-1]}: {marker}") + len(path[-1]) + 2
+    line, column = text.count("\n", 0, where) + 1, where - text.rfind("\n", 0, where)
+    with pytest.raises(SpecError) as caught:
+        read_documents(text, "job.yaml")
+    dotted = ".".join(path)
+    assert caught.value.mistakes
+    for one in caught.value.mistakes:
+        assert one.path == dotted or one.path.startswith((dotted + ".", dotted + "[")), str(one)
+        assert (one.file, one.line) == ("job.yaml", line), str(one)
+        assert one.column == column if one.path == dotted else one.column >= column, str(one)
+
+
+@given(data=st.data())
+def test_an_unknown_field_anywhere_is_found(jobs, data):
+    job = data.draw(jobs)
+    for spelling in ("flat", "kubernetes"):
+        document = yaml.safe_load(render(job, spelling))
+        groups = [document] if spelling == "flat" else [document, document["metadata"], document["spec"]]
+        data.draw(st.sampled_from(groups))["zebra-crossing"] = 1
+        with pytest.raises(SpecError, match="zebra-crossing: is no field here"):
+            read_data(document)
+
+
+def outcome(read, given):
+    try:
+        return read(given, "f")
+    except SpecError as error:
+        return error
+
+
+def judged(text):
+    """Reads it; anything but documents or a SpecError with words fails the test."""
+    found = outcome(read_documents, text)
+    assert found
+    if isinstance(found, SpecError):
+        assert found.mistakes
+        assert all(one.message and one.file == "f" for one in found.mistakes)
+
+
+@given(st.text(max_size=200))
+def test_any_text(text):
+    judged(text)
+
+
+@given(st.text(":-[]{}&*!|>'\"#%@`,? \n\t~0aTrue", max_size=60))
+def test_any_text_that_looks_like_yaml(text):
+    judged(f"kind: TrainingJob\nname: x\ncommand: {text}")
+
+
+@given(data=st.data())
+def test_a_document_with_some_characters_changed(jobs, data):
+    text = render(data.draw(jobs), data.draw(st.sampled_from(["flat", "kubernetes"])))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(text)))
+        text = (
+            text[:at]
+            + data.draw(
+                st.sampled_from(["", ":", " ", "\n", "'", '"', "[", "{", "}", "-", "&a ", "*a", "\t", "x", "0", "\\", "|", "\0"])
+            )
+            + text[at + 1 :]
+        )
+    judged(text)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | st.sampled_from(ROLE_FIELDS), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+NAMES = sorted(schema.flat_schema()["properties"])
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6), st.booleans())
+def test_any_values_in_known_fields(fields, nested):
+    document = {"kind": "TrainingJob", "name": "x", **fields}
+    if nested:
+        document = {"apiVersion": "fairway.dev/v1alpha1", "kind": "TrainingJob", "metadata": fields, "spec": fields}
+    found = outcome(read_data, document)
+    assert not isinstance(found, SpecError) or found.mistakes

@@ -1,0 +1,110 @@
+"""The schemas agree with what is read and written."""
+
+import json
+import re
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.spec import schema
+from fairway.spec.document import read_documents, render
+from fairway.spec.located import compose
+from fairway.spec.reader import plain_data
+from fairway.spec.writer import flat_data, kubernetes_data
+
+SCHEMAS = {"flat": schema.flat_schema(), "kubernetes": schema.kubernetes_schema(), "both": schema.json_schema()}
+
+
+def nodes(part, path="$"):
+    """Every schema inside a schema."""
+    if not isinstance(part, dict):
+        return
+    yield path, part
+    for key in ("properties", "patternProperties", "$defs"):
+        for name, inner in part.get(key, {}).items():
+            yield from nodes(inner, f"{path}.{name}")
+    for key in ("items", "additionalProperties", "propertyNames", "if", "then", "else"):
+        yield from nodes(part.get(key), f"{path}.{key}")
+    for index, inner in enumerate(part.get("anyOf", [])):
+        yield from nodes(inner, f"{path}.anyOf{index}")
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_references_lead_somewhere_and_patterns_compile(name):
+    root = SCHEMAS[name]
+    assert root["$schema"].endswith("2020-12/schema")
+    assert json.loads(json.dumps(root)) == root
+    for path, part in nodes(root):
+        if "$ref" in part:
+            assert part["$ref"].removeprefix("#/$defs/") in root["$defs"], path
+        re.compile(part.get("pattern", ""))
+        assert "title" not in part or path in ("$", "$.flat", "$.kubernetes")
+
+
+@pytest.mark.parametrize("name", ["flat", "kubernetes"])
+def test_every_field_has_a_description(name):
+    root = SCHEMAS[name]
+    silent = []
+    for path, part in nodes(root):
+        for field, inner in part.get("properties", {}).items():
+            target = root["$defs"].get(inner.get("$ref", "").removeprefix("#/$defs/"), {})
+            if not (inner.get("description") or target.get("description")):
+                silent.append(f"{path}.{field}")
+    assert silent == []
+
+
+@given(data=st.data())
+def test_what_is_written_keeps_the_schema(jobs, faults, data):
+    job = data.draw(jobs)
+    for name, made in (("flat", flat_data(job)), ("kubernetes", kubernetes_data(job))):
+        assert faults(SCHEMAS[name], made) == []
+        assert faults(SCHEMAS["both"], made) == []
+
+
+@given(data=st.data())
+def test_what_is_read_keeps_the_schema(jobs, faults, data):
+    """The rendered text, as an editor would parse it."""
+    job = data.draw(jobs)
+    for name in ("flat", "kubernetes"):
+        assert faults(SCHEMAS[name], yaml.safe_load(render(job, name))) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "command: run",
+        "script: |\n  run\n",
+        "command: [run]\nreplicas: {min: 1, max: 4}\nprocesses: auto",
+        "command: run\nreplicas: 3\nprocesses: 2\nresources: {gpu: H100:8, tpu: 1, rdma/hca: 2, cpu: 1, memory: 1073741824}",
+        "command: run\nresources: {gpu_type: A100, gpu: 0.5}\nlimits: {memory: 2Gi}\nplacement: {nodes: a, devices: [b]}",
+        "command: run\ncode: .\nenvironment: .venv\nrestart: 3\ncheckpoint: 5m\ntensorboard: runs\ntimeout: 90\nsecrets: A",
+        "command: run\ncode: {git: URL, ref: main}\nenvironment: {image: x}\nrestart: {scope: task}\ncheckpoint: {keep: 2}",
+        "command: run\ncode: {git: {url: URL}}\nenv: {A: 1, B: true, C: x, D: }\nlabels: {a: 1}\nstop: {at_step: 1, when: a > 1}",
+        "roles: {chief: {command: run}, ps: {script: run, env: {A: 1}}}\nsuccess: chief\nkubernetes: {pod: {x: [1]}}",
+    ],
+)
+def test_short_forms_keep_the_schema(text, faults):
+    text = f"kind: TrainingJob\nname: x\n{text}"
+    assert read_documents(text)
+    (node,), _ = compose(text)
+    assert faults(SCHEMAS["flat"], plain_data(node)) == []
+    assert faults(SCHEMAS["both"], plain_data(node)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "command: run\nzebra: 1",
+        "command: run\nreplicas: 0",
+        "command: run\nname: X",
+        "command: run\nrestart: {max: x}",
+        "command: run\ntimeout: soon",
+    ],
+)
+def test_mistakes_break_the_schema(text, faults):
+    document = {"kind": "TrainingJob", "name": "x", **(yaml.safe_load(text) or {})}
+    assert faults(SCHEMAS["flat"], document)
+    assert faults(SCHEMAS["both"], document)

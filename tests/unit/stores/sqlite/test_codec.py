@@ -1,0 +1,122 @@
+"""Whatever went in comes out equal."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.spec.job import Code, Framework, JobSpec, Replicas, Restart, Role, Stop
+from fairway.spec.resources import Resources
+from fairway.state.job import Hold, Job, JobKey, Origin, Outcome, Progress, Resume
+from fairway.state.phase import Intent, JobPhase, TaskPhase
+from fairway.state.task import Exit, Need, Task, TaskKey
+from fairway.stores.sqlite import codec
+
+texts = st.text(max_size=12)
+names = st.from_regex(r"[a-z]([a-z0-9-]{0,6}[a-z0-9])?", fullmatch=True)
+variables = st.from_regex(r"[A-Z_][A-Z0-9_]{0,6}", fullmatch=True)
+floats = st.floats(allow_nan=False)
+counts = st.integers(-(2**63), 2**63 - 1)
+small = st.integers(0, 10_000)
+maybe = st.none()
+metrics = st.dictionaries(texts, floats, max_size=3)
+
+
+def _few(keys: st.SearchStrategy[str], values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.dictionaries(keys, values, max_size=3)
+
+
+roles = st.builds(
+    Role,
+    replicas=st.integers(1, 9).map(lambda number: Replicas(min=number, max=number + 1)),
+    processes=st.integers(0, 8),
+    command=st.lists(texts.filter(bool), min_size=1, max_size=3).map(tuple),
+    env=_few(variables, texts),
+    resources=st.builds(
+        Resources,
+        cpu=maybe | st.sampled_from(["1", "500m", "0.25"]),
+        memory=maybe | st.just("2Gi"),
+        gpu=maybe | st.just("1"),
+        gpu_type=st.lists(texts, max_size=2).map(tuple),
+        other=_few(texts, small),
+    ),
+)
+specs = st.builds(
+    JobSpec,
+    framework=st.sampled_from(Framework),
+    code=st.builds(Code, path=texts, in_place=st.booleans()),
+    env=_few(variables, texts),
+    secrets=st.lists(variables, max_size=2).map(tuple),
+    data=_few(names, texts),
+    roles=st.dictionaries(names, roles, min_size=1, max_size=2),
+    stop=st.builds(Stop, at_step=maybe | st.integers(1, 9), when=st.sampled_from(["", "accuracy >= 0.98"])),
+    timeout=maybe | st.just("1h30m"),
+    restart=st.builds(Restart, max=st.integers(0, 9)),
+    kubernetes=st.just({"pod": {"tolerations": [{"key": "a", "operator": "Exists"}], "deep": {"x": [1, 2.5, None, True]}}}),
+)
+jobs = st.builds(
+    Job,
+    key=st.builds(JobKey, names, names),
+    series=names,
+    number=small,
+    spec=specs,
+    origin=st.builds(Origin, texts, texts, texts, texts, st.booleans(), st.booleans()),
+    labels=_few(texts, texts),
+    intent=st.sampled_from(Intent),
+    phase=st.sampled_from(JobPhase),
+    attempt=small,
+    restarts=small,
+    sizes=_few(names, small),
+    not_before=maybe | floats,
+    created=floats,
+    started=maybe | floats,
+    finished=maybe | floats,
+    hold=maybe | st.builds(Hold, texts, texts, texts, floats),
+    outcome=maybe | st.builds(Outcome, texts, texts, texts, maybe | small),
+    resume=maybe | st.builds(Resume, maybe | counts, maybe | floats),
+    progress=st.builds(Progress, maybe | counts, metrics, maybe | floats, maybe | floats, maybe | counts, maybe | floats),
+    last_failure=texts,
+    memory_factor=floats,
+    ending=maybe | st.sampled_from(JobPhase),
+    nudged=maybe | floats,
+    deleting=st.booleans(),
+)
+tasks = st.builds(
+    Task,
+    key=st.builds(TaskKey, names, names, names, small, small),
+    phase=st.sampled_from(TaskPhase),
+    need=st.builds(Need, floats, counts, floats, counts, st.lists(texts, max_size=2).map(tuple), _few(texts, small)),
+    processes=small,
+    slots=small,
+    ready=st.booleans(),
+    node=texts,
+    devices=st.lists(texts, max_size=3).map(tuple),
+    address=texts,
+    created=floats,
+    started=maybe | floats,
+    finished=maybe | floats,
+    exit=maybe | st.builds(Exit, maybe | small, maybe | small, small, st.booleans(), st.booleans(), texts, texts, maybe | counts),
+    message=texts,
+    evicting_since=maybe | floats,
+)
+
+
+@given(jobs)
+def test_a_run_comes_back(job: Job) -> None:
+    assert codec.unpack_job(codec.pack(job)) == job
+
+
+@given(tasks)
+def test_a_task_comes_back(task: Task) -> None:
+    assert codec.unpack_task(codec.pack(task)) == task
+
+
+@given(st.lists(st.floats()))
+def test_numbers_come_back_to_the_bit(values: list[float]) -> None:
+    back = codec.unpack_floats(codec.pack_floats(values))
+    assert len(back) == len(values)
+    for one, other in zip(back, values, strict=True):
+        assert (math.isnan(one) and math.isnan(other)) or (one, math.copysign(1, one)) == (other, math.copysign(1, other))

@@ -1,0 +1,51 @@
+"""Which points are shown when there are too many."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.app.ports import Changes, MetricPoint
+from fairway.stores.sqlite.curves import picks, share_out
+from fairway.stores.sqlite.store import SqliteStore
+from fairway.testing.store_conformance import make_job
+
+
+def test_rare_curves_are_kept_whole() -> None:
+    assert share_out([100_000, 100, 3], 2000) == [1897, 100, 3]
+    assert share_out([10, 20], 100) == [10, 20]
+    assert share_out([50, 50], 11) == [5, 6]
+    assert share_out([], 5) == []
+
+
+@given(st.lists(st.integers(0, 500), max_size=8), st.integers(-3, 600))
+def test_shares_fill_the_limit_and_no_more(counts: list[int], limit: int) -> None:
+    shares = share_out(counts, limit)
+    assert all(0 <= share <= count for share, count in zip(shares, counts, strict=True))
+    assert sum(shares) == min(sum(counts), max(0, limit))
+
+
+@given(st.integers(2, 5000), st.data())
+def test_picks_are_even_and_end_with_the_last(count: int, data: st.DataObject) -> None:
+    share = data.draw(st.integers(1, count))
+    found = picks(count, share)
+    assert len(set(found)) == share
+    assert found == sorted(found)
+    assert found[-1] == count - 1
+    assert share == 1 or found[0] == 0
+    gaps = {later - earlier for earlier, later in pairwise(found)}
+    assert not gaps or max(gaps) - min(gaps) <= 1
+
+
+def test_evaluations_stay_beside_many_steps(tmp_path: Path) -> None:
+    store, job = SqliteStore(tmp_path / "fairway.db"), make_job()
+    steps = [MetricPoint(float(step), step, {"loss": 1.0}, "worker-0") for step in range(3000)]
+    evaluations = [MetricPoint(step + 0.5, step, {"accuracy": 0.5}, "evaluator-0") for step in range(0, 3000, 1000)]
+    store.commit(Changes(jobs=(job,), points=tuple((job.key, point) for point in [*steps, *evaluations])))
+    found = store.points_of(job.key, limit=100)
+    assert len(found) == 100
+    assert [point for point in found if "accuracy" in point.metrics] == evaluations
+    store.close()

@@ -1,0 +1,61 @@
+"""How things are said."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fairway.state.job import Resume
+from fairway.state.task import Exit
+from fairway.views import phrases
+
+
+@pytest.mark.parametrize(
+    ("passed", "said"),
+    [(-5, "0s"), (0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172_799, "47h"), (172_800, "2d")],
+)
+def test_ages(passed: float, said: str) -> None:
+    assert phrases.age(1_000_000.0 - passed, 1_000_000.0) == said
+
+
+def test_no_age_is_a_dash() -> None:
+    assert phrases.age(None, 5.0) == "-"
+    assert phrases.span(None) == "-"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0.31415926, "0.3142"), (3.0, "3"), (1_234_567.0, "1,234,567"), (12_345.67, "12,346"), (1.2e-5, "1.2e-05"),
+        (1e12, "1e+12"), (math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf"), (-0.5, "-0.5"), (0.0, "0"),
+    ],
+)  # fmt: skip
+def test_metrics(value: float, said: str) -> None:
+    assert phrases.measure(value) == said
+
+
+def test_counts_and_lists() -> None:
+    assert [phrases.count(1, "worker"), phrases.count(2, "worker"), phrases.count(2, "ps"), phrases.count(1200, "step")] == [
+        "1 worker", "2 workers", "2 ps", "1,200 steps",
+    ]  # fmt: skip
+    assert [phrases.listing(words) for words in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]
+
+
+@pytest.mark.parametrize(
+    ("resume", "said"),
+    [
+        (Resume(4200, 90.0), "resumed from step 4,200, lost 1m30s of work"),
+        (Resume(4200), "resumed from step 4,200"),
+        (Resume(0, 0.2), "resumed from step 0, lost less than 1s of work"),
+        (Resume(None, 12.3), "no checkpoint found: restarted from 0, lost 12s of work"),
+        (Resume(), "no checkpoint found: restarted from 0"),
+    ],
+)
+def test_resumes(resume: Resume, said: str) -> None:
+    assert phrases.resume(resume) == said
+
+
+def test_ends() -> None:
+    ends = [Exit(3), Exit(None, 9), Exit(None, 9, out_of_memory=True), Exit(), Exit(None, 250)]
+    assert [phrases.exit_of(end) for end in ends] == ["exit 3", "SIGKILL", "out of memory", "-", "signal 250"]
