@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from gang import EXAMPLES, FAIRWAY, GOOD, call, environment, run_example
 
+CHECKPOINTS = Path("jobs", "default", "elastic-1", "checkpoints")
+
 pytestmark = pytest.mark.framework("torch")
 
 
@@ -62,10 +64,9 @@ def test_programs_of_other_libraries_are_unchanged(home: Path, python: str, name
 
 
 def test_elastic_job_goes_on_with_fewer_from_its_checkpoint(home: Path, python: str) -> None:
-    with started(home, python, "PAUSE=0.02") as run:
-        checkpoints = home / "jobs" / "default" / "elastic-1" / "checkpoints"
-        wait_for(lambda: (checkpoints / "latest").exists(), run)
-        os.kill(rank_process(home, 2), signal.SIGKILL)
+    with started(home, python, EXAMPLES / "04-elastic" / "job.yaml") as run:
+        wait_for(lambda: (home / CHECKPOINTS / "latest").exists(), run)
+        os.kill(process_with(home, "FAIRWAY_RANK=2"), signal.SIGKILL)
         output, _ = run.communicate(timeout=100)
 
     assert run.returncode == 0, output
@@ -77,11 +78,27 @@ def test_elastic_job_goes_on_with_fewer_from_its_checkpoint(home: Path, python: 
     assert metric(home, "elastic", "accuracy")[-1] > GOOD
 
 
+def test_elastic_torchrun_replaces_a_lost_rank_by_itself(home: Path, python: str) -> None:
+    text = (EXAMPLES / "04-elastic" / "job.yaml").read_text()
+    document = home.with_name("job.yaml")
+    document.write_text(
+        text.replace("python train.py", "torchrun train.py").replace("code: .", f"code: {EXAMPLES / '04-elastic'}")
+    )
+    with started(home, python, document) as run:
+        wait_for(lambda: (home / CHECKPOINTS / "latest").exists(), run)
+        os.kill(process_with(home, "RANK=2"), signal.SIGKILL)
+        output, _ = run.communicate(timeout=100)
+
+    assert run.returncode == 0, output
+    assert output.count("of 3, attempt 0: from step 0\n") == 3
+    assert output.count("of 3, attempt 0: from step") == 6  # all of them again, from the checkpoint
+    assert "attempt 1" not in output
+
+
 @contextmanager
-def started(home: Path, python: str, *variables: str) -> Iterator[subprocess.Popen[str]]:
-    """The elastic example, running in the background; ended with the block whatever happens."""
-    words = [word for pair in variables for word in ("-e", pair)]
-    command = [FAIRWAY, "run", EXAMPLES / "04-elastic" / "job.yaml", "--python", python, *words]
+def started(home: Path, python: str, document: Path) -> Iterator[subprocess.Popen[str]]:
+    """The elastic job, running in the background and slowly enough to be hit; ended with the block whatever happens."""
+    command = [FAIRWAY, "run", document, "--python", python, "-e", "PAUSE=0.02"]
     run = subprocess.Popen(command, env=environment(home), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         yield run
@@ -99,13 +116,13 @@ def wait_for(condition: Callable[[], bool], run: subprocess.Popen[str], seconds:
         time.sleep(0.05)
 
 
-def rank_process(home: Path, rank: int) -> int:
-    """The process of a rank of the elastic job in this home, found by the variables it was started with."""
-    wanted = {f"FAIRWAY_RANK={rank}", f"FAIRWAY_CHECKPOINT_DIR={home / 'jobs/default/elastic-1/checkpoints'}"}
+def process_with(home: Path, variable: str) -> int:
+    """The process of the elastic job in this home that was started with this variable."""
+    wanted = {variable, f"FAIRWAY_CHECKPOINT_DIR={home / CHECKPOINTS}"}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if wanted <= set((folder / "environ").read_text(errors="replace").split("\0")):
                 return int(folder.name)
         except OSError:
             continue  # it ended, or is somebody else's
-    raise AssertionError(f"no process has rank {rank}")
+    raise AssertionError(f"no process was started with {variable}")

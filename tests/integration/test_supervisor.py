@@ -125,12 +125,14 @@ async def test_a_killed_process_is_told_by_its_signal(playground: Playground) ->
         (["./trian.sh"], 127, "did you mean './train.sh'?"),
         (["./train.sh"], 126, "'./train.sh' is not executable; make it so with chmod +x"),
         (["./plain.sh"], 126, "'./plain.sh' is no program and has no #! line"),
+        (["./ok", "zero\0byte"], 126, "hold a zero byte"),
+        (["./ok", "x" * 4_000_000], 126, "longer than the system allows"),
         (["./broken.sh"], 127, "'./broken.sh' exists but its interpreter (the #! line) does not"),
     ],
 )
 async def test_a_program_that_cannot_be_started_is_explained(playground: Playground, argv: list[str], code: int, words: str) -> None:
     (playground.folder / "train.sh").write_text("#!/bin/sh\n")
-    for name, text in (("plain.sh", "echo hi\n"), ("broken.sh", "#!/no/such/interpreter\n")):
+    for name, text in (("ok", "#!/bin/sh\n"), ("plain.sh", "echo hi\n"), ("broken.sh", "#!/no/such/interpreter\n")):
         (playground.folder / name).write_text(text)
         (playground.folder / name).chmod(0o755)
     attempt = await playground.start(argv)
@@ -183,7 +185,7 @@ for times in (1, 2, 3):
             if os.fork(): os._exit(0)
             os.setsid()
         os.execve("/bin/sleep", ["sleep", sys.argv[1]], {})
-while sum(f"sleep\0{sys.argv[1]}\0".encode() == command() for command in commands()) < 3: time.sleep(0.01)
+while sum([b"sleep", sys.argv[1].encode(), b""] == command().split(bytes(1)) for command in commands()) < 3: time.sleep(0.01)
 """
     look = """
 import os

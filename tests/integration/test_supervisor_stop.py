@@ -131,7 +131,8 @@ async def test_keys_and_hang_ups_do_not_reach_the_supervisor(playground: Playgro
 
 
 async def test_a_failure_before_the_stop_stays_a_failure(playground: Playground) -> None:
-    attempt = await playground.start(["sh", "-c", "exit 4"], python(IGNORES), grace=600)
+    fail_late = 'until grep -q up "$FAIRWAY_ATTEMPT_DIR/out-1.log"; do sleep 0.01; done; exit 4'
+    attempt = await playground.start(["sh", "-c", fail_late], python(IGNORES), grace=600)
     await until(lambda: len(attempt.ask(op="status")["left"]) == 1)
     attempt.ask(op="kill")
     end = await attempt.over()

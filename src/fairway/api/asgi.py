@@ -9,6 +9,7 @@ from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairway.api.documents import Documents
+from fairway.api.inside import Inside
 from fairway.api.jobs import Jobs
 from fairway.api.machine import Machine
 from fairway.api.problems import Guard
@@ -22,7 +23,7 @@ def make_api(application: Application, about: About, now: Callable[[], float] | 
     """Every route over one application. `now` is the clock that ages are told by; by default the application's."""
     showing = Showing(application, about, now or application.clock.now)
     routes: list[BaseRoute] = []
-    for group in (Jobs(application, showing), Documents(application, showing), Machine(application, showing)):
+    for group in (Jobs(application, showing), Documents(application, showing), Inside(application), Machine(application, showing)):
         routes.extend(group.routes())
     router = Router(routes, redirect_slashes=False, default=_nothing_here)
 
@@ -31,7 +32,7 @@ def make_api(application: Application, about: About, now: Callable[[], float] | 
         scope["app"] = serve
         await router(scope, receive, send)
 
-    return Guard(serve)
+    return Guard(serve, about.version)
 
 
 async def _nothing_here(_scope: Scope, _receive: Receive, _send: Send) -> None:

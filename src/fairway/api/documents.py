@@ -15,11 +15,10 @@ from fairway.api.asking import Asked
 from fairway.api.showing import Showing
 from fairway.app.application import Application
 from fairway.app.submission import Submission
-from fairway.errors import NotFoundError, UsageError
+from fairway.errors import UsageError
 from fairway.spec.document import read_data, read_documents, render
 from fairway.spec.job import TrainingJob
-from fairway.state.job import Job, Origin
-from fairway.state.phase import JobPhase
+from fairway.state.job import Origin
 from fairway.views.applied import AppliedList, AppliedView, applied_text
 from fairway.views.job import JobList
 from fairway.views.listing import jobs_text
@@ -130,26 +129,21 @@ class Documents:
 
         return json_answer(json_schema())
 
-    async def _plan(self, asked: Asked, submissions: list[Submission]) -> Response:
-        views = [plan_view(await self._application.preview(submission)) for submission in submissions]
-        sentences = tuple(sentence for view in views for sentence in view.sentences) or ("nothing would change",)
+    async def _plan(self, asked: Asked, submissions: list[Submission], *, keep: bool = False) -> Response:
+        """What would happen. With `keep`, runs that stand as asked for are left alone, as an apply does."""
+        views = []
+        for submission in submissions:
+            known = self._application.standing(submission) if keep else None
+            if known is None:
+                views.append(plan_view(await self._application.preview(submission)))
+            else:
+                views.append(PlanView((f"{known.key.name} would be left alone: it asks for the same",), (known.key.name,)))
         view = PlanView(
-            sentences,
+            tuple(sentence for one in views for sentence in one.sentences),
             tuple(name for one in views for name in one.jobs),
             tuple(document for one in views for document in one.documents),
         )
         return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
-
-    def _standing(self, document: TrainingJob) -> Job | None:
-        """The newest run of the series, when it asks for exactly this and was not given up."""
-        try:
-            newest = self._application.find(document.metadata.namespace, document.metadata.name)
-        except NotFoundError:
-            return None
-        same = (
-            newest.series == document.metadata.name and newest.spec == document.spec and newest.labels == document.metadata.labels
-        )
-        return newest if same and newest.phase not in (JobPhase.FAILED, JobPhase.STOPPED) else None
 
 
 def _placed(document: TrainingJob, namespace: str) -> TrainingJob:

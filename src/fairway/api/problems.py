@@ -31,10 +31,14 @@ def error_body(problem: FairwayError) -> bytes:
 
 
 class Guard:
-    """Answers with the error when a route raises one. When the answer has begun already, the connection breaks off."""
+    """Around all routes: every answer carries the daemon's version, and an error that a route raises becomes one.
 
-    def __init__(self, app: ASGIApp) -> None:
+    When the answer has begun already, the connection breaks off.
+    """
+
+    def __init__(self, app: ASGIApp, version: str) -> None:
         self._app = app
+        self._headers = [(b"fairway-version", version.encode())]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -44,7 +48,9 @@ class Guard:
 
         async def noting(message: Message) -> None:
             nonlocal begun
-            begun = True
+            if message["type"] == "http.response.start":
+                begun = True
+                message = {**message, "headers": [*message["headers"], *self._headers]}
             await send(message)
 
         try:
@@ -55,7 +61,7 @@ class Guard:
             told = describe(_from_router(problem, scope))
             if begun:
                 raise told from problem
-            await _send(told, problem, send)
+            await _send(told, problem, noting)
 
 
 def _from_router(problem: Exception, scope: Scope) -> Exception:

@@ -16,7 +16,7 @@ from fairway.plan.scheduling.admit import never_fits
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey, Resume
 from fairway.state.node import Node
-from fairway.state.phase import Intent, JobPhase
+from fairway.state.phase import Intent, JobPhase, TaskPhase
 from fairway.state.snapshot import Snapshot
 from fairway.state.task import Task
 from fairway.units import names, suggest
@@ -64,14 +64,18 @@ class Application:
 
         Returns each run, and whether it was made now.
         """
-        unchanged: dict[int, Job] = {}
-        for place, submission in enumerate(asked):
-            meta = submission.document.metadata
-            newest = self.store.newest(meta.namespace, meta.name)
-            if newest is not None and newest.spec == submission.document.spec and newest.phase not in (JobPhase.FAILED, JobPhase.STOPPED):
-                unchanged[place] = newest
-        made = iter(await self.submit_all([submission for place, submission in enumerate(asked) if place not in unchanged]))
-        return [(unchanged[place], False) if place in unchanged else (next(made), True) for place in range(len(asked))]
+        standing = [self.standing(submission) for submission in asked]
+        fresh = [submission for submission, known in zip(asked, standing, strict=True) if known is None]
+        made = iter(await self.submit_all(fresh) if fresh else [])
+        return [(known, False) if known is not None else (next(made), True) for known in standing]
+
+    def standing(self, submission: Submission) -> Job | None:
+        """The newest run of the series, when it asks for the same and was not given up: an apply leaves it alone."""
+        meta = submission.document.metadata
+        newest = self.store.newest(meta.namespace, meta.name)
+        if newest is None or newest.spec != submission.document.spec or newest.phase in (JobPhase.FAILED, JobPhase.STOPPED):
+            return None
+        return newest
 
     async def preview(self, submission: Submission) -> Plan:
         """What a submit would do now: made and thrown away."""
@@ -208,6 +212,17 @@ class Application:
     def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
         """What the run's tasks printed."""
         return self.engine.logs(job, query)
+
+    def running_task(self, job: Job, name: str = "", role: str = "", index: int | None = None) -> Task:
+        """The running task of that name (`worker-0`), or of that role and index; by default the first."""
+        running = [task for task in self.tasks(job) if task.phase is TaskPhase.RUNNING]
+        for task in running:
+            if name in ("", task.key.task) and role in ("", task.key.role) and index in (None, task.key.index):
+                return task
+        wanted = name or "-".join(str(part) for part in (role or "task", index) if part is not None)
+        there = ", ".join(task.key.task for task in running) or "no task"
+        message = f"{wanted} of {job.key.name} does not run; {there} does"
+        raise ConflictError(message, fix=f"see `fairway get {job.key.name}`")
 
     async def changed(self, job: Job) -> Job:
         """The run, as soon as it differs from the given value."""

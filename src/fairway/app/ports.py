@@ -76,6 +76,14 @@ class LogChunk:
     """When it was written, to the resolution of the log's index."""
 
 
+@dataclass(frozen=True, slots=True)
+class TaskInside:
+    """Where a running task is: enough to run a command beside it."""
+
+    folder: str
+    environment: dict[str, str]
+
+
 class Engine(Protocol):
     """Runs tasks. Promises:
 
@@ -113,6 +121,18 @@ class Engine(Protocol):
 
     def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
         """The output of a run's tasks. With `follow` it ends when the run has ended and all was read."""
+        ...
+
+    async def type_in(self, key: TaskKey, data: bytes) -> None:
+        """Give input to a running task; empty means that no more will come."""
+        ...
+
+    async def resize(self, key: TaskKey, rows: int, columns: int) -> None:
+        """Tell a running task's terminal the size of its window."""
+        ...
+
+    async def inside(self, key: TaskKey) -> TaskInside:
+        """Folder and environment of a running task; `ConflictError` when it does not run."""
         ...
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import signal
+import sys
 import time
 
 from fairway.cli import terminal
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from fairway.cli.terminal import Keys, Signals
     from fairway.sdk.wire import Reply
 
-INTERRUPTED = 130
 _QUESTION = "stop it, detach (it goes on without you), or continue? [s/d/c] "
 
 
@@ -45,7 +46,8 @@ class Follower:
         """Keys that wait for the task to run."""
         self.stopping = 0
         self.detached = False
-        self.interrupted = False
+        self.interrupted = 0
+        """The signal that made us stop the run."""
         self._seen: dict[tuple[str, int], int] = {}
         """Bytes printed of each attempt of each task: after a break the daemon tells everything again."""
         self._skip: dict[tuple[str, int], int] = {}
@@ -185,26 +187,33 @@ class Follower:
                 if self.interactive:
                     self._resize()
             elif number == signal.SIGTERM or not is_terminal(0) or self.stopping:
-                self.interrupted = True
+                self.interrupted = number
                 self._stop()
             else:
                 self._ask(signals, keys)
 
     def _ask(self, signals: Signals, keys: Keys | None) -> None:
         """Ctrl-C on a terminal. A second one means: stop, at once."""
-        self._words(f"\r\n{self.name} is running: {_QUESTION}")
+        question = f"{self.name} is running: {_QUESTION}"
+        if self.screen:
+            self.screen.ask(question)
+        else:
+            sys.stderr.write(question)
+            sys.stderr.flush()
         waiting = select.poll()
         waiting.register(0, select.POLLIN)
         waiting.register(signals.fileno(), select.POLLIN)
         ready = [descriptor for descriptor, _ in waiting.poll()]
         if signals.fileno() in ready and signal.SIGINT in signals.take():
             self.stopping = 1
-            self.interrupted = True
+            self.interrupted = signal.SIGINT
             self._stop()
             return
-        answer = (keys.read() if keys else _read_line()).strip().lower()[:1]
+        answer = (keys.read() if keys else os.read(0, 4096)).strip().lower()[:1]
+        if self.screen and keys:
+            self.screen.output(answer + b"\r\n")
         if answer == b"s":
-            self.interrupted = True
+            self.interrupted = signal.SIGINT
             self._stop()
         elif answer == b"d":
             self.detached = True
@@ -222,7 +231,7 @@ class Follower:
         if self.screen:
             self.screen.words(text)
         else:
-            say(text.lstrip("\r\n"))
+            say(text)
 
     def _end(self) -> int:
         if self.screen:
@@ -233,7 +242,7 @@ class Follower:
             return 0
         say(farewell(job))
         if self.interrupted:
-            return INTERRUPTED
+            return 128 + self.interrupted
         return 0 if job.get("phase") == "Succeeded" else 1
 
 
@@ -251,9 +260,3 @@ def _log_bytes(piece: dict[str, Any]) -> bytes:
         return binascii.a2b_base64(piece["base64"])
     text: str = piece["text"]
     return text.encode("utf-8", "surrogateescape")
-
-
-def _read_line() -> bytes:
-    import os
-
-    return os.read(0, 4096)

@@ -44,6 +44,13 @@ class Screen:
         self._open_line = False
         self._emit(erase + break_first + text.encode("utf-8", "replace") + b"\r\n" + self._paint())
 
+    def ask(self, text: str) -> None:
+        """A question of ours on a line of its own; the status is hidden until it is answered."""
+        erase = self._erase()
+        break_first = b"\r\n" if self._open_line else b""
+        self._open_line = True
+        self._emit(erase + break_first + text.encode("utf-8", "replace"))
+
     def close(self) -> None:
         """Take the status away; leave the cursor at the beginning of a line."""
         self._lines = []

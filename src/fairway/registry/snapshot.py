@@ -24,6 +24,7 @@ LIMIT = 500_000_000
 SETTLED = 2.0
 """Seconds; a file that changed more recently is read again next time, since its times may not tell the next change."""
 
+_BLOCK = 1 << 20
 _Seen = dict[str, tuple[int, int, int, int, str]]
 """By path: inode, size, the two times, digest."""
 
@@ -50,12 +51,16 @@ def take(folder: Path, blobs: Blobs, *, ignoring: bool = True, limit: int | None
     memory = _Memory(folder, blobs)
     known = memory.recall(found)
     manifest, read = _manifest(folder, blobs, found, known)
-    missing = {entry.path: "" for entry in manifest.entries if entry.sha256 and not blobs.has(entry.sha256)}
-    if missing:
-        # The memory is of another time than the blobs: believe only what is there.
-        known = {path: digest for path, digest in known.items() if path not in missing}
-        manifest, read = _manifest(folder, blobs, found, known)
-    digest = blobs.put(manifest.encoded())
+    encoded = manifest.encoded()
+    # A manifest is put after its content, so where it is there, so is everything that it names.
+    if not blobs.has(hashlib.sha256(encoded).hexdigest()):
+        missing = {entry.path for entry in manifest.entries if entry.sha256 and not blobs.has(entry.sha256)}
+        if missing:
+            # The memory is of another time than the blobs: believe only what is there.
+            known = {path: digest for path, digest in known.items() if path not in missing}
+            manifest, read = _manifest(folder, blobs, found, known)
+            encoded = manifest.encoded()
+    digest = blobs.put(encoded)
     if read:
         memory.keep(found, manifest)
     return Snapshot(digest, manifest, read)
@@ -114,10 +119,9 @@ def _lay_out(manifest: Manifest, blobs: Blobs, folder: Path, linked: bool) -> No
             continue
         try:
             if linked:
-                os.link(blobs.path(entry.sha256), path)
+                os.link(blobs.place(entry.sha256), path)
             else:
-                shutil.copyfile(blobs.path(entry.sha256), path)
-                os.chmod(path, 0o755 if entry.mode & 0o111 else 0o644)
+                _copy(blobs.place(entry.sha256), path, 0o755 if entry.mode & 0o111 else 0o644)
         except FileNotFoundError:
             message = f"the content of {entry.path} ({entry.sha256[:12]}) is not in the registry any more"
             raise NotFoundError(message, fix="submit or add it again") from None
@@ -125,6 +129,21 @@ def _lay_out(manifest: Manifest, blobs: Blobs, folder: Path, linked: bool) -> No
     for entry in manifest.entries:
         if entry.symlink:
             os.symlink(entry.symlink, os.path.join(folder, entry.path))
+
+
+def _copy(source: str, target: str, mode: int) -> None:
+    """A copy that its owner may change: sharing the blob's own file would let a program change it for everybody."""
+    reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        writer = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            while block := os.read(reader, _BLOCK):
+                while block:
+                    block = block[os.write(writer, block) :]
+        finally:
+            os.close(writer)
+    finally:
+        os.close(reader)
 
 
 def _rename_folder(aside: Path, target: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from fairway.app.ports import Clock, LogChunk, LogQuery, Observation
+from fairway.app.ports import Clock, LogChunk, LogQuery, Observation, TaskInside
 from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, NudgeTask
 from fairway.state.job import Job, JobKey
 from fairway.state.node import Node
@@ -30,6 +30,7 @@ class FakeMachine:
     """When each was started."""
     forgotten: list[JobKey] = field(default_factory=list)
     nudged: list[TaskKey] = field(default_factory=list)
+    typed: list[tuple[TaskKey, bytes]] = field(default_factory=list)
     observations: list[Observation] = field(default_factory=list)
     """Handed out by the next `measure`."""
 
@@ -90,6 +91,17 @@ class FakeEngine:
         for key in self.machine.started:
             if key.run == job.key and query.role in ("", key.role):
                 yield LogChunk(key.task, key.attempt, f"hello from {key.task}\n".encode())
+
+    async def type_in(self, key: TaskKey, data: bytes) -> None:
+        """Remember what was typed."""
+        self.machine.typed.append((key, data))
+
+    async def resize(self, key: TaskKey, rows: int, columns: int) -> None:
+        """There is no window."""
+
+    async def inside(self, key: TaskKey) -> TaskInside:
+        """A place that says whose it is."""
+        return TaskInside("/", {"TASK": key.task})
 
     def end(self, key: TaskKey, ending: Exit) -> None:
         """A task ends."""

@@ -97,7 +97,7 @@ class Attempt:
 
     def output(self, rank: int) -> str:
         """What a process printed so far."""
-        return (self.folder / f"out-{rank}.log").read_text(errors="replace")
+        return (self.folder / f"out-{rank}.log").read_bytes().decode(errors="replace")
 
     @property
     def begun(self) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """NVIDIA devices from recorded answers of NVML."""
+# ruff: noqa: N802  the names are those of the library that is stood in for
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -122,19 +124,11 @@ def test_errors_of_its_memory_make_a_device_sick(library: Recorded) -> None:
 
 
 def test_processes_of_others_make_it_busy_and_ours_do_not(library: Recorded) -> None:
+    own_name = Path("/proc/self/comm").read_text().strip()
     library.boards[0]["pids"] = [os.getpid(), 2**30]
-    assert look(library)[0][2] == f"pid {os.getpid()} ({Comm.own()}) and 1 more"
+    assert look(library)[0][2] == f"pid {os.getpid()} ({own_name}) and 1 more"
     assert look(library, lambda pid: pid == os.getpid())[0][2] == f"pid {2**30} (unknown)"
     assert look(library, lambda _: True)[0][2] == ""
-
-
-class Comm:
-    """What the kernel calls this process."""
-
-    @staticmethod
-    def own() -> str:
-        with open("/proc/self/comm") as file:
-            return file.read().strip()
 
 
 def test_a_device_that_falls_off_the_bus_stays_as_a_sick_one(library: Recorded) -> None:

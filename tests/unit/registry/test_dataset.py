@@ -60,7 +60,9 @@ def test_what_is_handed_out_shares_its_space_with_the_registry(datasets: Dataset
     assert state.st_mode & 0o222 == 0
 
 
-@pytest.mark.parametrize(("reference", "words"), [("gone@1", "no dataset gone"), ("mnist@9", "has no version 9; it has 1"), ("mnist@x", "x")])
+@pytest.mark.parametrize(
+    ("reference", "words"), [("gone@1", "no dataset gone"), ("mnist@9", "has no version 9; it has 1"), ("mnist@x", "x")]
+)
 def test_what_is_not_there_is_told_with_what_is(datasets: Datasets, source: Path, reference: str, words: str) -> None:
     datasets.add("mnist", source, 1.0)
     with pytest.raises(NotFoundError, match=words):
@@ -114,7 +116,8 @@ def test_a_crash_before_the_number_is_taken_leaves_no_version(tmp_path: Path, da
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("mnist@3", True), ("mnist@latest", True), ("mnist", False), ("a/b@3", False), ("s3://a@b", False), ("@3", False)]
+    ("text", "expected"),
+    [("mnist@3", True), ("mnist@latest", True), ("mnist", False), ("a/b@3", False), ("s3://a@b", False), ("@3", False)],
 )
 def test_what_looks_like_a_version(text: str, expected: bool) -> None:
     assert is_reference(text) == expected

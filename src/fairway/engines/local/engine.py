@@ -11,13 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from fairway.app import crash
-from fairway.app.ports import Clock, LogChunk, LogQuery, Observation
+from fairway.app.ports import Clock, LogChunk, LogQuery, Observation, TaskInside
 from fairway.devices.probe import Probe
 from fairway.engines.local import machine
 from fairway.engines.local.binding import Binder, Reveal
 from fairway.engines.local.evicting import CANNOT_RUN, Evictor
 from fairway.engines.local.folders import Home, make_private
 from fairway.engines.local.identity import Identity
+from fairway.engines.local.inside import Insides
 from fairway.engines.local.locks import DeviceLocks, MachineFolder
 from fairway.engines.local.logs import LogReader
 from fairway.engines.local.metrics import Meter
@@ -73,6 +74,7 @@ class LocalEngine:
         self._binder = Binder(home, self._spawner, ports, self._device_locks, reveal, umask, lambda: bool(self._devices))
         self._reader = LogReader(home)
         self._meter = Meter(home)
+        self._insides = Insides(home)
         self._watched: dict[TaskKey, int] = {}
         self._poke: socket.socket | None = None
         self.is_over: Callable[[JobKey], bool] | None = None
@@ -93,6 +95,7 @@ class LocalEngine:
         if self._poke is not None:
             asyncio.get_running_loop().remove_reader(self._poke.fileno())
             self._poke.close()
+            self._poke = None
         self._spawner.close()
 
     async def nodes(self) -> tuple[Node, ...]:
@@ -122,6 +125,18 @@ class LocalEngine:
     def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
         """The output of a run's tasks, without the values of its secrets."""
         return self._reader.read(job, query, lambda: self._run_is_over(job), self._masked(job))
+
+    async def type_in(self, key: TaskKey, data: bytes) -> None:
+        """Give input to a running task."""
+        await asyncio.to_thread(self._insides.type_in, key, data)
+
+    async def resize(self, key: TaskKey, rows: int, columns: int) -> None:
+        """Tell a running task's terminal the size of its window."""
+        await asyncio.to_thread(self._insides.resize, key, rows, columns)
+
+    async def inside(self, key: TaskKey) -> TaskInside:
+        """Folder and environment of a running task."""
+        return await asyncio.to_thread(self._insides.look, key)
 
     async def _perform(self, action: Action) -> list[TaskReport]:
         if isinstance(action, CreateTask):

@@ -11,6 +11,8 @@ from fairway.engines.local import tfevents
 
 READ_LIMIT = 4 * 1024 * 1024
 """Bytes of one file that one look takes; the rest waits for the next, so that others get their turn."""
+EVENT_READ_LIMIT = 256 * 1024
+"""The same for event files, which take far longer to decode."""
 _CLOCK_STEP = 20_000_000
 """Nanoseconds; the kernel's file times may lag this much."""
 
@@ -24,7 +26,7 @@ class GrowingFile:
         self.written = 0.0
         """When it was last written to, as of the last look."""
 
-    def new_bytes(self) -> bytes:
+    def new_bytes(self, limit: int = READ_LIMIT) -> bytes:
         """What was appended since `offset`, which the caller advances by what it could use."""
         try:
             found = os.stat(self.path)
@@ -37,7 +39,7 @@ class GrowingFile:
             return b""
         with self.path.open("rb") as file:
             file.seek(self.offset)
-            return file.read(READ_LIMIT)
+            return file.read(limit)
 
     def new_lines(self) -> Iterator[tuple[int, bytes]]:
         """(where it begins, the line) for every line that was finished since the last time."""
@@ -62,12 +64,12 @@ class EventFile(GrowingFile):
 
     def new_scalars(self) -> Iterator[tfevents.Scalars]:
         """The scalars of every record that was finished since the last time. After damage the rest is not read."""
-        data = b"" if self.damaged else self.new_bytes()
+        data = b"" if self.damaged else self.new_bytes(EVENT_READ_LIMIT)
         start = self.offset
         try:
             for record, end in tfevents.records(data):
                 self.offset = start + end
-                found = tfevents.scalars(record) if len(record) <= tfevents.LONGEST_RECORD else None
+                found = tfevents.scalars(record)
                 if found:
                     yield found
             self._skip_long(data[self.offset - start :])
@@ -75,10 +77,10 @@ class EventFile(GrowingFile):
             self.damaged = True
 
     def _skip_long(self, rest: bytes) -> None:
-        """A record that no single look could hold is passed over."""
+        """A record that no single look could hold is passed over: an image or a graph, never a scalar."""
         if len(rest) >= tfevents.HEADER:
             length = tfevents.HEADER + tfevents.record_length(rest[: tfevents.HEADER]) + tfevents.FOOTER
-            if length > READ_LIMIT and os.path.getsize(self.path) >= self.offset + length:
+            if length > EVENT_READ_LIMIT and os.path.getsize(self.path) >= self.offset + length:
                 self.offset += length
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from fairway.engines.local.logindex import LogIndex
-from fairway.engines.local.pattern import LINE_LIMIT
+from fairway.engines.local.pattern import LinePattern
 
 BLOCK = 256 * 1024
 _LINE_REACH = 64 * 1024
@@ -60,14 +59,14 @@ class LogFile:
         at = self._index.length_before(moment)
         return min(max(low, self._line_begin(at, low)), high)
 
-    def tail(self, count: int, low: int, high: int, pattern: re.Pattern[bytes] | None) -> tuple[int, int]:
+    def tail(self, count: int, low: int, high: int, pattern: LinePattern | None) -> tuple[int, int]:
         """Where the last `count` lines (that match) begin, and how many there are. Reads backwards, only as far as needed."""
         if count <= 0:
             return high, 0
         found = 0
         start = high
         for begin, line in self._lines_backwards(low, high):
-            if pattern is None or pattern.search(line[:LINE_LIMIT]):
+            if pattern is None or pattern.search(line):
                 found += 1
                 start = begin
                 if found == count:

@@ -16,7 +16,7 @@ from fairway.engines.local.folders import Home
 from fairway.engines.local.follow import Subscription, Watcher
 from fairway.engines.local.logfile import LogFile
 from fairway.engines.local.mask import Mask
-from fairway.engines.local.pattern import LINE_LIMIT, compile_pattern
+from fairway.engines.local.pattern import LinePattern, compile_pattern
 from fairway.errors import UsageError
 from fairway.state.job import Job, JobKey
 
@@ -144,14 +144,14 @@ def _listed(folder: str | Path) -> list[str]:
 class _Source:
     """One log being read: how far, and what was held back."""
 
-    def __init__(self, name: LogName, mask: tuple[bytes, ...], pattern: re.Pattern[bytes] | None) -> None:
+    def __init__(self, name: LogName, mask: tuple[bytes, ...], pattern: LinePattern | None) -> None:
         self.name = name
         self.file = LogFile(name.path)
         self.at = 0
         self._mask = Mask(mask)
         self._lines = _MatchingLines(pattern) if pattern else None
 
-    def place(self, query: LogQuery, wanted: int | None, pattern: re.Pattern[bytes] | None) -> int:
+    def place(self, query: LogQuery, wanted: int | None, pattern: LinePattern | None) -> int:
         """Go to where the query begins; returns how many of the wanted lines are here."""
         high = self.file.size()
         low = self.file.first()
@@ -194,7 +194,7 @@ class _Source:
 class _MatchingLines:
     """Lets whole lines through that match."""
 
-    def __init__(self, pattern: re.Pattern[bytes]) -> None:
+    def __init__(self, pattern: LinePattern) -> None:
         self._pattern = pattern
         self._unfinished = b""
 
@@ -204,15 +204,15 @@ class _MatchingLines:
         if lines and not lines[-1].endswith((b"\n", b"\r")) and len(lines[-1]) < _UNFINISHED_LIMIT:
             self._unfinished = lines.pop()
         begun = time.monotonic()
-        found = b"".join(line for line in lines if self._pattern.search(line[:LINE_LIMIT]))
+        found = b"".join(line for line in lines if self._pattern.search(line))
         if time.monotonic() - begun > _PATIENCE:
-            message = f"searching for {self._pattern.pattern.decode()!r} takes too long on these lines"
+            message = f"searching for {str(self._pattern)!r} takes too long on these lines"
             raise UsageError(message, fix="write an expression with fewer repetitions, or pipe the log through grep")
         return found
 
     def flush(self) -> bytes:
         line, self._unfinished = self._unfinished, b""
-        return line if line and self._pattern.search(line[:LINE_LIMIT]) else b""
+        return line if line and self._pattern.search(line) else b""
 
 
 class _Reading:

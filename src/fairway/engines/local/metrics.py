@@ -14,7 +14,7 @@ from fairway.app.ports import MetricPoint, Observation
 from fairway.engines.local.folders import Home
 from fairway.engines.local.growing import EventFile, GrowingFile, GrowingFolder
 from fairway.engines.local.logindex import LogIndex
-from fairway.engines.local.pattern import LINE_LIMIT, compile_pattern
+from fairway.engines.local.pattern import LinePattern, compile_pattern
 from fairway.errors import UsageError
 from fairway.runtime import contract, folders
 from fairway.runtime.metrics import parse
@@ -278,7 +278,7 @@ def _tensorboard_folder(folder: Path, job: Job) -> Path:
     return work / asked
 
 
-def _pattern(job: Job) -> re.Pattern[bytes] | None:
+def _pattern(job: Job) -> LinePattern | None:
     if not job.spec.metrics.pattern:
         return None
     try:
@@ -302,8 +302,8 @@ def _joined(file: EventFile, task: str, prefix: str) -> Iterator[MetricPoint]:
         yield MetricPoint(moment, step, values, task, TENSORBOARD)
 
 
-def _numbers(pattern: re.Pattern[bytes], line: bytes) -> tuple[int | None, dict[str, float]]:
-    match = pattern.search(line[:LINE_LIMIT])
+def _numbers(pattern: LinePattern, line: bytes) -> tuple[int | None, dict[str, float]]:
+    match = pattern.search(line)
     step: int | None = None
     metrics: dict[str, float] = {}
     for name, text in (match.groupdict() if match else {}).items():

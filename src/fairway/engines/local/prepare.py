@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from fairway.engines.local import interpreter
 from fairway.engines.local.code import CodePlace
 from fairway.engines.local.container import ContainerWrap, container_for
 from fairway.engines.local.environment import Environments
-from fairway.engines.local.folders import Home
+from fairway.engines.local.folders import Home, make_private
 from fairway.engines.local.inject import provide_runtime
 from fairway.engines.local.interpreter import Interpreter
 from fairway.engines.local.programs import Say
@@ -25,6 +26,8 @@ from fairway.registry.dataset import Datasets, is_reference
 from fairway.state.job import Job
 
 ENVIRONMENT_FILE = "environment.json"
+_LEFTOVERS = ("envs/.*", "git/.*", "inject/.*", "blobs/aside/*", "blobs/seen/.*", "data/*/.*", "jobs/*/*/.code-*")
+"""Where things are made before they get their names."""
 
 _MACHINE_VARIABLES = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|LD_LIBRARY_PATH|CUDA_HOME|CUDA_PATH"
@@ -72,6 +75,7 @@ class Preparer:
         self._code = CodePlace(home.path, blobs, self._machine)
         self._environments = Environments(home.path / "envs", self._machine)
         self._runtime_dir: Path | None = None
+        self._discard_leftovers()
 
     async def prepare(self, job: Job, say: Say = lambda _line: None) -> Prepared:
         """Make everything ready; `say` hears what is being done. Refusals name the field and the fix."""
@@ -92,6 +96,13 @@ class Preparer:
             return Prepared(work_dir, "python", base, data, runtime_dir, wrap)
         python = await self._interpreter(job, work_dir, base, say)
         return Prepared(work_dir, python.path, python.variables(base), data, runtime_dir)
+
+    def _discard_leftovers(self) -> None:
+        """What a crash left half made goes to the trash. Nobody else makes anything yet: the home has one daemon."""
+        for pattern in _LEFTOVERS:
+            for path in self._home.path.glob(pattern):
+                trash = make_private(self._home.path / "trash")
+                os.rename(path, trash / f"{path.name}.{secrets.token_hex(6)}")
 
     async def _runtime(self) -> Path:
         if self._runtime_dir is None or not self._runtime_dir.is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -66,9 +67,11 @@ class Nest:
             os.chdir(self._cwd)
             stage = "program"
             execute(argv, env)
-        except OSError as problem:
+        except (OSError, ValueError) as problem:
             code = 127 if isinstance(problem, FileNotFoundError) else 126
-            os.write(self._write, json.dumps([rank, stage, problem.errno or 0]).encode() + b"\n")
+            # Python itself refuses what no program can be given: a zero byte.
+            number = problem.errno or 0 if isinstance(problem, OSError) else errno.EINVAL
+            os.write(self._write, json.dumps([rank, stage, number]).encode() + b"\n")
         finally:
             os._exit(code)
 

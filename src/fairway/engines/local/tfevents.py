@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 
 HEADER = 12
 FOOTER = 4
-LONGEST_RECORD = 1024 * 1024
-"""Bytes; records beyond it hold images, graphs and the like, never scalars, and are passed over."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _EVENT_TIME, _EVENT_STEP, _EVENT_SUMMARY = 1, 2, 5

@@ -67,8 +67,10 @@ def test_the_command_line_of_docker() -> None:
 
 
 def test_what_differs_with_podman() -> None:
-    argv = ContainerWrap("/usr/bin/podman", "image", (), (), 1000, 100).command(["x"], {}, name="n", work_dir="/", devices=["GPU-1"])
-    assert ("--userns", "keep-id") == argv[argv.index("--userns") : argv.index("--userns") + 2]
+    argv = ContainerWrap("/usr/bin/podman", "image", (), (), 1000, 100).command(
+        ["x"], {}, name="n", work_dir="/", devices=["GPU-1"]
+    )
+    assert argv[argv.index("--userns") : argv.index("--userns") + 2] == ("--userns", "keep-id")
     assert "nvidia.com/gpu=GPU-1" in argv
     assert "--user" not in argv
     assert ContainerWrap("/usr/bin/podman", "image", ()).removal("n") == ("/usr/bin/podman", "rm", "--force", "n")

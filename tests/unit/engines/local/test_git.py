@@ -32,7 +32,9 @@ class Repository:
         self.second = self.commit("two")
 
     def git(self, *words: str) -> str:
-        return subprocess.run(["git", *words], cwd=self.folder, env=IDENTITY, check=True, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            ["git", *words], cwd=self.folder, env=IDENTITY, check=True, capture_output=True, text=True
+        ).stdout.strip()
 
     def commit(self, text: str) -> str:
         (self.folder / "train.py").write_text(text)
@@ -90,13 +92,24 @@ def test_hooks_of_the_repository_do_not_run(tmp_path: Path, repository: Reposito
 
 
 def test_a_missing_ref_says_what_git_said(tmp_path: Path, repository: Repository) -> None:
-    with pytest.raises(RefusedError, match="at nowhere could not be fetched.*nowhere"):
+    with pytest.raises(RefusedError, match=r"at nowhere could not be fetched.*nowhere"):
         fetch(tmp_path, "origin", "nowhere")
     assert not list((tmp_path / "git").glob(".*"))
 
 
 @pytest.mark.parametrize(
-    "url", ["--upload-pack=touch /tmp/x", "-x", "ext::sh -c id", "git://host/x", "http://host/x", "fd::3", "", "no-such-folder", "https://a b"]
+    "url",
+    [
+        "--upload-pack=touch /tmp/x",
+        "-x",
+        "ext::sh -c id",
+        "git://host/x",
+        "http://host/x",
+        "fd::3",
+        "",
+        "no-such-folder",
+        "https://a b",
+    ],
 )
 def test_urls_that_are_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(RefusedError, match=r"code\.git\.url"):

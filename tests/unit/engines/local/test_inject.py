@@ -15,7 +15,9 @@ def test_a_task_can_import_the_copy_alone(tmp_path: Path) -> None:
     folder = provide_runtime(tmp_path)
     code = "import fairway, json; print(json.dumps([fairway.__file__, fairway.__version__, fairway.rank()]))"
     # -S: no site-packages, so nothing but the copy can be found.
-    done = subprocess.run([sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(folder)}, capture_output=True, check=True, cwd="/")
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(folder)}, capture_output=True, check=True, cwd="/"
+    )
     assert json.loads(done.stdout) == [str(folder / "fairway" / "__init__.py"), VERSION, 0]
 
 

@@ -42,7 +42,9 @@ def test_a_name_on_the_path(tmp_path: Path) -> None:
     assert interpreter.find("python3.99", "/", str(tmp_path)) == Interpreter(str(program))
 
 
-@pytest.mark.parametrize(("asked", "words"), [("empty", "holds no bin/python"), ("plain", "not executable"), ("gone", "no such file")])
+@pytest.mark.parametrize(
+    ("asked", "words"), [("empty", "holds no bin/python"), ("plain", "not executable"), ("gone", "no such file")]
+)
 def test_what_is_no_python_is_refused(tmp_path: Path, asked: str, words: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "plain").touch()

@@ -19,7 +19,15 @@ def written(path: Path, entries: list[tuple[int, float]], rest: str = "") -> Log
 
 def test_places_and_times(tmp_path: Path) -> None:
     index = written(tmp_path / "out-0.index", [(10, 100.0), (25, 101.0), (900, 105.0)])
-    assert [index.length_before(moment) for moment in (99.0, 100.0, 100.5, 101.0, 102.0, 105.0, 106.0)] == [0, 0, 10, 10, 25, 25, 900]
+    assert [index.length_before(moment) for moment in (99.0, 100.0, 100.5, 101.0, 102.0, 105.0, 106.0)] == [
+        0,
+        0,
+        10,
+        10,
+        25,
+        25,
+        900,
+    ]
     assert [index.time_of(offset) for offset in (0, 9, 10, 24, 25, 899, 900)] == [100.0, 100.0, 101.0, 101.0, 105.0, 105.0, None]
     assert list(index.entries_after(10)) == [(25, 101.0), (900, 105.0)]
 

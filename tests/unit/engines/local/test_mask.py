@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,13 +50,15 @@ def test_only_what_may_begin_a_value_is_held_back() -> None:
 
 
 @given(
-    values=st.lists(st.binary(min_size=1, max_size=6).map(lambda raw: bytes(97 + byte % 3 for byte in raw)), min_size=1, max_size=3),
+    values=st.lists(
+        st.binary(min_size=1, max_size=6).map(lambda raw: bytes(97 + byte % 3 for byte in raw)), min_size=1, max_size=3
+    ),
     data=st.binary(max_size=40).map(lambda raw: bytes(97 + byte % 3 for byte in raw)),
     cuts=st.lists(st.integers(0, 40), max_size=6),
 )
 def test_the_cuts_make_no_difference(values: list[bytes], data: bytes, cuts: list[int]) -> None:
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    pieces = [data[low:high] for low, high in zip(places, places[1:], strict=False)]
+    pieces = [data[low:high] for low, high in pairwise(places)]
     whole = masked(values, [data])
     assert masked(values, pieces) == whole
     assert all(value not in part for part in whole.split(COVER) for value in values)

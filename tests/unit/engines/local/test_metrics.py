@@ -270,7 +270,12 @@ def test_looking_where_nothing_changed_reads_nothing(run: Run, monkeypatch: pyte
     for index in range(20):
         run.report(line(1.0, 1), f"worker-{index}-0")
     past = 1_000_000_000
-    for folder in [*(run.folder / "attempts").iterdir(), run.folder / "attempts", run.folder / "tensorboard", run.folder / "checkpoints"]:
+    for folder in [
+        *(run.folder / "attempts").iterdir(),
+        run.folder / "attempts",
+        run.folder / "tensorboard",
+        run.folder / "checkpoints",
+    ]:
         os.utime(folder, (past, past))
     run.points()
     run.points()

@@ -35,7 +35,11 @@ class Site:
     def job(self, origin: dict[str, Any] | None = None, **spec: Any) -> Job:
         given = {"folder": str(self.source), "interpreter": sys.executable, **(origin or {})}
         return Job(
-            JobKey("default", "mnist-1"), "mnist", 1, JobSpec(roles={"worker": Role(command=("python",))}, **spec), origin=Origin(**given)
+            JobKey("default", "mnist-1"),
+            "mnist",
+            1,
+            JobSpec(roles={"worker": Role(command=("python",))}, **spec),
+            origin=Origin(**given),
         )
 
     def prepare(self, job: Job) -> Prepared:
@@ -104,7 +108,14 @@ def test_without_the_callers_environment_only_the_machines_is_given(site: Site) 
 
 @pytest.mark.parametrize(
     ("name", "kept"),
-    [("PATH", True), ("LC_ALL", True), ("https_proxy", True), ("UV_CACHE_DIR", True), ("RANK", False), ("AWS_SECRET_ACCESS_KEY", False)],
+    [
+        ("PATH", True),
+        ("LC_ALL", True),
+        ("https_proxy", True),
+        ("UV_CACHE_DIR", True),
+        ("RANK", False),
+        ("AWS_SECRET_ACCESS_KEY", False),
+    ],
 )
 def test_which_variables_belong_to_the_machine(name: str, kept: bool) -> None:
     assert (name in machine_variables({name: "x"})) == kept
@@ -146,7 +157,12 @@ def test_data_by_path_uri_and_version(site: Site) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("gone", "data.train is 'gone': there is no"), ("gone@3", "no dataset gone"), ("pvc://claim/x", "on a cluster only"), ("UP@1", "UP")],
+    [
+        ("gone", "data.train is 'gone': there is no"),
+        ("gone@3", "no dataset gone"),
+        ("pvc://claim/x", "on a cluster only"),
+        ("UP@1", "UP"),
+    ],
 )
 def test_data_that_is_not_there_is_told_by_its_name(site: Site, text: str, words: str) -> None:
     with pytest.raises(FairwayError, match=words):
@@ -170,3 +186,15 @@ def test_a_container_sees_the_runs_folders_and_the_data(site: Site) -> None:
     assert prepared.wrap.mounts == (str(site.home.job(job.key)), str(site.source))
     assert prepared.wrap.read_only == (str(prepared.runtime_dir), str(programs))
     assert prepared.resolved(("python", "x")) == ("python", "x")
+
+
+def test_what_a_crash_left_half_made_goes_to_the_trash(site: Site) -> None:
+    for name in ("envs/.abc-1", "git/.tree-1", "blobs/aside/1", "jobs/default/mnist-1/.code-1"):
+        (site.home.path / name).mkdir(parents=True)
+    (site.home.path / "envs" / "abc").mkdir()
+    Preparer(site.home, MACHINE)
+    left = {path.relative_to(site.home.path).parts[0] for path in site.home.path.rglob("*") if path.name.startswith((".", "1"))}
+    assert left == {"trash"}
+    assert (site.home.path / "envs" / "abc").is_dir()
+    site.home.empty_trash()
+    assert list((site.home.path / "trash").iterdir()) == []

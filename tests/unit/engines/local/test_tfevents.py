@@ -96,7 +96,9 @@ def test_a_tensor_with_several_elements_is_no_scalar() -> None:
 
 
 def test_a_negative_step() -> None:
-    record = field(2, 0, b"\xff" * 9 + b"\x01") + field(5, 2, field(1, 2, field(1, 2, b"x") + field(2, 5, struct.pack("<f", 1.0))))
+    record = field(2, 0, b"\xff" * 9 + b"\x01") + field(
+        5, 2, field(1, 2, field(1, 2, b"x") + field(2, 5, struct.pack("<f", 1.0)))
+    )
     assert tfevents.scalars(record) == tfevents.Scalars(0.0, -1, {"x": 1.0})
 
 

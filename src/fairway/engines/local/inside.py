@@ -1,0 +1,55 @@
+"""What a person does inside a running task: type, resize the window, look around with its environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fairway.app.ports import TaskInside
+from fairway.engines.local import control, record
+from fairway.engines.local.folders import Home
+from fairway.errors import ConflictError, UnavailableError
+from fairway.state.task import TaskKey
+
+PATIENCE = 2.0
+
+
+class Insides:
+    """Talks to the supervisors of running tasks."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def type_in(self, key: TaskKey, data: bytes) -> None:
+        """Give bytes to the first process's terminal or standard input; none means that no more will come."""
+        request: control.Request = {"op": "input", "data": data.decode("utf-8", "surrogateescape")} if data else {"op": "end"}
+        self._ask(key, request)
+
+    def resize(self, key: TaskKey, rows: int, columns: int) -> None:
+        """Tell the task's terminal how large its window is."""
+        self._ask(key, {"op": "resize", "rows": rows, "columns": columns})
+
+    def look(self, key: TaskKey) -> TaskInside:
+        """Folder and environment of the task's first process, as the kernel has them."""
+        begun = record.read_record(str(self._home.attempt(key)), record.STARTED) or {}
+        processes = begun.get("processes")
+        for found in processes if isinstance(processes, list) else []:
+            place = Path("/proc", str(found["pid"]))
+            try:
+                raw = (place / "environ").read_bytes()
+                folder = os.readlink(place / "cwd")
+            except OSError:
+                continue
+            pairs = (entry.partition(b"=") for entry in raw.split(b"\0") if b"=" in entry)
+            return TaskInside(folder, {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs})
+        message = f"{key.task} of {key.job} does not run now, so there is no inside"
+        raise ConflictError(message, fix=f"its files are in {self._home.job(key.run)}")
+
+    def _ask(self, key: TaskKey, request: control.Request) -> None:
+        try:
+            answer = control.ask(str(self._home.attempt(key)), request, PATIENCE)
+        except OSError as error:
+            message = f"{key.task} of {key.job} does not listen: it has ended, or not begun"
+            raise UnavailableError(message, fix=f"see `fairway get {key.job}`") from error
+        if not answer.get("ok"):
+            raise ConflictError(str(answer.get("error") or f"{key.task} has no terminal and no open standard input"))
