@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import uvicorn
+import uvloop
 
 from fairway.api.asgi import About, make_api
 from fairway.app import crash
@@ -133,18 +134,12 @@ def main() -> int:
     try:
         crash.arm(settings.crash_at)
         _hold_home(settings.home)
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings))
     except FairwayError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     return 0
-
-
-def _loop_factory():  # type: ignore[no-untyped-def]  # noqa: ANN202
-    import uvloop  # noqa: PLC0415
-
-    return uvloop.new_event_loop
 
 
 if __name__ == "__main__":

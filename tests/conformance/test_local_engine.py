@@ -15,7 +15,7 @@ from fairway.state.job import Job
 from fairway.state.task import TaskKey
 from fairway.testing.builders import a_job
 from fairway.testing.engine_conformance import Behaviour, EngineConformance
-from fairway.testing.local_engine import make_local_engine
+from fairway.testing.local_engine import close_and_end_everything, make_local_engine
 
 SAY = 'echo hello; echo x >> "$FAIRWAY_ATTEMPT_DIR/starts"; '
 COMMANDS = {
@@ -63,4 +63,4 @@ class TestLocalEngine(EngineConformance):
         engine = make_local_engine(tmp_path)
         await engine.start(lambda: None)
         yield LocalStage(engine, tmp_path)
-        await engine.close()
+        await close_and_end_everything(engine, tmp_path)

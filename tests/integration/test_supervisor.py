@@ -40,7 +40,8 @@ async def test_a_process_begins_clean(playground: Playground) -> None:
 import json, os, signal, sys
 held = sorted(int(name) for name in os.listdir("/proc/self/fd"))
 print(json.dumps({
-    "cwd": os.getcwd(), "env": dict(os.environ), "input": os.readlink("/proc/self/fd/0"), "leader": os.getsid(0) == os.getpid() == os.getpgid(0),
+    "cwd": os.getcwd(), "env": dict(os.environ), "input": os.readlink("/proc/self/fd/0"),
+    "leader": os.getsid(0) == os.getpid() == os.getpgid(0),
     "files": [number for number in held if number > 2 and os.path.exists(f"/proc/self/fd/{number}")],
     "ignored": [line.split()[1] for line in open("/proc/self/status") if line.startswith("SigIgn")][0],
     "blocked": [line.split()[1] for line in open("/proc/self/status") if line.startswith("SigBlk")][0],
@@ -48,7 +49,7 @@ print(json.dumps({
 }))
 """
     # Python itself ignores two signals, so a small program looks first.
-    shell = "grep -E 'Sig(Ign|Blk)' /proc/self/status; exec \"$0\" -I -c \"$1\""
+    shell = 'grep -E \'Sig(Ign|Blk)\' /proc/self/status; exec "$0" -I -c "$1"'
     attempt = await playground.start(["sh", "-c", shell, sys.executable, code], env={"GREETING": "hi \udcff"}, umask=0o027)
     await attempt.over()
     *first, last = attempt.log.splitlines()
@@ -79,7 +80,8 @@ async def test_files_are_for_their_owner_alone(playground: Playground) -> None:
 
 
 async def test_values_of_variables_are_written_nowhere(playground: Playground) -> None:
-    attempt = await playground.start(["sh", "-c", 'echo "token is $TOKEN"; exit 1'], env={"TOKEN": "s3cr3t-value"}, secrets=["TOKEN"])
+    command = ["sh", "-c", 'echo "token is $TOKEN"; exit 1']
+    attempt = await playground.start(command, env={"TOKEN": "s3cr3t-value"}, secrets=["TOKEN"])
     end = await attempt.over()
     assert end["tail"] == "token is ***\n"
     for path in attempt.folder.iterdir():
@@ -95,7 +97,8 @@ async def test_several_processes_have_logs_of_their_own(playground: Playground) 
 
 
 async def test_the_first_that_fails_decides_and_ends_the_others(playground: Playground) -> None:
-    attempt = await playground.start(["sleep", "600"], ["sh", "-c", "exit 7"], ["sh", "-c", "trap 'exit 9' TERM; sleep 600 & wait"])
+    stubborn = ["sh", "-c", "trap 'exit 9' TERM; sleep 600 & wait"]
+    attempt = await playground.start(["sleep", "600"], ["sh", "-c", "exit 7"], stubborn)
     end = await attempt.over()
     assert (end["rank"], end["code"], end["signal"], end["by_us"]) == (1, 7, None, False)
     assert end["processes"][0]["signal"] == signal.SIGTERM
@@ -130,7 +133,9 @@ async def test_a_killed_process_is_told_by_its_signal(playground: Playground) ->
         (["./broken.sh"], 127, "'./broken.sh' exists but its interpreter (the #! line) does not"),
     ],
 )
-async def test_a_program_that_cannot_be_started_is_explained(playground: Playground, argv: list[str], code: int, words: str) -> None:
+async def test_a_program_that_cannot_be_started_is_explained(
+    playground: Playground, argv: list[str], code: int, words: str
+) -> None:
     (playground.folder / "train.sh").write_text("#!/bin/sh\n")
     for name, text in (("ok", "#!/bin/sh\n"), ("plain.sh", "echo hi\n"), ("broken.sh", "#!/no/such/interpreter\n")):
         (playground.folder / name).write_text(text)
@@ -162,7 +167,7 @@ async def test_the_same_traceback_has_the_same_name_and_another_has_another(play
 
 async def test_the_last_step_reported_is_recorded(playground: Playground) -> None:
     lines = ['{"time": 1, "step": 41, "metrics": {}}', '{"time": 2, "step": 42, "metrics": {}}', '{"time": 3, "st']
-    script = "printf '%s\\n' \"$@\" >> \"$FAIRWAY_ATTEMPT_DIR/metrics-0.jsonl\"; exit 1"
+    script = 'printf \'%s\\n\' "$@" >> "$FAIRWAY_ATTEMPT_DIR/metrics-0.jsonl"; exit 1'
     attempt = await playground.start(["sh", "-c", script, "sh", *lines])
     assert (await attempt.over())["reached_step"] == 42
 

@@ -14,13 +14,13 @@ import pytest
 
 from fairway.engines.local.descent import find_leftovers
 from fairway.engines.local.engine import LocalEngine
-from fairway.engines.local.identity import Identity
+from fairway.engines.local.identity import Identity, read_status
 from fairway.engines.local.record import read_record
 from fairway.plan.action import BindGang, CreateTask, EvictTask
 from fairway.state.phase import TaskPhase
 from fairway.state.task import Task, TaskReport
 from fairway.testing.builders import a_job, the_tasks
-from fairway.testing.local_engine import Playground, make_local_engine, until
+from fairway.testing.local_engine import Playground, close_and_end_everything, make_local_engine, until
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ async def engine(tmp_path: Path) -> AsyncIterator[LocalEngine]:
     made = make_local_engine(tmp_path)
     await made.start(lambda: None)
     yield made
-    await made.close()
+    await close_and_end_everything(made, tmp_path)
 
 
 @pytest.fixture
@@ -71,7 +71,8 @@ async def test_after_the_kill_of_a_supervisor_nothing_is_left_and_the_task_is_lo
     woken = asyncio.Event()
     engine = make_local_engine(tmp_path)
     await engine.start(woken.set)
-    (task,) = await run(engine, "sh", "-c", "trap '' TERM; sleep 600 & setsid sleep 600 & (setsid sh -c 'sleep 600; sleep 600' &) ; echo up; wait")
+    breeds = "trap '' TERM; sleep 600 & setsid sleep 600 & (setsid sh -c 'sleep 600; sleep 600' &) ; echo up; wait"
+    (task,) = await run(engine, "sh", "-c", breeds)
     folder = folder_of(tmp_path, task)
     await until(lambda: (folder / "out-0.log").read_text() == "up\n" and len(find_leftovers(str(folder), [])) >= 5)
     woken.clear()
@@ -134,7 +135,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     pid = int(done.stdout)
-    await until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0])
+    await until(lambda: (status := read_status(pid)) is None or status.dead)
 
 
 async def test_a_halted_supervisor_still_hears_an_eviction(tmp_path: Path, engine: LocalEngine) -> None:
@@ -155,7 +156,7 @@ async def test_an_eviction_works_without_the_control_socket(tmp_path: Path, engi
 
 async def test_a_task_over_its_memory_limit_is_ended_and_told_so(engine: LocalEngine) -> None:
     job = a_job(name="memory-1")
-    code = "import time\nkept = bytearray(200 << 20)\nkept[::4096] = b'x' * len(kept[::4096])\nprint('full', flush=True)\ntime.sleep(600)"
+    code = "import time\nkept = b'x' * (200 << 20)\nprint('full', flush=True)\ntime.sleep(600)"
     role = job.spec.roles["worker"].model_copy(update={"command": (sys.executable, "-I", "-c", code)})
     limited = role.model_copy(update={"limits": role.limits.model_copy(update={"memory": "100Mi"})})
     (task,) = await run(engine, name="memory-1", roles={"worker": limited})

@@ -52,7 +52,8 @@ async def test_old_parts_of_a_long_log_are_given_back(playground: Playground) ->
 
 
 async def test_a_program_that_empties_its_log_is_followed(playground: Playground) -> None:
-    attempt = await playground.start(["sh", "-c", "echo a long first line; read go; : > /dev/stdout; echo new; read go"], stdin=True)
+    script = "echo a long first line; read go; : > /dev/stdout; echo new; read go"
+    attempt = await playground.start(["sh", "-c", script], stdin=True)
     index = attempt.folder / "out-0.index"
     await until(index.exists)
     attempt.ask(op="input", data="go\n")

@@ -15,7 +15,16 @@ import pytest
 from fairway.engines.local import control
 from fairway.testing.local_engine import Playground, until
 
-SAVES = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(75)))\nprint('up', flush=True)\ntime.sleep(600)"
+SAVES = """
+import signal, sys, time
+def save(*_):
+    time.sleep(0.3)
+    print("saved", flush=True)
+    sys.exit(75)
+signal.signal(signal.SIGTERM, save)
+print("up", flush=True)
+time.sleep(600)
+"""
 IGNORES = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)"
 
 
@@ -69,7 +78,7 @@ async def test_a_second_stop_may_hurry_but_not_delay(playground: Playground) -> 
 async def test_a_program_under_a_shell_gets_its_grace_too(playground: Playground) -> None:
     """The shell dies at once of SIGTERM; what it ran is adopted, told, and waited for."""
     script = f'"{sys.executable}" -I -c "$0"; echo never'
-    attempt = await playground.start(["sh", "-c", script, SAVES.replace("print('saved', flush=True)", "(time.sleep(0.5), print('saved', flush=True))")])
+    attempt = await playground.start(["sh", "-c", script, SAVES])
     await until(lambda: "up" in attempt.log)
     attempt.ask(op="stop", grace=30)
     end = await attempt.over()

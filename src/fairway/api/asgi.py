@@ -22,9 +22,8 @@ __all__ = ["About", "make_api"]
 def make_api(application: Application, about: About, now: Callable[[], float] | None = None) -> ASGIApp:
     """Every route over one application. `now` is the clock that ages are told by; by default the application's."""
     showing = Showing(application, about, now or application.clock.now)
-    routes: list[BaseRoute] = []
-    for group in (Jobs(application, showing), Documents(application, showing), Inside(application), Machine(application, showing)):
-        routes.extend(group.routes())
+    groups = (Jobs(application, showing), Documents(application, showing), Inside(application), Machine(application, showing))
+    routes: list[BaseRoute] = [route for group in groups for route in group.routes()]
     router = Router(routes, redirect_slashes=False, default=_nothing_here)
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:

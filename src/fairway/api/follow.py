@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
+import base64
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Generic, TypeVar
 
@@ -61,7 +61,6 @@ async def watch(application: Application, job: Job, query: LogQuery | None, show
     yield _line({"job": show(job)})
     logs = _Waiter(application.logs(job, query)) if query is not None else None
     states = _Waiter(_states(application, job))
-    text = _Text()
     clock = asyncio.get_running_loop().time
     told, shown_at = job, clock()
     newest = job
@@ -73,8 +72,8 @@ async def watch(application: Application, job: Job, query: LogQuery | None, show
                 chunk = logs.take()
                 if chunk is None:
                     logs = None
-                elif said := text.decode(chunk):
-                    yield _line({"log": {"task": chunk.task, "attempt": chunk.attempt, "text": said}})
+                else:
+                    yield _line({"log": {"task": chunk.task, "attempt": chunk.attempt, **_piece(chunk.data)}})
             if states.done:
                 newest = states.take() or newest
             if newest != told and (newest.phase is not told.phase or clock() - shown_at >= PACE):
@@ -95,17 +94,12 @@ async def _states(application: Application, job: Job) -> AsyncIterator[Job]:
         yield job
 
 
-class _Text:
-    """Bytes to text, task by task: a character may be cut between two pieces."""
-
-    def __init__(self) -> None:
-        self._decoders: dict[tuple[str, int], codecs.IncrementalDecoder] = {}
-
-    def decode(self, chunk: LogChunk) -> str:
-        place = (chunk.task, chunk.attempt)
-        if place not in self._decoders:
-            self._decoders[place] = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        return self._decoders[place].decode(chunk.data)
+def _piece(data: bytes) -> dict[str, str]:
+    """Bytes as text; where text cannot say them exactly (or a character was cut in two), as base64 besides."""
+    try:
+        return {"text": data.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"text": data.decode("utf-8", "replace"), "base64": base64.b64encode(data).decode("ascii")}
 
 
 class _Waiter(Generic[_Item]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
@@ -17,7 +18,6 @@ from fairway.state.event import Event
 from fairway.state.job import Job, JobKey, Resume
 from fairway.state.node import Node
 from fairway.state.phase import Intent, JobPhase, TaskPhase
-from fairway.state.snapshot import Snapshot
 from fairway.state.task import Task
 from fairway.units import names, suggest
 
@@ -32,6 +32,7 @@ class Application:
         self.secrets = secrets
         self.submissions = submissions
         self.loop = Loop(store, engine, clock)
+        self._background: set[asyncio.Task[None]] = set()
 
     # Commands
 
@@ -45,11 +46,13 @@ class Application:
         await self.loop.refresh_nodes()
         for submission in asked:
             self._check_fit(self._new_job(submission, 0))
+        received = [replace(submission, origin=await self.submissions.receive(submission)) for submission in asked]
         jobs = []
-        for submission in asked:
+        for submission in received:
             meta = submission.document.metadata
-            number = self.store.next_number(meta.namespace, meta.name)
-            jobs.append(await self.submissions.keep(self._new_job(submission, number), submission))
+            job = self._new_job(submission, self.store.next_number(meta.namespace, meta.name))
+            self.submissions.keep(job.key, submission)
+            jobs.append(job)
         async with self.loop.lock:
             now = self.clock.now()
             events = tuple(Event(now, str(job.key), "Submitted", f"by {job.origin.user or 'somebody'}") for job in jobs)
@@ -57,6 +60,7 @@ class Application:
             for job in jobs:
                 self.loop.snapshot.put_job(job)
         self.loop.wake()
+        self._note_digests([job for job in jobs if job.spec.code.in_place])
         return jobs
 
     async def apply(self, asked: Sequence[Submission]) -> list[tuple[Job, bool]]:
@@ -83,8 +87,7 @@ class Application:
         await self.loop.refresh_nodes()
         job = self._new_job(submission, 0)
         self._check_fit(job)
-        known = self.loop.snapshot
-        trial = Snapshot(dict(known.jobs), {key: dict(tasks) for key, tasks in known.tasks.items()}, known.nodes)
+        trial = self.loop.snapshot.copy()
         trial.put_job(job)
         created = cycle.plan(trial, self.clock.now())
         for task in created.tasks:
@@ -200,13 +203,12 @@ class Application:
     async def nodes(self) -> tuple[tuple[Node, ...], list[Task]]:
         """The nodes, and the tasks that hold room on them."""
         await self.loop.refresh_nodes()
-        holding = [task for tasks in self.loop.snapshot.tasks.values() for task in tasks.values() if task.phase.holds_resources]
-        return self.loop.snapshot.nodes, holding
+        return self.loop.snapshot.nodes, list(self.loop.snapshot.holding.values())
 
     def position(self, job: Job) -> int:
         """Its place in the queue, 1 for the next; 0 when it does not wait."""
         waiting = [other for other in self.loop.snapshot.jobs.values() if other.phase in (JobPhase.PENDING, JobPhase.RESTARTING)]
-        places = {other.key: place for place, other in enumerate(queue.order(waiting), 1)}
+        places = {other.key: place for place, other in enumerate(sorted(waiting, key=queue.rank), 1)}
         return places.get(job.key, 0)
 
     def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
@@ -237,6 +239,25 @@ class Application:
         return key not in self.loop.snapshot.jobs
 
     # Parts
+
+    def _note_digests(self, jobs: Sequence[Job]) -> None:
+        """Record what the code of runs in place was, without making them wait for it."""
+        if jobs:
+            noting = asyncio.create_task(self._note_digests_slowly(jobs))
+            self._background.add(noting)
+            noting.add_done_callback(self._background.discard)
+
+    async def _note_digests_slowly(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            digest = await self.submissions.fingerprint(job)
+            async with self.loop.lock:
+                current = self.loop.snapshot.jobs.get(job.key) or self.store.get_job(job.key)
+                if current is None or not digest:
+                    continue
+                current = replace(current, origin=replace(current.origin, code_digest=digest))
+                self.store.commit(Changes(jobs=(current,)))
+                if job.key in self.loop.snapshot.jobs:
+                    self.loop.snapshot.put_job(current)
 
     def _new_job(self, submission: Submission, number: int) -> Job:
         meta = submission.document.metadata

@@ -22,6 +22,7 @@ MEASURE_EVERY = 1.0
 """Seconds between two looks at the metrics of running jobs."""
 NODES_EVERY = 1.0
 """Seconds for which the list of nodes is trusted while something waits."""
+MEASURED = frozenset({JobPhase.RUNNING, JobPhase.STARTING, JobPhase.STOPPING})
 MOST_ROUNDS = 50
 """Planning again at once, this often at most, before others get a turn."""
 
@@ -41,6 +42,7 @@ class Loop:
         self._closing = False
         self._measured = 0.0
         self._nodes_at = float("-inf")
+        self._outlooks: cycle.Outlooks = {}
         self._watchers: dict[JobKey, set[asyncio.Future[None]]] = {}
 
     def wake(self) -> None:
@@ -89,7 +91,7 @@ class Loop:
         for _ in range(MOST_ROUNDS):
             if any(job.phase is JobPhase.PENDING for job in self.snapshot.jobs.values()):
                 await self.refresh_nodes()
-            plan = cycle.plan(self.snapshot, self.clock.now())
+            plan = cycle.plan(self.snapshot, self.clock.now(), self._outlooks)
             if plan.empty:
                 break
             await self._adopt(plan)
@@ -126,7 +128,7 @@ class Loop:
         changes = self._fold(reports)
         now = self.clock.now()
         ended = {task.key.run for task in changes if task.phase.over}
-        running = [job for job in self.snapshot.jobs.values() if job.phase in (JobPhase.RUNNING, JobPhase.STARTING, JobPhase.STOPPING)]
+        running = [job for job in self.snapshot.jobs.values() if job.phase in MEASURED]
         if now - self._measured >= MEASURE_EVERY:
             self._measured = now
         else:
@@ -187,6 +189,7 @@ class Loop:
         for key, job in list(self.snapshot.jobs.items()):
             if job.phase.over:
                 self.snapshot.forget(key)
+                self._outlooks.pop(key, None)
                 if job.deleting:
                     await self.delete(key)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fairway.spec.job import TrainingJob
-from fairway.state.job import Job, Origin
+from fairway.state.job import Job, JobKey, Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,16 @@ class Submission:
 
 
 class Submissions(Protocol):
-    """Keeps what a run needs from its caller: promises that when `keep` returns, the run needs the caller no more."""
+    """Keeps what a run needs from its caller: promises that after `receive` and `keep` the run needs the caller no more."""
 
-    async def keep(self, job: Job, submission: Submission) -> Job:
-        """Snapshot the code (or note its digest), keep environment and files; the run with its origin completed."""
+    async def receive(self, submission: Submission) -> Origin:
+        """Check the code's folder and snapshot its content; the origin with the digest. Refusals change nothing."""
+        ...
+
+    def keep(self, key: JobKey, submission: Submission) -> None:
+        """Keep environment and files beside the run."""
+        ...
+
+    async def fingerprint(self, job: Job) -> str:
+        """The digest of a folder in which a run works in place, as it is now; empty when there is none."""
         ...

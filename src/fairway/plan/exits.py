@@ -24,7 +24,9 @@ from fairway.state.task import Task
 
 EXIT_REQUEUE = 75
 _NEVER_STARTED = frozenset({2, 126, 127})
-_PEER = re.compile(r"Connection (reset|closed) by peer|Connection refused|NCCL.*(abort|remote)|Broken pipe|connectFullMesh|heartbeat timeout", re.I)
+_PEER = re.compile(
+    r"Connection (reset|closed) by peer|Connection refused|NCCL.*(abort|remote)|Broken pipe|connectFullMesh|heartbeat timeout", re.I
+)
 _GPU_MEMORY = re.compile(r"CUDA out of memory|RESOURCE_EXHAUSTED|CUDA_ERROR_OUT_OF_MEMORY", re.I)
 
 
@@ -58,7 +60,8 @@ def judge(task: Task, last_failure: str, step: int | None) -> Verdict:
     if exit_.code == EXIT_REQUEUE:
         return Verdict("Requeue", f"{name} saved its state and asked to be started again (exit 75)", counted=False)
     if exit_.out_of_memory:
-        return Verdict("OutOfMemory", f"{name} was killed for using too much memory; raise roles.{task.key.role}.resources.memory")
+        more = f"raise roles.{task.key.role}.resources.memory"
+        return Verdict("OutOfMemory", f"{name} was killed for using too much memory; {more}")
     if exit_.code in _NEVER_STARTED:
         return Verdict("CannotRun", _words(task), final=True)
     if _GPU_MEMORY.search(exit_.tail):

@@ -222,7 +222,8 @@ def _start(draft: Draft, job: Job, tasks: Sequence[Task], current: Sequence[Task
         return False
     if any(task.phase is TaskPhase.PENDING for task in current):
         return _is_ready(draft, job, [task for task in current if task.phase is TaskPhase.PENDING])
-    if job.phase is not JobPhase.RUNNING and all(task.phase is not TaskPhase.PLACED and task.phase is not TaskPhase.STARTING for task in current):
+    coming = any(task.phase in (TaskPhase.PLACED, TaskPhase.STARTING) for task in current)
+    if job.phase is not JobPhase.RUNNING and not coming:
         started = min((task.started for task in current if task.started is not None), default=draft.now)
         draft.put_job(replace(job, phase=JobPhase.RUNNING, hold=None, started=job.started or started))
         draft.tell(job.key, "Running", f"{len(current)} tasks run" if len(current) != 1 else "1 task runs")

@@ -54,6 +54,14 @@ class Draft:
         known = {**self.snapshot.tasks.get(key, {}), **self.tasks.get(key, {})}
         return [known[name] for name in sorted(known)]
 
+    def holding(self) -> list[Task]:
+        """The tasks that hold room, as the draft leaves them."""
+        if not self.tasks:
+            return list(self.snapshot.holding.values())
+        drafted = {task.key: task for tasks in self.tasks.values() for task in tasks.values()}
+        kept = [task for key, task in self.snapshot.holding.items() if key not in drafted]
+        return kept + [task for task in drafted.values() if task.phase.holds_resources]
+
     def put_job(self, job: Job) -> None:
         """Give a run a new value."""
         if self.snapshot.jobs.get(job.key) == job:

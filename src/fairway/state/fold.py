@@ -44,9 +44,9 @@ def fold_checkpoint(job: Job, step: int, time: float | None) -> Job:
 
 
 def _advance(progress: Progress, time: float, step: int | None, metrics: dict[str, float]) -> Progress:
-    speed = progress.steps_per_second
-    if step is not None and progress.step is not None and progress.time is not None and time > progress.time and step > progress.step:
-        latest = (step - progress.step) / (time - progress.time)
+    speed, before, since = progress.steps_per_second, progress.step, progress.time
+    if step is not None and before is not None and since is not None and time > since and step > before:
+        latest = (step - before) / (time - since)
         # Smoothed, so that one slow step does not make the figure jump.
         speed = latest if speed is None else 0.7 * speed + 0.3 * latest
     return replace(

@@ -25,9 +25,10 @@ class TaskPhase(StrEnum):
     @property
     def holds_resources(self) -> bool:
         """Whether room on a node is taken by the task."""
-        return self in (TaskPhase.PLACED, TaskPhase.STARTING, TaskPhase.RUNNING)
+        return self in TASK_HOLDS
 
 
+TASK_HOLDS = frozenset({TaskPhase.PLACED, TaskPhase.STARTING, TaskPhase.RUNNING})
 TASK_OVER = frozenset({TaskPhase.SUCCEEDED, TaskPhase.FAILED, TaskPhase.LOST, TaskPhase.STOPPED})
 
 TASK_MOVES: dict[TaskPhase, frozenset[TaskPhase]] = {

@@ -17,6 +17,10 @@ class Snapshot:
     tasks: dict[JobKey, dict[TaskKey, Task]] = field(default_factory=dict)
     """The tasks of each run, of the current attempts and of those that are not over yet."""
     nodes: tuple[Node, ...] = ()
+    holding: dict[TaskKey, Task] = field(default_factory=dict)
+    """The tasks that hold room on a node; kept by `put_task`."""
+    versions: dict[JobKey, int] = field(default_factory=dict)
+    """Rises with every new value of a run or of one of its tasks."""
 
     def tasks_of(self, key: JobKey) -> list[Task]:
         """The tasks of a run in order of role, index and attempt."""
@@ -27,12 +31,26 @@ class Snapshot:
         """Take a new value of a run."""
         self.jobs[job.key] = job
         self.tasks.setdefault(job.key, {})
+        self.versions[job.key] = self.versions.get(job.key, 0) + 1
 
     def put_task(self, task: Task) -> None:
         """Take a new value of a task."""
-        self.tasks.setdefault(task.key.run, {})[task.key] = task
+        run = task.key.run
+        self.tasks.setdefault(run, {})[task.key] = task
+        self.versions[run] = self.versions.get(run, 0) + 1
+        if task.phase.holds_resources:
+            self.holding[task.key] = task
+        else:
+            self.holding.pop(task.key, None)
 
     def forget(self, key: JobKey) -> None:
         """Drop a run that is over."""
         self.jobs.pop(key, None)
-        self.tasks.pop(key, None)
+        self.versions.pop(key, None)
+        for task in self.tasks.pop(key, {}):
+            self.holding.pop(task, None)
+
+    def copy(self) -> Snapshot:
+        """Another snapshot with the same values, for what-if."""
+        tasks = {key: dict(own) for key, own in self.tasks.items()}
+        return Snapshot(dict(self.jobs), tasks, self.nodes, dict(self.holding), dict(self.versions))

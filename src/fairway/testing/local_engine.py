@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -21,8 +22,9 @@ from fairway.engines.local.prepare import Prepared
 from fairway.engines.local.programs import Say
 from fairway.engines.local.spawner import Answer, Spawner
 from fairway.errors import NotFoundError
+from fairway.plan.action import ForgetJob
 from fairway.runtime.contract import ATTEMPT_DIR
-from fairway.state.job import Job
+from fairway.state.job import Job, JobKey
 from fairway.state.node import Device
 
 PATIENCE = 30.0
@@ -82,6 +84,13 @@ def make_local_engine(
     )
 
 
+async def close_and_end_everything(engine: LocalEngine, folder: Path) -> None:
+    """Close an engine made here; what a test that failed left running is ended with its run."""
+    runs = [JobKey(path.parent.name, path.name) for path in (folder / "home" / "jobs").glob("*/*")]
+    await engine.perform([ForgetJob(key) for key in runs])
+    await engine.close()
+
+
 class Attempt:
     """One task under a supervisor, without an engine: for tests of the supervisor itself."""
 
@@ -136,6 +145,7 @@ class Playground:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.spawner = Spawner()
+        self._started: list[Attempt] = []
 
     async def start(self, *commands: Sequence[str], **order: Any) -> Attempt:
         """Start one task with these processes, and wait until they run."""
@@ -144,6 +154,7 @@ class Playground:
         assert lock is not None
         (attempt.answer,) = await self.spawner.spawn([(attempt.order, [lock])])
         locks.release(lock)
+        self._started.append(attempt)
         return attempt
 
     def prepare(self, *commands: Sequence[str], **order: Any) -> Attempt:
@@ -154,8 +165,11 @@ class Playground:
         return Attempt(folder, Order(env=env, commands=[Command(argv) for argv in commands], **fields))
 
     def close(self) -> None:
-        """Let the nursery go."""
+        """Let the nursery go, and end what a test that failed left behind."""
         self.spawner.close()
+        for attempt in self._started:
+            if attempt.folder.exists() and locks.is_held(attempt.folder / LOCK):
+                attempt.supervisor.send(signal.SIGUSR2)
 
 
 async def until(holds: Callable[[], object]) -> None:

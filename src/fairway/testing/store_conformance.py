@@ -1,7 +1,5 @@
 """What every `Store` must do. Subclass it in a test module, with a fixture `store` that makes an empty one."""
 
-# ruff: noqa: D102 (the name of a test says what it shows)
-
 from __future__ import annotations
 
 import math

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, NudgeTask
-from fairway.plan.cycle import plan
+from fairway.plan.cycle import Outlooks, plan
 from fairway.spec.job import JobSpec
 from fairway.state.event import Event
 from fairway.state.fold import fold_checkpoint, fold_progress, fold_report
@@ -36,6 +36,7 @@ class World:
         """When set, nothing can be bound, for this reason."""
         self.started: list[TaskKey] = []
         self.wake_at: float | None = None
+        self.outlooks: Outlooks = {}
 
     def submit(self, name: str, spec: JobSpec | dict[str, object]) -> JobKey:
         """A new run."""
@@ -49,7 +50,7 @@ class World:
     def turn(self) -> None:
         """Plan and perform until there is nothing more to do now."""
         for _ in range(ROUNDS):
-            found = plan(self.snapshot, self.now)
+            found = plan(self.snapshot, self.now, self.outlooks)
             self.wake_at = found.wake_at
             if found.empty:
                 return

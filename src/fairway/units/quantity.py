@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _NUMBER = re.compile(r"(?P<value>[0-9]{1,30}(\.[0-9]{1,30})?|\.[0-9]{1,30})(?P<unit>[A-Za-z]*)")
 
@@ -17,6 +18,7 @@ _MEMORY = {
 _COUNT = {"": 1.0, "m": 0.001, "k": 1000.0}
 
 
+@lru_cache(maxsize=1024)
 def seconds(text: str) -> float:
     """`90s` -> 90.0, `1h30m` -> 5400.0; a bare number means seconds."""
     parts = list(_NUMBER.finditer(text))
@@ -28,11 +30,13 @@ def seconds(text: str) -> float:
     return sum(float(part["value"]) * _TIME[part["unit"]] for part in parts)
 
 
+@lru_cache(maxsize=1024)
 def byte_count(text: str) -> int:
     """`2Gi` -> 2147483648; a bare number means bytes."""
     return int(_single(text, _MEMORY, "is no amount of memory; write for example 512Mi, 2Gi or 1G"))
 
 
+@lru_cache(maxsize=1024)
 def number(text: str) -> float:
     """`500m` -> 0.5, `2` -> 2.0, `0.25` -> 0.25."""
     return _single(text, _COUNT, "is no amount; write for example 1, 0.5 or 500m")

@@ -117,8 +117,9 @@ class Exchange:
         self._body: bytes | None = body
         path, _, query = target.partition("?")
         scope = {
-            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": method, "scheme": "http",
-            "path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": "", "headers": [], "client": None, "server": None,
+            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": method,
+            "path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": "", "headers": [],
+            "scheme": "http", "client": None, "server": None,
         }  # fmt: skip
         self.task = asyncio.create_task(api(scope, self._receive, self._send))
 
@@ -176,6 +177,8 @@ class Client:
 
     async def settled(self) -> None:
         """Everything that can happen now has happened."""
+        for _ in range(3):
+            await asyncio.sleep(0)
         async with self.app.loop.lock:
             await self.app.loop.turn()
 

@@ -15,7 +15,7 @@ from fairway.app.ports import LogQuery, MetricPoint, Observation
 from fairway.app.submission import Submission
 from fairway.errors import ConflictError, NeverFitsError, NotFoundError, RefusedError
 from fairway.spec.job import TrainingJob
-from fairway.state.job import Job
+from fairway.state.job import Job, JobKey, Origin
 from fairway.state.node import Node
 from fairway.state.phase import JobPhase
 from fairway.state.task import Exit
@@ -45,9 +45,16 @@ class NoSecrets:
 class Keeper:
     """Keeps nothing."""
 
-    async def keep(self, job: Job, submission: Submission) -> Job:
-        """The run as it is."""
-        return job
+    async def receive(self, submission: Submission) -> Origin:
+        """The origin as it is."""
+        return submission.origin
+
+    def keep(self, key: JobKey, submission: Submission) -> None:
+        """Nothing to keep."""
+
+    async def fingerprint(self, job: Job) -> str:
+        """A digest for any folder."""
+        return "abc"
 
 
 @dataclass
@@ -101,7 +108,7 @@ async def test_a_run_goes_from_submitted_to_succeeded(tmp_path: Path) -> None:
         await at.settled()
         done = at.app.find("default", job.key.name)
         assert done.phase is JobPhase.SUCCEEDED
-        assert [event.reason for event in at.app.events(str(job.key))]== ["Submitted", "Placed", "Succeeded"]
+        assert [event.reason for event in at.app.events(str(job.key))] == ["Submitted", "Placed", "Succeeded"]
         assert at.app.is_over(job.key)
 
 
@@ -221,3 +228,23 @@ async def test_apply_submits_what_is_new_or_changed_and_leaves_the_rest(tmp_path
         assert [(job.key.name, made) for job, made in first] == [("a-1", True), ("b-1", True)]
         again = await at.app.apply([ask("a"), ask("b", priority=3)])
         assert [(job.key.name, made) for job, made in again] == [("a-1", False), ("b-2", True)]
+
+
+async def test_the_code_of_a_run_in_place_is_recorded_while_it_runs(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        job = await at.app.submit(ask(code={"in_place": True}))
+        while not at.app.find("default", "mnist").origin.code_digest:
+            await at.settled()
+            await asyncio.sleep(0)
+        assert at.app.find("default", "mnist").origin.code_digest == "abc"
+        assert at.app.store.get_job(job.key) == at.app.find("default", "mnist")
+
+
+async def test_one_of_several_running_tasks_is_found_by_name_or_place(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        job = await at.app.submit(ask(workers=2))
+        await at.settled()
+        assert at.app.running_task(job).key.task == "worker-0"
+        assert at.app.running_task(job, role="worker", index=1).key.task == "worker-1"
+        with pytest.raises(ConflictError, match="worker-7 of mnist-1 does not run; worker-0, worker-1 does"):
+            at.app.running_task(job, "worker-7")

@@ -90,7 +90,10 @@ def test_one_failure_restarts_the_gang_from_the_checkpoint() -> None:
     assert job.restarts == 1
     assert job.resume is not None
     assert (job.resume.step, job.resume.lost_seconds) == (4200, 90)
-    assert sorted(str(task.key) for task in world.tasks(key, alive=True)) == ["default/mnist-1/worker-0#1", "default/mnist-1/worker-1#1"]
+    assert sorted(str(task.key) for task in world.tasks(key, alive=True)) == [
+        "default/mnist-1/worker-0#1",
+        "default/mnist-1/worker-1#1",
+    ]
     assert world.snapshot.tasks[key][world.started[0]].phase is TaskPhase.STOPPED
 
 
@@ -183,7 +186,10 @@ def test_scope_task_restarts_only_the_one_that_failed() -> None:
     world = World()
     key = world.submit("mnist-1", spec(2, restart={"scope": "task"}))
     world.finish(key, "worker-1", signal=9)
-    assert [str(task.key) for task in world.tasks(key, alive=True)] == ["default/mnist-1/worker-0#0", "default/mnist-1/worker-1#1"]
+    assert [str(task.key) for task in world.tasks(key, alive=True)] == [
+        "default/mnist-1/worker-0#0",
+        "default/mnist-1/worker-1#1",
+    ]
     binding = [action for action in world.actions if isinstance(action, BindGang)][-1]
     assert [task.key.task for task in binding.tasks] == ["worker-1"]
     assert [task.key.task for task in binding.peers] == ["worker-0"]
@@ -194,7 +200,10 @@ def test_scope_task_restarts_only_the_one_that_failed() -> None:
 
 def test_scope_shrink_goes_on_with_fewer_down_to_the_minimum() -> None:
     world = World()
-    elastic = {"roles": {"worker": {"replicas": {"min": 1, "max": 3}, "command": ["x"]}}, "restart": {"scope": "shrink", "max": 9}}
+    elastic = {
+        "roles": {"worker": {"replicas": {"min": 1, "max": 3}, "command": ["x"]}},
+        "restart": {"scope": "shrink", "max": 9},
+    }
     key = world.submit("mnist-1", elastic)
     assert len(world.tasks(key, alive=True)) == 3, "as many as fit"
     for left in (2, 1, 1):
@@ -321,4 +330,3 @@ def test_a_lost_task_counts_as_a_failure() -> None:
     assert world.job(key).phase is JobPhase.FAILED
     assert world.job(key).outcome is not None
     assert world.job(key).outcome.reason == "Lost"
-

@@ -72,7 +72,8 @@ def failed(running: Job) -> Job:
 def failed_tasks(running_tasks: list[Task]) -> list[Task]:
     """Two attempts of two workers; the second worker failed in both."""
     first, second = running_tasks
-    tail = 'Traceback (most recent call last):\n  File "train.py", line 7\n  0%|   |\r 50%|## |\r100%|###|\r\n\x1b[31mValueError: bad batch\x1b[0m\n'
+    bar = "  0%|   |\r 50%|## |\r100%|###|\r\n"
+    tail = f'Traceback (most recent call last):\n  File "train.py", line 7\n{bar}\x1b[31mValueError: bad batch\x1b[0m\n'
     ends = [
         replace(first, phase=TaskPhase.STOPPED, finished=MOMENT - 200, exit=Exit(None, 15, by_us=True)),
         replace(second, phase=TaskPhase.FAILED, finished=MOMENT - 200, exit=Exit(1, tail="the first time")),

@@ -51,8 +51,9 @@ def test_a_run_on_the_wire(running: Job, running_tasks: list[Task], now: float) 
     view = msgspec.json.decode(to_json(job_view(running, running_tasks, now, folder="/f")))
     expected = {
         "name": "mnist-7", "namespace": "default", "series": "mnist", "number": 7, "phase": "Running", "framework": "pytorch",
-        "ready": 2, "replicas": 2, "gpus": 2.0, "priority": 10, "queue": "research", "user": "ana", "duration": 300.0, "attempt": 0,
-        "restarts": 0, "restarts_max": 3, "hold": None, "outcome": None, "resume": "", "nodes": ["here"], "folder": "/f",
+        "ready": 2, "replicas": 2, "gpus": 2.0, "priority": 10, "queue": "research", "user": "ana", "duration": 300.0,
+        "attempt": 0, "restarts": 0,
+        "restarts_max": 3, "hold": None, "outcome": None, "resume": "", "nodes": ["here"], "folder": "/f",
         "outputs": {"model": "mnist"}, "warnings": [], "position": 0, "finished": None,
     }  # fmt: skip
     assert {name: view[name] for name in expected} == expected

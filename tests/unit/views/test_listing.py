@@ -6,7 +6,7 @@ from dataclasses import replace
 from textwrap import dedent
 
 from fairway.state.event import Event
-from fairway.state.job import Job, Outcome
+from fairway.state.job import Job, Outcome, Progress
 from fairway.state.node import Device, Node
 from fairway.state.phase import JobPhase
 from fairway.state.task import Need, Task
@@ -47,10 +47,10 @@ def test_runs_on_a_small_screen(running: Job, running_tasks: list[Task], pending
 
 
 def test_runs_in_full(running: Job, running_tasks: list[Task], now: float) -> None:
-    view = job_view(running, running_tasks, now)
-    assert jobs_text(JobList((view,)), now, Page(wide=True)) == dedent("""\
+    short = replace(running, progress=Progress(7))
+    assert jobs_text(JobList((job_view(short, running_tasks, now),)), now, Page(wide=True)) == dedent("""\
         NAME     PHASE    READY  GPUS  AGE  TIME  QUEUE     PRIORITY  USER  NODES  COMMAND                     DETAIL
-        mnist-7  Running    2/2     2   6m    5m  research        10  ana   here   python train.py --epochs 3  step 1,200 of 2,000, loss 0.3142, accuracy 0.923
+        mnist-7  Running    2/2     2   6m    5m  research        10  ana   here   python train.py --epochs 3  step 7 of 2,000
         """)
 
 

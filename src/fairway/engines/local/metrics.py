@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairway.app import crash
 from fairway.app.ports import MetricPoint, Observation
 from fairway.engines.local.folders import Home
 from fairway.engines.local.growing import EventFile, GrowingFile, GrowingFolder
@@ -125,7 +126,8 @@ class _RunMeter:
         aside = self._folder / f".{MEMORY_FILE}"
         try:
             aside.write_text(json.dumps({"best": self._best, "offsets": self._handed}))
-            os.replace(aside, self._folder / MEMORY_FILE)
+            with crash.reach("engine.rename"):
+                os.replace(aside, self._folder / MEMORY_FILE)
         except OSError:
             # A full disk: some points may be handed over twice after a restart, which is the lesser harm.
             return

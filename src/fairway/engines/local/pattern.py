@@ -10,7 +10,7 @@ _REACH = (4096, 4096, 1024)
 """How much of a line is looked at, by the number of open-ended repetitions: each multiplies the worst case by the length."""
 _LEAST_REACH = 512
 
-_TOKEN = re.compile(rb"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?P?[<!=:]*|\{\d*,\d*\}|.", re.DOTALL)
+_TOKEN = re.compile(rb"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?(?:P?<\w+>|<?[=!:]|[aimsux-]+:?)?)?|\{\d*,\d*\}|.", re.DOTALL)
 _OPEN_ENDED = re.compile(rb"[*+]|\{\d*,\}")
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fairway.app import crash
 from fairway.engines.local import interpreter
 from fairway.engines.local.code import CodePlace
 from fairway.engines.local.container import ContainerWrap, container_for
@@ -102,7 +103,8 @@ class Preparer:
         for pattern in _LEFTOVERS:
             for path in self._home.path.glob(pattern):
                 trash = make_private(self._home.path / "trash")
-                os.rename(path, trash / f"{path.name}.{secrets.token_hex(6)}")
+                with crash.reach("engine.rename"):
+                    os.rename(path, trash / f"{path.name}.{secrets.token_hex(6)}")
 
     async def _runtime(self) -> Path:
         if self._runtime_dir is None or not self._runtime_dir.is_dir():

@@ -11,12 +11,13 @@ from pathlib import Path
 from fairway.app import crash
 from fairway.app.submission import Submission
 from fairway.engines.local.folders import Home
+from fairway.engines.local.prepare import ENVIRONMENT_FILE
 from fairway.errors import RefusedError
 from fairway.registry import snapshot
 from fairway.registry.blobs import Blobs
-from fairway.state.job import Job
+from fairway.spec.job import Code
+from fairway.state.job import Job, JobKey, Origin
 
-ENVIRONMENT_FILE = "environment.json"
 SENT_FOLDER = "sent"
 
 
@@ -27,30 +28,45 @@ class LocalSubmissions:
         self._home = home
         self._blobs = blobs
 
-    async def keep(self, job: Job, submission: Submission) -> Job:
-        """Snapshot the code, or note its digest for a run in place; keep environment and files."""
-        folder = self._home.make_job(job.key)
-        code = job.spec.code
-        origin = job.origin
-        if code.path or code.in_place:
-            source = Path(origin.folder, code.path or ".")
-            if not source.is_dir():
-                message = f"code.path is {code.path!r}: there is no folder {source}"
-                raise RefusedError(message, fix="name a folder, relative to where the command is typed")
-            if not code.in_place:
-                found = await asyncio.to_thread(snapshot.take, source, self._blobs)
-                origin = replace(origin, code_digest=found.digest)
-        if submission.environment is not None:
-            _write(folder / ENVIRONMENT_FILE, json.dumps(submission.environment).encode())
-            origin = replace(origin, keeps_environment=True)
-        for name, content in submission.files.items():
-            sent = folder / SENT_FOLDER
-            sent.mkdir(mode=0o700, exist_ok=True)
+    async def receive(self, submission: Submission) -> Origin:
+        """Check the code's folder; snapshot it unless the run works in place."""
+        for name in submission.files:
             if Path(name).name != name:
                 message = f"the file name {name!r} leaves its folder"
                 raise RefusedError(message, fix="send plain file names")
-            _write(sent / name, content)
-        return replace(job, origin=origin)
+        code, origin = submission.document.spec.code, submission.origin
+        origin = replace(origin, keeps_environment=submission.environment is not None)
+        source = _source(code, origin)
+        if source is None or code.in_place:
+            return origin
+        found = await asyncio.to_thread(snapshot.take, source, self._blobs)
+        return replace(origin, code_digest=found.digest)
+
+    def keep(self, key: JobKey, submission: Submission) -> None:
+        """Keep environment and files beside the run, for its owner alone."""
+        if submission.environment is not None:
+            _write(self._home.make_job(key) / ENVIRONMENT_FILE, json.dumps(submission.environment).encode())
+        if submission.files:
+            sent = self._home.make_job(key) / SENT_FOLDER
+            sent.mkdir(mode=0o700, exist_ok=True)
+            for name, content in submission.files.items():
+                _write(sent / name, content)
+
+    async def fingerprint(self, job: Job) -> str:
+        """The digest of the folder in which the run works."""
+        if not job.spec.code.in_place or not job.origin.folder:
+            return ""
+        return await asyncio.to_thread(snapshot.fingerprint, Path(job.origin.folder, job.spec.code.path), self._blobs)
+
+
+def _source(code: Code, origin: Origin) -> Path | None:
+    if not code.path and not code.in_place:
+        return None
+    source = Path(origin.folder, code.path or ".")
+    if not source.is_dir():
+        message = f"code.path is {code.path!r}: there is no folder {source}"
+        raise RefusedError(message, fix="name a folder, relative to where the command is typed")
+    return source
 
 
 def _write(path: Path, content: bytes) -> None:

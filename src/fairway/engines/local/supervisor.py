@@ -76,7 +76,9 @@ class Supervisor:
         """Everything, in order."""
         self._settle()
         self._answer("ready\n")
-        if not os.read(self._permission, 1):
+        allowed = os.read(self._permission, 1)
+        os.close(self._permission)
+        if not allowed:
             self._abandon()
             return
         self._start()

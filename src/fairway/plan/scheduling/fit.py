@@ -98,11 +98,8 @@ def _choose(need: Need, room: Room, wish: Placement) -> tuple[str, ...] | None:
 
 
 def _of_type(need: Need, room: Room) -> list[str]:
-    return [
-        device.uuid
-        for device in room.node.devices
-        if device.uuid in room.devices and (not need.gpu_type or device.type in need.gpu_type) and device.memory >= need.gpu_memory
-    ]
+    free = [device for device in room.node.devices if device.uuid in room.devices and device.memory >= need.gpu_memory]
+    return [device.uuid for device in free if not need.gpu_type or device.type in need.gpu_type]
 
 
 def _explain(tasks: Sequence[Task], stuck: Task, rooms: Sequence[Room], trial: Sequence[Room]) -> Hold:
@@ -122,7 +119,8 @@ def _explain(tasks: Sequence[Task], stuck: Task, rooms: Sequence[Room], trial: S
     if need.cpu > left.cpu + _SLACK:
         total_cpu = quantity.show_number(round(sum(task.need.cpu for task in tasks), 3))
         free_cpu = quantity.show_number(round(max(0.0, best.cpu), 3))
-        return Hold("cpu", f"needs {total_cpu} CPUs for {gang}; {free_cpu} of {best.node.cpu:g} are free", "another job must end first")
+        message = f"needs {total_cpu} CPUs for {gang}; {free_cpu} of {best.node.cpu:g} are free"
+        return Hold("cpu", message, "another job must end first")
     if need.memory > left.memory:
         total_memory = quantity.show_bytes(sum(task.need.memory for task in tasks))
         free_memory = quantity.show_bytes(max(0, best.memory))

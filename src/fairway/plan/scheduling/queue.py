@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fairway.plan import gang
 from fairway.plan.action import BindGang, CreateTask
@@ -14,31 +14,45 @@ from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task
 
 
-def order(jobs: Sequence[Job]) -> list[Job]:
-    """Higher priority first, then the older."""
-    return sorted(jobs, key=lambda job: (-job.spec.priority, job.created, job.number, job.key))
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a waiting run stands, and what it waits with."""
+
+    rank: tuple[int, float, int, JobKey]
+    shape: object
+    """Runs with equal shapes wait for the same reason."""
+    key: JobKey
+
+    @classmethod
+    def of(cls, draft: Draft, job: Job) -> Place:
+        """The place of a run, as the draft has it."""
+        return cls(rank(job), _shape(job, _current(draft, job)), job.key)
 
 
-def start_waiting(draft: Draft, waiting: Sequence[JobKey]) -> None:
+def rank(job: Job) -> tuple[int, float, int, JobKey]:
+    """Sorts runs: higher priority first, then the older."""
+    return (-job.spec.priority, job.created, job.number, job.key)
+
+
+def start_waiting(draft: Draft, waiting: Sequence[Place]) -> None:
     """Bind what fits, in order; say why to the rest."""
     if not waiting:
         return
-    holding = [task for key in draft.snapshot.jobs for task in draft.tasks_of(key) if task.phase.holds_resources]
-    free = fit.rooms(draft.snapshot.nodes, holding)
+    free = fit.rooms(draft.snapshot.nodes, draft.holding())
     blocked: dict[object, Hold] = {}
-    for job in order([draft.job(key) for key in waiting]):
+    for place in sorted(waiting, key=lambda place: place.rank):
+        job = draft.job(place.key)
         if job.not_before is not None and job.not_before > draft.now:
             draft.wake(job.not_before)
             continue
-        shape = _shape(draft, job)
-        found = blocked.get(shape) or _start_as_many_as_fit(draft, job, free)
+        found = blocked.get(place.shape) or _start_as_many_as_fit(draft, job, free)
         if found is None:
             continue
         _hold(draft, job, found)
-        if shape not in blocked:
+        if place.shape not in blocked:
             # The first of its shape keeps its place; later ones of the same shape cannot overtake it anyway.
             fit.reserve(_current(draft, job), free)
-            blocked[shape] = found
+            blocked[place.shape] = found
 
 
 def _start_as_many_as_fit(draft: Draft, job: Job, free: list[fit.Room]) -> Hold | None:
@@ -95,12 +109,9 @@ def _hold(draft: Draft, job: Job, hold: Hold) -> None:
     draft.put_job(replace(job, hold=replace(hold, since=job.hold.since if job.hold else draft.now)))
 
 
-def _shape(draft: Draft, job: Job) -> object:
-    """Runs with equal shapes wait for the same reason."""
-    needs = tuple((task.key.role, task.need.cpu, task.need.memory, task.need.gpu, task.need.gpu_type) for task in _current(draft, job))
-    special = any(task.need.other for task in _current(draft, job)) or any(
-        role.placement.model_fields_set for role in job.spec.roles.values()
-    )
+def _shape(job: Job, tasks: Sequence[Task]) -> object:
+    needs = tuple((task.key.role, task.need.cpu, task.need.memory, task.need.gpu, task.need.gpu_type) for task in tasks)
+    special = any(task.need.other for task in tasks) or any(role.placement.model_fields_set for role in job.spec.roles.values())
     return (needs, job.key) if special else needs
 
 

@@ -1,18 +1,51 @@
-"""Metric points: one row a point, eight bytes a number; names are kept once a curve."""
+"""Metric points: one row a point, eight bytes a number; names are kept once a curve.
+
+A curve that grows past `MOST` points is halved, and from then on every second point is kept, then every fourth:
+a program that reports a thousand times a second fills no disk, and its curve stays even. The newest point is always there.
+"""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from fairway.app.ports import MetricPoint
 from fairway.state.job import JobKey
 from fairway.stores.sqlite import codec
 
+MOST = 20_000
+"""Points that are kept of one curve."""
+
+_Row = tuple[float, int | None, bytes]
+"""Time, step, and the numbers."""
+
+
+@dataclass(slots=True)
+class _Curve:
+    """What one task reports under one set of names; the points kept are numbered from 0."""
+
+    id: int
+    job: int
+    count: int
+    stride: int
+    seen: int
+    last: _Row | None
+
+    def take(self, row: _Row) -> int | None:
+        """Count one more point; its number when it is one to keep."""
+        keep = self.seen % self.stride == 0
+        self.seen += 1
+        self.last = None if keep else row
+        if not keep:
+            return None
+        self.count += 1
+        return self.count - 1
+
 
 class Curves:
-    """The points of all runs. A curve is what one task reports under one set of names; its points are numbered from 0."""
+    """The points of all runs."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -20,7 +53,7 @@ class Curves:
     def add(self, points: Iterable[tuple[JobKey, MetricPoint]]) -> None:
         """Append, within the transaction of the caller. Points of unknown runs are dropped."""
         jobs: dict[JobKey, int | None] = {}
-        grown: dict[tuple[int, str, str, str], list[int]] = {}
+        grown: dict[tuple[int, str, str, str], _Curve] = {}
         rows: list[tuple[object, ...]] = []
         for key, point in points:
             if key not in jobs:
@@ -33,12 +66,13 @@ class Curves:
             curve = grown.get(place)
             if curve is None:
                 curve = grown[place] = self._curve(*place)
-            rows.append(
-                (job, curve[0], curve[1], point.time, point.step, codec.pack_floats([point.metrics[name] for name in names]))
-            )
-            curve[1] += 1
+            row = (point.time, point.step, codec.pack_floats([point.metrics[name] for name in names]))
+            number = curve.take(row)
+            if number is not None:
+                rows.append((job, curve.id, number, *row))
         self._connection.executemany("INSERT INTO point VALUES (?, ?, ?, ?, ?, ?)", rows)
-        self._connection.executemany("UPDATE curve SET n = ? WHERE id = ?", [(count, curve) for curve, count in grown.values()])
+        for curve in grown.values():
+            self._put_curve(curve)
 
     def read(self, key: JobKey, metric: str, limit: int) -> list[MetricPoint]:
         """Points in order of time, at most `limit`, of the curves that have the metric."""
@@ -46,43 +80,61 @@ class Curves:
         if job is None:
             return []
         curves = []
-        for curve, task, source, names, count in self._connection.execute(
-            "SELECT id, task, source, names, n FROM curve WHERE job = ? ORDER BY id", (job,)
+        for curve, task, source, names, count, *last in self._connection.execute(
+            "SELECT id, task, source, names, n, last_time, last_step, last_data FROM curve WHERE job = ? ORDER BY id", (job,)
         ).fetchall():
             known = json.loads(names)
             if not metric or metric in known:
-                curves.append((curve, task, source, known, count))
-        shares = share_out([count for *_, count in curves], limit)
+                curves.append((curve, task, source, known, count, [] if last[0] is None else [tuple(last)]))
+        shares = share_out([count + len(last) for *_, count, last in curves], limit)
         found = []
-        for (curve, task, source, known, count), share in zip(curves, shares, strict=True):
-            for time, step, data in self._thinned(job, curve, count, share):
+        for (curve, task, source, known, count, last), share in zip(curves, shares, strict=True):
+            for time, step, data in self._thinned(job, curve, count, last, share):
                 found.append(MetricPoint(time, step, dict(zip(known, codec.unpack_floats(data), strict=True)), task, source))
         found.sort(key=lambda point: point.time)
         return found
 
-    def _thinned(self, job: int, curve: int, count: int, share: int) -> Iterable[tuple[float, int | None, bytes]]:
+    def _thinned(self, job: int, curve: int, count: int, last: list[_Row], share: int) -> list[_Row]:
+        """So many of the points kept and the last one."""
         if share <= 0:
-            return ()
+            return []
         sql = "SELECT time, step, data FROM point WHERE job = ? AND curve = ?"
-        if share >= count:
-            return self._connection.execute(f"{sql} ORDER BY seq", (job, curve))
-        chosen = json.dumps(picks(count, share))
-        return self._connection.execute(f"{sql} AND seq IN (SELECT value FROM json_each(?)) ORDER BY seq", (job, curve, chosen))
+        if share >= count + len(last):
+            return [*self._connection.execute(f"{sql} ORDER BY seq", (job, curve)), *last]
+        chosen = json.dumps([number for number in picks(count + len(last), share) if number < count])
+        sql += " AND seq IN (SELECT value FROM json_each(?)) ORDER BY seq"
+        return [*self._connection.execute(sql, (job, curve, chosen)), *last]
 
     def _job(self, key: JobKey) -> int | None:
-        row = self._connection.execute(
-            "SELECT id FROM job WHERE namespace = ? AND name = ?", (key.namespace, key.name)
-        ).fetchone()
+        sql = "SELECT id FROM job WHERE namespace = ? AND name = ?"
+        row = self._connection.execute(sql, (key.namespace, key.name)).fetchone()
         return row[0] if row else None
 
-    def _curve(self, job: int, task: str, source: str, names: str) -> list[int]:
-        """Its id, and how many points it has."""
+    def _curve(self, job: int, task: str, source: str, names: str) -> _Curve:
         row = self._connection.execute(
             "INSERT INTO curve (job, task, source, names, n) VALUES (?, ?, ?, ?, 0)"
-            " ON CONFLICT DO UPDATE SET n = n RETURNING id, n",
+            " ON CONFLICT DO UPDATE SET n = n RETURNING id, n, stride, seen",
             (job, task, source, names),
         ).fetchone()
-        return list(row)
+        return _Curve(row[0], job, row[1], row[2], row[3], None)
+
+    def _put_curve(self, curve: _Curve) -> None:
+        while curve.count > MOST:
+            self._halve(curve)
+        self._connection.execute(
+            "UPDATE curve SET n = ?, stride = ?, seen = ?, last_time = ?, last_step = ?, last_data = ? WHERE id = ?",
+            (curve.count, curve.stride, curve.seen, *(curve.last or (None, None, None)), curve.id),
+        )
+
+    def _halve(self, curve: _Curve) -> None:
+        place = (curve.job, curve.id)
+        if curve.last is None and curve.count % 2 == 0:
+            sql = "SELECT time, step, data FROM point WHERE job = ? AND curve = ? AND seq = ?"
+            curve.last = self._connection.execute(sql, (*place, curve.count - 1)).fetchone()
+        self._connection.execute("DELETE FROM point WHERE job = ? AND curve = ? AND seq % 2 = 1", place)
+        self._connection.execute("UPDATE point SET seq = seq / 2 WHERE job = ? AND curve = ?", place)
+        curve.count = (curve.count + 1) // 2
+        curve.stride *= 2
 
 
 def share_out(counts: list[int], limit: int) -> list[int]:

@@ -119,7 +119,16 @@ CREATE TABLE point (
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS = (_FIRST,)
+_LONG_CURVES = """
+ALTER TABLE curve ADD COLUMN stride INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE curve ADD COLUMN seen INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE curve ADD COLUMN last_time REAL;
+ALTER TABLE curve ADD COLUMN last_step INTEGER;
+ALTER TABLE curve ADD COLUMN last_data BLOB;
+UPDATE curve SET seen = n;
+"""
+
+MIGRATIONS = (_FIRST, _LONG_CURVES)
 """Each takes the file from the version before to the next; never changed once released, only added to."""
 VERSION = len(MIGRATIONS)
 

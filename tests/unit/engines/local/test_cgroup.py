@@ -1,3 +1,5 @@
+"""Control groups of version 2, on folders that look like them."""
+
 from __future__ import annotations
 
 from pathlib import Path

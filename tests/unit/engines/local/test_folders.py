@@ -1,3 +1,5 @@
+"""The layout of a home."""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,5 @@
+"""A process is recognised, also when its number is used again."""
+
 from __future__ import annotations
 
 import os
@@ -5,6 +7,7 @@ import signal
 import subprocess
 
 from fairway.engines.local.identity import Identity, boot_id, identify, read_status
+from fairway.engines.local.kernel import name_process
 
 
 def test_a_process_is_itself_and_nobody_else() -> None:
@@ -51,10 +54,19 @@ def test_a_zombie_is_not_alive() -> None:
 
 
 def test_names_with_brackets_and_spaces_are_read() -> None:
-    with subprocess.Popen(["bash", "-c", "exec -a x sleep 600"]) as child:
-        with open(f"/proc/{child.pid}/comm", "wb") as file:
-            file.write(b") Z 1 (")
-        status = read_status(child.pid)
+    ready, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        name_process(") Z 1 (")
+        os.write(tell, b"+")
+        signal.pause()
+    os.read(ready, 1)
+    try:
+        status = read_status(pid)
         assert status is not None
-        assert status.parent == os.getpid()
-        child.kill()
+        assert (status.parent, status.dead) == (os.getpid(), False)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(ready)
+        os.close(tell)

@@ -1,3 +1,5 @@
+"""Locks live as long as a copy of their descriptor."""
+
 from __future__ import annotations
 
 import os

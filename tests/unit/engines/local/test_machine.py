@@ -1,3 +1,5 @@
+"""What the machine has to give."""
+
 from __future__ import annotations
 
 import os
@@ -24,14 +26,21 @@ VERSION_1 = "31 23 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n
 
 
 def test_without_limits_all_of_the_machine_counts(tmp_path: Path) -> None:
-    machine = a_machine(tmp_path, "0::/user.slice\n", VERSION_2, {"user.slice/cpu.max": "max 100000", "user.slice/memory.max": "max"})
+    machine = a_machine(
+        tmp_path, "0::/user.slice\n", VERSION_2, {"user.slice/cpu.max": "max 100000", "user.slice/memory.max": "max"}
+    )
     assert cpu_count(machine) == len(os.sched_getaffinity(0))
     assert memory_bytes(machine) == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @pytest.mark.parametrize("group", ["box", "box/inner"])
 def test_limits_of_any_group_above_count(tmp_path: Path, group: str) -> None:
-    files = {"box/cpu.max": "50000 100000\n", "box/memory.max": f"{1 << 28}\n", "box/inner/cpu.max": "max 100000", "box/inner/memory.max": "max"}
+    files = {
+        "box/cpu.max": "50000 100000\n",
+        "box/memory.max": f"{1 << 28}\n",
+        "box/inner/cpu.max": "max 100000",
+        "box/inner/memory.max": "max",
+    }
     machine = a_machine(tmp_path, f"0::/{group}\n", VERSION_2, files)
     assert cpu_count(machine) == 0.5
     assert memory_bytes(machine) == 1 << 28

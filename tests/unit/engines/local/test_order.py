@@ -1,3 +1,5 @@
+"""Orders and their descriptors travel whole."""
+
 from __future__ import annotations
 
 import fcntl
@@ -10,11 +12,15 @@ from fairway.engines.local.order import Command, Order, receive, send
 
 
 def an_order(**fields: object) -> Order:
-    return Order(**{"task": "t", "folder": "/f", "cwd": "/w", "env": {"A": "1"}, "commands": [Command(["true"], {"B": "2"})], **fields})
+    return Order(
+        **{"task": "t", "folder": "/f", "cwd": "/w", "env": {"A": "1"}, "commands": [Command(["true"], {"B": "2"})], **fields}
+    )
 
 
 def test_an_order_comes_back_as_it_went_in() -> None:
-    order = an_order(env={"BYTES": "\udcff\n", "ß": "é"}, terminal=True, secrets=["A"], memory_limit=7, cleanup=[["rm", "x"]], umask=0o77)
+    order = an_order(
+        env={"BYTES": "\udcff\n", "ß": "é"}, terminal=True, secrets=["A"], memory_limit=7, cleanup=[["rm", "x"]], umask=0o77
+    )
     back = Order.decode(order.encode())
     for name in Order.__slots__:
         if name != "commands":

@@ -1,3 +1,5 @@
+"""Ports are held machine-wide and free when handed out."""
+
 from __future__ import annotations
 
 import os

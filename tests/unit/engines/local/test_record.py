@@ -1,3 +1,5 @@
+"""Records appear whole or not at all."""
+
 from __future__ import annotations
 
 import os

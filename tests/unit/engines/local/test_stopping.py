@@ -1,3 +1,5 @@
+"""When which signal is due."""
+
 from __future__ import annotations
 
 from fairway.engines.local.stopping import LINGER, LINGER_AFTER_TERM, Stopping

@@ -1,3 +1,5 @@
+"""The same mistake has the same name."""
+
 from __future__ import annotations
 
 import pytest

@@ -5,10 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.app.ports import Changes, MetricPoint
+from fairway.stores.sqlite import curves
 from fairway.stores.sqlite.curves import picks, share_out
 from fairway.stores.sqlite.store import SqliteStore
 from fairway.testing.store_conformance import make_job
@@ -49,3 +51,38 @@ def test_evaluations_stay_beside_many_steps(tmp_path: Path) -> None:
     assert len(found) == 100
     assert [point for point in found if "accuracy" in point.metrics] == evaluations
     store.close()
+
+
+@pytest.mark.parametrize("batch", [1, 7, 500])
+def test_an_endless_curve_stays_short_even_and_current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+    monkeypatch.setattr(curves, "MOST", 50)
+    store, job = SqliteStore(tmp_path / "fairway.db"), make_job()
+    store.commit(Changes(jobs=(job,)))
+    points = [MetricPoint(float(step), step, {"loss": float(step)}, "worker-0") for step in range(1234)]
+    for begin in range(0, len(points), batch):
+        store.commit(Changes(points=tuple((job.key, point) for point in points[begin : begin + batch])))
+        found = store.points_of(job.key)
+        known = points[: begin + batch]
+        assert len(found) <= 51
+        assert found[0] == points[0]
+        assert found[-1] == known[-1]
+        steps = [point.step or 0 for point in found]
+        assert len({later - earlier for earlier, later in pairwise(steps[:-1])}) <= 1
+        assert len(found) >= min(len(known), 25)
+    assert [point.step for point in store.points_of(job.key, limit=2)] == [0, 1233]
+    assert [point.step for point in store.points_of(job.key, limit=1)] == [1233]
+    store.close()
+
+
+def test_points_kept_by_an_older_version_are_gone_on_with(tmp_path: Path) -> None:
+    store, job = SqliteStore(tmp_path / "fairway.db"), make_job()
+    old = [MetricPoint(float(step), step, {"loss": 1.0}) for step in range(5)]
+    store.commit(Changes(jobs=(job,), points=tuple((job.key, point) for point in old)))
+    for column in ("stride", "seen", "last_time", "last_step", "last_data"):
+        store._connection.execute(f"ALTER TABLE curve DROP COLUMN {column}")
+    store._connection.execute("PRAGMA user_version = 1")
+    store.close()
+    again, new = SqliteStore(tmp_path / "fairway.db"), MetricPoint(9.0, 9, {"loss": 0.5})
+    again.commit(Changes(points=((job.key, new),)))
+    assert again.points_of(job.key) == [*old, new]
+    again.close()

@@ -1,0 +1,54 @@
+"""`make demo` does what the README says, and leaves a model that can be used."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FAIRWAY = str(Path(sys.executable).with_name("fairway"))
+USE = """
+import sys, numpy, torch
+model = torch.export.load(sys.argv[1]).module()
+with numpy.load(sys.argv[2]) as found:
+    images, labels = torch.from_numpy(found["test_images"]), torch.from_numpy(found["test_labels"])
+answers = model((images.float().unsqueeze(1) / 255 - 0.1307) / 0.3081).argmax(1)
+print(float((answers == labels).float().mean()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_demo_trains_and_its_model_works(tmp_path: Path) -> None:
+    made = subprocess.run([ROOT / "scripts" / "framework-venv", "torch"], stdout=subprocess.PIPE, text=True, check=False)
+    if made.returncode and not os.environ.get("CI"):
+        pytest.skip("the environment of torch cannot be installed here")
+    assert made.returncode == 0
+    if not (ROOT / ".venv" / "bin" / "fairway").exists():
+        pytest.skip("the demo uses .venv, which is not there; run make venv")
+    home = tmp_path / "home"
+    environment = {**os.environ, "FAIRWAY_HOME": str(home), "FAIRWAY_MACHINE_DIR": str(tmp_path / "machine")}
+    try:
+        ended = subprocess.run(
+            [ROOT / "demo" / "run", "--epochs", "1"], env=environment, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        shown = subprocess.run(
+            [FAIRWAY, "get", "demo", "-o", "json"], env=environment, capture_output=True, text=True, check=True
+        )
+    finally:
+        subprocess.run([FAIRWAY, "daemon", "stop"], env=environment, capture_output=True, check=False)
+    assert json.loads(shown.stdout)["phase"] == "Succeeded"
+    assert "worker-0 | epoch 1 of 1" in ended.stdout
+    python = made.stdout.strip()
+    folder = subprocess.run(
+        [python, ROOT / "examples" / "data" / "mnist.py"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    model = home / "jobs" / "default" / "demo-1" / "outputs" / "model" / "model.pt2"
+    used = subprocess.run([python, "-c", USE, model, f"{folder}/mnist.npz"], capture_output=True, text=True, check=True)
+    assert float(used.stdout) > 0.5, "one pass over even the smallest data does better than that"

@@ -1,0 +1,329 @@
+"""A home with a real daemon for one test: started by the command line, killed at will, and nothing left of it at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+FAIRWAY = str(Path(sys.executable).with_name("fairway"))
+PATIENCE = 30.0
+"""Seconds in which things must happen; they take a fraction of one on a quiet machine."""
+GPUS = "2xA100"
+
+PROGRAM = """
+import os, sys, time
+job, task, attempt = (os.environ["FAIRWAY_" + name] for name in ("JOB", "TASK", "ATTEMPT"))
+marks = os.environ["MARKS"]
+with open(f"{marks}/started", "a") as file:
+    file.write(f"{job}/{task}#{attempt} {os.getpid()}\\n")
+while not os.path.exists(f"{marks}/go-{job}"):
+    time.sleep(0.01)
+word = open(f"{marks}/go-{job}").read()
+if word == "die":
+    os.kill(os.getpid(), 9)
+sys.exit(int(word))
+"""
+"""Says that it was started, waits until it is told to end, and ends as it is told."""
+
+Value = TypeVar("Value")
+_FLOCK = struct.Struct("hhqqi4x")
+
+
+class DaemonHome:
+    """One home, its folder of work, and what is known of its processes."""
+
+    def __init__(self, folder: Path, name: str = "home", environment: Mapping[str, str] | None = None) -> None:
+        self.path = folder / name
+        self.machine = folder / "machine"
+        self.work = folder / f"work-{name}"
+        self.marks = folder / f"marks-{name}"
+        for each in (self.work, self.marks):
+            each.mkdir()
+        # Short, because the path of a Unix socket may have 107 bytes.
+        self.runtime = Path(tempfile.mkdtemp(prefix="fairway-test-"))
+        self.daemon: subprocess.Popen[bytes] | None = None
+        foreign = ("FAIRWAY_", "XDG_", "TF_CONFIG", "JAX_", "DMLC_", "OMPI_", "PMIX_")
+        own = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+        self.environment = {
+            **own,
+            "FAIRWAY_HOME": str(self.path),
+            "FAIRWAY_MACHINE_DIR": str(self.machine),
+            "FAIRWAY_FAKE_GPUS": GPUS,
+            "FAIRWAY_CPUS": "16",
+            "XDG_RUNTIME_DIR": str(self.runtime),
+            "NO_COLOR": "1",
+            **(environment or {}),
+        }
+        (self.work / "program.py").write_text(PROGRAM)
+
+    # The command line
+
+    def call(self, *words: str, say: str = "", more: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Run the command line in the folder of work, whatever comes of it."""
+        return subprocess.run(
+            [FAIRWAY, *words],
+            cwd=self.work,
+            env={**self.environment, **(more or {})},
+            input=say,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    def ask(self, *words: str, say: str = "", more: Mapping[str, str] | None = None) -> str:
+        """Run the command line; it must succeed. What it printed as data."""
+        ended = self.call(*words, say=say, more=more)
+        assert ended.returncode == 0, f"fairway {' '.join(words)} ended with {ended.returncode}\n{ended.stdout}{ended.stderr}{self.log}"
+        return ended.stdout.strip()
+
+    def get(self, name: str) -> dict[str, Any]:
+        """A run as the command line tells it."""
+        found: dict[str, Any] = json.loads(self.ask("get", name, "-o", "json"))
+        return found
+
+    def names(self) -> list[str]:
+        """The runs there are."""
+        return self.ask("list", "-o", "name").split()
+
+    def submit(self, document: Mapping[str, Any], *flags: str) -> str:
+        """Queue a document; the name of the run."""
+        return self.ask("submit", self.write(document), *flags)
+
+    def write(self, document: Mapping[str, Any]) -> str:
+        """Write a document into the folder of work; its path."""
+        path = self.work / f"{document['name']}.yaml"
+        path.write_text(yaml.safe_dump(dict(document)))
+        return str(path)
+
+    def document(self, name: str = "gang", workers: int = 2, *command: str, **more: Any) -> dict[str, Any]:
+        """A gang of programs that wait to be told how to end."""
+        given = {"replicas": workers, "command": list(command) or [sys.executable, "-I", "-S", str(self.work / "program.py")]}
+        return {
+            "kind": "TrainingJob",
+            "name": name,
+            "env": {"MARKS": str(self.marks)},
+            "grace": "1s",
+            "restart": {"max": 0},
+            **{key: value for key, value in more.items() if key != "role"},
+            "roles": {"worker": {**given, **more.get("role", {})}},
+        }
+
+    # Waiting
+
+    def until(self, look: Callable[[], Value], what: str = "it") -> Value:
+        """Look until something is there; fail when it does not come."""
+        deadline = time.monotonic() + PATIENCE
+        while not (found := look()):
+            assert time.monotonic() < deadline, f"{what} did not happen in time\n{self.log}"
+            time.sleep(0.02)
+        return found
+
+    def until_phase(self, name: str, *phases: str) -> dict[str, Any]:
+        """The run, once it is in one of the phases; fails at once when it ends otherwise."""
+        deadline = time.monotonic() + PATIENCE
+        while (found := self.get(name))["phase"] not in phases:
+            over = found["phase"] in ("Succeeded", "Failed", "Stopped")
+            late = time.monotonic() > deadline
+            told = json.dumps({key: found[key] for key in ("phase", "outcome", "hold", "tasks", "earlier")}, indent=1)
+            assert not over and not late, f"{name} is not {' or '.join(phases)}\n{told}\n{self.log}"
+            time.sleep(0.02)
+        return found
+
+    def until_started(self, *tasks: str) -> dict[str, int]:
+        """The process ids of these attempts (`gang-1/worker-0#0`), once their programs have begun."""
+        return self.until(lambda: (known := self.started()).keys() >= set(tasks) and known, f"the start of {', '.join(tasks)}")
+
+    # The programs
+
+    def started(self) -> dict[str, int]:
+        """Which attempts' programs have begun, with their process ids. None may have begun twice."""
+        lines = [line.split() for line in self._started_lines()]
+        twice = [name for name, count in Counter(name for name, _ in lines).items() if count > 1]
+        assert not twice, f"started twice: {twice}"
+        return {name: int(pid) for name, pid in lines}
+
+    def tell(self, run: str, word: str = "0") -> None:
+        """Let the programs of a run end with this code, or `die`."""
+        aside = self.marks / f".{run}"
+        aside.write_text(word)
+        aside.rename(self.marks / f"go-{run}")
+
+    def _started_lines(self) -> list[str]:
+        path = self.marks / "started"
+        return path.read_text().splitlines() if path.exists() else []
+
+    # The daemon
+
+    @property
+    def log(self) -> str:
+        """The end of the daemon's log."""
+        path = self.path / "daemon.log"
+        return "\n".join(path.read_text().splitlines()[-60:]) if path.exists() else ""
+
+    def start_daemon(self, **environment: str) -> int:
+        """Start the daemon through the command line; its process id."""
+        status = json.loads(self.ask("daemon", "start", "-o", "json", more=environment))
+        return int(status["pid"])
+
+    def start_child(self, **environment: str) -> subprocess.Popen[bytes]:
+        """Start the daemon as a child of the test, so that the test learns how it ended."""
+        with (self.runtime / "child.log").open("ab") as log:
+            self.daemon = subprocess.Popen(
+                [sys.executable, "-m", "fairway.bootstrap", "serve"],
+                env={**self.environment, **environment},
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                start_new_session=True,
+            )
+        return self.daemon
+
+    def status(self) -> dict[str, Any]:
+        """What is known of the daemon, without starting it."""
+        found: dict[str, Any] = json.loads(self.call("daemon", "status", "-o", "json").stdout)
+        return found
+
+    def kill_daemon(self) -> int:
+        """SIGKILL to the daemon; who it was."""
+        pid = int(self.status()["pid"])
+        kill(pid)
+        return pid
+
+    # The tasks
+
+    def attempt(self, task: str) -> Path:
+        """The folder of `gang-1/worker-0#0`."""
+        run, _, rest = task.partition("/")
+        return self.path / "jobs" / "default" / run / "attempts" / rest.replace("#", "-")
+
+    def supervisor(self, task: str) -> int:
+        """Who looks after an attempt."""
+        return int(self.begun(task)["supervisor"]["pid"])
+
+    def begun(self, task: str) -> dict[str, Any]:
+        """The record of an attempt's start, once it is there."""
+        path = self.attempt(task) / "started.json"
+        found: dict[str, Any] = json.loads(self.until(lambda: path.exists() and path.read_bytes(), f"the start of {task}"))
+        return found
+
+    def processes(self) -> dict[int, str]:
+        """The living processes of this home: daemon, nursery, supervisors and tasks, with their command lines."""
+        mark = os.fsencode(f"={self.path}")
+        found = {pid: text for pid, text, variables in _processes() if any(mark in each for each in variables)}
+        parents = {pid: _parent(pid) for pid, _, _ in _processes()}
+        for path in self.path.glob("jobs/*/*/attempts/*/started.json"):
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                known = json.loads(path.read_bytes())["supervisor"]
+                if is_alive(known["pid"]) and _start(known["pid"]) == known["start"]:
+                    found[known["pid"]] = f"supervisor of {path.parent.name}"
+        for pid, text, _ in _processes():
+            if pid not in found and parents.get(pid) in found:
+                found[pid] = text
+        return found
+
+    def check_nothing_held(self) -> None:
+        """No process, no device, no port and no attempt is taken any more; nothing half made lies about."""
+        # A supervisor lets go of its locks a moment after it has recorded the end; that moment is given.
+        self.until(lambda: not self._tasks(), f"the end of {self._tasks()}")
+        self.until(lambda: not self.held(), f"letting go of {self.held()}")
+        assert list(self.path.glob("trash/*")) == []
+
+    def unknown_folders(self) -> set[str]:
+        """Folders of runs that are not in the list."""
+        return {path.name for path in self.path.glob("jobs/default/*")} - set(self.names())
+
+    def held(self) -> list[str]:
+        """Locks of attempts, devices and ports that somebody holds."""
+        paths = [*self.machine.glob("*"), *self.path.glob("jobs/*/*/attempts/*/lock")]
+        return [str(path) for path in paths if _is_locked(path)]
+
+    def _tasks(self) -> dict[int, str]:
+        return {pid: text for pid, text in self.processes().items() if "fairway.bootstrap" not in text and "nursery" not in text}
+
+    def close(self) -> None:
+        """End everything that belongs to this home."""
+        for _ in range(200):
+            left = self.processes()
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if self.daemon is not None:
+                self.daemon.poll()
+            if not left:
+                break
+            time.sleep(0.01)
+        if self.daemon is not None:
+            self.daemon.wait(PATIENCE)
+        shutil.rmtree(self.runtime, ignore_errors=True)
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, and wait until it is gone."""
+    handle = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        ready, _, _ = select.select([handle], [], [], PATIENCE)
+        assert ready, f"{pid} outlived SIGKILL"
+    finally:
+        os.close(handle)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one of which only the exit code is left does not."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def _processes() -> list[tuple[int, str, list[bytes]]]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and is_alive(int(name)) and int(name) != os.getpid():
+            with contextlib.suppress(OSError):
+                text = Path(f"/proc/{name}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                found.append((int(name), text, Path(f"/proc/{name}/environ").read_bytes().split(b"\0")))
+    return found
+
+
+def _parent(pid: int) -> int:
+    return _stat(pid, 1)
+
+
+def _start(pid: int) -> int:
+    return _stat(pid, 19)
+
+
+def _stat(pid: int, field: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[field])
+    except (OSError, IndexError):
+        return -1
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether anybody holds any byte of the file."""
+    try:
+        with path.open("rb") as file:
+            answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    except OSError:
+        return False
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
