@@ -67,11 +67,14 @@ def export(model: nn.Module) -> None:
 def main() -> None:
     """Train from the newest checkpoint, or from the beginning."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, default=3)
-    epochs = parser.parse_args().epochs
+    parser.add_argument(
+        "--epochs", type=int, default=0, help="passes over the data (default: 3, more where there is little data)"
+    )
+    given = parser.parse_args().epochs
     dist.init_process_group("gloo")
     torch.manual_seed(1)
     train, test = load_images()
+    epochs = given or max(3, 60_000 // len(train))
     model = DistributedDataParallel(make_lenet())
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     start = fairway.checkpoint.latest()

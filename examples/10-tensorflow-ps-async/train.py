@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from sklearn.datasets import load_digits
 
-EPOCHS, BATCH, RATE, TEST = 6, 32, 0.2, 297
+EPOCHS, BATCH, RATE, TEST = int(os.environ.get("EPOCHS", "6")), 32, 0.2, 297
 
 
 def leave_note(name: str, **facts: object) -> None:

@@ -31,11 +31,15 @@ def test_the_demo_trains_and_its_model_works(tmp_path: Path) -> None:
     assert made.returncode == 0
     if not (ROOT / ".venv" / "bin" / "fairway").exists():
         pytest.skip("the demo uses .venv, which is not there; run make venv")
+    python = made.stdout.strip()
+    fetched = subprocess.run([python, ROOT / "examples" / "data" / "mnist.py"], capture_output=True, text=True, check=True)
+    # Without a network there are forty times fewer images.
+    epochs = "1" if "MNIST: 60,000" in fetched.stderr else "30"
     home = tmp_path / "home"
     environment = {**os.environ, "FAIRWAY_HOME": str(home), "FAIRWAY_MACHINE_DIR": str(tmp_path / "machine")}
     try:
         ended = subprocess.run(
-            [ROOT / "demo" / "run", "--epochs", "1"], env=environment, capture_output=True, text=True, check=False
+            [ROOT / "demo" / "run", "--epochs", epochs], env=environment, capture_output=True, text=True, check=False
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         shown = subprocess.run(
@@ -44,11 +48,9 @@ def test_the_demo_trains_and_its_model_works(tmp_path: Path) -> None:
     finally:
         subprocess.run([FAIRWAY, "daemon", "stop"], env=environment, capture_output=True, check=False)
     assert json.loads(shown.stdout)["phase"] == "Succeeded"
-    assert "worker-0 | epoch 1 of 1" in ended.stdout
-    python = made.stdout.strip()
-    folder = subprocess.run(
-        [python, ROOT / "examples" / "data" / "mnist.py"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    assert f"worker-0 | epoch 1 of {epochs}" in ended.stdout
     model = home / "jobs" / "default" / "demo-1" / "outputs" / "model" / "model.pt2"
-    used = subprocess.run([python, "-c", USE, model, f"{folder}/mnist.npz"], capture_output=True, text=True, check=True)
-    assert float(used.stdout) > 0.5, "one pass over even the smallest data does better than that"
+    used = subprocess.run(
+        [python, "-c", USE, model, f"{fetched.stdout.strip()}/mnist.npz"], capture_output=True, text=True, check=True
+    )
+    assert float(used.stdout) > 0.85

@@ -87,7 +87,7 @@ class Documents:
         if body.plan:
             return await self._plan(asked, submissions)
         jobs = await self._application.submit_all(submissions)
-        views = tuple(self._show.full(job) for job in jobs)
+        views = tuple([await self._show.new(job) for job in jobs])
         listed = JobList(views, "", len(views))
         return show(
             asked,

@@ -269,6 +269,11 @@ class Jobs:
             wanted = f"{query.role or 'task'}-{query.index}"
             message = f"{job.key.name} has no {wanted}"
             raise NotFoundError(message, fix=f"it has {have}")
+        if not known:
+            roles = [(name, role) for name, role in job.spec.roles.items() if query.role in ("", name)]
+            return [
+                f"{name}-{index}" for name, role in roles for index in range(role.replicas.max) if query.index in (None, index)
+            ]
         found = {f"{task.key.task}.{rank}" if rank else task.key.task: None for task in tasks for rank in range(task.processes)}
         return list(found)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fairway.app.application import Application
 from fairway.state.job import Job
-from fairway.views.job import JobView, job_view
+from fairway.views.job import JobView, idle_gpus, job_view
+from fairway.views.node import node_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Showing:
         tasks = [] if job.phase.over else self.application.tasks(job)
         return job_view(job, tasks, self.now(), folder=self.folder(job), tasks_too=False, spec_too=False)
 
-    def full(self, job: Job, *, spec_too: bool = True) -> JobView:
+    def full(self, job: Job, *, spec_too: bool = True, warnings: Iterable[str] = ()) -> JobView:
         """All that is known of a run."""
         return job_view(
             job,
@@ -40,8 +41,15 @@ class Showing:
             self.now(),
             position=0 if job.phase.over else self.application.position(job),
             folder=self.folder(job),
+            warnings=warnings,
             spec_too=spec_too,
         )
+
+    async def new(self, job: Job) -> JobView:
+        """A run that was just submitted, with what its author may have forgotten."""
+        nodes, tasks = await self.application.nodes()
+        idle = idle_gpus(job, sum(node_view(node, tasks).gpus_free for node in nodes))
+        return self.full(job, warnings=[idle] if idle else [])
 
     def live(self, job: Job) -> JobView:
         """A run while it is watched: its document does not change, so it is left out."""

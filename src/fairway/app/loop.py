@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 
 from fairway.app.ports import Changes, Clock, Engine, MetricPoint, Observation, Store
 from fairway.plan import cycle
-from fairway.plan.action import ForgetJob
+from fairway.plan.action import ForgetJob, ForgetLogs
 from fairway.plan.plan import Plan
 from fairway.plan.recover import recover
 from fairway.state.fold import fold_checkpoint, fold_progress, fold_report
@@ -22,6 +23,8 @@ MEASURE_EVERY = 1.0
 """Seconds between two looks at the metrics of running jobs."""
 NODES_EVERY = 1.0
 """Seconds for which the list of nodes is trusted while something waits."""
+SWEEP_EVERY = 3600.0
+"""Seconds between two looks for what has stayed its time."""
 MEASURED = frozenset({JobPhase.RUNNING, JobPhase.STARTING, JobPhase.STOPPING})
 MOST_ROUNDS = 50
 """Planning again at once, this often at most, before others get a turn."""
@@ -41,6 +44,7 @@ class Loop:
         self._wake = asyncio.Event()
         self._closing = False
         self._measured = 0.0
+        self._swept = float("-inf")
         self._nodes_at = float("-inf")
         self._outlooks: cycle.Outlooks = {}
         self._watchers: dict[JobKey, set[asyncio.Future[None]]] = {}
@@ -66,10 +70,13 @@ class Loop:
             try:
                 async with self.lock:
                     wake_at = await self.turn()
+                    if self.clock.now() - self._swept >= SWEEP_EVERY:
+                        await self.sweep()
             except Exception:  # The loop must survive whatever one turn meets; it re-plans from what is.
                 log.exception("a turn of the loop failed; it is tried again in a second")
                 wake_at = self.clock.now() + 1.0
-            timeout = None if wake_at is None else max(0.0, wake_at - self.clock.now())
+            wake_at = min(self._swept + SWEEP_EVERY, wake_at or float("inf"))
+            timeout = max(0.0, wake_at - self.clock.now())
             try:
                 await asyncio.wait_for(self._wake.wait(), timeout)
             except TimeoutError:
@@ -83,6 +90,18 @@ class Loop:
             for future in waiting:
                 future.cancel()
         await self.engine.close()
+
+    async def sweep(self) -> None:
+        """Forget what has stayed its time."""
+        self._swept = self.clock.now()
+        logs, records = self.store.expired(self._swept)
+        for job in records:
+            await self.delete(job.key)
+        gone = {job.key for job in records}
+        for job in logs:
+            if job.key not in gone:
+                await self.engine.perform([ForgetLogs(job.key)])
+                self.store.commit(Changes(jobs=(replace(job, logs_gone=True),)))
 
     async def turn(self) -> float | None:
         """One turn, to the point where nothing more is to be done now. Returns when to look again."""
@@ -190,6 +209,7 @@ class Loop:
             if job.phase.over:
                 self.snapshot.forget(key)
                 self._outlooks.pop(key, None)
+                self.engine.release(key)
                 if job.deleting:
                     await self.delete(key)
 

@@ -123,6 +123,10 @@ class Engine(Protocol):
         """The output of a run's tasks. With `follow` it ends when the run has ended and all was read."""
         ...
 
+    def release(self, key: JobKey) -> None:
+        """The run is over: let go of what is kept in memory for it, and let whoever follows its logs look again."""
+        ...
+
     async def type_in(self, key: TaskKey, data: bytes) -> None:
         """Give input to a running task; empty means that no more will come."""
         ...
@@ -219,6 +223,10 @@ class Store(Protocol):
 
     def points_of(self, key: JobKey, metric: str = "", limit: int = 2000) -> list[MetricPoint]:
         """Metric points of a run in order of time; thinned evenly to at most `limit`."""
+        ...
+
+    def expired(self, now: float) -> tuple[list[Job], list[Job]]:
+        """Runs whose logs, and runs of which everything, has stayed its time (`plan.retention`)."""
         ...
 
     def series_names(self, namespace: str) -> list[str]:

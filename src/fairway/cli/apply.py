@@ -24,6 +24,10 @@ def apply(options: Options) -> int:
     if options.on("plan"):
         return max(print_plan(session, "/v1/apply", body) for body in bodies)
     session.announce()
+    if len(bodies) > 1:
+        # Every file is checked before the first is applied: a mistake in the last one changes nothing.
+        for body in bodies:
+            session.call("POST", "/v1/apply", body={**body, "plan": True}).read()
     for file, body in zip(files, bodies, strict=True):
         if len(files) > 1:
             say(file)

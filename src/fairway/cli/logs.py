@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 
 from fairway.cli.grammar import Command, Flag, Options, Word
-from fairway.cli.session import Session, has_colour, job_path, write
-from fairway.errors import UsageError
+from fairway.cli.session import Session, has_colour, job_path, say, write
+from fairway.errors import UnavailableError, UsageError
 from fairway.units import quantity
 
 
 def logs(options: Options) -> int:
     """Print it, and with -f go on until the run has ended."""
     session = Session(options)
-    query = {
+    query: dict[str, str | int | float | bool | None] = {
         "role": options.text("role"),
         "index": options.number("index"),
         "attempt": _attempt(options.text("attempt")),
@@ -24,9 +24,22 @@ def logs(options: Options) -> int:
         "prefix": options.on("prefix") or None,
         "colour": has_colour(1),
     }
-    for data in session.call("GET", job_path(options.word(), "/logs"), query):
-        write(data)
-    return 0
+    path = job_path(options.word(), "/logs")
+    while True:
+        heard = time.time()
+        try:
+            for data in session.call("GET", path, query):
+                heard = time.time()
+                write(data)
+        except UnavailableError:
+            if not options.on("follow"):
+                raise
+            # The daemon went away; the tasks did not, and what they print meanwhile is kept.
+            session.daemon.start()
+            say("the daemon was away; lines of the last moment may come twice")
+            query = {**query, "since": heard, "tail": None}
+        else:
+            return 0
 
 
 def _attempt(text: str) -> int | None:

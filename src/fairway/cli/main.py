@@ -10,7 +10,7 @@ import os
 import sys
 
 from fairway.cli import verbs
-from fairway.errors import FairwayError, UsageError
+from fairway.errors import FairwayError, SpecError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         sys.stdout.flush()
-        sys.stderr.write(f"fairway: {error}\n")
+        sys.stderr.write(_tell(error))
         return error.exit_code
     except KeyboardInterrupt:
         if debug:
@@ -46,6 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         sys.stderr.write(f"fairway: {error}\n  fix: --debug shows where it happened\n")
         return 1
+
+
+def _tell(error: FairwayError) -> str:
+    """The error in words. Mistakes of a document stand each on its own line, place first, as editors like them."""
+    if isinstance(error, SpecError):
+        return f"{error}\nfairway: the document was refused; nothing was changed\n"
+    return f"fairway: {error}\n"
 
 
 def _dispatch(given: list[str]) -> int:

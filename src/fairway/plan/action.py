@@ -53,4 +53,11 @@ class ForgetJob:
     key: JobKey
 
 
-Action = CreateTask | BindGang | EvictTask | NudgeTask | ForgetJob
+@dataclass(frozen=True, slots=True)
+class ForgetLogs:
+    """Remove what the tasks of a run printed; checkpoints and outputs stay."""
+
+    key: JobKey
+
+
+Action = CreateTask | BindGang | EvictTask | NudgeTask | ForgetJob | ForgetLogs

@@ -118,5 +118,7 @@ class Job:
     """Decided: it ends like this as soon as its tasks are over. `outcome` says why."""
     nudged: float | None = None
     """When its tasks were asked to end by themselves."""
+    logs_gone: bool = False
+    """Whether its logs were removed because their time was up."""
     deleting: bool = False
     """Forget everything about it once it is over."""

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fairway.app.ports import Clock, LogChunk, LogQuery, Observation, TaskInside
-from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, NudgeTask
+from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, ForgetLogs, NudgeTask
 from fairway.state.job import Job, JobKey
 from fairway.state.node import Node
 from fairway.state.phase import TaskPhase
@@ -29,6 +29,7 @@ class FakeMachine:
     times: dict[TaskKey, float] = field(default_factory=dict)
     """When each was started."""
     forgotten: list[JobKey] = field(default_factory=list)
+    logs_forgotten: list[JobKey] = field(default_factory=list)
     nudged: list[TaskKey] = field(default_factory=list)
     typed: list[tuple[TaskKey, bytes]] = field(default_factory=list)
     observations: list[Observation] = field(default_factory=list)
@@ -73,6 +74,8 @@ class FakeEngine:
                     self.machine.nudged.append(key)
                 case ForgetJob(key=job_key):
                     self.machine.forgotten.append(job_key)
+                case ForgetLogs(key=job_key):
+                    self.machine.logs_forgotten.append(job_key)
         return reports
 
     async def observe(self, keys: Iterable[TaskKey]) -> list[TaskReport]:
@@ -91,6 +94,9 @@ class FakeEngine:
         for key in self.machine.started:
             if key.run == job.key and query.role in ("", key.role):
                 yield LogChunk(key.task, key.attempt, f"hello from {key.task}\n".encode())
+
+    def release(self, key: JobKey) -> None:
+        """Nothing is kept in memory."""
 
     async def type_in(self, key: TaskKey, data: bytes) -> None:
         """Remember what was typed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairway.app.ports import Changes, JobFilter, JobPage, MetricPoint
 from fairway.errors import UsageError
+from fairway.plan.retention import deadlines
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.task import Task, TaskKey
@@ -94,6 +95,13 @@ class MemoryStore:
         if len(found) <= limit:
             return found
         return [found[place * (len(found) - 1) // max(1, limit - 1)] for place in range(limit)]
+
+    def expired(self, now: float) -> tuple[list[Job], list[Job]]:
+        """Runs whose logs, and runs of which everything, has stayed its time."""
+        until = {job.key: deadlines(job) for job in self._jobs.values()}
+        logs = [job for job in self._jobs.values() if (at := until[job.key].logs) is not None and at <= now]
+        records = [job for job in self._jobs.values() if (at := until[job.key].record) is not None and at <= now]
+        return logs, records
 
     def series_names(self, namespace: str) -> list[str]:
         """The names of all series that have runs."""

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from fairway.app.ports import Changes, JobFilter, MetricPoint, Store
 from fairway.errors import UsageError
-from fairway.spec.job import Code, GitSource, JobSpec, Replicas, Role
+from fairway.spec.job import Code, GitSource, JobSpec, Keep, Replicas, Role
 from fairway.spec.resources import Resources
 from fairway.state.event import Event
 from fairway.state.job import Hold, Job, JobKey, Origin, Outcome, Progress, Resume
@@ -377,3 +377,14 @@ class StoreConformance:
     def test_nothing_to_remember_is_remembered(self, store: Store) -> None:
         store.commit(Changes())
         assert store.list_jobs(JobFilter()).total == 0
+
+    def test_what_has_stayed_its_time_is_found(self, store: Store) -> None:
+        """Logs and records expire on their own; what runs, or is kept for ever, never does."""
+        spec = SPEC.model_copy(update={"keep": Keep(logs="1m", record="1h")})
+        ended = replace(make_job(1, phase=JobPhase.SUCCEEDED), spec=spec, finished=1000.0)
+        store.commit(Changes(jobs=(ended, replace(make_job(2), spec=spec))))
+        assert store.expired(1059.0) == ([], [])
+        assert store.expired(1060.0) == ([ended], [])
+        store.commit(Changes(jobs=(replace(ended, logs_gone=True),)))
+        assert store.expired(4599.0) == ([], [])
+        assert [job.key for job in store.expired(4600.0)[1]] == [ended.key]

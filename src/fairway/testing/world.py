@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, NudgeTask
+from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, ForgetLogs, NudgeTask
 from fairway.plan.cycle import Outlooks, plan
 from fairway.spec.job import JobSpec
 from fairway.state.event import Event
@@ -144,5 +144,5 @@ class World:
                 task = self.snapshot.tasks[key.run][key]
                 if not task.phase.over and not (grace and key.task in self.stubborn):
                     self.end(task, TaskPhase.STOPPED, Exit(None, 15, by_us=True))
-            case NudgeTask() | ForgetJob():
+            case NudgeTask() | ForgetJob() | ForgetLogs():
                 pass

@@ -53,7 +53,7 @@ def why_text(why: WhyView, now: float, page: Page = Page()) -> str:
 def _head(job: JobView, now: float, page: Page) -> str:
     state = page.phase(job.phase.value)
     if job.phase.over:
-        state += f" {phrases.age(job.finished, now)} ago" if job.finished is not None else ""
+        state += f" {phrases.ago(job.finished, now)}" if job.finished is not None else ""
         state += f", ran for {phrases.span(job.duration)}" if job.duration is not None else ", never ran"
     elif job.duration is not None:
         state += f" for {phrases.span(job.duration)}"
@@ -184,7 +184,7 @@ def _chart(name: str, points: Sequence[tuple[float, float]], page: Page) -> list
 
 
 def _tasks(job: JobView, page: Page) -> str:
-    if not isinstance(job.tasks, tuple) or not job.tasks:
+    if not isinstance(job.tasks, tuple) or not job.tasks or (job.phase is JobPhase.PENDING and not job.earlier):
         return ""
     shown = (*job.earlier, *job.tasks) if page.wide and isinstance(job.earlier, tuple) else job.tasks
     return _title("Tasks", page) + "\n" + tasks_text(shown, page, indent=_INDENT)
@@ -196,7 +196,7 @@ def _checkpoint(job: JobView, now: float, page: Page) -> str:
     if job.resume:
         lines.append(job.resume)
     if progress.checkpoint_step is not None:
-        ago = f", saved {phrases.age(progress.checkpoint_time, now)} ago" if progress.checkpoint_time is not None else ""
+        ago = f", saved {phrases.ago(progress.checkpoint_time, now)}" if progress.checkpoint_time is not None else ""
         lines.append(f"newest: step {progress.checkpoint_step:,}{ago}")
     return "\n".join([_title("Checkpoint", page), *(_INDENT + line for line in lines)]) + "\n" if lines else ""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from fairway.spec.job import JobSpec
+from fairway.spec.job import Framework, JobSpec
 from fairway.state.job import Job
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task
@@ -195,6 +195,15 @@ def job_view(
         earlier=tuple(task_view(task, now) for task in earlier) if tasks_too else msgspec.UNSET,
         spec=flat_spec(job) if spec_too else msgspec.UNSET,
     )
+
+
+def idle_gpus(job: Job, free: float) -> str:
+    """A warning when GPUs stand by and the document says nothing about them; empty otherwise."""
+    said = any(role.resources.gpu is not None for role in job.spec.roles.values())
+    if said or free < 1 or job.spec.framework is Framework.COMMAND:
+        return ""
+    idle = phrases.count(int(free), "GPU")
+    return f"{idle} idle here, and {job.series} asks for none; ask with `resources: {{gpu: 1}}` or --gpus 1"
 
 
 def task_view(task: Task, now: float) -> TaskView:

@@ -19,11 +19,6 @@ class Output(StrEnum):
     WIDE = "wide"
     NAME = "name"
 
-    @property
-    def text(self) -> bool:
-        """Whether it is written for people."""
-        return self in (Output.TABLE, Output.WIDE, Output.NAME)
-
 
 def to_json(view: object, *, pretty: bool = False) -> bytes:
     """A view as JSON; numbers that are none become null."""

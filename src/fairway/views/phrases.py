@@ -27,6 +27,11 @@ def age(time: float | None, now: float) -> str:
     return f"{passed}s"
 
 
+def ago(time: float, now: float) -> str:
+    """`5m ago`, `just now`."""
+    return f"{age(time, now)} ago" if now - time >= 1 else "just now"
+
+
 def count(number: int, noun: str) -> str:
     """`1 worker`, `2 workers`, `1,200 steps`; a role called `ps` has no plural."""
     return f"{number:,} {noun}" if number == 1 or noun.endswith("s") else f"{number:,} {noun}s"

@@ -15,7 +15,7 @@ from fairway.app.application import Application
 from fairway.app.ports import LogChunk, LogQuery
 from fairway.app.submission import Submission
 from fairway.errors import NotFoundError
-from fairway.state.job import Job
+from fairway.state.job import Job, JobKey, Origin
 from fairway.state.node import Device, Node
 from fairway.testing.fake_engine import FakeEngine, FakeMachine
 from fairway.testing.fakes import MemoryStore
@@ -59,9 +59,14 @@ class Keeper:
     def __init__(self) -> None:
         self.kept: list[Submission] = []
 
-    async def keep(self, job: Job, submission: Submission) -> Job:
+    async def receive(self, submission: Submission) -> Origin:
+        return submission.origin
+
+    def keep(self, key: JobKey, submission: Submission) -> None:
         self.kept.append(submission)
-        return job
+
+    async def fingerprint(self, job: Job) -> str:
+        return "abc"
 
 
 class TalkingEngine(FakeEngine):

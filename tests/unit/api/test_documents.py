@@ -75,6 +75,15 @@ async def test_the_callers_namespace_is_the_default(client: Any) -> None:
     assert answer.json["namespace"] == "far"
 
 
+async def test_idle_gpus_are_told(client: Any) -> None:
+    asks_for_none = await client.post("/v1/jobs", {"documents": DOCUMENT})
+    assert asks_for_none.json["warnings"] == [
+        "1 GPU idle here, and mnist asks for none; ask with `resources: {gpu: 1}` or --gpus 1"
+    ]
+    for said in ("resources: {gpu: 0}", "framework: command"):
+        assert (await client.post("/v1/jobs", {"documents": f"{DOCUMENT}{said}\n"})).json["warnings"] == []
+
+
 async def test_a_plan_changes_nothing(client: Any) -> None:
     answer = await client.post("/v1/jobs", {"documents": DOCUMENT, "plan": True})
     assert answer.status == 200

@@ -42,6 +42,14 @@ async def test_processes_of_one_task_have_names_too(client: Any) -> None:
     assert (await client.get("/v1/jobs/two/logs")).text == "worker-0   | a\nworker-0.1 | b\n"
 
 
+async def test_tasks_that_do_not_exist_yet_will_have_names(client: Any) -> None:
+    await client.post("/v1/jobs", {"documents": "kind: TrainingJob\nname: new\nreplicas: 2\ncommand: stay\n"})
+    client.engine.say(("worker-0", b"a\n"))
+    assert (await client.get("/v1/jobs/new/logs?follow=1")).text == "worker-0 | a\n"
+    client.engine.say(("worker-1", b"a\n"))
+    assert (await client.get("/v1/jobs/new/logs?follow=1&index=1")).text == "a\n"
+
+
 async def test_what_was_asked_is_passed_on(client: Any) -> None:
     await client.submit()
     client.engine.say()

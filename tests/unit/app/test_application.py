@@ -248,3 +248,19 @@ async def test_one_of_several_running_tasks_is_found_by_name_or_place(tmp_path: 
         assert at.app.running_task(job, role="worker", index=1).key.task == "worker-1"
         with pytest.raises(ConflictError, match="worker-7 of mnist-1 does not run; worker-0, worker-1 does"):
             at.app.running_task(job, "worker-7")
+
+
+async def test_logs_and_records_go_when_they_have_stayed_their_time(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        job = await at.app.submit(ask(command=("exit", "0"), keep={"logs": "1h", "record": "2d"}))
+        kept = await at.app.submit(ask("kept", command=("exit", "0"), keep={"logs": "forever"}))
+        await at.settled()
+        at.clock.time += 3601
+        await at.app.loop.sweep()
+        assert at.machine.logs_forgotten == [job.key]
+        assert at.app.find("default", "mnist-1").logs_gone
+        at.clock.time += 2 * 86400
+        await at.app.loop.sweep()
+        assert at.machine.logs_forgotten == [job.key], "they go once"
+        assert at.machine.forgotten == [job.key]
+        assert at.app.find("default", "kept").key == kept.key

@@ -19,6 +19,10 @@ def test_ages(passed: float, said: str) -> None:
     assert phrases.age(1_000_000.0 - passed, 1_000_000.0) == said
 
 
+def test_a_moment_ago_is_now() -> None:
+    assert (phrases.ago(99.5, 100.0), phrases.ago(40.0, 100.0)) == ("just now", "60s ago")
+
+
 def test_no_age_is_a_dash() -> None:
     assert phrases.age(None, 5.0) == "-"
     assert phrases.span(None) == "-"

@@ -44,7 +44,11 @@ class Control:
             os.unlink(NAME)
         except FileNotFoundError:
             pass
-        self._listener.bind(NAME)
+        try:
+            self._listener.bind(NAME)
+        except OSError:
+            # Some file systems hold no sockets. Signals still reach the supervisor.
+            return
         os.chmod(NAME, 0o600)
         self._listener.listen(16)
         reactor.watch(self._listener.fileno(), READ, self._connected)

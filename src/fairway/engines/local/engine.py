@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +15,6 @@ from fairway.engines.local import machine
 from fairway.engines.local.binding import Binder, Reveal
 from fairway.engines.local.evicting import CANNOT_RUN, Evictor
 from fairway.engines.local.folders import Home, make_private
-from fairway.engines.local.identity import Identity
 from fairway.engines.local.inside import Insides
 from fairway.engines.local.locks import DeviceLocks, MachineFolder
 from fairway.engines.local.logs import LogReader
@@ -26,13 +23,17 @@ from fairway.engines.local.observing import Observer
 from fairway.engines.local.ports import Ports
 from fairway.engines.local.preparing import Prepares, Preparing
 from fairway.engines.local.spawner import Spawner
+from fairway.engines.local.vigil import Vigil
 from fairway.errors import BugError, FairwayError, SpecError, UsageError
-from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, NudgeTask
+from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, ForgetLogs, NudgeTask
 from fairway.runtime import contract
 from fairway.state.job import Job, JobKey
 from fairway.state.node import Device, Node
 from fairway.state.phase import TaskPhase
 from fairway.state.task import Exit, TaskKey, TaskReport
+
+REFRESH_EVERY = 3600.0
+"""Seconds between two touches of the machine-wide lock files, which cleaners would take for forgotten ones."""
 
 
 class LocalEngine:
@@ -75,8 +76,8 @@ class LocalEngine:
         self._reader = LogReader(home)
         self._meter = Meter(home)
         self._insides = Insides(home)
-        self._watched: dict[TaskKey, int] = {}
-        self._poke: socket.socket | None = None
+        self._vigil = Vigil(lambda: self._wake())
+        self._refreshing: asyncio.TimerHandle | None = None
         self.is_over: Callable[[JobKey], bool] | None = None
         """Whether a run has ended; the application knows. Without it, a run counts as over when none of its tasks runs."""
 
@@ -84,25 +85,23 @@ class LocalEngine:
         """Begin to listen to supervisors, and have a nursery."""
         self._wake = wake
         self._spawner.start()
-        self._listen()
+        self._vigil.listen(self._home.poke)
+        self._refresh_locks()
         await asyncio.to_thread(self._home.empty_trash)
 
     async def close(self) -> None:
         """Let go. Supervisors and tasks go on."""
         self._preparing.close()
-        for key in list(self._watched):
-            self._unwatch(key)
-        if self._poke is not None:
-            asyncio.get_running_loop().remove_reader(self._poke.fileno())
-            self._poke.close()
-            self._poke = None
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+        self._vigil.close()
+        self._meter.close()
         self._spawner.close()
 
     async def nodes(self) -> tuple[Node, ...]:
         """This machine."""
         devices = await asyncio.to_thread(self._probe.devices, self._is_ours)
         self._devices = tuple(self._with_holder(device) for device in devices)
-        self._machine.refresh()
         cpus = self._cpus if self._cpus is not None else machine.cpu_count()
         return (Node(self._node_name, cpus, machine.memory_bytes(), self._devices, dict(self._other)),)
 
@@ -125,6 +124,12 @@ class LocalEngine:
     def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
         """The output of a run's tasks, without the values of its secrets."""
         return self._reader.read(job, query, lambda: self._run_is_over(job), self._masked(job))
+
+    def release(self, key: JobKey) -> None:
+        """The run is over: forget what memory holds of it; followers of its logs see the end at once."""
+        self._preparing.forget(key)
+        self._meter.forget(key)
+        self._reader.wake(key)
 
     async def type_in(self, key: TaskKey, data: bytes) -> None:
         """Give input to a running task."""
@@ -149,6 +154,8 @@ class LocalEngine:
             self._evictor.nudge(action)
         elif isinstance(action, ForgetJob):
             await self._forget(action)
+        elif isinstance(action, ForgetLogs):
+            await asyncio.to_thread(self._home.forget_logs, action.key)
         return []
 
     async def _create(self, action: CreateTask) -> TaskReport:
@@ -187,11 +194,12 @@ class LocalEngine:
         await asyncio.to_thread(self._home.forget_job, action.key)
 
     async def _look(self, key: TaskKey) -> TaskReport:
+        known = self._vigil.running(key)
+        if known is not None:
+            return known
         sight = await self._observer.look(key)
         if sight.supervisor is not None:
-            self._watch(key, sight.supervisor)
-        elif sight.report.phase.over:
-            self._unwatch(key)
+            self._vigil.watch(sight.report, sight.supervisor)
         return self._with_preparation(sight.report) if sight.report.phase is TaskPhase.PENDING else sight.report
 
     def _with_preparation(self, report: TaskReport) -> TaskReport:
@@ -216,55 +224,9 @@ class LocalEngine:
         holder = self._device_locks.foreign_holder(device.uuid)
         return replace(device, busy_with=holder) if holder else device
 
-    def _watch(self, key: TaskKey, supervisor: Identity) -> None:
-        """Hear of the supervisor's end, however it comes."""
-        if key in self._watched:
-            return
-        try:
-            handle = os.pidfd_open(supervisor.pid)
-        except OSError:
-            return
-        if not supervisor.alive:
-            # It ended since it was looked at: look again.
-            os.close(handle)
-            asyncio.get_running_loop().call_soon(self._wake)
-            return
-        self._watched[key] = handle
-        asyncio.get_running_loop().add_reader(handle, self._supervisor_ended, key)
-
-    def _supervisor_ended(self, key: TaskKey) -> None:
-        self._unwatch(key)
-        self._wake()
-
-    def _unwatch(self, key: TaskKey) -> None:
-        handle = self._watched.pop(key, None)
-        if handle is not None:
-            asyncio.get_running_loop().remove_reader(handle)
-            os.close(handle)
-
-    def _listen(self) -> None:
-        """Where supervisors say that a task is over. Without it their ends are still seen, a moment later."""
-        with contextlib.suppress(FileNotFoundError):
-            self._home.poke.unlink()
-        poke = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        handle = os.open(self._home.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            poke.bind(f"/proc/self/fd/{handle}/{self._home.poke.name}")
-            self._home.poke.chmod(0o600)
-        except OSError:
-            poke.close()
-            return
-        finally:
-            os.close(handle)
-        self._poke = poke
-        asyncio.get_running_loop().add_reader(poke.fileno(), self._poked)
-
-    def _poked(self) -> None:
-        if self._poke is not None:
-            with contextlib.suppress(BlockingIOError):
-                while self._poke.recv(4096):
-                    pass
-        self._wake()
+    def _refresh_locks(self) -> None:
+        self._machine.refresh()
+        self._refreshing = asyncio.get_running_loop().call_later(REFRESH_EVERY, self._refresh_locks)
 
     def _run_is_over(self, job: Job) -> bool:
         if job.phase.over or self.is_over is None:

@@ -109,6 +109,12 @@ class Home:
                 os.rename(folder, trash / f"{key.namespace}.{key.name}.{os.urandom(6).hex()}")
         self.empty_trash()
 
+    def forget_logs(self, key: JobKey) -> None:
+        """Remove what the tasks of a run printed, and nothing else."""
+        for task in self.attempts_of(key):
+            for path in self.attempt(task).glob("out-*"):
+                path.unlink(missing_ok=True)
+
     def empty_trash(self) -> None:
         """Remove what was on its way out."""
         trash = self.path / "trash"

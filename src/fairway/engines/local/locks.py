@@ -90,7 +90,7 @@ class MachineFolder:
         raise RefusedError(message, fix="look who removes it")
 
     def refresh(self) -> None:
-        """Keep cleaners of old temporary files away."""
+        """Keep cleaners of old temporary files away: a lock file removed under its holder protects nobody."""
         try:
             for entry in os.scandir(self.path):
                 os.utime(entry.path)

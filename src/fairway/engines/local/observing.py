@@ -15,12 +15,14 @@ from fairway.app.ports import Clock
 from fairway.engines.local import descent, locks, record
 from fairway.engines.local.cgroup import Cgroup
 from fairway.engines.local.folders import LOCK, ORDER, Home
-from fairway.engines.local.identity import Identity
+from fairway.engines.local.identity import Identity, boot_id
 from fairway.state.phase import TaskPhase
 from fairway.state.task import Exit, TaskKey, TaskReport
 from fairway.units.quantity import show_bytes
 
 HOST = "127.0.0.1"
+KILLED = "its supervisor was killed, so nobody knows how it ended; what was left of it was ended"
+WENT_DOWN = "the machine went down while it ran, so nobody knows how it ended"
 _PATIENCE = 5.0
 """Seconds in which killed processes must be gone."""
 _CLEAN_UP_PATIENCE = 60.0
@@ -87,7 +89,8 @@ class Observer:
             begun = record.read_record(str(folder), record.STARTED) or {}
             if not _end_leftovers(folder, begun):
                 return None
-            content: dict[str, object] = {"lost": True, "started": begun.get("started"), "finished": self._clock.now()}
+            why = KILLED if begun.get("boot") == boot_id() else WENT_DOWN
+            content: dict[str, object] = {"lost": why, "started": begun.get("started"), "finished": self._clock.now()}
             with crash.reach("engine.rename"):
                 record.write_record(str(folder), record.EXIT, content)
             return content
@@ -99,8 +102,7 @@ def over_report(key: TaskKey, ended: dict[str, object]) -> TaskReport:
     """What a record of an end means."""
     started, finished = _number(ended.get("started")), _number(ended.get("finished"))
     if ended.get("lost"):
-        message = "its supervisor was killed, so nobody knows how it ended; what was left of it was ended"
-        return TaskReport(key, TaskPhase.LOST, started=started, finished=finished, message=message)
+        return TaskReport(key, TaskPhase.LOST, started=started, finished=finished, message=str(ended["lost"]))
     code, number, step = ended.get("code"), ended.get("signal"), ended.get("reached_step")
     exit_ = Exit(
         code=code if isinstance(code, int) else None,

@@ -27,7 +27,7 @@ from fairway.engines.local.terminal import Pipe, Terminal
 
 TICK = 1.0
 """Seconds between two looks at logs that grow, or at memory that is limited."""
-IDLE_TICK = 8.0
+IDLE_TICK = 4.0
 """Seconds between two looks at logs that do not."""
 KILL_AGAIN = 0.005
 """Seconds between the first two rounds of SIGKILL, for what was born in between."""
@@ -148,8 +148,7 @@ class Supervisor:
         os.close(nothing)
         if self._talk is not None:
             self._talk.started()
-        self._write_started()
-        record.publish_record(self._order.folder, record.STARTED)
+        self._note_processes()
         failures = nest.failures()
         for failure in failures:
             self._explain(self._ranks.everyone[failure.rank], failure.stage, failure.errno)
@@ -313,6 +312,15 @@ class Supervisor:
                 if time.monotonic() > deadline:
                     self._kill()
                 time.sleep(0.01)
+
+    def _note_processes(self) -> None:
+        """Add who was started to the record of the start."""
+        try:
+            self._write_started()
+            record.publish_record(self._order.folder, record.STARTED)
+        except OSError:
+            # A full disk: the record still says that the task was started, and by whom.
+            return
 
     def _write_started(self) -> None:
         own = identify(os.getpid())

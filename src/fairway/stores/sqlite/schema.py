@@ -128,7 +128,14 @@ ALTER TABLE curve ADD COLUMN last_data BLOB;
 UPDATE curve SET seen = n;
 """
 
-MIGRATIONS = (_FIRST, _LONG_CURVES)
+_RETENTION = """
+ALTER TABLE job ADD COLUMN logs_until REAL;
+ALTER TABLE job ADD COLUMN record_until REAL;
+CREATE INDEX job_by_logs_until ON job (logs_until) WHERE logs_until IS NOT NULL;
+CREATE INDEX job_by_record_until ON job (record_until) WHERE record_until IS NOT NULL;
+"""
+
+MIGRATIONS = (_FIRST, _LONG_CURVES, _RETENTION)
 """Each takes the file from the version before to the next; never changed once released, only added to."""
 VERSION = len(MIGRATIONS)
 

@@ -15,6 +15,7 @@ import msgspec
 from fairway.app import crash
 from fairway.app.ports import Changes, JobFilter, JobPage, MetricPoint
 from fairway.errors import UnavailableError
+from fairway.plan import retention
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.phase import JOB_OVER, JobPhase
@@ -99,14 +100,16 @@ class SqliteStore:
     def _put_job(self, job: Job) -> None:
         labels = json.dumps(job.labels, sort_keys=True)
         body = codec.pack(job)
+        until = retention.deadlines(job)
         changed = self._connection.execute(
-            "UPDATE job SET phase = ?, labels = ?, body = ? WHERE namespace = ? AND name = ?",
-            (job.phase.value, labels, body, job.key.namespace, job.key.name),
+            "UPDATE job SET phase = ?, labels = ?, body = ?, logs_until = ?, record_until = ? WHERE namespace = ? AND name = ?",
+            (job.phase.value, labels, body, until.logs, until.record, job.key.namespace, job.key.name),
         )
         if changed.rowcount == 0:
             self._connection.execute(
-                "INSERT INTO job (namespace, name, series, number, phase, labels, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (job.key.namespace, job.key.name, job.series, job.number, job.phase.value, labels, body),
+                "INSERT INTO job (namespace, name, series, number, phase, labels, body, logs_until, record_until)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (job.key.namespace, job.key.name, job.series, job.number, job.phase.value, labels, body, until.logs, until.record),
             )
 
     def _put_task(self, task: Task) -> None:
@@ -171,6 +174,12 @@ class SqliteStore:
         """
         with self._explained():
             return self._curves.read(key, metric, limit)
+
+    def expired(self, now: float) -> tuple[list[Job], list[Job]]:
+        """Runs whose logs, and runs of which everything, has stayed its time."""
+        logs = self._rows("SELECT namespace, name, body FROM job WHERE logs_until <= ?", (now,))
+        records = self._rows("SELECT namespace, name, body FROM job WHERE record_until <= ?", (now,))
+        return [self._job(row) for row in logs], [self._job(row) for row in records]
 
     def series_names(self, namespace: str) -> list[str]:
         """The names of all series that have runs."""

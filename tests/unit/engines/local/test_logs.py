@@ -13,7 +13,7 @@ import pytest
 
 from fairway.app.ports import LogChunk, LogQuery
 from fairway.engines.local.folders import Home
-from fairway.engines.local.follow import Watcher
+from fairway.engines.local.follow import POLL, Watcher
 from fairway.engines.local.logs import LogReader
 from fairway.errors import UsageError
 from fairway.spec.job import JobSpec, Role
@@ -396,7 +396,8 @@ def test_what_is_written_arrives_within_milliseconds(run: Run) -> None:
             await follower.sees(line)
             delays.append(follower.arrived[-1] - begun)
         await follower.end()
-        assert sorted(delays)[len(delays) // 2] < 0.005
+        # A look now and then would take longer, however busy the machine.
+        assert sorted(delays)[len(delays) // 2] < POLL / 4
 
     following(run, body)
 

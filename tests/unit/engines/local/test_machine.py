@@ -22,7 +22,9 @@ def a_machine(root: Path, cgroup: str, mountinfo: str, files: dict[str, str]) ->
 
 
 VERSION_2 = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
-VERSION_1 = "31 23 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n32 23 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+VERSION_1 = """31 23 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct
+32 23 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+"""
 
 
 def test_without_limits_all_of_the_machine_counts(tmp_path: Path) -> None:

@@ -80,6 +80,9 @@ def test_points_kept_by_an_older_version_are_gone_on_with(tmp_path: Path) -> Non
     store.commit(Changes(jobs=(job,), points=tuple((job.key, point) for point in old)))
     for column in ("stride", "seen", "last_time", "last_step", "last_data"):
         store._connection.execute(f"ALTER TABLE curve DROP COLUMN {column}")
+    for column in ("logs_until", "record_until"):
+        store._connection.execute(f"DROP INDEX job_by_{column}")
+        store._connection.execute(f"ALTER TABLE job DROP COLUMN {column}")
     store._connection.execute("PRAGMA user_version = 1")
     store.close()
     again, new = SqliteStore(tmp_path / "fairway.db"), MetricPoint(9.0, 9, {"loss": 0.5})
