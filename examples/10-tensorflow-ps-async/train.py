@@ -68,7 +68,7 @@ def main() -> None:
         sys.exit("TF_CONFIG names no parameter servers; run this with `fairway run job.yaml`")
     if resolver.task_type == "chief":
         train(resolver)
-        return
+        os._exit(0)  # the usual way out waits for ever when a worker is away at that moment
     leave_note(f"{resolver.task_type}-{resolver.task_id}", world_size=len(cluster["worker"]))
     tf.distribute.Server(cluster, job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc").join()
 

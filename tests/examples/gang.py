@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,30 @@ def run_example(home: Path, name: str, *flags: str, timeout: float = 100) -> Run
     series = next(line.split()[1] for line in document.read_text().splitlines() if line.startswith("name:"))
     code, output = call(home, "run", str(document), *flags, timeout=timeout)
     return Run(code, output, home / "jobs" / "default" / f"{series}-1" / "shared")
+
+
+def run_alone(shared: Path, name: str, python: str, **variables: str) -> Run:
+    """Run an example's program as one process of its own, without Fairway: what it must not take for a gang."""
+    env = {**environment(shared), "FAIRWAY_SHARED_DIR": str(shared), "PYTHONPATH": str(ROOT / "src"), **variables}
+    ended = subprocess.run(
+        [python, "train.py"],
+        cwd=EXAMPLES / name,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    return Run(ended.returncode, ended.stdout, shared)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Return when the condition holds; fail when it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
 
 
 def call(home: Path, *words: str, timeout: float = 60) -> tuple[int, str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from gang import EXAMPLES, ROOT, Run, check_gang, environment, run_example
+from gang import check_gang, run_alone, run_example
 
 NAME = "17-command"
 
@@ -22,13 +21,13 @@ def test_workers_talk_over_the_addresses_they_were_given(home: Path) -> None:
     assert all(note["bits"] < note["bits_alone"] for note in notes)  # they know more together than any of them alone
 
 
-def test_processes_of_their_own_are_no_gang(home: Path, tmp_path: Path) -> None:
-    place = {"FAIRWAY_PEERS": json.dumps({"worker": ["127.0.0.1:0"]}), "FAIRWAY_RANK": "0", "FAIRWAY_SHARED_DIR": str(tmp_path)}
-    env = {**environment(home), **place, "PYTHONPATH": str(ROOT / "src")}
+def test_processes_of_their_own_are_no_gang(tmp_path: Path) -> None:
+    place = {"FAIRWAY_PEERS": json.dumps({"worker": ["127.0.0.1:0"]}), "FAIRWAY_RANK": "0"}
     for _ in range(3):
-        subprocess.run([sys.executable, "train.py"], cwd=EXAMPLES / NAME, env=env, check=True)
-    apart = Run(0, "", tmp_path).ranks()
+        apart = run_alone(tmp_path, NAME, sys.executable, **place)
+        assert apart.code == 0, apart.output
+    notes = apart.ranks()
 
-    assert all(note["bits"] == note["bits_alone"] for note in apart)
+    assert all(note["bits"] == note["bits_alone"] for note in notes)
     with pytest.raises(AssertionError, match="number of peers"):
-        check_gang(apart, 3, range(10))
+        check_gang(notes, 3, range(10))

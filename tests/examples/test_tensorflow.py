@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
-from gang import DIGITS, GOOD, check_gang, run_example
+from gang import DIGITS, EXAMPLES, GOOD, Run, call, check_gang, run_alone, run_example, wait_until
 
 pytestmark = pytest.mark.framework("tensorflow")
 
@@ -38,6 +39,24 @@ def test_asynchronous_parameter_servers(home: Path, python: str) -> None:
     assert not any(is_alive(run.note(name)["pid"]) for name in ("chief-0", "worker-0", "worker-1", "ps-0"))
 
 
+def test_a_killed_worker_starts_again_and_nothing_is_lost(home: Path, python: str) -> None:
+    document = EXAMPLES / "10-tensorflow-ps-async" / "job.yaml"
+    code, output = call(home, "run", "--detach", str(document), "--python", python, "--env", "EPOCHS=25")
+    assert code == 0, output
+    job = home / "jobs" / "default" / "tf-ps-async-1"
+    reports = job / "attempts" / "chief-0-0" / "metrics-0.jsonl"
+    wait_until(lambda: reports.exists() and reports.stat().st_size > 0)
+    os.kill(Run(0, "", job / "shared").note("worker-1")["pid"], signal.SIGKILL)
+
+    code, output = call(home, "wait", "tf-ps-async-1", timeout=80)
+    assert code == 0, output
+    chief = Run(0, "", job / "shared").note("chief-0")
+    assert chief["updates"] >= chief["batches"] == 25 * 46  # a batch that was on its way counts twice
+    assert chief["accuracy"] > GOOD
+    attempts = sorted(path.name for path in (job / "attempts").iterdir())
+    assert attempts == ["chief-0-0", "ps-0-0", "worker-0-0", "worker-1-0", "worker-1-1"]
+
+
 def test_synchronous_parameter_servers(home: Path, python: str) -> None:
     run = run_example(home, "11-tensorflow-ps-sync", "--python", python)
 
@@ -48,12 +67,12 @@ def test_synchronous_parameter_servers(home: Path, python: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["10-tensorflow-ps-async", "11-tensorflow-ps-sync"])
-def test_without_peers_parameter_servers_refuse(home: Path, python: str, name: str) -> None:
-    run = run_example(home, name, "--python", python, "--framework", "command", "--retries", "0")
+def test_without_peers_parameter_servers_refuse(tmp_path: Path, python: str, name: str) -> None:
+    ended = run_alone(tmp_path, name, python)
 
-    assert run.code == 1, run.output
-    assert "TF_CONFIG names no parameter servers" in run.output
-    assert run.ranks() == []
+    assert ended.code == 1, ended.output
+    assert "TF_CONFIG names no parameter servers" in ended.output
+    assert list(tmp_path.glob("*.json")) == []
 
 
 def test_a_program_that_knows_only_flags(home: Path, python: str) -> None:

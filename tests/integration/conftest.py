@@ -13,18 +13,28 @@ sys.path.insert(0, str(Path(__file__).parent))  # makes `daemon_home.py` importa
 
 @pytest.fixture
 def make_home(tmp_path: Path) -> Iterator[Callable[..., object]]:
-    """Makes homes under the test's folder: `make_home("other", FAIRWAY_CPUS="2")`. All share one machine folder."""
+    """Makes homes: `make_home("other", FAIRWAY_CPUS="2")`. All of a test share one machine folder; `disk` holds the home itself."""
     from daemon_home import DaemonHome
 
     made: list[DaemonHome] = []
 
-    def make(name: str = "home", **environment: str) -> DaemonHome:
-        made.append(DaemonHome(tmp_path, name, environment))
+    def make(name: str = "home", disk: Path | None = None, **environment: str) -> DaemonHome:
+        made.append(DaemonHome(tmp_path, name, environment, disk))
         return made[-1]
 
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture(scope="module")
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """One home for all tests of a file that only ask, or clean up after themselves."""
+    from daemon_home import DaemonHome
+
+    made = DaemonHome(tmp_path_factory.mktemp("shared"))
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -48,8 +48,8 @@ _FLOCK = struct.Struct("hhqqi4x")
 class DaemonHome:
     """One home, its folder of work, and what is known of its processes."""
 
-    def __init__(self, folder: Path, name: str = "home", environment: Mapping[str, str] | None = None) -> None:
-        self.path = folder / name
+    def __init__(self, folder: Path, name: str = "home", environment: Mapping[str, str] | None = None, disk: Path | None = None) -> None:
+        self.path = (disk or folder) / name
         self.machine = folder / "machine"
         self.work = folder / f"work-{name}"
         self.marks = folder / f"marks-{name}"

@@ -55,11 +55,11 @@ def small(make_home: Callable[..., DaemonHome], tmp_path: Path) -> Iterator[Daem
     if mounted.returncode and not os.environ.get("CI"):
         pytest.skip(f"no disk of its own can be mounted here: {mounted.stderr.strip()}")
     assert mounted.returncode == 0, mounted.stderr
-    home = make_home("disk/home")
     try:
+        home = make_home(disk=disk)
         yield home
-    finally:
         home.close()
+    finally:
         subprocess.run(["umount", "-l", disk], check=True)
 
 

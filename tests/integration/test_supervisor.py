@@ -242,3 +242,11 @@ async def test_nothing_starts_when_the_permission_does_not_come(playground: Play
     answers = await playground.spawner.spawn([(good.order, []), (bad.order, [])])
     assert "No such file" in answers[1].problem
     await until(lambda: list(good.folder.iterdir()) == [])
+
+
+async def test_clean_up_commands_run_when_everything_has_ended(playground: Playground) -> None:
+    attempt = await playground.start(["sleep", "600"], cleanup=[["no-such-program"], ["sh", "-c", "echo $PPID > cleaned"]])
+    attempt.ask(op="kill")
+    end = await attempt.over()
+    assert end["by_us"]
+    assert int((attempt.folder / "cleaned").read_text()) == attempt.supervisor.pid

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from fairway.engines.local.descent import find_leftovers
 from fairway.engines.local.engine import LocalEngine
 from fairway.engines.local.identity import Identity, read_status
-from fairway.engines.local.record import read_record
+from fairway.engines.local.record import read_record, write_record
 from fairway.plan.action import BindGang, CreateTask, EvictTask
 from fairway.state.phase import TaskPhase
 from fairway.state.task import Task, TaskReport
@@ -182,11 +183,12 @@ for pid in children: os.waitpid(pid, 0)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs a small disk of its own, and so root")
-async def test_a_full_disk_does_not_hide_how_a_task_ended(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
+async def test_a_full_disk_does_not_hide_how_a_task_ended() -> None:
+    # Not below `tmp_path`: other sessions of the test runner would try to remove it.
+    disk = Path(tempfile.mkdtemp())
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], check=False, capture_output=True)
     if mounted.returncode:
+        disk.rmdir()
         pytest.skip("may not mount")
     playground = Playground(disk)
     try:
@@ -202,3 +204,44 @@ async def test_a_full_disk_does_not_hide_how_a_task_ended(tmp_path: Path) -> Non
     finally:
         playground.close()
         subprocess.run(["umount", "-l", str(disk)], check=True)
+        disk.rmdir()
+
+
+async def test_a_nursery_that_does_not_answer_is_replaced(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairway.engines.local.spawner._PATIENCE", 0.2)
+    nursery = engine._spawner._nursery
+    assert nursery is not None
+    nursery.send_signal(signal.SIGSTOP)
+    job = a_job(["sleep", "600"], name="halted-1")
+    (task,) = tasks = the_tasks(job)
+    await engine.perform([CreateTask(job, task)])
+    while not (await engine.observe([task.key]))[0].ready:
+        await asyncio.sleep(0.005)
+    (report,) = await engine.perform([BindGang(job, tasks)])
+    assert report.phase is TaskPhase.PENDING
+    assert "started again" in (report.message or "")
+    monkeypatch.undo()
+    (report,) = await engine.perform([BindGang(job, tasks)])
+    assert report.phase is TaskPhase.RUNNING
+
+
+async def test_what_a_killed_supervisor_should_have_cleaned_up_is_cleaned_up(tmp_path: Path, engine: LocalEngine) -> None:
+    (task,) = await run(engine, "sleep", "600")
+    folder = folder_of(tmp_path, task)
+    order = read_record(str(folder), "order.json") or {}
+    write_record(str(folder), "order.json", {**order, "cleanup": [["no-such-program"], ["touch", str(folder / "cleaned")]]})
+    supervisor_of(folder).send(signal.SIGKILL)
+    assert (await over(engine, task)).phase is TaskPhase.LOST
+    assert (folder / "cleaned").exists()
+
+
+async def test_after_a_restart_of_the_machine_the_truth_is_told(tmp_path: Path, engine: LocalEngine) -> None:
+    (task,) = await run(engine, "sleep", "600")
+    folder = folder_of(tmp_path, task)
+    supervisor_of(folder).send(signal.SIGKILL)
+    await until(lambda: not supervisor_of(folder).alive)
+    begun = read_record(str(folder), "started.json") or {}
+    write_record(str(folder), "started.json", {**begun, "boot": "before"})
+    report = await over(engine, task)
+    assert report.phase is TaskPhase.LOST
+    assert "the machine went down" in (report.message or "")

@@ -125,7 +125,9 @@ class Binder:
         member = next(each for each in topology.members if (each.role, each.index) == (task.key.role, task.key.index))
         launch = render(job.key.name, job.spec, topology, member, self._folders(job, folder, prepared))
         _write_files(folder, launch)
-        env = {**prepared.env, **secrets, **self._device_variables(task)}
+        terminal = job.origin.terminal and _is_first(topology, member)
+        usual = {"TERM": "xterm-256color"} if terminal else {}
+        env = {**usual, **prepared.env, **secrets, **self._device_variables(task)}
         container = f"fairway-{self._home.name[:8]}-{job.key.name}-{folder.name}"
         limits = job.spec.roles[task.key.role].limits
         order = Order(
@@ -137,7 +139,7 @@ class Binder:
             cleanup=_cleanup(launch, prepared, container),
             grace=quantity.seconds(job.spec.grace),
             poke=str(self._home.poke),
-            terminal=job.origin.terminal and _is_first(topology, member),
+            terminal=terminal,
             secrets=tuple(secrets),
             memory_limit=int(quantity.byte_count(limits.memory) * job.memory_factor) if limits.memory else 0,
             cpu_limit=quantity.number(limits.cpu) if limits.cpu else 0.0,
@@ -163,7 +165,7 @@ class Binder:
 
     def _device_variables(self, task: Task) -> dict[str, str]:
         if task.devices:
-            return {"CUDA_VISIBLE_DEVICES": ",".join(task.devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+            return {"CUDA_VISIBLE_DEVICES": ",".join(task.devices)}
         # Where there are devices, a task that asked for none must not take any.
         return {"CUDA_VISIBLE_DEVICES": ""} if self._hides_gpus() else {}
 

@@ -21,6 +21,8 @@ from fairway.state.task import Exit, TaskKey, TaskReport
 from fairway.units.quantity import show_bytes
 
 HOST = "127.0.0.1"
+LAST_WORDS = "supervisor.log"
+"""Where a supervisor that failed says why."""
 KILLED = "its supervisor was killed, so nobody knows how it ended; what was left of it was ended"
 WENT_DOWN = "the machine went down while it ran, so nobody knows how it ended"
 _PATIENCE = 5.0
@@ -89,7 +91,7 @@ class Observer:
             begun = record.read_record(str(folder), record.STARTED) or {}
             if not _end_leftovers(folder, begun):
                 return None
-            why = KILLED if begun.get("boot") == boot_id() else WENT_DOWN
+            why = _why_lost(folder, begun)
             content: dict[str, object] = {"lost": why, "started": begun.get("started"), "finished": self._clock.now()}
             with crash.reach("engine.rename"):
                 record.write_record(str(folder), record.EXIT, content)
@@ -162,6 +164,16 @@ def _clean_up(folder: Path) -> None:
     for argv in commands if isinstance(commands, list) else []:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_CLEAN_UP_PATIENCE, check=False)
+
+
+def _why_lost(folder: Path, begun: dict[str, object]) -> str:
+    if begun.get("boot") != boot_id():
+        return WENT_DOWN
+    try:
+        words = (folder / LAST_WORDS).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return KILLED
+    return f"its supervisor failed, so nobody knows how it ended; see {folder / LAST_WORDS}: {words.splitlines()[-1]}"
 
 
 def _failure_words(key: TaskKey, ended: dict[str, object]) -> str:

@@ -69,6 +69,7 @@ class Terminal:
         self._show = show
         self._keyboard = Keyboard(reactor, self._master, READ, self._readable)
         self._open = True
+        self.resize(24, 80)
 
     @property
     def streams(self) -> Streams:

@@ -1,0 +1,113 @@
+"""Jobs on a real GPU, through the command line: one device a task, by UUID; others wait, and foreign processes count."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fairway.devices.nvidia import NvidiaProbe
+
+pytestmark = pytest.mark.gpu
+
+FAIRWAY = str(Path(sys.executable).with_name("fairway"))
+TORCH_PYTHON = os.environ.get("FAIRWAY_TEST_TORCH_PYTHON", sys.executable)
+PATIENCE = 90.0
+
+SHOW = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("nccl")
+value = torch.ones(4, device="cuda") * (dist.get_rank() + 1)
+dist.all_reduce(value)
+print("visible", os.environ["CUDA_VISIBLE_DEVICES"], torch.cuda.device_count(), value.sum().item())
+dist.destroy_process_group()
+"""
+HOLD = """
+import sys, torch
+torch.ones(1, device="cuda")
+print("on", flush=True)
+sys.stdin.read() if len(sys.argv) > 1 else __import__("time").sleep(600)
+"""
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def uuid() -> str:
+    probe = NvidiaProbe.open()
+    if probe is None:
+        pytest.skip("no NVIDIA driver on this machine")
+    return probe.devices(lambda _: True)[0].uuid
+
+
+@pytest.fixture
+def fairway(tmp_path: Path) -> Iterator[Command]:
+    environment = {**os.environ, "FAIRWAY_HOME": str(tmp_path / "home"), "FAIRWAY_MACHINE_DIR": str(tmp_path / "machine")}
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [FAIRWAY, *arguments], env=environment, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path, check=False
+        )
+
+    yield call
+    call("stop", "hold", "--now")
+    call("daemon", "stop")
+    shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def until(fairway: Command, name: str, phase: str) -> dict[str, object]:
+    """The run, once it is in that phase."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        job = json.loads(fairway("get", name, "-o", "json").stdout)
+        if job["phase"] == phase:
+            return job
+        time.sleep(0.05)
+    message = f"{name} never got to {phase}: {job}"
+    raise AssertionError(message)
+
+
+def test_run_takes_one_gpu_by_uuid_and_says_so(fairway: Command, uuid: str, tmp_path: Path) -> None:
+    (tmp_path / "show.py").write_text(SHOW)
+    done = fairway("run", "--", TORCH_PYTHON, "show.py")
+    assert done.returncode == 0, done.stderr
+    assert f"visible {uuid} 1 4.0" in done.stdout
+    assert "each worker takes one GPU of" in done.stderr
+
+
+def test_a_second_job_waits_for_the_device_and_then_gets_it(fairway: Command, uuid: str, tmp_path: Path) -> None:
+    (tmp_path / "hold.py").write_text(HOLD)
+    (tmp_path / "show.py").write_text(SHOW)
+    gpus = json.loads(fairway("top", "node", "-o", "json").stdout)["nodes"][0]["gpus"]
+    assert fairway("run", "-d", "--gpus", str(gpus), "--", TORCH_PYTHON, "hold.py").returncode == 0
+    until(fairway, "hold", "Running")
+    assert fairway("run", "-d", "--gpus", "1", "--", TORCH_PYTHON, "show.py").returncode == 0
+    waiting = until(fairway, "show", "Pending")
+    assert waiting["hold"]["reason"] == "gpu", waiting  # type: ignore[index]
+    assert "0 are free" in fairway("why", "show").stdout
+    assert fairway("stop", "hold", "--now").returncode == 0
+    until(fairway, "show", "Succeeded")
+
+
+def test_a_foreign_process_on_the_device_counts_as_busy(fairway: Command, uuid: str, tmp_path: Path) -> None:
+    (tmp_path / "hold.py").write_text(HOLD)
+    (tmp_path / "show.py").write_text(SHOW)
+    gpus = json.loads(fairway("top", "node", "-o", "json").stdout)["nodes"][0]["gpus"]
+    with subprocess.Popen(
+        [TORCH_PYTHON, str(tmp_path / "hold.py"), "stdin"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as foreign:
+        assert foreign.stdout is not None
+        assert foreign.stdout.readline() == b"on\n"
+        assert fairway("run", "-d", "--gpus", str(gpus), "--", TORCH_PYTHON, "show.py").returncode == 0
+        until(fairway, "show", "Pending")
+        why = fairway("why", "show").stdout
+        assert f"pid {foreign.pid}" in why, why
+        foreign.kill()
+    until(fairway, "show", "Succeeded")
