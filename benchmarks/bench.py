@@ -33,7 +33,9 @@ def fresh_home(**variables: str) -> Iterator[dict[str, str]]:
 def cpu_ms(command: Sequence[str], environment: dict[str, str] | None = None) -> float:
     """User and system time of one run of a command and its children, in milliseconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=True)
+    subprocess.run(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=True
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return 1000 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
@@ -41,7 +43,9 @@ def cpu_ms(command: Sequence[str], environment: dict[str, str] | None = None) ->
 def first_line_ms(command: Sequence[str], environment: dict[str, str] | None = None) -> float:
     """Time from the start of a command to the first line it prints, in milliseconds."""
     began = time.perf_counter()
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+    ) as process:
         assert process.stdout is not None
         if not process.stdout.readline():
             message = f"{command} printed nothing"

@@ -28,7 +28,9 @@ def main() -> None:
             began = time.perf_counter()
             subprocess.run([FAIRWAY, "daemon", "start"], env=environment, capture_output=True, check=True)
             starts.append(time.perf_counter() - began)
-        status = json.loads(subprocess.run([FAIRWAY, "daemon", "status", "-o", "json"], env=environment, capture_output=True, check=True).stdout)
+        status = json.loads(
+            subprocess.run([FAIRWAY, "daemon", "status", "-o", "json"], env=environment, capture_output=True, check=True).stdout
+        )
         pids = _family(int(status["pid"]))
         before = sum(_cpu_seconds(pid) for pid in pids)
         time.sleep(IDLE_SECONDS)

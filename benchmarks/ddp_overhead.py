@@ -35,12 +35,19 @@ def main() -> None:
 
 def _torchrun(environment: dict[str, str]) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([TORCHRUN, "--standalone", "--nproc-per-node=2", PROGRAM, folder, str(STEPS)], env=environment, capture_output=True, check=True)
+        subprocess.run(
+            [TORCHRUN, "--standalone", "--nproc-per-node=2", PROGRAM, folder, str(STEPS)],
+            env=environment,
+            capture_output=True,
+            check=True,
+        )
         return _ranks(Path(folder))[0], 0.0
 
 
 def _fairway(environment: dict[str, str]) -> tuple[float, float]:
-    status = json.loads(subprocess.run([FAIRWAY, "daemon", "status", "-o", "json"], env=environment, capture_output=True, check=True).stdout)
+    status = json.loads(
+        subprocess.run([FAIRWAY, "daemon", "status", "-o", "json"], env=environment, capture_output=True, check=True).stdout
+    )
     daemon = int(status["pid"])
     with tempfile.TemporaryDirectory() as folder:
         before = _family_cpu(daemon)

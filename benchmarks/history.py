@@ -35,7 +35,9 @@ def _measure(count: int) -> dict[str, float]:
     with fresh_home() as environment:
         _fill(Path(environment["FAIRWAY_HOME"]), count)
         subprocess.run([FAIRWAY, "list"], env=environment, capture_output=True, check=True)
-        status = json.loads(subprocess.run([FAIRWAY, "daemon", "status", "-o", "json"], env=environment, capture_output=True, check=True).stdout)
+        status = json.loads(
+            subprocess.run([FAIRWAY, "daemon", "status", "-o", "json"], env=environment, capture_output=True, check=True).stdout
+        )
         return {
             "list": _with_daemon(["list"], environment, status["pid"]),
             "get": _with_daemon(["get", f"job-{count}"], environment, status["pid"]),
@@ -65,11 +67,25 @@ def _fill(home: Path, count: int) -> None:
         for _ in numbers:
             store.next_number("default", "job")
         jobs = tuple(
-            replace(base, key=JobKey("default", f"job-{number}"), number=number, created=1e9 + number, started=1e9 + number, finished=1e9 + number + 5)
+            replace(
+                base,
+                key=JobKey("default", f"job-{number}"),
+                number=number,
+                created=1e9 + number,
+                started=1e9 + number,
+                finished=1e9 + number + 5,
+            )
             for number in numbers
         )
         tasks = tuple(
-            Task(TaskKey("default", f"job-{number}", "worker", 0, 0), TaskPhase.SUCCEEDED, created=1e9, started=1e9, finished=1e9, exit=Exit(0))
+            Task(
+                TaskKey("default", f"job-{number}", "worker", 0, 0),
+                TaskPhase.SUCCEEDED,
+                created=1e9,
+                started=1e9,
+                finished=1e9,
+                exit=Exit(0),
+            )
             for number in numbers
         )
         store.commit(Changes(jobs=jobs, tasks=tasks))

@@ -25,7 +25,11 @@ def main() -> None:
             subprocess.run([sys.executable, "-c", "pass"], check=True)
         bare = JOBS / (time.perf_counter() - began)
         began = time.perf_counter()
-        names = subprocess.run([FAIRWAY, "submit", str(batch)], env=environment, capture_output=True, check=True).stdout.decode().split()
+        names = (
+            subprocess.run([FAIRWAY, "submit", str(batch)], env=environment, capture_output=True, check=True)
+            .stdout.decode()
+            .split()
+        )
         assert len(names) == JOBS
         subprocess.run([FAIRWAY, "wait", *names], env=environment, capture_output=True, check=True)
         ours = JOBS / (time.perf_counter() - began)

@@ -1,4 +1,4 @@
-"""kill -9 of one of two workers: time from the kill to the first new step, against torchrun with its restart race switched off."""
+"""kill -9 of one of two workers: time to the first new step, against torchrun with its restart race switched off."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def main() -> None:
 def _recover(command: list[str], environment: dict[str, str]) -> float | None:
     with tempfile.TemporaryDirectory() as folder:
         steps = Path(folder, "rank-0.steps")
-        process = subprocess.Popen([*command, folder, str(STEPS)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [*command, folder, str(STEPS)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         try:
             before = _wait(steps, lambda found: len(found) >= KILL_AFTER)
             victim = _wait(Path(folder, "rank-1.steps"), lambda found: len(found) >= 1)

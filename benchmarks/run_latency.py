@@ -24,7 +24,13 @@ def main() -> None:
             run=lambda: first_line_ms(run, environment),
         )
     ratio = median_ratio(found["run"], found["bare"])
-    tell("first line of fairway run / bare python", ratio, "<= 8 (aim 6)", met=ratio <= 8, run_ms=round(sorted(found["run"])[ROUNDS // 2], 1))
+    tell(
+        "first line of fairway run / bare python",
+        ratio,
+        "<= 8 (aim 6)",
+        met=ratio <= 8,
+        run_ms=round(sorted(found["run"])[ROUNDS // 2], 1),
+    )
 
 
 if __name__ == "__main__":

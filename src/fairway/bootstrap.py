@@ -27,6 +27,7 @@ from fairway.engines.local.secrets import FileSecrets
 from fairway.engines.local.submissions import LocalSubmissions
 from fairway.errors import FairwayError, UnavailableError
 from fairway.registry.blobs import Blobs
+from fairway.registry.dataset import Datasets
 from fairway.sdk import place
 from fairway.settings import Settings, environment
 from fairway.stores.sqlite.store import SqliteStore
@@ -54,7 +55,7 @@ def build(settings: Settings) -> Application:
         cpus=settings.cpus,
         other=settings.other_resources(),
     )
-    application = Application(store, engine, clock, secrets, LocalSubmissions(home, blobs))
+    application = Application(store, engine, clock, secrets, LocalSubmissions(home, blobs), Datasets(home.path, blobs))
     engine.is_over = application.is_over
     return application
 

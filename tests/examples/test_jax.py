@@ -18,6 +18,7 @@ def test_one_mesh_over_processes(home: Path, python: str) -> None:
     check_gang(notes, 2, DIGITS)
     assert [note["peers"] for note in notes] == [[note["pid"] for note in notes]] * 2  # gathered through JAX itself
     assert notes[0]["accuracy"] > GOOD
+    assert "at step 200" in run.output
 
 
 def test_without_peers_it_refuses(home: Path, python: str) -> None:

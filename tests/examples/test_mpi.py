@@ -18,6 +18,7 @@ def test_ranks_add_up_gradients(home: Path, python: str) -> None:
     check_gang(notes, 3, DIGITS)
     assert [note["peers"] for note in notes] == [[note["pid"] for note in notes]] * 3  # gathered through MPI itself
     assert notes[0]["accuracy"] > GOOD
+    assert "at step 300" in run.output
 
 
 def test_without_mpiexec_each_is_alone(home: Path, python: str) -> None:

@@ -20,6 +20,7 @@ def test_key_value_store(home: Path, python: str) -> None:
     assert run.code == 0, run.output
     check_gang(run.ranks(), 2, DIGITS)
     assert run.note("rank-0")["accuracy"] > GOOD
+    assert "at step 200" in run.output
 
 
 def test_without_peers_it_refuses(home: Path, python: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -35,10 +36,12 @@ def test_asynchronous_parameter_servers(home: Path, python: str) -> None:
         assert sorted(i for at, ids in batches if at == epoch for i in ids) == list(DIGITS)  # each sample once an epoch
     assert chief["updates"] == chief["batches"] == len(batches)
     assert chief["accuracy"] > GOOD
+    assert "at step 276" in run.output
     # They never end by themselves: the job's end is theirs.
     assert not any(is_alive(run.note(name)["pid"]) for name in ("chief-0", "worker-0", "worker-1", "ps-0"))
 
 
+@pytest.mark.timeout(200)
 def test_a_killed_worker_starts_again_and_nothing_is_lost(home: Path, python: str) -> None:
     document = EXAMPLES / "10-tensorflow-ps-async" / "job.yaml"
     code, output = call(home, "run", "--detach", str(document), "--python", python, "--env", "EPOCHS=25")
@@ -64,6 +67,7 @@ def test_synchronous_parameter_servers(home: Path, python: str) -> None:
     check_gang(run.ranks(), 2, DIGITS)
     assert [(note["steps"], note["given"]) for note in run.ranks()] == [(250, 250)] * 2  # one gradient a step from each
     assert run.note("rank-0")["accuracy"] > GOOD
+    assert "at step 250" in run.output
 
 
 @pytest.mark.parametrize("name", ["10-tensorflow-ps-async", "11-tensorflow-ps-sync"])
@@ -84,6 +88,7 @@ def test_a_program_that_knows_only_flags(home: Path, python: str) -> None:
     # One counter on the parameter server counts everybody's updates.
     assert sum(note["local_steps"] for note in notes) == max(note["steps"] for note in notes) >= 600
     assert all(note["local_steps"] > 0 and note["accuracy"] > GOOD for note in notes)
+    assert re.search(r"succeeded .* at step [1-9]", run.output)  # read from what it prints
 
 
 def test_a_worker_of_its_own_is_no_gang(home: Path, python: str) -> None:
@@ -100,6 +105,7 @@ def test_mirrored_workers(home: Path, python: str) -> None:
     assert run.code == 0, run.output
     check_gang(run.ranks(), 2, DIGITS)
     assert run.note("rank-0")["accuracy"] > GOOD
+    assert "at step 184" in run.output
 
 
 def test_mirrored_workers_without_peers_are_no_gang(home: Path, python: str) -> None:

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +25,8 @@ FAIRWAY = str(Path(sys.executable).with_name("fairway"))
 PATIENCE = 30.0
 """Seconds in which things must happen; they take a fraction of one on a quiet machine."""
 GPUS = "2xA100"
+UNAVAILABLE = 4
+"""The exit code of a command whose daemon cannot be reached."""
 
 PROGRAM = """
 import os, sys, time
@@ -48,7 +50,9 @@ _FLOCK = struct.Struct("hhqqi4x")
 class DaemonHome:
     """One home, its folder of work, and what is known of its processes."""
 
-    def __init__(self, folder: Path, name: str = "home", environment: Mapping[str, str] | None = None, disk: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, name: str = "home", environment: Mapping[str, str] | None = None, disk: Path | None = None
+    ) -> None:
         self.path = (disk or folder) / name
         self.machine = folder / "machine"
         self.work = folder / f"work-{name}"
@@ -58,6 +62,8 @@ class DaemonHome:
         # Short, because the path of a Unix socket may have 107 bytes.
         self.runtime = Path(tempfile.mkdtemp(prefix="fairway-test-"))
         self.daemon: subprocess.Popen[bytes] | None = None
+        self.unanswered = 0
+        """Questions that a dying daemon left without an answer."""
         foreign = ("FAIRWAY_", "XDG_", "TF_CONFIG", "JAX_", "DMLC_", "OMPI_", "PMIX_")
         own = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
         self.environment = {
@@ -90,17 +96,28 @@ class DaemonHome:
     def ask(self, *words: str, say: str = "", more: Mapping[str, str] | None = None) -> str:
         """Run the command line; it must succeed. What it printed as data."""
         ended = self.call(*words, say=say, more=more)
-        assert ended.returncode == 0, f"fairway {' '.join(words)} ended with {ended.returncode}\n{ended.stdout}{ended.stderr}{self.log}"
+        assert ended.returncode == 0, (
+            f"fairway {' '.join(words)} ended with {ended.returncode}\n{ended.stdout}{ended.stderr}{self.log}"
+        )
+        return ended.stdout.strip()
+
+    def persist(self, *words: str, say: str = "", well: Container[int] = (0,)) -> str:
+        """Run the command line, again when the daemon dies under it; the answer, once one of the exit codes comes that are well."""
+        deadline = time.monotonic() + PATIENCE
+        while (ended := self.call(*words, say=say)).returncode == UNAVAILABLE:
+            self.unanswered += 1
+            assert time.monotonic() < deadline, f"nobody answers {words}\n{ended.stderr}"
+        assert ended.returncode in well, f"fairway {' '.join(words)} ended with {ended.returncode}\n{ended.stderr}\n{self.log}"
         return ended.stdout.strip()
 
     def get(self, name: str) -> dict[str, Any]:
         """A run as the command line tells it."""
-        found: dict[str, Any] = json.loads(self.ask("get", name, "-o", "json"))
+        found: dict[str, Any] = json.loads(self.persist("get", name, "-o", "json"))
         return found
 
     def names(self) -> list[str]:
         """The runs there are."""
-        return self.ask("list", "-o", "name").split()
+        return self.persist("list", "-o", "name").split()
 
     def submit(self, document: Mapping[str, Any], *flags: str) -> str:
         """Queue a document; the name of the run."""

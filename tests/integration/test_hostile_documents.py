@@ -59,12 +59,27 @@ def test_a_command_in_one_line_is_split_and_never_interpreted(home: DaemonHome) 
 
 
 def test_the_command_line_passes_words_on_as_they_are(home: DaemonHome) -> None:
-    told = home.ask("run", "--gpus", "0", "-e", "NASTY=$(touch pwned)", "--", sys.executable, "-I", "-c", ECHO, "$(touch pwned)", "; touch pwned")
+    told = home.ask(
+        "run",
+        "--gpus",
+        "0",
+        "-e",
+        "NASTY=$(touch pwned)",
+        "--",
+        sys.executable,
+        "-I",
+        "-c",
+        ECHO,
+        "$(touch pwned)",
+        "; touch pwned",
+    )
     assert '[["$(touch pwned)", "; touch pwned"], {"NASTY": "$(touch pwned)"}]' in told
     assert not list(home.work.rglob("pwned"))
 
 
-@pytest.mark.parametrize("name", ["../evil", "..", "a/b", "a\x00b", "/etc", "a b", "$(touch pwned)", "-rf", "", "x" * 64, "Ünïcode"])
+@pytest.mark.parametrize(
+    "name", ["../evil", "..", "a/b", "a\x00b", "/etc", "a b", "$(touch pwned)", "-rf", "", "x" * 64, "Ünïcode"]
+)
 def test_a_name_that_is_none_is_refused(home: DaemonHome, name: str) -> None:
     home.work.joinpath("bad.yaml").write_text(f"kind: TrainingJob\nname: {json.dumps(name)}\ncommand: 'true'\n")
     home.ask("list")
@@ -132,7 +147,9 @@ def test_a_link_inside_of_the_code_is_kept(home: DaemonHome, tmp_path: Path) -> 
 def test_what_a_task_does_to_its_code_stays_with_it(home: DaemonHome, tmp_path: Path) -> None:
     code = tmp_path / "code"
     code.mkdir()
-    (code / "train.py").write_text("import os; open('train.py', 'a').write('# mi' + 'ne'); os.symlink('/etc', 'etc'); print(os.getcwd())\n")
+    (code / "train.py").write_text(
+        "import os; open('train.py', 'a').write('# mi' + 'ne'); os.symlink('/etc', 'etc'); print(os.getcwd())\n"
+    )
     first = run_to_the_end(home, home.document("writes", 1, sys.executable, "train.py", code=str(code)))
     second = run_to_the_end(home, home.document("writes", 1, sys.executable, "train.py", code=str(code)))
     assert first != second

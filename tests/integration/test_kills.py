@@ -176,7 +176,9 @@ def test_a_killed_daemon_finds_its_tasks_again_and_learns_how_the_others_ended(h
     dead = home.kill_daemon()
     for word in ("0", "7", "die"):
         home.tell(runs[word], word)
-    home.until(lambda: not any(is_alive(pids[f"{runs[word]}/worker-0#0"]) for word in ("0", "7", "die")), "the end of three tasks")
+    home.until(
+        lambda: not any(is_alive(pids[f"{runs[word]}/worker-0#0"]) for word in ("0", "7", "die")), "the end of three tasks"
+    )
     home.until_phase(runs["0"], "Succeeded")
     assert home.status()["pid"] != dead
     failed = home.until_phase(runs["7"], "Failed")

@@ -35,7 +35,9 @@ def test_a_hundred_callers_at_once_start_one_daemon(home: DaemonHome) -> None:
 def test_many_submits_at_once_all_get_a_number_of_their_own(home: DaemonHome) -> None:
     path = home.write(home.document("crowd", 1, "true", role={"resources": {"cpu": "100m"}}))
     callers = [
-        subprocess.Popen([FAIRWAY, "submit", path], env=home.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [FAIRWAY, "submit", path], env=home.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         for _ in range(20)
     ]
     names = [caller.communicate(timeout=200)[0].strip() for caller in callers]

@@ -137,7 +137,7 @@ def test_what_a_killed_supervisor_leaves_is_found_wherever_it_hides(home: Daemon
     kill(home.supervisor(f"{run}/worker-0#0"))
     home.until_phase(run, "Failed")
     # Of `stranger` nobody can know any more: it has left the session, the environment and, with its parent, the family.
-    del relatives["stranger"]
+    kill(relatives.pop("stranger"))
     assert not {name for name, pid in relatives.items() if is_alive(pid)}
 
 

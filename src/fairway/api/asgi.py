@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fairway.api.datasets import Datasets
 from fairway.api.documents import Documents
 from fairway.api.inside import Inside
 from fairway.api.jobs import Jobs
@@ -22,7 +23,13 @@ __all__ = ["About", "make_api"]
 def make_api(application: Application, about: About, now: Callable[[], float] | None = None) -> ASGIApp:
     """Every route over one application. `now` is the clock that ages are told by; by default the application's."""
     showing = Showing(application, about, now or application.clock.now)
-    groups = (Jobs(application, showing), Documents(application, showing), Inside(application), Machine(application, showing))
+    groups = (
+        Jobs(application, showing),
+        Documents(application, showing),
+        Inside(application),
+        Datasets(application),
+        Machine(application, showing),
+    )
     routes: list[BaseRoute] = [route for group in groups for route in group.routes()]
     router = Router(routes, redirect_slashes=False, default=_nothing_here)
 

@@ -7,7 +7,19 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from fairway.app.loop import Loop
-from fairway.app.ports import Changes, Clock, Engine, JobFilter, JobPage, LogChunk, LogQuery, MetricPoint, SecretStore, Store
+from fairway.app.ports import (
+    Changes,
+    Clock,
+    DatasetStore,
+    Engine,
+    JobFilter,
+    JobPage,
+    LogChunk,
+    LogQuery,
+    MetricPoint,
+    SecretStore,
+    Store,
+)
 from fairway.app.submission import Submission, Submissions
 from fairway.errors import ConflictError, NeverFitsError, NotFoundError, RefusedError
 from fairway.plan import cycle
@@ -25,12 +37,21 @@ from fairway.units import names, suggest
 class Application:
     """The use cases, over one loop."""
 
-    def __init__(self, store: Store, engine: Engine, clock: Clock, secrets: SecretStore, submissions: Submissions) -> None:
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine,
+        clock: Clock,
+        secrets: SecretStore,
+        submissions: Submissions,
+        datasets: DatasetStore,
+    ) -> None:
         self.store = store
         self.engine = engine
         self.clock = clock
         self.secrets = secrets
         self.submissions = submissions
+        self.datasets = datasets
         self.loop = Loop(store, engine, clock)
         self._background: set[asyncio.Task[None]] = set()
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fairway.plan.action import Action
+from fairway.state.dataset import DatasetVersion
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.node import Node
@@ -231,6 +232,18 @@ class Store(Protocol):
 
     def series_names(self, namespace: str) -> list[str]:
         """The names of all series, for did-you-mean."""
+        ...
+
+
+class DatasetStore(Protocol):
+    """Keeps versions of datasets. Promises that a version is whole and never changes."""
+
+    def add(self, name: str, path: str, now: float) -> DatasetVersion:
+        """Keep what lies at the path as the next version."""
+        ...
+
+    def list(self) -> list[DatasetVersion]:
+        """Every version of every dataset, by name and number."""
         ...
 
 

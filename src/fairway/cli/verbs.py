@@ -81,6 +81,7 @@ GROUPS: tuple[tuple[str, tuple[Verb, ...]], ...] = (
     (
         "manage",
         (
+            Verb("data", "keep versions of datasets for jobs to read", parts=("add", "list")),
             Verb("secret", "keep values that tasks need and nobody should see", parts=("set", "list", "delete"), names="secret"),
             Verb("doctor", "say what works on this machine, what is missing and how to get it"),
             Verb("daemon", "the process behind all this; it starts by itself", parts=("status", "start", "stop")),

@@ -25,7 +25,8 @@ from fairway.state.task import Task
 EXIT_REQUEUE = 75
 _NEVER_STARTED = frozenset({2, 126, 127})
 _PEER = re.compile(
-    r"Connection (reset|closed) by peer|Connection refused|NCCL.*(abort|remote)|Broken pipe|connectFullMesh|heartbeat timeout", re.I
+    r"Connection (reset|closed) by peer|Connection refused|NCCL.*(abort|remote)|Broken pipe|connectFullMesh|heartbeat timeout",
+    re.I,
 )
 _GPU_MEMORY = re.compile(r"CUDA out of memory|RESOURCE_EXHAUSTED|CUDA_ERROR_OUT_OF_MEMORY", re.I)
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from fairway.app import crash
@@ -14,29 +14,11 @@ from fairway.errors import NotFoundError, RefusedError, UsageError
 from fairway.registry import snapshot
 from fairway.registry.blobs import Blobs
 from fairway.registry.manifest import Entry, Manifest
+from fairway.state.dataset import DatasetVersion
 from fairway.units.names import check_name
 
 _VERSION_FILE = re.compile(r"(?P<number>[1-9]\d*)\.json")
 _REFERENCE = re.compile(r"(?P<name>[^@]+)@(?P<version>.+)")
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetVersion:
-    """One version of a dataset."""
-
-    name: str
-    version: int
-    digest: str
-    """Of its manifest: names the content."""
-    files: int
-    size: int
-    created: float
-    is_file: bool = False
-    """Whether it is one file, and not a folder."""
-
-    def __str__(self) -> str:
-        """`mnist@3`."""
-        return f"{self.name}@{self.version}"
 
 
 def is_reference(text: str) -> bool:
@@ -57,10 +39,11 @@ class Datasets:
         self._root = root
         self._blobs = blobs
 
-    def add(self, name: str, path: Path, now: float) -> DatasetVersion:
+    def add(self, name: str, path: str | Path, now: float) -> DatasetVersion:
         """Keep a folder or a file as the next version, made now."""
         _check(name)
-        manifest, digest = self._taken(path)
+        source = Path(path)
+        manifest, digest = self._taken(source)
         newest = self._newest(name)
         if newest is not None and newest.digest == digest:
             return newest
@@ -68,7 +51,7 @@ class Datasets:
         files = sum(1 for entry in manifest.entries if entry.sha256)
         while True:
             number += 1
-            version = DatasetVersion(name, number, digest, files, manifest.size, now, path.is_file())
+            version = DatasetVersion(name, number, digest, files, manifest.size, now, source.is_file())
             if self._claim(version):
                 return version
 

@@ -73,7 +73,9 @@ class World:
         """The run's tasks; only those that hold room when `alive`."""
         return [task for task in self.snapshot.tasks_of(key) if not alive or task.phase.holds_resources]
 
-    def finish(self, key: JobKey, name: str, code: int = 0, *, signal: int | None = None, tail: str = "", traceback: str = "") -> None:
+    def finish(
+        self, key: JobKey, name: str, code: int = 0, *, signal: int | None = None, tail: str = "", traceback: str = ""
+    ) -> None:
         """A running task ends by itself."""
         phase = TaskPhase.SUCCEEDED if code == 0 and signal is None else TaskPhase.FAILED
         ending = Exit(None if signal else code, signal, tail=tail, traceback_digest=traceback)

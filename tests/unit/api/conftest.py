@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from fairway.app.application import Application
 from fairway.app.ports import LogChunk, LogQuery
 from fairway.app.submission import Submission
 from fairway.errors import NotFoundError
+from fairway.registry.blobs import Blobs
+from fairway.registry.dataset import Datasets
 from fairway.state.job import Job, JobKey, Origin
 from fairway.state.node import Device, Node
 from fairway.testing.fake_engine import FakeEngine, FakeMachine
@@ -189,11 +192,11 @@ class Client:
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[Client]:
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
     clock = ManualClock()
     machine = FakeMachine(Node("here", cpu=4.0, memory=8 << 30, devices=(Device("GPU-1", 0, "H100", 80 << 30),)))
     engine, keeper = TalkingEngine(machine, clock), Keeper()
-    app = Application(MemoryStore(), engine, clock, Secrets(), keeper)
+    app = Application(MemoryStore(), engine, clock, Secrets(), keeper, Datasets(tmp_path, Blobs(tmp_path / "blobs")))
     await app.loop.start()
     yield Client(make_api(app, About("1.2.3", 42, "/home/fairway")), app, engine, clock, keeper)
     await app.loop.close()

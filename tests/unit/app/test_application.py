@@ -78,7 +78,7 @@ async def desk(folder: Path, machine: FakeMachine | None = None, clock: ManualCl
     machine, clock = machine or FakeMachine(), clock or ManualClock()
     store = SqliteStore(folder / "fairway.db")
     engine = FakeEngine(machine, clock)
-    app = Application(store, engine, clock, NoSecrets(), Keeper())  # type: ignore[arg-type]
+    app = Application(store, engine, clock, NoSecrets(), Keeper(), None)  # type: ignore[arg-type]
     await app.loop.start()
     try:
         yield Desk(app, engine, machine, clock)

@@ -56,7 +56,10 @@ def place(tasks: Sequence[Task], rooms: Sequence[Room], placements: dict[str, Pl
     placed: list[Task] = []
     for task in tasks:
         wish = placements.get(task.key.role, Placement())
+        others = {other.node for other in placed if other.key.role == task.key.role}
         for room in trial:
+            if (wish.apart and room.node.name in others) or (wish.together and others and room.node.name not in others):
+                continue
             devices = _choose(task.need, room, wish)
             if devices is not None:
                 room.take(task.need, devices)

@@ -109,7 +109,17 @@ class SqliteStore:
             self._connection.execute(
                 "INSERT INTO job (namespace, name, series, number, phase, labels, body, logs_until, record_until)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (job.key.namespace, job.key.name, job.series, job.number, job.phase.value, labels, body, until.logs, until.record),
+                (
+                    job.key.namespace,
+                    job.key.name,
+                    job.series,
+                    job.number,
+                    job.phase.value,
+                    labels,
+                    body,
+                    until.logs,
+                    until.record,
+                ),
             )
 
     def _put_task(self, task: Task) -> None:

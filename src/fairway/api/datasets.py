@@ -1,0 +1,54 @@
+"""Routes about datasets: versioned content that jobs name as inputs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from fairway.api.answer import json_answer, show
+from fairway.api.asking import Asked
+from fairway.app.application import Application
+from fairway.views.dataset import DatasetList, dataset_view, datasets_text
+
+
+class DatasetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to keep, and under which name."""
+
+    name: str
+    path: str
+    """Absolute."""
+
+
+class Datasets:
+    """The routes about datasets."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    def routes(self) -> list[BaseRoute]:
+        """Where each is found."""
+        return [
+            Route("/v1/datasets", self.list, methods=["GET"]),
+            Route("/v1/datasets", self.add, methods=["POST"]),
+        ]
+
+    async def list(self, request: Request) -> Response:
+        """Every version of every dataset."""
+        view = DatasetList(tuple(dataset_view(each) for each in self._application.datasets.list()))
+        return show(
+            Asked(request),
+            view,
+            text=lambda page: datasets_text(view.datasets, self._application.clock.now(), page),
+            called=lambda: (f"{each.name}@{each.version}" for each in view.datasets),
+        )
+
+    async def add(self, request: Request) -> Response:
+        """Keep a folder or a file as the next version; the same content again gives the version it has."""
+        body = await Asked(request).body(DatasetBody)
+        # Copying may take long: others must not wait for it.
+        made = await asyncio.to_thread(self._application.datasets.add, body.name, body.path, self._application.clock.now())
+        return json_answer(dataset_view(made), 201)

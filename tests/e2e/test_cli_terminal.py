@@ -1,0 +1,142 @@
+"""`fairway run` at a terminal: questions, debuggers, shells, Ctrl-C, and the status below."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+FAIRWAY = str(Path(sys.executable).with_name("fairway"))
+PATIENCE = 60.0
+
+
+class Person:
+    """Sits at a terminal of 30 rows and 100 columns, types, and reads."""
+
+    def __init__(self, desk, *words: str) -> None:
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            os.chdir(desk.folder)
+            os.execve(FAIRWAY, [FAIRWAY, *words], {**desk.environment, "TERM": "xterm"})
+        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        self.seen = b""
+        self.read_until = 0
+
+    def expect(self, pattern: bytes) -> bytes:
+        """Read until this comes, after what was expected before."""
+        deadline = time.monotonic() + PATIENCE
+        while not (found := re.search(pattern, self.seen[self.read_until :])):
+            assert time.monotonic() < deadline, self.seen.decode(errors="replace")
+            assert self.read(), f"{pattern!r} did not come:\n{self.seen.decode(errors='replace')}"
+        self.read_until += found.end()
+        return found.group()
+
+    def read(self) -> bool:
+        """Whether there may be more."""
+        if select.select([self.terminal], [], [], 0.1)[0]:
+            try:
+                data = os.read(self.terminal, 65536)
+            except OSError:
+                return False
+            self.seen += data
+            return bool(data)
+        return True
+
+    def type(self, text: bytes) -> None:
+        os.write(self.terminal, text)
+
+    def leave(self) -> int:
+        """Wait for the end; the exit code."""
+        while self.read():
+            pass
+        os.close(self.terminal)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def test_a_debugger_and_a_question_work(desk) -> None:
+    desk.write(
+        "ask.py", "import sys\nassert sys.stdin.isatty()\nx = 41\nbreakpoint()\nname = input('name? ')\nprint('hello', name)\n"
+    )
+    person = Person(desk, "run", "--", "python", "ask.py")
+    person.expect(rb"\(Pdb\) ")
+    person.type(b"p x + 1\n")
+    person.expect(rb"42")
+    person.type(b"c\n")
+    person.expect(rb"name\? ")
+    person.type(b"ada\n")
+    person.expect(rb"hello ada")
+    person.expect(rb"ask-1 succeeded")
+    assert person.leave() == 0
+
+
+def test_a_shell_gets_the_whole_terminal(desk) -> None:
+    person = Person(desk, "run", "-it", "--", "bash", "--norc")
+    person.expect(rb"[#$] ")
+    person.type(b"stty size; echo $((6*7))\n")
+    person.expect(rb"30 100")
+    person.expect(rb"42")
+    person.type(b"sleep 100\n")
+    person.expect(rb"sleep 100")
+    person.type(b"\x03")
+    person.type(b"echo still $((1+1)) here\n")
+    person.expect(rb"still 2 here")
+    person.type(b"exit\n")
+    person.expect(rb"bash-1 succeeded")
+    assert person.leave() == 0
+
+
+COUNT = "import fairway, time\nfor step in range(1, 10**6):\n    fairway.report(step=step, loss=1/step)\n    print('line', step, flush=True)\n    time.sleep(0.05)\n"
+
+
+@pytest.mark.parametrize(("answer", "code", "phase"), [(b"s", 130, b"Stopped"), (b"d", 0, b"Running")])
+def test_an_interrupt_asks(desk, answer: bytes, code: int, phase: bytes) -> None:
+    desk.write("count.py", COUNT)
+    person = Person(desk, "run", "--", "python", "count.py")
+    person.expect(rb"line 3\r")
+    person.type(b"\x03")
+    person.expect(rb"\[s/d/c\] ")
+    person.type(b"c")
+    person.expect(rb"line \d+\r")
+    person.type(b"\x03")
+    person.expect(rb"\[s/d/c\] ")
+    person.type(answer)
+    assert person.leave() == code
+    assert phase in desk.type("get", "count", "-o", "json").stdout
+
+
+def test_a_second_interrupt_stops_at_once(desk) -> None:
+    desk.write(
+        "deaf.py",
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(1000)\n",
+    )
+    person = Person(desk, "run", "--", "python", "deaf.py")
+    person.expect(rb"ready")
+    person.type(b"\x03")
+    person.expect(rb"\[s/d/c\] ")
+    began = time.monotonic()
+    person.type(b"\x03")
+    person.expect(rb"at once")
+    assert person.leave() == 130
+    assert time.monotonic() - began < 20, "its grace is thirty seconds"
+
+
+def test_the_status_shows_the_step_and_the_curve_and_is_gone_at_the_end(desk) -> None:
+    desk.write("count.py", COUNT)
+    person = Person(desk, "run", "--stop-at-step", "80", "--", "python", "count.py")
+    person.expect(br"step \d+/80")
+    person.expect("loss [0-9.]+ [▁▂▃▄▅▆▇█]+".encode())
+    person.expect(rb"count-1 succeeded")
+    assert person.leave() == 0
+    shown = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", person.seen)
+    lines = [int(number) for number in re.findall(rb"line (\d+)\r", shown)]
+    assert lines == list(range(1, len(lines) + 1))
+    assert person.seen.rindex(b"\x1b[J") > person.seen.rindex(b"\x1b[2m"), "the last status was taken away"

@@ -1,0 +1,36 @@
+"""Datasets over the wire."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+async def test_a_folder_becomes_a_version_and_the_same_content_again_does_not(client: Any, tmp_path: Path) -> None:
+    source = tmp_path / "digits"
+    source.mkdir()
+    (source / "one.txt").write_text("1")
+    made = await client.post("/v1/datasets", {"name": "digits", "path": str(source)})
+    assert (made.status, made.json["version"], made.json["files"]) == (201, 1, 1)
+    assert (await client.post("/v1/datasets", {"name": "digits", "path": str(source)})).json["version"] == 1
+    (source / "two.txt").write_text("2")
+    assert (await client.post("/v1/datasets", {"name": "digits", "path": str(source)})).json["version"] == 2
+    assert (await client.get("/v1/datasets?output=name")).text == "digits@1\ndigits@2\n"
+    assert "digits@2" in (await client.get("/v1/datasets?output=table")).text
+
+
+async def test_what_is_not_there_is_not_kept(client: Any, tmp_path: Path) -> None:
+    answer = await client.post("/v1/datasets", {"name": "digits", "path": str(tmp_path / "gone")})
+    assert answer.status == 404
+    assert (await client.get("/v1/datasets")).json == {"datasets": []}
+    assert "fairway data add" in (await client.get("/v1/datasets?output=table")).text
+
+
+async def test_input_and_environment_reach_the_running_task(client: Any) -> None:
+    await client.submit()
+    assert (await client.post("/v1/jobs/mnist/input?task=worker-1", b"hello\n")).json == {"task": "worker-1"}
+    assert [(key.task, data) for key, data in client.engine.machine.typed] == [("worker-1", b"hello\n")]
+    inside = (await client.get("/v1/jobs/mnist/environment?role=worker&index=1")).json
+    assert inside == {"task": "worker-1", "cwd": "/", "env": {"TASK": "worker-1"}}
+    assert (await client.post("/v1/jobs/mnist/window?task=worker-0", {"rows": 24, "cols": 80})).status == 200
+    assert (await client.get("/v1/jobs/mnist/environment?index=9")).status == 409

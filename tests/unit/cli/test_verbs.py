@@ -1,0 +1,504 @@
+"""The verbs that ask and show: what they ask, what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairway.cli import completion, doctor, verbs
+from fairway.cli.main import main
+from fairway.errors import RefusedError
+from fairway.testing.fake_daemon import Answer, Asked, FakeDaemon
+
+Shown = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize(
+    ("typed", "path", "query"),
+    [
+        (["list"], "/v1/jobs", {}),
+        (
+            ["ps", "mnist", "--phase", "failed", "--active", "--limit", "5"],
+            "/v1/jobs",
+            {"series": "mnist", "phase": "failed,active", "limit": "5"},
+        ),
+        (["ls", "-A"], "/v1/jobs", {"namespace": "*"}),
+        (["get"], "/v1/jobs", {}),
+        (["get", "jobs"], "/v1/jobs", {}),
+        (["get", "mnist-7"], "/v1/jobs/mnist-7", {}),
+        (["describe", "job/mnist"], "/v1/jobs/mnist", {}),
+        (["events", "mnist", "--limit", "3"], "/v1/jobs/mnist/events", {"limit": "3"}),
+        (["events"], "/v1/events", {}),
+        (["why", "mnist"], "/v1/jobs/mnist/why", {}),
+        (["metrics", "mnist", "-m", "loss"], "/v1/jobs/mnist/metrics", {"metric": "loss"}),
+        (["top", "node"], "/v1/nodes", {}),
+        (["top", "node/gpu-1"], "/v1/nodes/gpu-1", {}),
+        (["top", "job"], "/v1/top/jobs", {}),
+        (["secret", "list"], "/v1/secrets", {}),
+    ],
+)
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_what_is_shown_is_what_the_daemon_renders(
+    typed: list[str], path: str, query: dict[str, str], form: str, daemon: FakeDaemon, capsys: Shown
+) -> None:
+    daemon.answers[f"GET {path}"] = "rendered\n"
+    assert main([*typed, *(["-o", form] if form != "table" else [])]) == 0
+    assert daemon.asked[0].query == {"namespace": "default", "output": form, "width": "0", **query}
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("rendered\n", "")
+
+
+def test_several_are_shown_one_after_the_other(daemon: FakeDaemon, capsys: Shown) -> None:
+    daemon.answers.update({"GET /v1/jobs/a": "A\n", "GET /v1/jobs/b": "B\n"})
+    assert main(["get", "a", "job/b"]) == 0
+    assert capsys.readouterr().out == "A\nB\n"
+
+
+def test_logs_ask_for_a_part(daemon: FakeDaemon, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    daemon.answers["GET /v1/jobs/mnist/logs"] = b"\xff raw\n"
+    flags = [
+        "--role",
+        "ps",
+        "--index",
+        "1",
+        "--tail",
+        "9",
+        "--grep",
+        "a|b",
+        "--attempt",
+        "all",
+        "--since",
+        "2026-01-31T14:00+00:00",
+        "--prefix",
+    ]
+    assert main(["logs", "mnist", *flags]) == 0
+    assert daemon.asked[0].query == {
+        "namespace": "default", "role": "ps", "index": "1", "attempt": "-1", "tail": "9", "since": "1769868000.0", "grep": "a|b",
+        "prefix": "true",
+    }  # fmt: skip
+    assert capsysbinary.readouterr().out == b"\xff raw\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [(["--since", "yesterday"], "neither a length of time nor a time"), (["--attempt", "last"], "a number or `all`")],
+)
+def test_logs_refuse_what_makes_no_sense(flags: list[str], said: str, daemon: FakeDaemon, capsys: Shown) -> None:
+    assert main(["logs", "mnist", *flags]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_followed_logs_go_on_after_the_daemon_was_away(daemon: FakeDaemon, capsys: Shown) -> None:
+    stories: list[Answer] = [[b"one\n", b""], [b"two\n"]]
+    daemon.answers["GET /v1/jobs/mnist/logs"] = lambda _: stories.pop(0)
+    assert main(["logs", "-f", "mnist", "--tail", "5"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "one\ntwo\n"
+    assert "the daemon was away" in shown.err
+    assert "since" in daemon.asked[1].query
+    assert "tail" not in daemon.asked[1].query
+
+
+def test_stop(daemon: FakeDaemon, capsys: Shown) -> None:
+    daemon.answers["POST /v1/jobs/mnist/stop"] = {"name": "mnist-7", "phase": "Stopping"}
+    daemon.answers["POST /v1/jobs/old-1/stop"] = {"name": "old-1", "phase": "Failed"}
+    assert main(["cancel", "mnist", "old-1", "--now", "--all"]) == 0
+    assert daemon.asked[0].data == {"now": True, "all": True}
+    shown = capsys.readouterr()
+    assert shown.out == "mnist-7\nold-1\n"
+    assert shown.err.startswith("on local / default\n")
+    assert "mnist-7 is being stopped" in shown.err
+    assert "old-1 was over already (Failed)" in shown.err
+
+
+def test_stop_may_wait(daemon: FakeDaemon, capsys: Shown) -> None:
+    daemon.answers["POST /v1/jobs/mnist/stop"] = {"jobs": [{"name": "mnist-7", "phase": "Stopping"}]}
+    daemon.answers["GET /v1/jobs/mnist-7/watch"] = [b'{"end": {"name": "mnist-7", "phase": "Stopped"}}\n']
+    assert main(["stop", "mnist", "--wait"]) == 0
+    assert "mnist-7 is stopped; go on: fairway resume mnist-7" in capsys.readouterr().err
+
+
+def test_what_means_several_runs_is_refused(daemon: FakeDaemon, capsys: Shown) -> None:
+    daemon.answers["DELETE /v1/jobs/mnist"] = RefusedError("mnist means 3 runs", fix="fairway delete --all mnist")
+    assert main(["rm", "mnist"]) == 5
+    assert "mnist means 3 runs" in capsys.readouterr().err
+
+
+def test_delete(daemon: FakeDaemon, capsys: Shown) -> None:
+    daemon.answers["DELETE /v1/jobs/mnist"] = {"deleted": ["mnist-1", "mnist-2"]}
+    assert main(["delete", "--all", "mnist"]) == 0
+    assert daemon.asked[0].query["all"] == "true"
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("mnist-1\nmnist-2\n", "on local / default\n2 runs are deleted\n")
+    assert main(["delete", "--all", "mnist", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"deleted": ["mnist-1", "mnist-2"]}
+
+
+@pytest.mark.parametrize(
+    ("typed", "request_"),
+    [(["stop", "m"], "POST /v1/jobs/m/stop"), (["delete", "m"], "DELETE /v1/jobs/m"), (["apply", "job.yaml"], "POST /v1/apply")],
+)
+def test_a_plan_is_asked_for_as_such(
+    typed: list[str], request_: str, daemon: FakeDaemon, capsys: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text("x")
+    daemon.answers[request_] = "it would\n"
+    assert main([*typed, "--dry-run"]) == 0
+    [asked] = daemon.asked
+    assert asked.query.get("plan") == "true" or asked.data["plan"] is True
+    assert capsys.readouterr() == ("it would\n", "nothing was changed (--plan)\n")
+
+
+@pytest.mark.parametrize(
+    ("phase", "step", "said"),
+    [
+        ("Stopped", 500, "mnist-7 would be queued again, from the checkpoint of step 500"),
+        ("Failed", None, "mnist-7 would be queued again, from the beginning (it has no checkpoint)"),
+        ("Running", 500, "mnist-7 is Running: it would be refused"),
+    ],
+)
+def test_the_plan_of_a_resume(phase: str, step: int | None, said: str, daemon: FakeDaemon, capsys: Shown) -> None:
+    daemon.answers["GET /v1/jobs/mnist"] = {"name": "mnist-7", "phase": phase, "progress": {"checkpoint_step": step}}
+    assert main(["resume", "mnist", "--plan"]) == 0
+    assert said in capsys.readouterr().out
+    assert main(["resume", "mnist", "--plan", "-o", "json"]) == 0
+    assert said in json.loads(capsys.readouterr().out)["sentences"][0]
+
+
+def test_resume(daemon: FakeDaemon, capsys: Shown) -> None:
+    daemon.answers["POST /v1/jobs/mnist/resume"] = {"name": "mnist-7", "phase": "Pending", "progress": {"checkpoint_step": 9}}
+    assert main(["resume", "mnist"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "mnist-7\n"
+    assert "mnist-7 goes on, from the checkpoint of step 9" in shown.err
+
+
+@pytest.mark.parametrize(("phases", "code"), [(["Succeeded", "Succeeded"], 0), (["Succeeded", "Failed"], 1)])
+def test_wait(phases: list[str], code: int, daemon: FakeDaemon, capsys: Shown) -> None:
+    for number, phase in enumerate(phases):
+        daemon.answers[f"GET /v1/jobs/m{number}"] = {"name": f"m{number}-1"}
+        told = [{"job": {"name": f"m{number}-1", "phase": "Running"}}, {"end": {"name": f"m{number}-1", "phase": phase}}]
+        daemon.answers[f"GET /v1/jobs/m{number}-1/watch"] = [json.dumps(line).encode() + b"\n" for line in told]
+    assert main(["wait", "m0", "m1"]) == code
+    assert "m0-1 succeeded" in capsys.readouterr().err
+
+
+def test_wait_gives_up(daemon: FakeDaemon, capsys: Shown) -> None:
+    import threading
+
+    gate = threading.Event()
+
+    def watch(_asked: Asked) -> Answer:
+        gate.wait(10)
+        return b""
+
+    daemon.answers["GET /v1/jobs/m"] = {"name": "m-1"}
+    daemon.answers["GET /v1/jobs/m-1/watch"] = watch
+    assert main(["wait", "m", "--timeout", "20ms"]) == 1
+    gate.set()
+    assert "the time given is over" in capsys.readouterr().err
+    assert main(["wait", "m", "--timeout", "soon"]) == 2
+
+
+def test_a_secret_is_read_and_never_an_argument(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, capsys: Shown, tmp_path: Path
+) -> None:
+    daemon.answers["PUT /v1/secrets/TOK"] = {"name": "TOK"}
+    monkeypatch.setattr(sys, "stdin", io.StringIO("s3cret\n"))
+    assert main(["secret", "set", "TOK"]) == 0
+    (tmp_path / "file").write_text("from a file\n")
+    assert main(["secret", "set", "TOK", "--from-file", str(tmp_path / "file")]) == 0
+    assert [asked.data for asked in daemon.asked] == [{"value": "s3cret"}, {"value": "from a file\n"}]
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert main(["secret", "set", "TOK"]) == 2
+    assert main(["secret", "set", "TOK=abc"]) == 2
+    assert main(["secret", "set", "TOK", "--from-file", "/no/such"]) == 2
+    assert main(["secret", "set", "TOK", "--plan"]) == 0
+    assert len(daemon.asked) == 2
+    assert "s3cret" not in capsys.readouterr().err
+
+
+def test_secrets_are_deleted(daemon: FakeDaemon, capsys: Shown) -> None:
+    daemon.answers["DELETE /v1/secrets/A"] = {"deleted": ["A"]}
+    assert main(["secret", "delete", "A", "--plan"]) == 0
+    assert daemon.asked == []
+    assert main(["secret", "delete", "A"]) == 0
+    assert "the secret A is deleted" in capsys.readouterr().err
+
+
+def test_apply_takes_files_and_folders(daemon: FakeDaemon, tmp_path: Path, capsys: Shown) -> None:
+    for name in ("b.yaml", "a.yml", "c.json", "notes.txt"):
+        (tmp_path / name).write_text(name)
+    daemon.answers["POST /v1/apply"] = "applied\n"
+    assert main(["apply", "-f", str(tmp_path)]) == 0
+    bodies = [asked.data for asked in daemon.asked]
+    assert [body["documents"] for body in bodies] == ["a.yml", "b.yaml", "c.json"] * 2
+    assert [body.get("plan", False) for body in bodies] == [True] * 3 + [False] * 3
+    assert bodies[0]["folder"] == str(tmp_path)
+    assert capsys.readouterr().out == "applied\n" * 3
+
+
+def test_apply_changes_nothing_when_one_of_several_is_wrong(daemon: FakeDaemon, tmp_path: Path) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(name)
+
+    def answer(asked: Asked) -> Answer:
+        return RefusedError("wrong") if asked.data["documents"] == "b.yaml" else "fine\n"
+
+    daemon.answers["POST /v1/apply"] = answer
+    assert main(["apply", str(tmp_path)]) == 5
+    assert all(asked.data["plan"] for asked in daemon.asked)
+
+
+def test_apply_needs_a_document(daemon: FakeDaemon, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert main(["apply"]) == main(["apply", str(tmp_path / "empty")]) == 2
+    assert daemon.asked == []
+
+
+def test_render_and_schema(daemon: FakeDaemon, tmp_path: Path, capsys: Shown) -> None:
+    (tmp_path / "job.yaml").write_text("text")
+    daemon.answers["POST /v1/render"] = "kind: TrainingJob\n"
+    daemon.answers["GET /v1/schema"] = {"$schema": "x"}
+    assert main(["render", str(tmp_path / "job.yaml"), "--to", "flat"]) == 0
+    assert daemon.asked[0].data == {"documents": "text", "file": str(tmp_path / "job.yaml"), "to": "flat"}
+    assert main(["schema"]) == 0
+    assert capsys.readouterr().out == 'kind: TrainingJob\n{\n  "$schema": "x"\n}\n'
+
+
+def test_the_daemons_status(home: str, capsys: Shown) -> None:
+    assert main(["daemon", "status", "-o", "json"]) == 4
+    known = json.loads(capsys.readouterr().out)
+    assert (known["running"], known["pid"], known["version"]) == (False, None, None)
+    with FakeDaemon(home) as fake:
+        fake.answers["GET /v1/health"] = {"version": "1.2.3", "pid": 42, "home": home}
+        assert main(["daemon", "status", "-o", "json"]) == 0
+        known = json.loads(capsys.readouterr().out)
+        assert (known["running"], known["pid"], known["version"], known["home"]) == (True, 42, "1.2.3", home)
+        assert known["socket"].endswith(".sock")
+        assert main(["daemon", "status"]) == 0
+        assert "running  yes\n" in capsys.readouterr().out
+        assert main(["daemon", "stop", "--plan"]) == 0
+        assert "(pid 42) would be ended" in capsys.readouterr().err
+        assert main(["daemon", "start", "--plan"]) == 0
+    assert main(["daemon", "stop"]) == 0
+    assert "no daemon runs" in capsys.readouterr().err
+
+
+def view(folder: Path) -> dict[str, object]:
+    for name in ("outputs", "checkpoints", "tensorboard"):
+        (folder / name).mkdir(parents=True)
+    return {"name": "mnist-7", "folder": str(folder)}
+
+
+def test_files_are_copied_out_and_in(daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "run"
+    daemon.answers["GET /v1/jobs/mnist"] = view(run)
+    (run / "outputs" / "model").mkdir()
+    (run / "outputs" / "model" / "weights").write_text("w")
+    assert main(["cp", "mnist:outputs/model", "here"]) == 0
+    assert (tmp_path / "here" / "weights").read_text() == "w"
+    assert main(["cp", "mnist:outputs/model/weights", "."]) == 0
+    assert (tmp_path / "weights").read_text() == "w"
+    (tmp_path / "new").write_text("n")
+    assert main(["cp", "new", "mnist:checkpoints/"]) == 0
+    assert (run / "checkpoints" / "new").read_text() == "n"
+    assert main(["cp", "mnist:outputs/model", "planned", "--plan"]) == 0
+    assert not (tmp_path / "planned").exists()
+    assert main(["cp", "mnist:outputs/model/weights", "new"]) == 5
+    assert (tmp_path / "new").read_text() == "n"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "code"),
+    [
+        ("mnist:outputs/../../secret", "x", 5),
+        ("mnist:outputs/link/secret", "x", 5),
+        ("mnist:../outputs", "x", 2),
+        ("mnist:/etc/passwd", "x", 2),
+        ("mnist:environment.json", "x", 2),
+        ("mnist:", "x", 2),
+        ("mnist:outputs/nothing", "x", 3),
+        ("secret", "mnist:outputs/../../stolen", 5),
+        ("nothing", "mnist:outputs/", 3),
+        ("a", "b", 2),
+        ("mnist:outputs/a", "mnist:outputs/b", 2),
+    ],
+)
+def test_nothing_outside_of_the_runs_folders_is_touched(
+    source: str, target: str, code: int, daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret").write_text("s")
+    daemon.answers["GET /v1/jobs/mnist"] = view(tmp_path / "run")
+    (tmp_path / "run" / "outputs" / "link").symlink_to(tmp_path)
+    assert main(["cp", source, target]) == code
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "run", "secret"]
+
+
+def test_exec_becomes_the_command(daemon: FakeDaemon, tmp_path: Path) -> None:
+    daemon.answers["GET /v1/jobs/mnist/environment"] = {
+        "task": "worker-1",
+        "cwd": str(tmp_path),
+        "env": {"MINE": "yes", "PATH": "/usr/bin:/bin"},
+    }
+    program = "import sys; from fairway.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "exec", "mnist", "--role", "worker", "--index", "1", "--"]
+    done = subprocess.run([*command, "sh", "-c", "echo $MINE; pwd; exit 7"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (7, f"yes\n{tmp_path}\n")
+    assert f"beside worker-1 in {tmp_path}" in done.stderr
+    assert daemon.asked[0].query == {"namespace": "default", "role": "worker", "index": "1"}
+    assert main(["exec", "mnist"]) == 2
+    assert main(["exec", "mnist", "--plan", "--", "ls"]) == 0
+
+
+def test_tensorboard_says_how_to_get_it(
+    daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Shown
+) -> None:
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    (bin_folder / "python").write_text("")
+    (bin_folder / "python").chmod(0o755)
+    monkeypatch.setenv("PATH", str(bin_folder))
+    daemon.answers["GET /v1/jobs/mnist"] = view(tmp_path / "run")
+    daemon.answers["GET /v1/jobs/other"] = {"name": "other-1", "folder": str(tmp_path / "gone")}
+    assert main(["tensorboard", "mnist"]) == 5
+    assert "python -m pip install tensorboard" in capsys.readouterr().err
+    (bin_folder / "tensorboard").write_text("")
+    (bin_folder / "tensorboard").chmod(0o755)
+    assert main(["tensorboard", "mnist", "--port", "7007", "--plan"]) == 0
+    assert (
+        capsys.readouterr().out == f"{bin_folder}/tensorboard --logdir {tmp_path}/run/tensorboard --port 7007 --host localhost\n"
+    )
+    assert main(["tensorboard", "mnist", "other"]) == 3
+
+
+FRAMEWORKS = ("pytorch", "tensorflow", "jax", "mpi", "command")
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_init_writes_a_job_that_is_right(framework: str, tmp_path: Path, capsys: Shown) -> None:
+    from fairway.spec.document import read_documents
+
+    folder = tmp_path / "My First"
+    assert main(["init", "--framework", framework, str(folder)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == f"{folder}/train.py\n{folder}/job.yaml\n"
+    assert "fairway run job.yaml" in shown.err
+    [job] = read_documents((folder / "job.yaml").read_text())
+    assert (job.metadata.name, job.spec.framework, job.spec.roles["worker"].command) == (
+        "my-first",
+        framework,
+        ("python", "train.py"),
+    )
+    compile((folder / "train.py").read_text(), "train.py", "exec")
+
+
+def test_init_overwrites_nothing(tmp_path: Path, capsys: Shown) -> None:
+    (tmp_path / "job.yaml").write_text("mine")
+    assert main(["init", str(tmp_path)]) == 5
+    assert "there already; nothing was written" in capsys.readouterr().err
+    assert (tmp_path / "job.yaml").read_text() == "mine"
+    assert not (tmp_path / "train.py").exists()
+
+
+def test_init_can_plan_and_refuses_bad_names(tmp_path: Path, capsys: Shown) -> None:
+    assert main(["init", str(tmp_path / "new"), "--plan"]) == 0
+    assert "new/train.py would be written" in capsys.readouterr().out
+    assert not (tmp_path / "new").exists()
+    assert main(["init", "--name", "No Name", str(tmp_path / "new")]) == 2
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_verb_and_flag(shell: str, capsys: Shown) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for name, verb in verbs.VERBS.items():
+        assert name in script
+        for command in verb.load().values():
+            for flag in command.flags:
+                assert (flag.key if shell == "fish" else flag.names[0]) in script
+
+
+def test_completion_works_in_bash(capsys: Shown, tmp_path: Path) -> None:
+    main(["completion", "bash"])
+    script = tmp_path / "completion.bash"
+    script.write_text(capsys.readouterr().out)
+    ask = f'source {script}; COMP_WORDS=(fairway "$@"); COMP_CWORD=$#; _fairway; echo "${{COMPREPLY[@]}}"'
+
+    def complete(*words: str) -> list[str]:
+        done = subprocess.run(
+            ["bash", "-c", ask, "-", *words], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
+        )
+        return done.stdout.split()
+
+    assert complete("des") == ["describe"]
+    assert "submit" in complete("s")
+    assert complete("run", "--wor") == ["--workers"]
+    assert complete("daemon", "st") == ["status", "start", "stop"]
+
+
+def test_names_are_asked_of_fairway_itself() -> None:
+    for command in completion._NAMES.values():
+        words = command.split(" 2>")[0].split()[1:]
+        assert verbs.find_verb(words[0])
+
+
+def test_the_doctor_reports_on_everything(daemon: FakeDaemon, capsys: Shown) -> None:
+    device: dict[str, Any] = {"index": 0, "type": "H100", "memory": 80 * 2**30, "uuid": "GPU-1", "healthy": True, "busy_with": ""}
+    devices = [device, {**device, "index": 1, "busy_with": "pid 7 (python)"}]
+    daemon.answers["GET /v1/health"] = {"version": "1.2.3", "pid": 42}
+    daemon.answers["GET /v1/nodes"] = {"nodes": [{"name": "a", "cpu": 8.0, "memory": 2**34, "devices": devices}]}
+    assert main(["doctor", "-o", "json"]) == 0
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    names = {finding["name"] for finding in findings}
+    assert names >= {
+        "python",
+        "frameworks",
+        "home",
+        "disk",
+        "/dev/shm",
+        "ulimit -n",
+        "ulimit -u",
+        "ports",
+        "cgroups",
+        "daemon",
+        "node",
+        "gpu",
+    }
+    assert [finding["state"] for finding in findings if finding["name"] == "gpu"] == ["ok", "warning"]
+    assert all(finding["fix"] for finding in findings if finding["state"] == "problem")
+    daemon.answers["GET /v1/nodes"] = {
+        "nodes": [{"name": "a", "cpu": 8.0, "memory": 2**34, "devices": [{**device, "healthy": False}]}]
+    }
+    assert main(["doctor"]) == 1
+    assert "GPU-1) is sick\n" in capsys.readouterr().out
+
+
+def test_the_doctor_says_when_the_daemon_does_not_start(home: str, monkeypatch: pytest.MonkeyPatch, capsys: Shown) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    assert main(["doctor"]) == 1
+    assert "/no/such/python cannot be started" in capsys.readouterr().out
+
+
+def test_a_home_on_a_network_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_file_system", lambda _path: "nfs4")
+    finding = doctor._home("/home/ada/state")
+    assert (finding.state, finding.fix) == ("problem", "set FAIRWAY_HOME to a folder on a local disk")
+
+
+def test_frameworks_are_read_without_importing_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch-9.9.dist-info").mkdir()
+    (tmp_path / "torch-9.9.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.9\n")
+    (tmp_path / "torch.py").write_text("raise SystemExit('imported!')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    [finding] = doctor._frameworks()
+    assert (finding.state, finding.text.split(",")[0]) == ("ok", "torch 9.9")
