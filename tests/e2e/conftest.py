@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,20 +34,40 @@ class Desk:
         (self.folder / name).write_text(text)
 
 
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    folder = tmp_path / "code"
-    folder.mkdir()
+@contextmanager
+def at_a_desk(folder: Path) -> Iterator[Desk]:
+    """A desk with a home of its own; at the end nothing runs any more."""
+    (folder / "code").mkdir()
     with tempfile.TemporaryDirectory(prefix="fw") as runtime:
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("FAIRWAY_")},
-            "FAIRWAY_HOME": str(tmp_path / "home"),
-            "FAIRWAY_MACHINE_DIR": str(tmp_path / "machine"),
+            "FAIRWAY_HOME": str(folder / "home"),
+            "FAIRWAY_MACHINE_DIR": str(folder / "machine"),
             "XDG_RUNTIME_DIR": runtime,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
-        found = Desk(folder, environment)
+        found = Desk(folder / "code", environment)
         yield found
         for name in found.type("list", "--active", "-o", "name").stdout.decode().split():
             found.type("stop", "--now", "--wait", name)
         found.type("daemon", "stop")
+
+
+@pytest.fixture(scope="module")
+def shared_desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    with at_a_desk(tmp_path_factory.mktemp("desk")) as found:
+        yield found
+
+
+@pytest.fixture
+def desk(shared_desk: Desk, tmp_path: Path) -> Desk:
+    """The same home for all tests of a file, because a daemon takes a moment to start; a folder for each test."""
+    (tmp_path / "code").mkdir()
+    return Desk(tmp_path / "code", dict(shared_desk.environment))
+
+
+@pytest.fixture
+def own_desk(tmp_path: Path) -> Iterator[Desk]:
+    """A home for one test alone."""
+    with at_a_desk(tmp_path) as found:
+        yield found

@@ -21,6 +21,15 @@ for number in range(int(sys.argv[1])):
     time.sleep(0.02)
 """
 
+TRAIN = """
+import fairway, time
+for step in range(1, 10**6):
+    fairway.report(step=step, loss=1/step)
+    if fairway.should_stop():
+        break
+    time.sleep(0.01)
+"""
+
 
 def test_the_output_of_a_command_is_its_own_byte_for_byte(desk) -> None:
     chance = random.Random(1)
@@ -47,15 +56,15 @@ def test_it_runs_here_with_this_interpreter_and_this_environment(desk) -> None:
 
 
 def test_words_go_to_stderr_and_the_exit_code_tells(desk) -> None:
-    good = desk.type("run", "--", "python", "-c", "print('hi')")
+    good = desk.type("run", "--name", "good", "--", "python", "-c", "print('hi')")
     assert (good.returncode, good.stdout) == (0, b"hi\n")
     assert good.stderr.startswith(b"on local / default\n")
-    bad = desk.type("run", "--", "python", "-c", "raise SystemExit(3)")
+    bad = desk.type("run", "--name", "bad", "--", "python", "-c", "raise SystemExit(3)")
     assert (bad.returncode, bad.stdout) == (1, b"")
     last = bad.stderr.decode().splitlines()[-1]
     assert "failed" in last
     assert "worker-0 exited with 3" in last
-    assert "fairway why python-2" in last
+    assert "fairway why bad-1" in last
 
 
 def test_workers_are_told_apart(desk) -> None:
@@ -103,10 +112,7 @@ def test_an_interrupted_run_is_stopped(desk, number: int) -> None:
 
 
 def test_a_stop_condition_ends_it_as_succeeded(desk) -> None:
-    program = (
-        "import fairway, time\nfor step in range(1, 10**6):\n    fairway.report(step=step, loss=1/step)\n    time.sleep(0.01)\n"
-    )
-    desk.write("train.py", program)
+    desk.write("train.py", TRAIN)
     ended = desk.type("run", "--stop-when", "loss < 0.1", "--", "python", "train.py")
     assert ended.returncode == 0, ended.stderr
     assert b"train-1 succeeded" in ended.stderr
@@ -114,11 +120,11 @@ def test_a_stop_condition_ends_it_as_succeeded(desk) -> None:
 
 def test_a_detached_run_can_be_waited_for_and_read(desk) -> None:
     desk.write("count.py", COUNT)
-    name = desk.type("run", "-d", "--", "python", "count.py", "20").stdout.decode().strip()
-    assert name == "count-1"
+    name = desk.type("run", "-d", "--name", "away", "--", "python", "count.py", "20").stdout.decode().strip()
+    assert name == "away-1"
     assert desk.type("wait", name, "--timeout", "60s").returncode == 0
-    assert desk.type("logs", "count", "--tail", "2").stdout == b"line 18\nline 19\n"
-    assert desk.type("logs", "count", "--grep", "line 1$").stdout == b"line 1\n"
+    assert desk.type("logs", "away", "--tail", "2").stdout == b"line 18\nline 19\n"
+    assert desk.type("logs", "away", "--grep", "line 1$").stdout == b"line 1\n"
 
 
 def test_followed_logs_end_with_the_run(desk) -> None:
@@ -129,22 +135,22 @@ def test_followed_logs_end_with_the_run(desk) -> None:
 
 def test_a_document_is_run_and_changed_by_flags(desk) -> None:
     desk.write("who.py", "import fairway\nprint('rank', fairway.rank(), 'of', fairway.world_size())\n")
-    desk.write("job.yaml", "kind: TrainingJob\nname: who\ncode: .\ncommand: python who.py\n")
+    desk.write("job.yaml", "kind: TrainingJob\nname: asked\ncode: .\ncommand: python who.py\n")
     assert desk.type("run", "job.yaml").stdout == b"rank 0 of 1\n"
     changed = desk.type("run", "job.yaml", "--workers", "2")
     assert sorted(changed.stdout.splitlines()) == [b"worker-0 | rank 0 of 2", b"worker-1 | rank 1 of 2"]
-    assert desk.type("list", "-o", "name").stdout == b"who-2\nwho-1\n"
+    assert desk.type("list", "asked", "-o", "name").stdout == b"asked-2\nasked-1\n"
 
 
 def test_every_mistake_of_a_document_is_told_and_nothing_is_changed(desk) -> None:
-    desk.write("job.yaml", "kind: TrainingJob\nname: who\nroles:\n  worker: {replicas: two, comand: a}\n")
+    desk.write("job.yaml", "kind: TrainingJob\nname: mistaken\nroles:\n  worker: {replicas: two, comand: a}\n")
     ended = desk.type("submit", "job.yaml")
     assert ended.returncode == 2
     said = ended.stderr.decode()
     assert "job.yaml:4:22 roles.worker.replicas" in said
     assert "comand" in said
     assert "did you mean" in said
-    assert json.loads(desk.type("list", "-o", "json").stdout)["total"] == 0
+    assert json.loads(desk.type("list", "mistaken", "-o", "json").stdout)["total"] == 0
 
 
 def test_a_command_beside_a_task_sees_what_it_sees(desk) -> None:
@@ -176,7 +182,8 @@ def test_the_first_job_of_init_runs(desk) -> None:
     assert found["progress"]["checkpoint_step"] == 200
 
 
-def test_fake_gpus_are_taken_one_a_worker(desk) -> None:
+def test_fake_gpus_are_taken_one_a_worker(own_desk) -> None:
+    desk = own_desk
     desk.environment["FAIRWAY_FAKE_GPUS"] = "2xA100-80GB"
     program = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
     ended = desk.type("run", "-w", "2", "--", "python", "-c", program)

@@ -94,7 +94,15 @@ def test_a_shell_gets_the_whole_terminal(desk) -> None:
     assert person.leave() == 0
 
 
-COUNT = "import fairway, time\nfor step in range(1, 10**6):\n    fairway.report(step=step, loss=1/step)\n    print('line', step, flush=True)\n    time.sleep(0.05)\n"
+COUNT = """
+import fairway, time
+for step in range(1, 10**6):
+    fairway.report(step=step, loss=1/step)
+    print("line", step, flush=True)
+    if fairway.should_stop():
+        break
+    time.sleep(0.05)
+"""
 
 
 @pytest.mark.parametrize(("answer", "code", "phase"), [(b"s", 130, b"Stopped"), (b"d", 0, b"Running")])
@@ -131,10 +139,10 @@ def test_a_second_interrupt_stops_at_once(desk) -> None:
 
 def test_the_status_shows_the_step_and_the_curve_and_is_gone_at_the_end(desk) -> None:
     desk.write("count.py", COUNT)
-    person = Person(desk, "run", "--stop-at-step", "80", "--", "python", "count.py")
-    person.expect(br"step \d+/80")
+    person = Person(desk, "run", "--name", "curve", "--stop-at-step", "80", "--", "python", "count.py")
+    person.expect(rb"step \d+/80")
     person.expect("loss [0-9.]+ [▁▂▃▄▅▆▇█]+".encode())
-    person.expect(rb"count-1 succeeded")
+    person.expect(rb"curve-1 succeeded")
     assert person.leave() == 0
     shown = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", person.seen)
     lines = [int(number) for number in re.findall(rb"line (\d+)\r", shown)]

@@ -20,7 +20,7 @@ WAYS = [
     pytest.param("auto", "python accelerate_gang.py", 2, 1, id="accelerate without its launcher"),
     pytest.param("auto", "python lightning_gang.py", 2, 1, id="lightning"),
 ]
-pytestmark = pytest.mark.framework("torch")
+pytestmark = [pytest.mark.framework("torch"), pytest.mark.timeout(300)]
 
 
 def run_gang(home: Path, python: str, framework: str, command: str, replicas: int, processes: int, expect: int) -> Run:
@@ -38,7 +38,7 @@ def run_gang(home: Path, python: str, framework: str, command: str, replicas: in
     home.mkdir()
     path = home.with_name("job.yaml")
     path.write_text(json.dumps(document))  # JSON is YAML
-    code, output = call(home, "run", str(path), timeout=110)
+    code, output = call(home, "run", str(path), timeout=240)
     return Run(code, output, home / "jobs" / "default" / "gang-1" / "shared")
 
 
@@ -59,7 +59,7 @@ def test_lightning_that_starts_its_own_processes_does_so_as_without_us(home: Pat
     home.mkdir()
     variables = [word for pair in ("EXPECT=2", "NODES=1", "DEVICES=2") for word in ("-e", pair)]
     program = str(PROGRAMS / "lightning_gang.py")
-    code, output = call(home, "run", "--name", "alone", *variables, "--", python, program, timeout=110)
+    code, output = call(home, "run", "--name", "alone", *variables, "--", python, program, timeout=240)
 
     assert code == 0, output
     check_gang(Run(code, output, home / "jobs" / "default" / "alone-1" / "shared").ranks(), 2, DIGITS)

@@ -144,9 +144,9 @@ class DaemonHome:
 
     # Waiting
 
-    def until(self, look: Callable[[], Value], what: str = "it") -> Value:
+    def until(self, look: Callable[[], Value], what: str = "it", within: float = PATIENCE) -> Value:
         """Look until something is there; fail when it does not come."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + within
         while not (found := look()):
             assert time.monotonic() < deadline, f"{what} did not happen in time\n{self.log}"
             time.sleep(0.02)

@@ -104,11 +104,11 @@ def test_nor_at_any_time_that_it_comes_there(make_home: Callable[..., DaemonHome
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("place", ["store.commit:after:1", "store.commit:before:3", "registry.rename:after:1"])
+@pytest.mark.parametrize("place", ["store.commit:after:4", "registry.rename:after:1"])
 def test_a_daemon_that_dies_again_and_again_still_gets_there(home: DaemonHome, place: str) -> None:
     """Each daemon comes one step further than the one before, and dies there."""
     home.environment["FAIRWAY_CRASH_AT"] = place
     live(home)
-    assert home.unanswered > 3
+    assert home.unanswered > 2
     home.started()
     home.check_nothing_held()

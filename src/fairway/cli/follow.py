@@ -37,7 +37,8 @@ class Follower:
         self.status.take(job)
         self.raw = raw
         """A shell: its terminal belongs to it, so nothing of ours is drawn."""
-        self.screen = Screen(write, lambda: terminal.size()[1]) if is_terminal(1) and not raw else None
+        drawn = is_terminal(1) and not raw and os.environ.get("TERM") != "dumb"
+        self.screen = Screen(write, lambda: terminal.size()[1]) if drawn else None
         self.emit = self.screen.output if self.screen else write
         self.printer: Plain | Prefixed = Plain(self.emit)
         self.interactive = interactive

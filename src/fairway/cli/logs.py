@@ -25,8 +25,8 @@ def logs(options: Options) -> int:
         "colour": has_colour(1),
     }
     path = job_path(options.word(), "/logs")
+    heard = 0.0
     while True:
-        heard = time.time()
         try:
             for data in session.call("GET", path, query):
                 heard = time.time()
@@ -37,9 +37,16 @@ def logs(options: Options) -> int:
             # The daemon went away; the tasks did not, and what they print meanwhile is kept.
             session.daemon.start()
             say("the daemon was away; lines of the last moment may come twice")
-            query = {**query, "since": heard, "tail": None}
+            query = {**query, "since": heard or None, "tail": None if heard else query["tail"]}
         else:
-            return 0
+            break
+    if not heard:
+        say(
+            f"{options.word()} has printed nothing that matches"
+            if options.text("grep")
+            else f"{options.word()} has printed nothing"
+        )
+    return 0
 
 
 def _attempt(text: str) -> int | None:

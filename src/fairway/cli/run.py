@@ -24,12 +24,13 @@ def run(options: Options) -> int:
     if raw and not terminal:
         message = "-it needs a terminal, and there is none here"
         raise UsageError(message, fix="leave -it out")
+    if not options.on("plan"):
+        session.announce()
     body = submit_body(session, options, in_place=not options.on("snapshot"), terminal=terminal)
     if options.rest and not options.text("gpus"):
         _take_gpus(session, body["document"]["spec"]["roles"])
     if options.on("plan"):
         return print_plan(session, "/v1/jobs", body)
-    session.announce()
     jobs = submit_jobs(session, body)
     if options.on("detach"):
         return print_submitted(session, jobs)
@@ -69,6 +70,9 @@ def _check(options: Options) -> None:
     if not options.rest and not options.word():
         message = "there is nothing to run"
         raise UsageError(message, fix="fairway run -- python train.py, or fairway run job.yaml")
+    if options.word().endswith((".py", ".sh")):
+        program = "python" if options.word().endswith(".py") else "bash"
+        raise UsageError(f"{options.word()} is a program, not a document", fix=f"fairway run -- {program} {options.word()}")
     if options.rest and options.word():
         first = options.word()
         hint = f"fairway run {first}" if os.path.exists(first) else f"fairway run -- {' '.join([first, *options.rest])}"

@@ -15,10 +15,11 @@ def submit(options: Options) -> int:
         message = "one document or one command is needed"
         raise UsageError(message, fix="fairway submit job.yaml, or fairway submit -- python train.py")
     session = Session(options)
+    if not options.on("plan"):
+        session.announce()
     body = submit_body(session, options, in_place=options.on("in-place"))
     if options.on("plan"):
         return print_plan(session, "/v1/jobs", body)
-    session.announce()
     return print_submitted(session, submit_jobs(session, body))
 
 

@@ -35,6 +35,8 @@ def defaults(seat: Seat) -> dict[str, str]:
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "OMPI_MCA_hwloc_base_binding_policy": "none",
         "PRTE_MCA_hwloc_default_binding_policy": "none",
+        # Ranks that wait by spinning starve each other where there are more of them than cores.
+        "OMPI_MCA_mpi_yield_when_idle": "1",
     }
     if all(member.host.startswith(LOOPBACK) for member in seat.topology.members):
         # PRTE itself refuses to talk over loopback alone, so there is no such line for it.

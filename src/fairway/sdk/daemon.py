@@ -31,6 +31,22 @@ STOP_LIMIT = 20.0
 _SOON = 2.0
 """Whatever takes longer than this says what it is doing."""
 _PAUSE = 0.01
+_ALIVE = 9
+"""The descriptor by whose end a start that failed is seen; the daemon inherits it and hands it on to nobody."""
+_SIGNALS = (1, 2, 3, 13, 15)
+"""What the caller ignores (a shell in the background, nohup) the daemon and its tasks shall not."""
+_LAUNCH = """
+import os, sys
+os.setsid()
+os.chdir("/")
+if os.fork() == 0:
+    try:
+        os.execv(sys.argv[1], sys.argv[1:])
+    except OSError as error:
+        sys.exit(f"{sys.argv[1]} cannot be started: {error}")
+os._exit(0)
+"""
+"""A process between the caller and the daemon: the caller may have threads, and must not fork itself."""
 
 
 def _say_nothing(text: str) -> None:
@@ -197,32 +213,29 @@ def _make_home(home: str) -> None:
 def _spawn(command: tuple[str, ...], home: str, log: str) -> int:
     """Start the daemon in a session of its own, nobody's child. Returns a descriptor that turns readable when it ends."""
     read, write = os.pipe()
-    environment = {**os.environ, place.HOME: home}
-    child = os.fork()
-    if child == 0:
-        # From here to exec only plain system calls: the caller may have threads.
-        try:
-            os.setsid()
-            if os.fork() == 0:
-                _become(log, write, command, environment)
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    os.close(write)
-    return read
-
-
-def _become(log: str, alive: int, command: tuple[str, ...], environment: dict[str, str]) -> None:
-    os.chdir("/")
-    output = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.set_inheritable(alive, True)
+    actions: list[tuple[int, int, str, int, int] | tuple[int, int, int]] = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+        (os.POSIX_SPAWN_DUP2, write, _ALIVE),
+    ]
     try:
-        os.execve(command[0], command, environment)
+        child = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-S", "-c", _LAUNCH, *command],
+            {**os.environ, place.HOME: home},
+            file_actions=actions,
+            setsigmask=[],
+            setsigdef=_SIGNALS,
+        )
+        os.waitpid(child, 0)
     except OSError as error:
-        os.write(2, f"{command[0]} cannot be started: {error}\n".encode())
+        os.close(read)
+        message = f"{sys.executable} cannot be started: {error.strerror}"
+        raise UnavailableError(message, fix="install fairway anew, or use another interpreter") from error
+    finally:
+        os.close(write)
+    return read
 
 
 def _holds_lock(path: str) -> bool:

@@ -112,6 +112,7 @@ def test_flags_become_wishes(fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch) 
         (["run", "--output", "json", "--", "./a"], "write -o json for the format"),
         (["run", "-it", "--", "bash"], "-it needs a terminal"),
         (["run", "nothing.yaml"], "there is no file nothing.yaml"),
+        (["run", "train.py"], "train.py is a program, not a document\n  fix: fairway run -- python train.py"),
         (["submit"], "one document or one command is needed"),
     ],
 )

@@ -94,6 +94,13 @@ def test_logs_refuse_what_makes_no_sense(flags: list[str], said: str, daemon: Fa
     assert said in capsys.readouterr().err
 
 
+def test_a_run_that_printed_nothing_is_told_of(daemon: FakeDaemon, capsys: Shown) -> None:
+    daemon.answers["GET /v1/jobs/mnist/logs"] = b""
+    assert main(["logs", "mnist"]) == 0
+    assert main(["logs", "mnist", "--grep", "x"]) == 0
+    assert capsys.readouterr() == ("", "mnist has printed nothing\nmnist has printed nothing that matches\n")
+
+
 def test_followed_logs_go_on_after_the_daemon_was_away(daemon: FakeDaemon, capsys: Shown) -> None:
     stories: list[Answer] = [[b"one\n", b""], [b"two\n"]]
     daemon.answers["GET /v1/jobs/mnist/logs"] = lambda _: stories.pop(0)

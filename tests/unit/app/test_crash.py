@@ -1,0 +1,66 @@
+"""Crash points: where they kill, and that they are nothing otherwise."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from fairway.app import crash
+
+
+@pytest.fixture
+def kills(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
+    """The signals that would have been sent."""
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
+    yield sent
+    crash.arm("")
+
+
+def pass_through(point: str, kills: list[tuple[int, int]]) -> tuple[int, int]:
+    """How many kills there had been when the act was done, and how many after it."""
+    with crash.reach(point):
+        during = len(kills)
+    return during, len(kills)
+
+
+def test_disarmed_nothing_happens(kills: list[tuple[int, int]]) -> None:
+    assert pass_through("store.commit", kills) == (0, 0)
+
+
+def test_before_kills_before_the_act(kills: list[tuple[int, int]]) -> None:
+    crash.arm("store.commit:before")
+    assert pass_through("store.commit", kills) == (1, 1)
+    assert kills == [(os.getpid(), signal.SIGKILL)]
+
+
+def test_after_kills_after_the_act(kills: list[tuple[int, int]]) -> None:
+    crash.arm("store.commit:after")
+    assert pass_through("store.commit", kills) == (0, 1)
+
+
+def test_only_the_armed_point_kills(kills: list[tuple[int, int]]) -> None:
+    crash.arm("store.commit:after")
+    assert pass_through("engine.spawn", kills) == (0, 0)
+
+
+def test_a_count_means_that_many_times(kills: list[tuple[int, int]]) -> None:
+    crash.arm("store.commit:before:3")
+    assert [pass_through("store.commit", kills)[0] for _ in range(3)] == [0, 0, 1]
+
+
+def test_an_act_that_fails_is_not_passed(kills: list[tuple[int, int]]) -> None:
+    crash.arm("store.commit:after")
+    with pytest.raises(OSError, match="full"), crash.reach("store.commit"):
+        raise OSError("full")
+    assert kills == []
+
+
+@pytest.mark.parametrize("place", ["nowhere:before", "store.commit", "store.commit:now", "store.commit:before:x"])
+def test_a_place_that_is_none_is_refused(place: str) -> None:
+    with pytest.raises(ValueError, match=r"crash point|not enough values|invalid literal"):
+        crash.arm(place)
+    crash.arm("")
