@@ -6,6 +6,7 @@ import json
 import os
 import statistics
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +60,7 @@ def _cpu_ms(pid: int) -> float:
 
 
 def _fill(home: Path, count: int) -> None:
+    now = time.time() - 86400
     store = SqliteStore(home / "fairway.db")
     spec = JobSpec.model_validate({"roles": {"worker": {"command": ["true"]}}})
     base = Job(JobKey("default", "job-1"), "job", 1, spec, phase=JobPhase.SUCCEEDED, outcome=Outcome("Completed"))
@@ -71,9 +73,9 @@ def _fill(home: Path, count: int) -> None:
                 base,
                 key=JobKey("default", f"job-{number}"),
                 number=number,
-                created=1e9 + number,
-                started=1e9 + number,
-                finished=1e9 + number + 5,
+                created=now + number / 1000,
+                started=now + number / 1000,
+                finished=now + number / 1000 + 5,
             )
             for number in numbers
         )
@@ -81,9 +83,9 @@ def _fill(home: Path, count: int) -> None:
             Task(
                 TaskKey("default", f"job-{number}", "worker", 0, 0),
                 TaskPhase.SUCCEEDED,
-                created=1e9,
-                started=1e9,
-                finished=1e9,
+                created=now,
+                started=now,
+                finished=now,
                 exit=Exit(0),
             )
             for number in numbers

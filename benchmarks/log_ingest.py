@@ -25,18 +25,18 @@ open({mark!r}, "w").write(str(time.perf_counter() - began))
 
 def main() -> None:
     """Measure inside the program, so that starting it does not count."""
-    with fresh_home(PYTHONUNBUFFERED="") as environment, tempfile.TemporaryDirectory() as folder:
+    with fresh_home(PYTHONUNBUFFERED="1") as environment, tempfile.TemporaryDirectory() as folder:
         mark, script = Path(folder, "took"), Path(folder, "print.py")
         script.write_text(PROGRAM.format(lines=LINES, mark=str(mark)))
 
         def bare() -> float:
             with Path(folder, "plain.log").open("wb") as log:
-                subprocess.run([sys.executable, str(script)], stdout=log, check=True)
+                subprocess.run([sys.executable, str(script)], stdout=log, env=environment, check=True)
             return float(mark.read_text())
 
         def ours() -> float:
             subprocess.run(
-                [FAIRWAY, "run", "-d", "--env", "PYTHONUNBUFFERED=", "--", sys.executable, str(script)],
+                [FAIRWAY, "run", "-d", "--", sys.executable, str(script)],
                 env=environment, capture_output=True, check=True,
             )  # fmt: skip
             began = time.perf_counter()

@@ -28,7 +28,7 @@ from fairway.engines.local.submissions import LocalSubmissions
 from fairway.errors import FairwayError, UnavailableError
 from fairway.registry.blobs import Blobs
 from fairway.registry.dataset import Datasets
-from fairway.sdk import place
+from fairway.sdk import place, wire
 from fairway.settings import Settings, environment
 from fairway.stores.sqlite.store import SqliteStore
 from fairway.version import VERSION
@@ -76,6 +76,8 @@ async def serve(settings: Settings) -> None:
         log_config=None,
         ws="none",
         timeout_graceful_shutdown=GRACE_FOR_STREAMS,
+        # Clients that are newer see by it that the daemon is due for a restart.
+        headers=[(wire.VERSION_HEADER, VERSION)],
     )
     # What was loaded until here stays for good: let the collector not look at it again.
     gc.collect()

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # makes `daemon_home.py` importa
 
 @pytest.fixture
 def make_home(tmp_path: Path) -> Iterator[Callable[..., object]]:
-    """Makes homes: `make_home("other", FAIRWAY_CPUS="2")`. All of a test share one machine folder; `disk` holds the home itself."""
+    """Makes homes: `make_home("other", FAIRWAY_CPUS="2")`. All share one machine folder. `disk` is where the home lies."""
     from daemon_home import DaemonHome
 
     made: list[DaemonHome] = []

@@ -102,7 +102,7 @@ class DaemonHome:
         return ended.stdout.strip()
 
     def persist(self, *words: str, say: str = "", well: Container[int] = (0,)) -> str:
-        """Run the command line, again when the daemon dies under it; the answer, once one of the exit codes comes that are well."""
+        """Run the command line, again when the daemon dies under it, until it ends with one of these codes; what it printed."""
         deadline = time.monotonic() + PATIENCE
         while (ended := self.call(*words, say=say)).returncode == UNAVAILABLE:
             self.unanswered += 1
@@ -156,10 +156,9 @@ class DaemonHome:
         """The run, once it is in one of the phases; fails at once when it ends otherwise."""
         deadline = time.monotonic() + PATIENCE
         while (found := self.get(name))["phase"] not in phases:
-            over = found["phase"] in ("Succeeded", "Failed", "Stopped")
-            late = time.monotonic() > deadline
+            lost = found["phase"] in ("Succeeded", "Failed", "Stopped") or time.monotonic() > deadline
             told = json.dumps({key: found[key] for key in ("phase", "outcome", "hold", "tasks", "earlier")}, indent=1)
-            assert not over and not late, f"{name} is not {' or '.join(phases)}\n{told}\n{self.log}"
+            assert not lost, f"{name} is not {' or '.join(phases)}\n{told}\n{self.log}"
             time.sleep(0.02)
         return found
 

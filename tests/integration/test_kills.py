@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 
 import pytest
-from daemon_home import DaemonHome, is_alive, kill
+from daemon_home import FAIRWAY, DaemonHome, is_alive, kill
 
 TRAINER = """
 import os, sys, time
@@ -202,6 +203,40 @@ def test_a_killed_daemon_finds_its_tasks_again_and_learns_how_the_others_ended(h
     home.until_phase(runs["stays"], "Succeeded")
     assert len(home.started()) == 4
     home.check_nothing_held()
+
+
+@pytest.mark.parametrize(("word", "code"), [("0", 0), ("3", 1)])
+def test_who_watches_a_run_sees_its_end_though_the_daemon_was_killed(home: DaemonHome, word: str, code: int) -> None:
+    home.start_daemon()
+    watching = watch(home)
+    home.until_started("watched-1/worker-0#0")
+    home.kill_daemon()
+    home.tell("watched-1", word)
+    assert watching.wait(30) == code
+
+
+def test_a_run_goes_on_when_its_watcher_is_killed(home: DaemonHome) -> None:
+    home.start_daemon()
+    watching = watch(home)
+    pids = home.until_started("watched-1/worker-0#0")
+    home.until_phase("watched-1", "Running")
+    watching.kill()
+    watching.wait(30)
+    home.tell("watched-1")
+    assert home.until_phase("watched-1", "Succeeded")["tasks"][0]["exit_code"] == 0
+    assert home.started() == pids
+
+
+def watch(home: DaemonHome) -> subprocess.Popen[bytes]:
+    """`fairway run` in the foreground, in place."""
+    command = [sys.executable, "-I", "-S", "program.py"]
+    return subprocess.Popen(
+        [FAIRWAY, "run", "--name", "watched", "--gpus", "0", "-e", f"MARKS={home.marks}", "--", *command],
+        cwd=home.work,
+        env=home.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 @pytest.mark.xfail(reason="uvicorn raises the SIGTERM again when it has ended, so nothing after it in bootstrap.serve is done")

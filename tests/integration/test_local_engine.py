@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fairway.app.ports import LogQuery
-from fairway.engines.local import control
+from fairway.engines.local import control, locks
 from fairway.engines.local.engine import LocalEngine
 from fairway.engines.local.prepare import Prepared
 from fairway.engines.local.programs import Say
@@ -317,3 +317,19 @@ async def test_a_supervisor_answers_to_its_folder_alone(engine: LocalEngine, tmp
     report = await until(engine, task, lambda report: report.phase.over)
     assert report.exit is not None
     assert (report.phase, report.exit.signal) == (TaskPhase.FAILED, signal.SIGKILL)
+
+
+async def test_a_task_that_another_holds_back_is_pending_and_starts_in_the_end(engine: LocalEngine, tmp_path: Path) -> None:
+    job = a_job(["sleep", "600"])
+    (task,) = the_tasks(job)
+    await engine.perform([CreateTask(job, task)])
+    await until(engine, task, lambda report: report.ready)
+    held = locks.take(folder_of(tmp_path, task) / "lock")
+    assert held is not None
+    assert (await engine.observe([task.key]))[0].phase is TaskPhase.PENDING
+    (report,) = await engine.perform([BindGang(job, (task,))])
+    assert (report.phase, report.ready) == (TaskPhase.PENDING, True)
+    assert "being started elsewhere" in (report.message or "")
+    locks.release(held)
+    (report,) = await engine.perform([BindGang(job, (task,))])
+    assert report.phase is TaskPhase.RUNNING

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 
@@ -110,6 +112,17 @@ def test_the_grace_goes_on_when_the_daemon_dies_in_it(home: DaemonHome) -> None:
     home.until(lambda: not is_alive(pids[f"{run}/worker-0#0"]), "its end without a daemon")
     assert not home.status()["running"]
     assert home.until_phase(run, "Stopped")["outcome"]["reason"] == "StoppedByUser"
+
+
+def test_a_supervisor_that_was_halted_is_woken_to_end_its_task(home: DaemonHome) -> None:
+    run = home.submit(home.document("halted", 1))
+    pids = home.until_started(f"{run}/worker-0#0")
+    home.until_phase(run, "Running")
+    os.kill(home.supervisor(f"{run}/worker-0#0"), signal.SIGSTOP)
+    home.ask("stop", run, "--wait")
+    assert home.get(run)["phase"] == "Stopped"
+    assert not is_alive(pids[f"{run}/worker-0#0"])
+    home.check_nothing_held()
 
 
 @pytest.mark.parametrize("end", ["stop", "exit", "delete"])

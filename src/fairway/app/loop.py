@@ -25,6 +25,9 @@ NODES_EVERY = 1.0
 """Seconds for which the list of nodes is trusted while something waits."""
 SWEEP_EVERY = 3600.0
 """Seconds between two looks for what has stayed its time."""
+SWEEP_BATCH = 20
+SWEEP_PAUSE = 1.0
+"""So many runs are forgotten at once; then others get this many seconds."""
 MEASURED = frozenset({JobPhase.RUNNING, JobPhase.STARTING, JobPhase.STOPPING})
 MOST_ROUNDS = 50
 """Planning again at once, this often at most, before others get a turn."""
@@ -92,9 +95,11 @@ class Loop:
         await self.engine.close()
 
     async def sweep(self) -> None:
-        """Forget what has stayed its time."""
-        self._swept = self.clock.now()
-        logs, records = self.store.expired(self._swept)
+        """Forget what has stayed its time, a few runs at a time: nobody waits for it."""
+        now = self.clock.now()
+        logs, records = self.store.expired(now, SWEEP_BATCH)
+        full = SWEEP_BATCH in (len(logs), len(records))
+        self._swept = now - SWEEP_EVERY + SWEEP_PAUSE if full else now
         for job in records:
             await self.delete(job.key)
         gone = {job.key for job in records}

@@ -226,8 +226,8 @@ class Store(Protocol):
         """Metric points of a run in order of time; thinned evenly to at most `limit`."""
         ...
 
-    def expired(self, now: float) -> tuple[list[Job], list[Job]]:
-        """Runs whose logs, and runs of which everything, has stayed its time (`plan.retention`)."""
+    def expired(self, now: float, limit: int) -> tuple[list[Job], list[Job]]:
+        """Runs whose logs, and runs of which everything, has stayed its time (`plan.retention`); so many of each at most."""
         ...
 
     def series_names(self, namespace: str) -> list[str]:

@@ -19,6 +19,7 @@ _MARKS = {OK: ("ok", 32), WARNING: ("!", 33), PROBLEM: ("x", 31)}
 _FRAMEWORKS = ("torch", "tensorflow", "jax", "mpi4py", "mxnet")
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "lustre", "ceph", "fuse.sshfs", "glusterfs", "beegfs")
 _GIB = 2**30
+_LOWEST_PORT, _FEW_PORTS = 10_000, 1_000
 
 
 class Finding:
@@ -167,7 +168,11 @@ def _ports() -> Finding:
             low, high = (int(word) for word in file.read().split())
     except (OSError, ValueError):
         return Finding("ports", WARNING, "the range of ports that the system hands out is not known")
-    return Finding("ports", OK, f"the system hands out {low} to {high} by itself; tasks get theirs outside of that")
+    free = sum(1 for port in range(_LOWEST_PORT, 65_536) if not low <= port <= high)
+    text = f"{free:,} for tasks; the system hands out {low} to {high} by itself"
+    if free < _FEW_PORTS:
+        return Finding("ports", WARNING, text, 'sysctl -w net.ipv4.ip_local_port_range="32768 60999"')
+    return Finding("ports", OK, text)
 
 
 def _cgroups() -> Finding:

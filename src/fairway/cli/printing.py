@@ -7,6 +7,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _COLOURS = (36, 33, 35, 32, 34, 31, 96, 93, 95, 92, 94, 91)
+_LONGEST = 65536
+"""A line longer than this is printed in parts."""
 PATIENCE = 0.3
 """After so many seconds without an end of line, what a task has printed is shown as it is: it may be a question."""
 
@@ -46,7 +48,10 @@ class Prefixed:
         """Print the lines that are whole; hold back the rest."""
         *lines, rest = (self._held.pop(task, b"") + data).split(b"\n")
         printed = b"".join(self._begin(task) + self._end(line) for line in lines)
-        if rest:
+        if len(rest) > _LONGEST:
+            printed += self._begin(task) + rest
+            self._open = task
+        elif rest:
             self._held[task] = rest
             self._since.setdefault(task, now)
         if lines:

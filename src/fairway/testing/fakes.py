@@ -96,12 +96,12 @@ class MemoryStore:
             return found
         return [found[place * (len(found) - 1) // max(1, limit - 1)] for place in range(limit)]
 
-    def expired(self, now: float) -> tuple[list[Job], list[Job]]:
-        """Runs whose logs, and runs of which everything, has stayed its time."""
+    def expired(self, now: float, limit: int) -> tuple[list[Job], list[Job]]:
+        """Runs whose logs, and runs of which everything, has stayed its time; so many of each at most."""
         until = {job.key: deadlines(job) for job in self._jobs.values()}
         logs = [job for job in self._jobs.values() if (at := until[job.key].logs) is not None and at <= now]
         records = [job for job in self._jobs.values() if (at := until[job.key].record) is not None and at <= now]
-        return logs, records
+        return logs[:limit], records[:limit]
 
     def series_names(self, namespace: str) -> list[str]:
         """The names of all series that have runs."""

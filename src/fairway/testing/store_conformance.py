@@ -383,8 +383,9 @@ class StoreConformance:
         spec = SPEC.model_copy(update={"keep": Keep(logs="1m", record="1h")})
         ended = replace(make_job(1, phase=JobPhase.SUCCEEDED), spec=spec, finished=1000.0)
         store.commit(Changes(jobs=(ended, replace(make_job(2), spec=spec))))
-        assert store.expired(1059.0) == ([], [])
-        assert store.expired(1060.0) == ([ended], [])
+        assert store.expired(1059.0, 10) == ([], [])
+        assert store.expired(1060.0, 10) == ([ended], [])
         store.commit(Changes(jobs=(replace(ended, logs_gone=True),)))
-        assert store.expired(4599.0) == ([], [])
-        assert [job.key for job in store.expired(4600.0)[1]] == [ended.key]
+        assert store.expired(4599.0, 10) == ([], [])
+        assert [job.key for job in store.expired(4600.0, 10)[1]] == [ended.key]
+        assert store.expired(4600.0, 0) == ([], [])

@@ -76,3 +76,10 @@ def test_each_task_has_its_colour(printed: list[bytes]) -> None:
     assert first.startswith(b"\x1b[36mworker-0 | \x1b[0m")
     assert second.startswith(b"\x1b[33mworker-1 | \x1b[0m")
     assert third.startswith(b"\x1b[36m")
+
+
+def test_a_line_without_end_is_not_held_for_ever(printed: list[bytes]) -> None:
+    several = Prefixed(printed.append)
+    several.add("worker-0", b"x" * 70_000, 0.0)
+    several.add("worker-0", b"y\n", 0.0)
+    assert b"".join(printed) == b"worker-0 | " + b"x" * 70_000 + b"y\n"

@@ -84,11 +84,11 @@ class Evictor:
         folder = self._home.attempt(key)
         lock = locks.take(folder / LOCK)
         if lock is None:
-            # Somebody starts it this very moment; it can be ended when it runs.
-            return TaskReport(key, TaskPhase.STARTING)
+            # A supervisor waits for the word to start it; without the word it goes away.
+            return TaskReport(key, TaskPhase.PENDING, message="it is being started or given up")
         try:
             if (folder / record.STARTED).exists():
-                return TaskReport(key, TaskPhase.STARTING)
+                return TaskReport(key, TaskPhase.RUNNING)
             with crash.reach("engine.rename"):
                 record.write_record(str(folder), record.EXIT, content)
         finally:

@@ -67,7 +67,8 @@ class Observer:
     def _running(self, key: TaskKey, folder: Path, message: str = "") -> Sight:
         begun = record.read_record(str(folder), record.STARTED)
         if begun is None:
-            return Sight(TaskReport(key, TaskPhase.STARTING))
+            # A supervisor that waits for the word, perhaps of a daemon that died: nothing has been started, and may never be.
+            return Sight(TaskReport(key, TaskPhase.PENDING))
         started = begun.get("started")
         report = TaskReport(
             key,

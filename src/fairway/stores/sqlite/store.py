@@ -185,10 +185,10 @@ class SqliteStore:
         with self._explained():
             return self._curves.read(key, metric, limit)
 
-    def expired(self, now: float) -> tuple[list[Job], list[Job]]:
-        """Runs whose logs, and runs of which everything, has stayed its time."""
-        logs = self._rows("SELECT namespace, name, body FROM job WHERE logs_until <= ?", (now,))
-        records = self._rows("SELECT namespace, name, body FROM job WHERE record_until <= ?", (now,))
+    def expired(self, now: float, limit: int) -> tuple[list[Job], list[Job]]:
+        """Runs whose logs, and runs of which everything, has stayed its time; so many of each at most."""
+        logs = self._rows("SELECT namespace, name, body FROM job WHERE logs_until <= ? LIMIT ?", (now, limit))
+        records = self._rows("SELECT namespace, name, body FROM job WHERE record_until <= ? LIMIT ?", (now, limit))
         return [self._job(row) for row in logs], [self._job(row) for row in records]
 
     def series_names(self, namespace: str) -> list[str]:
