@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 import uvloop
@@ -35,6 +36,15 @@ from fairway.version import VERSION
 
 GRACE_FOR_STREAMS = 1
 """Seconds that open log streams get when the daemon ends."""
+
+
+class DaemonServer(uvicorn.Server):
+    """A server that only ends when a signal says so: uvicorn's own would raise it again, before anything is closed."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Finish what is being answered, then return from `serve`."""
+        del sig, frame
+        self.should_exit = True
 
 
 def build(settings: Settings) -> Application:
@@ -83,7 +93,7 @@ async def serve(settings: Settings) -> None:
     gc.collect()
     gc.freeze()
     try:
-        await uvicorn.Server(config).serve(sockets=[listening])
+        await DaemonServer(config).serve(sockets=[listening])
     finally:
         with contextlib.suppress(FileNotFoundError):
             settings.socket.unlink()

@@ -10,8 +10,6 @@ from daemon_home import UNAVAILABLE, DaemonHome
 
 from fairway.engines.local import locks
 
-FORGOTTEN = "a run that is over and to be deleted is not among the active ones that a new daemon loads, and stays"
-
 
 def die(home: DaemonHome, place: str, *words: str) -> None:
     """Give a command to a daemon that dies at a place under it."""
@@ -31,7 +29,6 @@ def test_a_submit_that_was_cut_short_leaves_no_folder(home: DaemonHome, place: s
     assert home.unknown_folders() == set()
 
 
-@pytest.mark.xfail(reason="what Submissions.keep wrote is nobody's when the daemon dies before the run is committed")
 @pytest.mark.parametrize("place", ["engine.rename:after:1", "store.commit:before:1"])
 def test_a_run_in_place_that_was_cut_short_does_not_leave_its_callers_environment(home: DaemonHome, place: str) -> None:
     die(home, place, "run", "-d", "--gpus", "0", "--name", "cut", "--", "true")
@@ -50,8 +47,8 @@ def test_a_submit_that_is_refused_leaves_no_folder(home: DaemonHome) -> None:
     "place",
     [
         "store.commit:after:1",
-        pytest.param("engine.forget:before:1", marks=pytest.mark.xfail(reason=FORGOTTEN)),
-        pytest.param("engine.forget:after:1", marks=pytest.mark.xfail(reason=FORGOTTEN)),
+        "engine.forget:before:1",
+        "engine.forget:after:1",
     ],
 )
 def test_a_delete_of_a_running_job_is_finished_by_the_next_daemon(home: DaemonHome, place: str) -> None:

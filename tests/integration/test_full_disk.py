@@ -125,7 +125,6 @@ def test_on_a_full_disk_a_submit_is_refused_and_nothing_is_half_made(small: Daem
     small.check_nothing_held()
 
 
-@pytest.mark.xfail(reason="app/loop.py takes what it saw into its snapshot before the store has it, and never offers it again")
 def test_what_was_seen_while_the_disk_was_full_is_remembered_when_it_no_longer_is(small: DaemonHome) -> None:
     run = small.submit(small.document("seen", 1))
     small.until_phase(run, "Running")

@@ -75,7 +75,6 @@ def test_a_checkpoint_that_was_cut_short_is_passed_over(home: DaemonHome) -> Non
     home.until_phase(run, "Succeeded")
 
 
-@pytest.mark.xfail(reason="engines/local/metrics.py takes a checkpoint for whole without comparing the sizes of its files")
 def test_and_it_is_not_told_that_the_run_went_on_from_it(home: DaemonHome) -> None:
     assert "resumed from step 3" in home.get(cut_short(home))["resume"]
 
@@ -239,7 +238,6 @@ def watch(home: DaemonHome) -> subprocess.Popen[bytes]:
     )
 
 
-@pytest.mark.xfail(reason="uvicorn raises the SIGTERM again when it has ended, so nothing after it in bootstrap.serve is done")
 def test_a_daemon_that_ends_in_order_leaves_its_tasks_and_nothing_else(home: DaemonHome) -> None:
     run = home.submit(home.document("goes-on", 1))
     pids = home.until_started(f"{run}/worker-0#0")

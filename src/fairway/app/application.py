@@ -21,8 +21,9 @@ from fairway.app.ports import (
     Store,
 )
 from fairway.app.submission import Submission, Submissions
-from fairway.errors import ConflictError, NeverFitsError, NotFoundError, RefusedError
+from fairway.errors import ConflictError, FairwayError, NeverFitsError, NotFoundError, RefusedError
 from fairway.plan import cycle
+from fairway.plan.action import ForgetJob
 from fairway.plan.plan import Plan
 from fairway.plan.scheduling import queue
 from fairway.plan.scheduling.admit import never_fits
@@ -77,7 +78,11 @@ class Application:
         async with self.loop.lock:
             now = self.clock.now()
             events = tuple(Event(now, str(job.key), "Submitted", f"by {job.origin.user or 'somebody'}") for job in jobs)
-            self.store.commit(Changes(jobs=tuple(jobs), events=events))
+            try:
+                self.store.commit(Changes(jobs=tuple(jobs), events=events))
+            except FairwayError:
+                await self.engine.perform([ForgetJob(job.key) for job in jobs])
+                raise
             for job in jobs:
                 self.loop.snapshot.put_job(job)
         self.loop.wake()

@@ -47,6 +47,8 @@ class Loop:
         self._wake = asyncio.Event()
         self._closing = False
         self._measured = 0.0
+        self._seen: list[Observation] = []
+        """Measured and not yet remembered: an engine hands each point over once."""
         self._swept = float("-inf")
         self._nodes_at = float("-inf")
         self._outlooks: cycle.Outlooks = {}
@@ -59,12 +61,19 @@ class Loop:
     async def start(self) -> None:
         """Load what was remembered, look at what is, and say again what may have been lost."""
         await self.engine.start(self.wake)
+        await self._remove_strays()
         for job in self.store.active_jobs():
             self.snapshot.put_job(job)
             for task in self.store.tasks_of(job.key):
                 self.snapshot.put_task(task)
         await self.refresh_nodes()
         await self._adopt(recover(self.snapshot, self.clock.now()))
+
+    async def _remove_strays(self) -> None:
+        """What an engine keeps of a run that was never remembered is nobody's: the daemon died in the middle of a submit."""
+        known = self.store.job_keys()
+        strays = [key for key in await self.engine.kept() if key not in known]
+        await self.engine.perform([ForgetJob(key) for key in strays])
 
     async def run(self) -> None:
         """Turn until closed."""
@@ -119,7 +128,7 @@ class Loop:
             if plan.empty:
                 break
             await self._adopt(plan)
-        await self._forget_finished()
+        self._forget_finished()
         return self._next_look(plan)
 
     async def refresh_nodes(self) -> None:
@@ -148,75 +157,84 @@ class Loop:
     async def _observe(self) -> None:
         alive = [task for tasks in self.snapshot.tasks.values() for task in tasks.values() if not task.phase.over]
         watched = [task.key for task in alive if task.phase is not TaskPhase.PENDING or not task.ready]
-        reports = await self.engine.observe(watched)
-        changes = self._fold(reports)
-        now = self.clock.now()
-        ended = {task.key.run for task in changes if task.phase.over}
+        tasks = self._folded(await self.engine.observe(watched))
+        ended = {task.key.run for task in tasks if task.phase.over}
         running = [job for job in self.snapshot.jobs.values() if job.phase in MEASURED]
+        now = self.clock.now()
         if now - self._measured >= MEASURE_EVERY:
             self._measured = now
         else:
             running = [job for job in running if job.key in ended]
-        observations = await self.engine.measure(running) if running else []
-        jobs, points = self._fold_observations(observations)
-        if changes or jobs or points:
-            self.store.commit(Changes(jobs=tuple(jobs), tasks=tuple(changes), points=tuple(points)))
-            self.tell_watchers({task.key.run for task in changes} | {job.key for job in jobs})
+        if running:
+            self._seen.extend(await self.engine.measure(running))
+        jobs, points = self._folded_observations()
+        if tasks or jobs or points:
+            self.store.commit(Changes(jobs=tuple(jobs), tasks=tuple(tasks), points=tuple(points)))
+            self._take(jobs, tasks)
+            self.tell_watchers({task.key.run for task in tasks} | {job.key for job in jobs})
+        self._seen.clear()
 
-    def _fold(self, reports: Iterable[TaskReport]) -> list[Task]:
+    def _take(self, jobs: Iterable[Job], tasks: Iterable[Task]) -> None:
+        """Into the snapshot with it; only what the store has already, so that a failed commit is tried again."""
+        for job in jobs:
+            self.snapshot.put_job(job)
+        for task in tasks:
+            self.snapshot.put_task(task)
+
+    def _folded(self, reports: Iterable[TaskReport]) -> list[Task]:
+        """New values of the tasks that the reports change."""
         changed = []
         for report in reports:
             task = self.snapshot.tasks.get(report.key.run, {}).get(report.key)
-            if task is None:
-                continue
-            folded = fold_report(task, report)
-            if folded != task:
-                self.snapshot.put_task(folded)
+            folded = fold_report(task, report) if task is not None else None
+            if folded is not None and folded != task:
                 changed.append(folded)
         return changed
 
-    def _fold_observations(self, observations: Iterable[Observation]) -> tuple[list[Job], list[tuple[JobKey, MetricPoint]]]:
-        jobs: list[Job] = []
+    def _folded_observations(self) -> tuple[list[Job], list[tuple[JobKey, MetricPoint]]]:
+        """New values of the runs that were measured, and their points."""
+        jobs: dict[JobKey, Job] = {}
         points: list[tuple[JobKey, MetricPoint]] = []
-        for seen in observations:
-            job = self.snapshot.jobs.get(seen.key)
-            if job is None:
+        for seen in self._seen:
+            before = jobs.get(seen.key) or self.snapshot.jobs.get(seen.key)
+            if before is None:
                 continue
             points.extend((seen.key, point) for point in seen.points)
-            first = leader(tuple(job.spec.roles))
+            first = leader(tuple(before.spec.roles))
             own = [(point.time, point.step, point.metrics) for point in seen.points if point.task in ("", first)]
-            folded = fold_progress(job, own)
+            folded = fold_progress(before, own)
             if seen.checkpoint_step is not None:
                 folded = fold_checkpoint(folded, seen.checkpoint_step, seen.checkpoint_time)
-            if folded != job:
-                self.snapshot.put_job(folded)
-                jobs.append(folded)
-        return jobs, points
+            if folded != before:
+                jobs[seen.key] = folded
+        return list(jobs.values()), points
 
     async def _adopt(self, plan: Plan) -> None:
         """Remember, then do. What is remembered and not done is said again after a restart."""
         if plan.jobs or plan.tasks or plan.events:
             self.store.commit(Changes(jobs=plan.jobs, tasks=plan.tasks, events=plan.events))
-        for job in plan.jobs:
-            self.snapshot.put_job(job)
-        for task in plan.tasks:
-            self.snapshot.put_task(task)
+        self._take(plan.jobs, plan.tasks)
         touched = {job.key for job in plan.jobs} | {task.key.run for task in plan.tasks}
         if plan.actions:
-            changes = self._fold(await self.engine.perform(plan.actions))
+            changes = self._folded(await self.engine.perform(plan.actions))
             if changes:
                 self.store.commit(Changes(tasks=tuple(changes)))
+                self._take((), changes)
                 touched |= {task.key.run for task in changes}
+        for key in plan.deleted:
+            await self.delete(key)
+            self._let_go(key)
         self.tell_watchers(touched)
 
-    async def _forget_finished(self) -> None:
+    def _forget_finished(self) -> None:
         for key, job in list(self.snapshot.jobs.items()):
             if job.phase.over:
-                self.snapshot.forget(key)
-                self._outlooks.pop(key, None)
-                self.engine.release(key)
-                if job.deleting:
-                    await self.delete(key)
+                self._let_go(key)
+
+    def _let_go(self, key: JobKey) -> None:
+        self.snapshot.forget(key)
+        self._outlooks.pop(key, None)
+        self.engine.release(key)
 
     async def delete(self, key: JobKey) -> None:
         """Forget a run that is over: first its files, then the record, so that a crash in between can be repeated."""

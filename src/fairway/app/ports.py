@@ -124,6 +124,10 @@ class Engine(Protocol):
         """The output of a run's tasks. With `follow` it ends when the run has ended and all was read."""
         ...
 
+    async def kept(self) -> list[JobKey]:
+        """The runs of which the engine keeps anything."""
+        ...
+
     def release(self, key: JobKey) -> None:
         """The run is over: let go of what is kept in memory for it, and let whoever follows its logs look again."""
         ...
@@ -204,6 +208,10 @@ class Store(Protocol):
 
     def tasks_of(self, key: JobKey) -> list[Task]:
         """Every attempt of every task of a run."""
+        ...
+
+    def job_keys(self) -> set[JobKey]:
+        """The names of all runs."""
         ...
 
     def get_job(self, key: JobKey) -> Job | None:

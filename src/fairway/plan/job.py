@@ -56,6 +56,10 @@ def _finish_when_over(draft: Draft, job: Job, tasks: Sequence[Task]) -> None:
     left = draft.tasks_of(job.key)
     if job.ending is None or any(not task.phase.over for task in left):
         return
+    if job.deleting:
+        # It stays in this phase until everything of it is gone, so that a restart goes on deleting.
+        draft.deleted.append(job.key)
+        return
     started = job.started or min((task.started for task in left if task.started is not None), default=None)
     finished = max((task.finished for task in left if task.finished is not None), default=draft.now)
     draft.put_job(replace(job, phase=job.ending, ending=None, started=started, finished=finished, nudged=None, hold=None))
@@ -69,6 +73,8 @@ def _evict(draft: Draft, tasks: Sequence[Task], grace: float, reason: str) -> No
             continue
         if task.phase is TaskPhase.PENDING:
             draft.put_task(replace(task, phase=TaskPhase.STOPPED, finished=draft.now, message="never started"))
+            # It may be about to start, told so by a daemon that has died since: the engine must know.
+            draft.actions.append(EvictTask(task.key, 0.0, reason))
             continue
         since = task.evicting_since
         if since is None or draft.now >= since + grace + BROKEN_GRACE:

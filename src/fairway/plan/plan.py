@@ -19,13 +19,15 @@ class Plan:
     tasks: tuple[Task, ...] = ()
     actions: tuple[Action, ...] = ()
     events: tuple[Event, ...] = ()
+    deleted: tuple[JobKey, ...] = ()
+    """Runs to be forgotten, after the actions."""
     wake_at: float | None = None
     """Plan again at this time even if nothing is heard."""
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to remember and nothing to do."""
-        return not (self.jobs or self.tasks or self.actions or self.events)
+        return not (self.jobs or self.tasks or self.actions or self.events or self.deleted)
 
 
 @dataclass(slots=True)
@@ -38,6 +40,7 @@ class Draft:
     tasks: dict[JobKey, dict[TaskKey, Task]] = field(default_factory=dict)
     actions: list[Action] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    deleted: list[JobKey] = field(default_factory=list)
     wake_at: float | None = None
 
     @property
@@ -84,4 +87,4 @@ class Draft:
     def finish(self) -> Plan:
         """The plan."""
         tasks = tuple(task for group in self.tasks.values() for task in group.values())
-        return Plan(tuple(self.jobs.values()), tasks, tuple(self.actions), tuple(self.events), self.wake_at)
+        return Plan(tuple(self.jobs.values()), tasks, tuple(self.actions), tuple(self.events), tuple(self.deleted), self.wake_at)

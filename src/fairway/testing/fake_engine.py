@@ -95,6 +95,10 @@ class FakeEngine:
             if key.run == job.key and query.role in ("", key.role):
                 yield LogChunk(key.task, key.attempt, f"hello from {key.task}\n".encode())
 
+    async def kept(self) -> list[JobKey]:
+        """The runs that were started and not forgotten."""
+        return sorted({key.run for key in self.machine.started} - set(self.machine.forgotten))
+
     def release(self, key: JobKey) -> None:
         """Nothing is kept in memory."""
 

@@ -62,6 +62,10 @@ class MemoryStore:
         found = self._tasks.get(key, {})
         return [found[name] for name in sorted(found)]
 
+    def job_keys(self) -> set[JobKey]:
+        """The names of all runs."""
+        return set(self._jobs)
+
     def get_job(self, key: JobKey) -> Job | None:
         """One run."""
         return self._jobs.get(key)

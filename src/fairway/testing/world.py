@@ -62,6 +62,8 @@ class World:
             for action in found.actions:
                 self.actions.append(action)
                 self._perform(action)
+            for key in found.deleted:
+                self.snapshot.forget(key)
         message = f"the plan does not settle: {found}"
         raise AssertionError(message)
 

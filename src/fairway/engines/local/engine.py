@@ -125,6 +125,10 @@ class LocalEngine:
         """The output of a run's tasks, without the values of its secrets."""
         return self._reader.read(job, query, lambda: self._run_is_over(job), self._masked(job))
 
+    async def kept(self) -> list[JobKey]:
+        """The runs that have a folder."""
+        return await asyncio.to_thread(self._home.jobs)
+
     def release(self, key: JobKey) -> None:
         """The run is over: forget what memory holds of it; followers of its logs see the end at once."""
         self._preparing.forget(key)

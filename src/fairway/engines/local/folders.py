@@ -100,6 +100,15 @@ class Home:
                     found.append(TaskKey(key.namespace, key.name, match["role"], int(match["index"]), int(match["attempt"])))
         return found
 
+    def jobs(self) -> list[JobKey]:
+        """The runs that have a folder."""
+        root = self.path / "jobs"
+        found = []
+        with contextlib.suppress(FileNotFoundError):
+            for namespace in sorted(os.listdir(root)):
+                found += [JobKey(namespace, name) for name in sorted(os.listdir(root / namespace))]
+        return found
+
     def forget_job(self, key: JobKey) -> None:
         """Remove everything of a run. It vanishes at once; a crash leaves only trash, removed at the next start."""
         folder = self.job(key)

@@ -218,7 +218,12 @@ class _RunMeter:
     def _new_checkpoint(self) -> tuple[int, float] | None:
         if not self._checkpoints.changed():
             return None
-        found = folders.finished(self._checkpoints.path)
+        # A half-written one is none: the program would pass it over, so we must not promise it.
+        found = [
+            (path, manifest)
+            for path, manifest in folders.finished(self._checkpoints.path)
+            if folders.matches(path, manifest, deep=False)
+        ]
         if not found:
             return None
         path, manifest = max(found, key=lambda one: int(one[1]["sequence"]))

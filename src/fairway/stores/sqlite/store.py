@@ -147,6 +147,10 @@ class SqliteStore:
         except msgspec.DecodeError as problem:
             raise self._unreadable(str(key), problem) from problem
 
+    def job_keys(self) -> set[JobKey]:
+        """The names of all runs."""
+        return {JobKey(*row) for row in self._rows("SELECT namespace, name FROM job")}
+
     def get_job(self, key: JobKey) -> Job | None:
         """One run."""
         rows = self._rows("SELECT namespace, name, body FROM job WHERE namespace = ? AND name = ?", (key.namespace, key.name))
