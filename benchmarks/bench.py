@@ -33,10 +33,11 @@ def fresh_home(**variables: str) -> Iterator[dict[str, str]]:
 def cpu_ms(command: Sequence[str], environment: dict[str, str] | None = None) -> float:
     """User and system time of one run of a command and its children, in milliseconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=True
-    )
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        message = f"{command} exited with {done.returncode}: {done.stdout.decode()}{done.stderr.decode()}"
+        raise RuntimeError(message)
     return 1000 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
 

@@ -56,6 +56,8 @@ def main() -> None:
                 time.sleep(0.01)
     total = _cpu()
     (folder / f"rank-{rank}.json").write_text(json.dumps({"cpu_per_step": (total - used) / (steps - warm), "cpu": total}))
+    # Nobody leaves while another still talks to it.
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -17,7 +17,7 @@ from torch_python import TORCH_PYTHON, TORCHRUN
 PROGRAM = str(Path(__file__).with_name("lenet.py"))
 STEPS = 1_000_000
 KILL_AFTER = 30
-PATIENCE = 60.0
+PATIENCE = 40.0
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
     theirs: list[float | None] = []
     with fresh_home(OMP_NUM_THREADS="1", SAVE="1", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1") as environment:
         for _ in range(rounds):
-            ours.append(_recover([FAIRWAY, "run", "--workers", "2", "--", TORCH_PYTHON, PROGRAM], environment))
+            ours.append(_recover([FAIRWAY, "run", "--workers", "2", "--retries", "3", "--", TORCH_PYTHON, PROGRAM], environment))
             theirs.append(_recover([TORCHRUN, "--standalone", "--nproc-per-node=2", "--max-restarts=3", PROGRAM], environment))
     recovered = [took for took in ours if took is not None]
     others = [took for took in theirs if took is not None]

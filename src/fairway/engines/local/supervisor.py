@@ -288,7 +288,7 @@ class Supervisor:
         for output in self._outputs:
             output.note()
         content = describe_end(self._order, self._ranks, self._outputs, self._evidence, self._cgroup, self._said)
-        content.update(by_us=self._stopped_by_us, started=self._started, finished=self._finished)
+        content.update(by_us=self._stopped_by_us, started=self._started, finished=self._finished, own_cpu=time.process_time())
         if self._over_limit and self._memory is not None:
             content.update(out_of_memory=True, held=self._memory.seen, memory_limit=self._order.memory_limit)
         self._record.write(content)
