@@ -23,7 +23,7 @@ from fairway.app.system import SystemClock
 from fairway.devices.probe import pick_probe
 from fairway.engines.local.engine import LocalEngine
 from fairway.engines.local.folders import Home
-from fairway.engines.local.prepare import Preparer
+from fairway.engines.local.provision.prepare import Preparer
 from fairway.engines.local.secrets import FileSecrets
 from fairway.engines.local.submissions import LocalSubmissions
 from fairway.errors import FairwayError, UnavailableError

@@ -15,11 +15,11 @@ from fairway.app import crash
 IN_THE_SUPERVISOR = "runs in the supervisor, a process of its own; the tests kill that one from outside"
 OUTSIDE: dict[str, str] = {
     "app/crash.py os.kill": "the crash itself",
-    "engines/local/descent.py os.kill": IN_THE_SUPERVISOR,
-    "engines/local/identity.py signal.pidfd_send_signal": "whoever calls `Identity.send` has the point",
-    "engines/local/programs.py os.killpg": "ends an installer that nobody waits for; what it made is discarded anyway",
-    "engines/local/record.py os.rename": IN_THE_SUPERVISOR,
-    "engines/local/supervisor.py os.kill": IN_THE_SUPERVISOR,
+    "engines/local/supervision/descent.py os.kill": IN_THE_SUPERVISOR,
+    "engines/local/supervision/identity.py signal.pidfd_send_signal": "whoever calls `Identity.send` has the point",
+    "engines/local/provision/programs.py os.killpg": "ends an installer that nobody waits for; what it made is discarded anyway",
+    "engines/local/supervision/record.py os.rename": IN_THE_SUPERVISOR,
+    "engines/local/supervision/supervisor.py os.kill": IN_THE_SUPERVISOR,
     "registry/snapshot.py os.link": "into a folder that is renamed when it is whole",
     "registry/snapshot.py os.rename": "`_rename_folder`: whoever calls it has the point",
 }

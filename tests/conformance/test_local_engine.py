@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fairway.app.ports import Engine
-from fairway.engines.local import descent
 from fairway.engines.local.engine import LocalEngine
+from fairway.engines.local.supervision import descent
 from fairway.state.job import Job
 from fairway.state.task import TaskKey
 from fairway.testing.builders import a_job

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from fairway.app.ports import LogQuery
-from fairway.engines.local import control, locks
+from fairway.engines.local import locks
 from fairway.engines.local.engine import LocalEngine
-from fairway.engines.local.prepare import Prepared
-from fairway.engines.local.programs import Say
-from fairway.engines.local.record import read_record
+from fairway.engines.local.provision.prepare import Prepared
+from fairway.engines.local.provision.programs import Say
+from fairway.engines.local.supervision import control
+from fairway.engines.local.supervision.record import read_record
 from fairway.errors import RefusedError
 from fairway.plan.action import BindGang, CreateTask, EvictTask, ForgetJob, NudgeTask
 from fairway.state.job import Job, Origin

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from fairway.engines.local.descent import find_leftovers
 from fairway.engines.local.engine import LocalEngine
-from fairway.engines.local.identity import Identity, read_status
-from fairway.engines.local.record import read_record, write_record
+from fairway.engines.local.supervision.descent import find_leftovers
+from fairway.engines.local.supervision.identity import Identity, read_status
+from fairway.engines.local.supervision.record import read_record, write_record
 from fairway.plan.action import BindGang, CreateTask, EvictTask
 from fairway.state.phase import TaskPhase
 from fairway.state.task import Task, TaskReport

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fairway.engines.local.logfile import LogFile
-from fairway.engines.local.logindex import LogIndex
+from fairway.engines.local.output.logfile import LogFile
+from fairway.engines.local.output.logindex import LogIndex
 from fairway.testing.local_engine import Playground, until
 
 

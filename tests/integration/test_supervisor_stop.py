@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fairway.engines.local import control
+from fairway.engines.local.supervision import control
 from fairway.testing.local_engine import Playground, until
 
 SAVES = """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fairway.engines.local import control
+from fairway.engines.local.supervision import control
 from fairway.testing.local_engine import Attempt, Playground, until
 
 ASKS = """

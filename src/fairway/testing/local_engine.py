@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from fairway.app.system import SystemClock
-from fairway.engines.local import control, descent, locks, record
+from fairway.engines.local import locks
 from fairway.engines.local.engine import LocalEngine
 from fairway.engines.local.folders import LOCK, Home
-from fairway.engines.local.identity import Identity
-from fairway.engines.local.order import Command, Order
-from fairway.engines.local.prepare import Prepared
-from fairway.engines.local.programs import Say
+from fairway.engines.local.provision.prepare import Prepared
+from fairway.engines.local.provision.programs import Say
 from fairway.engines.local.spawner import Answer, Spawner
+from fairway.engines.local.supervision import control, descent, record
+from fairway.engines.local.supervision.identity import Identity
+from fairway.engines.local.supervision.order import Command, Order
 from fairway.errors import NotFoundError
 from fairway.plan.action import ForgetJob
 from fairway.runtime.contract import ATTEMPT_DIR

@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fairway.app import crash
-from fairway.engines.local import locks, record
+from fairway.engines.local import locks
 from fairway.engines.local.folders import LOCK, ORDER, Home, make_private
 from fairway.engines.local.locks import DeviceLocks
 from fairway.engines.local.observing import HOST, read_ports
-from fairway.engines.local.order import Command, Order
 from fairway.engines.local.ports import Lease, Ports
-from fairway.engines.local.prepare import Prepared
+from fairway.engines.local.provision.prepare import Prepared
 from fairway.engines.local.spawner import Answer, Spawner
+from fairway.engines.local.supervision import record
+from fairway.engines.local.supervision.order import Command, Order
 from fairway.errors import FairwayError, RefusedError
 from fairway.launch.render import render
 from fairway.launch.topology import Folders, Launch, Member, Process, Topology, ports_needed

@@ -17,11 +17,11 @@ from fairway.engines.local.evicting import CANNOT_RUN, Evictor
 from fairway.engines.local.folders import Home, make_private
 from fairway.engines.local.inside import Insides
 from fairway.engines.local.locks import DeviceLocks, MachineFolder
-from fairway.engines.local.logs import LogReader
-from fairway.engines.local.metrics import Meter
 from fairway.engines.local.observing import Observer
+from fairway.engines.local.output.logs import LogReader
+from fairway.engines.local.output.metrics import Meter
 from fairway.engines.local.ports import Ports
-from fairway.engines.local.preparing import Prepares, Preparing
+from fairway.engines.local.provision.preparing import Prepares, Preparing
 from fairway.engines.local.spawner import Spawner
 from fairway.engines.local.vigil import Vigil
 from fairway.errors import BugError, FairwayError, SpecError, UsageError

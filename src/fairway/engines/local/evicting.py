@@ -9,10 +9,11 @@ import time
 
 from fairway.app import crash
 from fairway.app.ports import Clock
-from fairway.engines.local import control, locks, record
+from fairway.engines.local import locks
 from fairway.engines.local.folders import LOCK, Home
-from fairway.engines.local.identity import Identity
 from fairway.engines.local.observing import Observer, over_report
+from fairway.engines.local.supervision import control, record
+from fairway.engines.local.supervision.identity import Identity
 from fairway.plan.action import EvictTask, NudgeTask
 from fairway.runtime.contract import STOP_FILE
 from fairway.state.job import JobKey

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from fairway.app.ports import TaskInside
-from fairway.engines.local import control, record
 from fairway.engines.local.folders import Home
+from fairway.engines.local.supervision import control, record
 from fairway.errors import ConflictError, UnavailableError
 from fairway.state.task import TaskKey
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from fairway.app import crash
 from fairway.app.ports import Clock
-from fairway.engines.local import descent, locks, record
-from fairway.engines.local.cgroup import Cgroup
+from fairway.engines.local import locks
 from fairway.engines.local.folders import LOCK, ORDER, Home
-from fairway.engines.local.identity import Identity, boot_id
+from fairway.engines.local.supervision import descent, record
+from fairway.engines.local.supervision.cgroup import Cgroup
+from fairway.engines.local.supervision.identity import Identity, boot_id
 from fairway.state.phase import TaskPhase
 from fairway.state.task import Exit, TaskKey, TaskReport
 from fairway.units.quantity import show_bytes

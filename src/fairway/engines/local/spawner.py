@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairway.app import crash
-from fairway.engines.local import order
-from fairway.engines.local.order import Order
+from fairway.engines.local.supervision import order
+from fairway.engines.local.supervision.order import Order
 
 _PATIENCE = 60.0
 """Seconds that a supervisor may take to answer on a machine that swaps."""
 _SOURCE = str(Path(__file__).resolve().parents[3])
-_MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from fairway.engines.local.nursery import main; main(int(sys.argv[2]))"
+_MAIN = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from fairway.engines.local.supervision.nursery import main; main(int(sys.argv[2]))"
+)
 
 
 @dataclass(frozen=True, slots=True)

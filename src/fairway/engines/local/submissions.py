@@ -11,7 +11,7 @@ from pathlib import Path
 from fairway.app import crash
 from fairway.app.submission import Submission
 from fairway.engines.local.folders import Home
-from fairway.engines.local.prepare import ENVIRONMENT_FILE
+from fairway.engines.local.provision.prepare import ENVIRONMENT_FILE
 from fairway.errors import RefusedError
 from fairway.registry import snapshot
 from fairway.registry.blobs import Blobs

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from fairway.engines.local.identity import Identity
+from fairway.engines.local.supervision.identity import Identity
 from fairway.state.task import TaskKey, TaskReport
 
 _LOOK_AGAIN = 0.05

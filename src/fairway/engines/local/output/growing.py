@@ -1,0 +1,111 @@
+"""Files and folders that grow, looked at again and again: what is new since the last time, and nothing when nothing is."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from fairway.engines.local.output import tfevents
+
+READ_LIMIT = 4 * 1024 * 1024
+"""Bytes of one file that one look takes; the rest waits for the next, so that others get their turn."""
+EVENT_READ_LIMIT = 256 * 1024
+"""The same for event files, which take far longer to decode."""
+_CLOCK_STEP = 20_000_000
+"""Nanoseconds; the kernel's file times may lag this much."""
+
+
+class GrowingFile:
+    """A file that is only appended to, and how far it was read."""
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self.path = path
+        self.offset = offset
+        self.written = 0.0
+        """When it was last written to, as of the last look."""
+
+    def new_bytes(self, limit: int = READ_LIMIT) -> bytes:
+        """What was appended since `offset`, which the caller advances by what it could use."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return b""
+        self.written = found.st_mtime
+        if found.st_size < self.offset:
+            self.offset = 0
+        if found.st_size == self.offset:
+            return b""
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            return file.read(limit)
+
+    def new_lines(self) -> Iterator[tuple[int, bytes]]:
+        """(where it begins, the line) for every line that was finished since the last time."""
+        data = self.new_bytes()
+        # A progress bar ends its lines with a carriage return.
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        if not end and len(data) == READ_LIMIT:
+            # No line is that long: pass it over rather than read it again for ever.
+            end = len(data)
+        at, self.offset = self.offset, self.offset + end
+        for line in data[:end].splitlines(keepends=True):
+            yield at, line.rstrip(b"\r\n")
+            at += len(line)
+
+
+class EventFile(GrowingFile):
+    """A TensorBoard event file."""
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        super().__init__(path, offset)
+        self.damaged = False
+
+    def new_scalars(self) -> Iterator[tfevents.Scalars]:
+        """The scalars of every record that was finished since the last time. After damage the rest is not read."""
+        data = b"" if self.damaged else self.new_bytes(EVENT_READ_LIMIT)
+        start = self.offset
+        try:
+            for record, end in tfevents.records(data):
+                self.offset = start + end
+                found = tfevents.scalars(record)
+                if found:
+                    yield found
+            self._skip_long(data[self.offset - start :])
+        except tfevents.DamagedError:
+            self.damaged = True
+
+    def _skip_long(self, rest: bytes) -> None:
+        """A record that no single look could hold is passed over: an image or a graph, never a scalar."""
+        if len(rest) >= tfevents.HEADER:
+            length = tfevents.HEADER + tfevents.record_length(rest[: tfevents.HEADER]) + tfevents.FOOTER
+            if length > EVENT_READ_LIMIT and os.path.getsize(self.path) >= self.offset + length:
+                self.offset += length
+
+
+class GrowingFolder:
+    """A folder, and whether names may have come or gone since the last listing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._seen: int | None = None
+
+    def changed(self) -> bool:
+        """Whether to list it again: a stat, nothing more."""
+        try:
+            now = os.stat(self.path).st_mtime_ns
+        except OSError:
+            return False
+        if now == self._seen:
+            return False
+        # A change just now may be followed by another one within the same tick of the clock.
+        self._seen = now if time.time_ns() - now > _CLOCK_STEP else None
+        return True
+
+    def names(self) -> list[str]:
+        """The names in it, in order; none when it is gone."""
+        try:
+            return sorted(os.listdir(self.path))
+        except OSError:
+            return []

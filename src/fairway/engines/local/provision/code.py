@@ -1,0 +1,83 @@
+"""The folder that a run's commands start in: the caller's own, or a copy of what it held."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from fairway.app import crash
+from fairway.engines.local.folders import make_private
+from fairway.engines.local.provision.git import GitFetcher
+from fairway.engines.local.provision.programs import Say
+from fairway.errors import RefusedError
+from fairway.registry import snapshot
+from fairway.registry.blobs import Blobs
+from fairway.spec.job import GitSource
+from fairway.state.job import Job
+
+CODE_FOLDER = "code"
+FETCHED_FILE = "code.json"
+"""In the run's folder: which commit was fetched, so that another attempt runs the same."""
+
+
+class CodePlace:
+    """Provides the code of runs."""
+
+    def __init__(self, home: Path, blobs: Blobs, variables: Mapping[str, str]) -> None:
+        self._blobs = blobs
+        self._git = GitFetcher(home / "git", variables)
+
+    async def provide(self, job: Job, folder: Path, say: Say) -> Path:
+        """Where the run's commands start. `folder` is the run's own; a second call finds what the first made."""
+        code = job.spec.code
+        if code.in_place:
+            return _in_place(job)
+        target = folder / CODE_FOLDER
+        if target.is_dir():
+            return target
+        digest = await self._digest(job, folder, say)
+        if not digest:
+            return make_private(target)
+        await asyncio.to_thread(self._lay_out, digest, target)
+        return target
+
+    async def _digest(self, job: Job, folder: Path, say: Say) -> str:
+        if job.spec.code.git is not None:
+            return await self._fetched(job.spec.code.git, job, folder, say)
+        if job.origin.code_digest or not job.spec.code.path:
+            return job.origin.code_digest
+        source = Path(job.origin.folder, job.spec.code.path)
+        return (await asyncio.to_thread(snapshot.take, source, self._blobs)).digest
+
+    async def _fetched(self, source: GitSource, job: Job, folder: Path, say: Say) -> str:
+        note = folder / FETCHED_FILE
+        if note.is_file():
+            return str(json.loads(note.read_bytes())["digest"])
+        tree, commit = await self._git.fetch(source, job.origin.folder, say)
+        try:
+            # Nothing is ignored: what is in the repository was meant to be.
+            taken = await asyncio.to_thread(snapshot.take, tree, self._blobs, ignoring=False)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, tree, ignore_errors=True)
+        say(f"code is commit {commit[:12]}")
+        aside = note.with_name(f".{note.name}-{secrets.token_hex(4)}")
+        aside.write_text(json.dumps({"digest": taken.digest, "commit": commit}))
+        with crash.reach("registry.rename"):
+            os.replace(aside, note)
+        return taken.digest
+
+    def _lay_out(self, digest: str, target: Path) -> None:
+        snapshot.materialise(snapshot.load(digest, self._blobs), self._blobs, target)
+
+
+def _in_place(job: Job) -> Path:
+    folder = Path(job.origin.folder, job.spec.code.path)
+    if not job.origin.folder or not folder.is_dir():
+        message = f"the run is in place, and its folder {str(folder)!r} is not there"
+        raise RefusedError(message, fix="put the folder back, or submit without --in-place")
+    return folder

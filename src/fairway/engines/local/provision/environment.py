@@ -1,0 +1,164 @@
+"""Environments made from requirements: each is built once, aside, and kept under the digest of what it was made from."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairway.app import crash
+from fairway.engines.local.provision import programs
+from fairway.engines.local.provision.programs import Say
+from fairway.errors import RefusedError
+
+_INCLUDE = re.compile(r"^\s*(?:-r|--requirement|-c|--constraint)[\s=]+(?P<path>\S+)", re.MULTILINE)
+_LOCAL = re.compile(r"^\s*(?:-e\b|--editable\b|\.|/|~|file:|\S+\s*@\s*file:)", re.MULTILINE)
+_ASK = "import sys, sysconfig; print(sys.implementation.cache_tag, *sys.version_info[:3], sysconfig.get_platform())"
+_SMALL = 1 << 20
+_MOST_INCLUDES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class _Tools:
+    """The programs that build one environment."""
+
+    make: tuple[str, ...]
+    install: tuple[str, ...]
+    name: str
+
+
+class Environments:
+    """The built environments of a home.
+
+    Promises:
+    1. An environment that has a name is complete. A build that fails, or a crash, leaves none.
+    2. However many runs want the same one at the same time, it is built once.
+    """
+
+    def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._variables = dict(variables)
+        self._building: dict[str, asyncio.Lock] = {}
+        self._versions: dict[tuple[str, int, int], str] = {}
+        """What interpreters answered, by path and by the file behind it."""
+
+    async def provide(self, requirements: Path, interpreter: str, say: Say, salt: str = "") -> Path:
+        """The folder of an environment with these requirements, for this Python; built when there is none.
+
+        `salt` tells code apart when the requirements name local folders.
+        """
+        text = _with_includes(requirements)
+        version = await self._version(interpreter)
+        local = salt if _LOCAL.search(text) else ""
+        digest = hashlib.sha256("\0".join((text, version, local)).encode()).hexdigest()[:24]
+        target = self._folder / digest
+        async with self._building.setdefault(digest, asyncio.Lock()):
+            if not target.is_dir():
+                await self._build(target, requirements, interpreter, say)
+        return target
+
+    async def _version(self, interpreter: str) -> str:
+        """What tells Pythons apart that need different packages."""
+        try:
+            state = os.stat(interpreter)
+        except OSError as error:
+            message = f"there is no interpreter {interpreter} ({error.strerror})"
+            raise RefusedError(message, fix="name a working interpreter under environment.python") from None
+        key = (interpreter, state.st_ino, state.st_mtime_ns)
+        if key not in self._versions:
+            self._versions[key] = await self._asked_version(interpreter)
+        return self._versions[key]
+
+    async def _asked_version(self, interpreter: str) -> str:
+        code, lines = await programs.run([interpreter, "-I", "-c", _ASK], cwd=Path("/"), env=self._variables, say=_nobody)
+        if code != 0 or not lines:
+            message = f"{interpreter} does not run: {' '.join(lines) or f'exit code {code}'}"
+            raise RefusedError(message, fix="name a working interpreter under environment.python")
+        return lines[-1]
+
+    async def _build(self, target: Path, requirements: Path, interpreter: str, say: Say) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        aside = self._folder / f".{target.name}-{secrets.token_hex(4)}"
+        tools = _tools(interpreter, aside, requirements)
+        say(f"building an environment from {requirements.name} with {tools.name}")
+        try:
+            for argv in (tools.make, tools.install):
+                code, tail = await programs.run(argv, cwd=requirements.parent, env=self._variables, say=say)
+                if code != 0:
+                    raise _failed(requirements, tools, code, tail)
+            await asyncio.to_thread(_move_in, aside, target)
+            with crash.reach("registry.rename"):
+                os.rename(aside, target)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
+        say("the environment is ready")
+
+
+def _tools(interpreter: str, aside: Path, requirements: Path) -> _Tools:
+    python = str(aside / "bin" / "python")
+    uv = _uv()
+    if uv:
+        return _Tools(
+            (uv, "venv", "--quiet", "--no-project", "--python", interpreter, str(aside)),
+            (uv, "pip", "install", "--python", python, "--requirement", str(requirements)),
+            "uv",
+        )
+    return _Tools(
+        (interpreter, "-m", "venv", str(aside)),
+        (python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--requirement", str(requirements)),
+        "pip",
+    )
+
+
+def _uv() -> str:
+    """The faster installer where there is one: on the path, or in our own environment."""
+    own = os.path.join(os.path.dirname(sys.executable), "uv")
+    return shutil.which("uv") or (own if os.access(own, os.X_OK) else "")
+
+
+def _move_in(aside: Path, target: Path) -> None:
+    """Let the scripts say where the environment will be, not where it was built."""
+    old, new = os.fsencode(aside), os.fsencode(target)
+    for script in (aside / "bin").iterdir():
+        if script.is_symlink() or not script.is_file() or script.stat().st_size > _SMALL:
+            continue
+        content = script.read_bytes()
+        if old in content and b"\0" not in content:
+            script.write_bytes(content.replace(old, new))
+
+
+def _with_includes(requirements: Path) -> str:
+    """The text of a requirements file and of all that it includes: a change in any makes another environment."""
+    texts: list[str] = []
+    seen: set[Path] = set()
+    waiting = [requirements]
+    while waiting and len(seen) < _MOST_INCLUDES:
+        path = waiting.pop(0)
+        if path in seen:
+            continue
+        seen.add(path)
+        try:
+            text = path.read_text("utf-8", "replace")
+        except OSError as error:
+            message = f"environment.requirements: {path} cannot be read ({error.strerror})"
+            raise RefusedError(message, fix="name a requirements file, relative to the code's folder") from None
+        texts.append(text)
+        waiting += [path.parent / match["path"] for match in _INCLUDE.finditer(text) if "://" not in match["path"]]
+    return "\n".join(texts)
+
+
+def _failed(requirements: Path, tools: _Tools, code: int, tail: list[str]) -> RefusedError:
+    lines = "\n  ".join(tail)
+    message = f"no environment could be built from {requirements.name}: {tools.name} ended with exit code {code}\n  {lines}"
+    return RefusedError(message, fix=f"correct {requirements.name}, or name an environment of your own under environment.python")
+
+
+def _nobody(_line: str) -> None:
+    """Nobody listens."""

@@ -1,0 +1,138 @@
+"""Finds the processes of a task, whatever they did to hide, and ends them. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator
+
+from fairway.engines.local.supervision.identity import Identity, Status, boot_id, read_status
+
+_PAUSE = 0.01
+
+
+def descendants(root: int) -> list[int]:
+    """Children, grandchildren and so on of a process, zombies too; parents before their children."""
+    found: list[int] = []
+    line = [root]
+    while line:
+        pid = line.pop()
+        children = _children(pid)
+        if children is None:
+            return _descendants_by_scan(root)
+        found += children
+        line += children
+    return found
+
+
+def kill_descendants(root: int) -> None:
+    """SIGKILL to every descendant that lives now. Those born meanwhile are left to the next call."""
+    for pid in descendants(root):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            continue
+
+
+def end_leftovers(folder: str, known: Iterable[Identity], deadline: float) -> bool:
+    """Kill what is left of a task whose supervisor is dead; whether nothing is left when the monotonic deadline comes.
+
+    A process belongs to the task when it is one of the known ones, carries the attempt's folder in
+    its environment, shares a session with such a process, or descends from one.
+    """
+    known = list(known)
+    while True:
+        left = find_leftovers(folder, known)
+        for identity in left:
+            identity.send(signal.SIGKILL)
+        if not left:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_PAUSE)
+
+
+def find_leftovers(folder: str, known: Iterable[Identity]) -> list[Identity]:
+    """The living processes of a task whose supervisor is dead."""
+    boot = boot_id()
+    mark = f"FAIRWAY_ATTEMPT_DIR={folder}".encode()
+    table = {pid: status for pid, status in _processes() if not status.dead}
+    ours = {identity.pid for identity in known if identity.alive}
+    ours |= {pid for pid in table if pid not in ours and mark in _environment(pid)}
+    sessions = {table[pid].session for pid in ours if pid in table and table[pid].session in ours}
+    grown = True
+    while grown:
+        more = {pid for pid, status in table.items() if status.parent in ours or status.session in sessions}
+        grown = not more <= ours
+        ours |= more
+    ours.discard(os.getpid())
+    return [Identity(pid, table[pid].start, boot) for pid in sorted(ours) if pid in table]
+
+
+def resident_bytes(pids: Iterable[int]) -> int:
+    """Memory that these processes hold, pages they share counted once each time."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    total = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/statm", "rb") as file:
+                total += int(file.read().split()[1]) * page
+        except (OSError, IndexError):
+            continue
+    return total
+
+
+def proportional_bytes(pids: Iterable[int]) -> int:
+    """Memory that these processes hold, shared pages divided fairly; dearer to ask for than `resident_bytes`."""
+    total = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+                total += sum(int(line.split()[1]) * 1024 for line in file if line.startswith(b"Pss:"))
+        except OSError:
+            continue
+    return total
+
+
+def _children(pid: int) -> list[int] | None:
+    """The children of a process; None when the kernel does not tell."""
+    folder = f"/proc/{pid}/task"
+    found: list[int] = []
+    try:
+        for thread in os.listdir(folder):
+            with open(f"{folder}/{thread}/children", "rb") as file:
+                found += map(int, file.read().split())
+    except OSError:
+        # It ended meanwhile, or the kernel was built without this file.
+        return None if os.path.exists(f"/proc/{pid}") else found
+    return found
+
+
+def _descendants_by_scan(root: int) -> list[int]:
+    parents: dict[int, list[int]] = {}
+    for pid, status in _processes():
+        parents.setdefault(status.parent, []).append(pid)
+    found: list[int] = []
+    line = [root]
+    while line:
+        children = parents.get(line.pop(), [])
+        found += children
+        line += children
+    return found
+
+
+def _processes() -> Iterator[tuple[int, Status]]:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            status = read_status(int(name))
+            if status is not None:
+                yield int(name), status
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []

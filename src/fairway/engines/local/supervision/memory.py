@@ -1,0 +1,78 @@
+"""Whether a task uses or used too much memory: what can be known without a control group. Standard library only."""
+
+from __future__ import annotations
+
+import os
+
+from fairway.engines.local.supervision import descent
+
+_CHILD_KILLED = b"killed by signal: Killed"
+"""What a data loader prints when the kernel took one of its workers."""
+
+
+class MemoryWatch:
+    """Adds up what a task holds, for a limit that no control group enforces."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.seen = 0
+        """What was held when the limit was passed."""
+
+    def exceeded(self) -> bool:
+        """Whether the descendants of this process hold more than the limit now."""
+        pids = descent.descendants(os.getpid())
+        # Pages shared after a fork count in each process; only when that sum is too large is the true one worth its price.
+        if descent.resident_bytes(pids) <= self._limit:
+            return False
+        self.seen = descent.proportional_bytes(pids)
+        return self.seen > self._limit
+
+
+class OomEvidence:
+    """What the kernel tells everybody about kills for want of memory: a count, and where allowed a log."""
+
+    def __init__(self) -> None:
+        self._before = _count()
+
+    def blames(self, pids: set[int], killed: bool, tail: bytes) -> bool:
+        """Whether one of these processes was killed for memory since this was made.
+
+        `killed`: one died by a SIGKILL that we did not send.
+        """
+        if _count() <= self._before or not (killed or _CHILD_KILLED in tail):
+            return False
+        log = _kernel_log()
+        return log is None or any(b"Killed process %d " % pid in log for pid in pids) or _CHILD_KILLED in tail
+
+
+def _count() -> int:
+    try:
+        with open("/proc/vmstat", "rb") as file:
+            for line in file:
+                if line.startswith(b"oom_kill "):
+                    return int(line.split()[1])
+    except OSError:
+        return 0
+    return 0
+
+
+def _kernel_log() -> bytes | None:
+    """The kernel's messages; None where we may not read them."""
+    try:
+        descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    messages: list[bytes] = []
+    try:
+        while True:
+            try:
+                messages.append(os.read(descriptor, 8192))
+            except BrokenPipeError:
+                # The oldest messages were overwritten while we read; go on with the next.
+                continue
+    except BlockingIOError:
+        return b"".join(messages)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,49 @@
+"""The nursery: a small process of the daemon's that forks supervisors. Standard library only.
+
+A fork of this process costs a millisecond; a fork of the daemon would copy all that the daemon
+has mapped, and a fresh interpreter takes twenty. It ends when the daemon's end of its socket
+closes, however the daemon died; the supervisors live on.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+
+from fairway.engines.local.supervision import kernel, order
+from fairway.engines.local.supervision.supervisor import supervise
+
+
+def main(descriptor: int) -> None:
+    """Fork a supervisor for each order that comes through the socket, until its other end closes."""
+    kernel.name_process("fairway-nursery")
+    # Whatever the daemon was started with: tasks begin with every signal as the system has it.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # Supervisors belong to nobody: the kernel drops their exit codes.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # Collecting would write to every page that the supervisors share.
+    gc.disable()
+    gc.freeze()
+    with socket.socket(fileno=descriptor) as channel:
+        while (received := order.receive(channel)) is not None:
+            _hand_over(channel, *received)
+
+
+def _hand_over(channel: socket.socket, text: bytes, descriptors: list[int]) -> None:
+    """Fork; the child keeps the descriptors, this process keeps none."""
+    try:
+        pid = os.fork()
+    except OSError as problem:
+        words = f"error no process could be made: {problem.strerror}\n"
+        os.write(descriptors[1], words.encode())
+        pid = -1
+    if pid == 0:
+        # The daemon must see its nursery's end even while this supervisor lives.
+        channel.close()
+        supervise(text, descriptors)
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,136 @@
+"""Starts one process of a task: fork, its own session, its streams, its folder, exec. Standard library only."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import select
+import signal
+import termios
+import time
+
+from fairway.engines.local.supervision import kernel
+from fairway.engines.local.supervision.cgroup import Cgroup
+
+OOM_SCORE = "300"
+"""When memory runs out the kernel takes a task before it takes the user's own programs."""
+_EXEC_PATIENCE = 10.0
+"""Seconds that processes have to get from fork to exec; a folder on a dead network drive takes forever."""
+
+
+class Streams:
+    """What a new process gets as its standard input, output and error."""
+
+    __slots__ = ("input", "output", "terminal")
+
+    def __init__(self, input_: int, output: int, terminal: bool = False) -> None:
+        self.input = input_
+        self.output = output
+        self.terminal = terminal
+        """Whether these are a terminal, to become that of the process's session."""
+
+
+class Failure:
+    """Why a process could not be started."""
+
+    __slots__ = ("errno", "rank", "stage")
+
+    def __init__(self, rank: int, stage: str, errno: int) -> None:
+        self.rank = rank
+        self.stage = stage
+        """`folder` or `program`."""
+        self.errno = errno
+
+
+class Nest:
+    """Starts processes and hears from those that could not become the user's program."""
+
+    def __init__(self, cwd: str, umask: int, cgroup: Cgroup | None) -> None:
+        self._cwd = cwd
+        self._umask = umask
+        self._cgroup = cgroup
+        self._read, self._write = os.pipe2(os.O_CLOEXEC)
+
+    def start(self, rank: int, argv: list[str], env: dict[str, str], streams: Streams) -> int:
+        """Fork; the child becomes the program, or says why it could not and exits."""
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            return pid
+        code = 126
+        try:
+            stage = "start"
+            self._settle(parent, streams)
+            stage = "folder"
+            os.chdir(self._cwd)
+            stage = "program"
+            execute(argv, env)
+        except (OSError, ValueError) as problem:
+            code = 127 if isinstance(problem, FileNotFoundError) else 126
+            # Python itself refuses what no program can be given: a zero byte.
+            number = problem.errno or 0 if isinstance(problem, OSError) else errno.EINVAL
+            os.write(self._write, json.dumps([rank, stage, number]).encode() + b"\n")
+        finally:
+            os._exit(code)
+
+    def failures(self) -> list[Failure]:
+        """Wait until every process is the user's program; those that never will."""
+        os.close(self._write)
+        text = b""
+        deadline = time.monotonic() + _EXEC_PATIENCE
+        poll = select.poll()
+        poll.register(self._read, select.POLLIN)
+        while (left := deadline - time.monotonic()) > 0 and poll.poll(left * 1000):
+            # The last copy of the other end closes with the last exec.
+            piece = os.read(self._read, 4096)
+            if not piece:
+                break
+            text += piece
+        os.close(self._read)
+        return [Failure(*json.loads(line)) for line in text.splitlines()]
+
+    def _settle(self, parent: int, streams: Streams) -> None:
+        signal.set_wakeup_fd(-1)
+        os.setsid()
+        os.umask(self._umask)
+        kernel.die_with_parent()
+        if os.getppid() != parent:
+            # The supervisor died before it could be noticed.
+            os._exit(126)
+        if self._cgroup is not None:
+            self._cgroup.enter()
+        if streams.terminal:
+            fcntl.ioctl(streams.input, termios.TIOCSCTTY, 0)
+        os.dup2(streams.input, 0)
+        os.dup2(streams.output, 1)
+        os.dup2(streams.output, 2)
+        _prefer_for_oom()
+        # Python ignores these two, and what is ignored stays so after exec. The nursery has seen to the rest.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+
+
+def execute(argv: list[str], env: dict[str, str]) -> None:
+    """Become the program, found on the PATH of its own environment. Raises `OSError`; never returns."""
+    if "/" in argv[0]:
+        os.execve(argv[0], argv, env)
+    refused: OSError | None = None
+    for folder in env.get("PATH", os.defpath).split(os.pathsep):
+        try:
+            os.execve(os.path.join(folder or os.curdir, argv[0]), argv, env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as problem:
+            refused = refused or problem
+    raise refused or FileNotFoundError(2, "No such file or directory")
+
+
+def _prefer_for_oom() -> None:
+    try:
+        descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(descriptor, OOM_SCORE.encode())
+        os.close(descriptor)
+    except OSError:
+        return

@@ -1,0 +1,373 @@
+"""The supervisor of one task: starts its processes, waits, ends them, and records the truth. Standard library only.
+
+It is forked by the nursery, outlives it and the daemon, and holds the task's locks: whoever finds the
+attempt's lock free knows that there is no supervisor any more. It is the subreaper of everything the
+task starts, so that nothing can slip away, and it never starts anything before it has written that it will.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+import traceback
+
+from fairway.engines.local.supervision import cgroup, control, descent, kernel, record
+from fairway.engines.local.supervision.ending import describe_end
+from fairway.engines.local.supervision.identity import boot_id, identify, read_status
+from fairway.engines.local.supervision.memory import MemoryWatch, OomEvidence
+from fairway.engines.local.supervision.order import Order
+from fairway.engines.local.supervision.outputs import Output
+from fairway.engines.local.supervision.ranks import Rank, Ranks
+from fairway.engines.local.supervision.reactor import Reactor, Signals
+from fairway.engines.local.supervision.spawn import Nest, Streams
+from fairway.engines.local.supervision.stopping import Stopping
+from fairway.engines.local.supervision.terminal import Pipe, Terminal
+
+TICK = 1.0
+"""Seconds between two looks at logs that grow, or at memory that is limited."""
+IDLE_TICK = 4.0
+"""Seconds between two looks at logs that do not."""
+KILL_AGAIN = 0.005
+"""Seconds between the first two rounds of SIGKILL, for what was born in between."""
+
+CLEAN_UP_PATIENCE = 60.0
+"""Seconds that a clean-up command may take."""
+
+
+def supervise(text: bytes, descriptors: list[int]) -> None:
+    """Be the supervisor of an order, and exit. `descriptors`: permission to start, answers, then locks."""
+    folder = "."
+    try:
+        order = Order.decode(text)
+        folder = order.folder
+        permission, answers, *locks = descriptors
+        Supervisor(order, permission, answers, locks).run()
+    except BaseException:  # noqa: BLE001 - the last words of a process that nobody else listens to
+        _last_words(folder, descriptors[1])
+        os._exit(1)
+    os._exit(0)
+
+
+class Supervisor:
+    """One task from its order to its record."""
+
+    def __init__(self, order: Order, permission: int, answers: int, locks: list[int]) -> None:
+        self._order = order
+        self._permission = permission
+        self._answers = answers
+        self._locks = locks
+        self._reactor = Reactor()
+        self._ranks = Ranks()
+        self._stopping = Stopping()
+        self._stopped_by_us = False
+        self._said = ""
+        self._tick = TICK
+        self._tick_at = 0.0
+        self._childless = False
+        self._started = 0.0
+        self._finished = 0.0
+        self._over_limit = False
+        self._termed: set[int] = set()
+        self._kill_pause = KILL_AGAIN
+
+    def run(self) -> None:
+        """Everything, in order."""
+        self._settle()
+        self._answer("ready\n")
+        allowed = os.read(self._permission, 1)
+        os.close(self._permission)
+        if not allowed:
+            self._abandon()
+            return
+        self._start()
+        while not self._childless:
+            self._reactor.wait(self._patience())
+            self._act(time.monotonic())
+        self._clean_up()
+        self._finish()
+
+    def _settle(self) -> None:
+        """Take everything that a start needs, but start nothing."""
+        os.setsid()
+        kernel.become_subreaper()
+        kernel.name_process("fairway-task")
+        os.chdir(self._order.folder)
+        self._signals = Signals(
+            self._reactor,
+            {
+                signal.SIGCHLD: self._reap,
+                signal.SIGTERM: lambda: self._stop(self._order.grace, by_us=False, words="its supervisor got SIGTERM"),
+                signal.SIGUSR1: lambda: self._stop(self._order.grace, by_us=True, words="asked by signal"),
+                signal.SIGUSR2: lambda: self._stop(0.0, by_us=True, words="asked by signal"),
+                # Heard and not heeded; ignoring them outright would make the task ignore them too.
+                signal.SIGHUP: lambda: None,
+                signal.SIGINT: lambda: None,
+            },
+        )
+        order = self._order
+        self._outputs = [Output(order.folder, rank, order.log_cap) for rank in range(len(order.commands))]
+        self._record = record.ExitRecord(order.folder)
+        self._control = control.Control(self._reactor, self._request, self._typed)
+        self._talk: Terminal | Pipe | None = None
+        if order.terminal:
+            self._talk = Terminal(self._reactor, self._show)
+        elif order.stdin:
+            self._talk = Pipe(self._reactor, self._outputs[0].descriptor)
+        limited = bool(order.memory_limit or order.cpu_limit)
+        self._cgroup = cgroup.make(f"fairway-{os.getpid()}") if limited and order.cgroup else None
+        if self._cgroup is not None:
+            self._cgroup.limit(order.memory_limit, order.cpu_limit)
+        self._memory = MemoryWatch(order.memory_limit) if order.memory_limit and self._cgroup is None else None
+        self._evidence = OomEvidence()
+        self._write_started()
+
+    def _abandon(self) -> None:
+        """The gang does not start: leave everything as it was."""
+        self._control.close()
+        self._record.discard()
+        record.discard_record(self._order.folder, record.STARTED)
+        for output in self._outputs:
+            output.discard_if_empty()
+        if self._cgroup is not None:
+            self._cgroup.remove()
+
+    def _start(self) -> None:
+        """From here on it counts as started, whatever happens."""
+        record.publish_record(self._order.folder, record.STARTED)
+        self._started = time.time()
+        nest = Nest(self._order.cwd, self._order.umask, self._cgroup)
+        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        for number, command in enumerate(self._order.commands):
+            streams = Streams(nothing, self._outputs[number].descriptor)
+            if number == 0 and self._talk is not None:
+                streams = self._talk.streams
+            pid = nest.start(number, command.argv, {**self._order.env, **command.env}, streams)
+            self._ranks.add(Rank(number, pid))
+        os.close(nothing)
+        if self._talk is not None:
+            self._talk.started()
+        self._note_processes()
+        failures = nest.failures()
+        for failure in failures:
+            self._explain(self._ranks.everyone[failure.rank], failure.stage, failure.errno)
+        self._answer(f"started {os.getpid()} {self._started:.6f}\n")
+        os.close(self._answers)
+        self._tick_at = time.monotonic() + self._tick
+
+    def _explain(self, rank: Rank, stage: str, number: int) -> None:
+        # Loaded only here: most programs exist.
+        from fairway.engines.local.supervision.execfail import explain  # noqa: PLC0415
+
+        command = self._order.commands[rank.number]
+        rank.words = explain(stage, number, command.argv, {**self._order.env, **command.env}, self._order.cwd)
+        self._outputs[rank.number].write(f"fairway: {rank.words}\n".encode())
+
+    def _patience(self) -> float | None:
+        now = time.monotonic()
+        if self._stopping.must_kill(now):
+            return self._kill_pause
+        due = self._stopping.next(now)
+        return max(0.0, min(self._tick_at, due if due is not None else self._tick_at) - now)
+
+    def _act(self, now: float) -> None:
+        """Whatever is due."""
+        if now >= self._tick_at:
+            self._look(now)
+        if self._stopping.must_kill(now):
+            self._kill()
+        elif self._stopping.must_term(now):
+            self._term_newcomers()
+
+    def _look(self, now: float) -> None:
+        """What cannot be waited for: how logs and memory grow."""
+        grown = [output.note() for output in self._outputs]
+        if self._memory is not None and not self._over_limit and self._memory.exceeded():
+            self._over_limit = True
+            self._stop(0.0, by_us=False, words="")
+        self._tick = TICK if any(grown) or self._memory is not None else min(self._tick * 2, IDLE_TICK)
+        self._tick_at = now + self._tick
+
+    def _reap(self) -> None:
+        """Take the exit codes of those that ended, and draw the conclusion."""
+        self._collect()
+        if not self._ranks.left:
+            self._stopping.alone(time.monotonic())
+        elif self._ranks.culprit is not None and not self._stopping.asked:
+            # The others would wait for it forever.
+            self._stop(self._order.grace, by_us=False, words="")
+
+    def _collect(self) -> None:
+        """Take the exit codes of all children that ended, asked for or adopted."""
+        try:
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                self._ranks.reaped(*found)
+        except ChildProcessError:
+            self._childless = True
+        if not self._ranks.left and not self._finished:
+            self._finished = time.time()
+
+    def _stop(self, grace: float, *, by_us: bool, words: str) -> None:
+        """End the task within the grace. Only what ends a task that nothing else has decided counts as ours."""
+        self._collect()
+        if self._childless:
+            return
+        if by_us and self._ranks.left and self._ranks.culprit is None and not self._over_limit:
+            self._stopped_by_us = True
+        self._said = self._said or words
+        now = time.monotonic()
+        self._stopping.within(now, grace)
+        self._act(now)
+
+    def _term_newcomers(self) -> None:
+        """SIGTERM, once, to our own children: those asked for, and orphans as they come.
+
+        Not to the whole tree: a data loader's workers die of it and take the program down while it saves.
+        """
+        children = {rank.pid for rank in self._ranks.left}
+        children |= {pid for pid in descent.descendants(os.getpid()) if self._is_orphan(pid)}
+        for pid in children - self._termed:
+            self._termed.add(pid)
+            try:
+                os.kill(pid, signal.SIGTERM)
+                os.kill(pid, signal.SIGCONT)
+            except OSError:
+                continue
+
+    @staticmethod
+    def _is_orphan(pid: int) -> bool:
+        status = read_status(pid)
+        return status is not None and status.parent == os.getpid()
+
+    def _kill(self) -> None:
+        # What the kernel cannot kill (it waits for a dead drive) is asked ever more rarely.
+        self._kill_pause = min(self._kill_pause * 2, TICK)
+        if self._cgroup is not None:
+            self._cgroup.kill()
+        descent.kill_descendants(os.getpid())
+
+    def _request(self, request: control.Request) -> control.Request:
+        """Answer a client of the control socket."""
+        op = request.get("op")
+        if op in ("stop", "kill"):
+            grace = request.get("grace", self._order.grace) if op == "stop" else 0.0
+            if not isinstance(grace, int | float):
+                return {"error": f"grace {grace!r} is no number of seconds"}
+            self._stop(float(grace), by_us=True, words=str(request.get("reason", "")))
+            return {"ok": True}
+        if op == "status":
+            return {"ok": True, "left": [rank.pid for rank in self._ranks.left], "started": self._started}
+        if self._talk is None:
+            return {"error": "this task has no terminal and no standard input"}
+        if op == "attach":
+            self._talk.drain()
+            return {"ok": True, "offset": self._outputs[0].size()}
+        if op == "input":
+            self._typed(str(request.get("data", "")).encode())
+        elif op == "end":
+            self._talk.end_input()
+        elif op == "resize":
+            self._talk.resize(_size(request.get("rows"), 24), _size(request.get("columns"), 80))
+        else:
+            return {"error": f"unknown operation {op!r}"}
+        return {"ok": True}
+
+    def _typed(self, data: bytes) -> None:
+        if self._talk is not None:
+            self._talk.type(data)
+
+    def _show(self, data: bytes) -> None:
+        self._outputs[0].write(data)
+        self._control.show(data)
+
+    def _finish(self) -> None:
+        """Nothing of the task is left: record how it ended, let go of the locks, tell the daemon."""
+        if self._talk is not None:
+            self._talk.drain()
+        for output in self._outputs:
+            output.note()
+        content = describe_end(self._order, self._ranks, self._outputs, self._evidence, self._cgroup, self._said)
+        content.update(by_us=self._stopped_by_us, started=self._started, finished=self._finished, own_cpu=time.process_time())
+        if self._over_limit and self._memory is not None:
+            content.update(out_of_memory=True, held=self._memory.seen, memory_limit=self._order.memory_limit)
+        self._record.write(content)
+        self._control.close()
+        if self._cgroup is not None:
+            self._cgroup.remove()
+        for lock in self._locks:
+            os.close(lock)
+        _poke(self._order.poke, self._order.task)
+
+    def _clean_up(self) -> None:
+        """End what is no descendant of ours, such as a container that a killed client left behind."""
+        for argv in self._order.cleanup:
+            nothing = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in (0, 1, 2)]
+            try:
+                pid = os.posix_spawnp(argv[0], argv, self._order.env, file_actions=nothing, setsid=True)
+            except OSError:
+                continue
+            deadline = time.monotonic() + CLEAN_UP_PATIENCE
+            while os.waitpid(pid, os.WNOHANG)[0] == 0:
+                if time.monotonic() > deadline:
+                    self._kill()
+                time.sleep(0.01)
+
+    def _note_processes(self) -> None:
+        """Add who was started to the record of the start."""
+        try:
+            self._write_started()
+            record.publish_record(self._order.folder, record.STARTED)
+        except OSError:
+            # A full disk: the record still says that the task was started, and by whom.
+            return
+
+    def _write_started(self) -> None:
+        own = identify(os.getpid())
+        content: dict[str, object] = {
+            "started": self._started or time.time(),
+            "supervisor": own.as_dict() if own else None,
+            "processes": [found.as_dict() for rank in self._ranks.everyone if (found := identify(rank.pid))],
+            "boot": boot_id(),
+            "cgroup": self._cgroup.path if self._cgroup else "",
+        }
+        record.prepare_record(self._order.folder, record.STARTED, content)
+
+    def _answer(self, line: str) -> None:
+        try:
+            os.write(self._answers, line.encode())
+        except OSError:
+            # The daemon died; its successor will look for itself.
+            return
+
+
+def _size(given: object, fallback: int) -> int:
+    return given if isinstance(given, int) and 0 < given < 1 << 16 else fallback
+
+
+def _poke(path: str, task: str) -> None:
+    if not path:
+        return
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as poke:
+            # By way of the folder's handle, because a home's path may be too long for a socket's address.
+            handle = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            poke.sendto(task.encode(), f"/proc/self/fd/{handle}/{os.path.basename(path)}")
+    except OSError:
+        # No daemon now; the record waits for it.
+        return
+
+
+def _last_words(folder: str, answers: int) -> None:
+    text = traceback.format_exc()
+    try:
+        descriptor = os.open(os.path.join(folder, "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        os.write(descriptor, text.encode())
+        os.close(descriptor)
+    except OSError:
+        pass
+    last = text.strip().rsplit("\n", 1)[-1]
+    try:
+        os.write(answers, f"error {last}\n".encode())
+    except OSError:
+        pass

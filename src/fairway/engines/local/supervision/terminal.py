@@ -1,0 +1,149 @@
+"""How the first process of a task talks to a person: through a terminal of its own, or a pipe. Standard library only."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import termios
+from collections.abc import Callable
+
+from fairway.engines.local.supervision.reactor import READ, WRITE, Reactor
+from fairway.engines.local.supervision.spawn import Streams
+
+_PIECE = 64 * 1024
+_MOST_WAITING = 1 << 20
+"""Bytes typed ahead of a program that does not read; more is dropped."""
+
+
+class Keyboard:
+    """Carries bytes to a process that may not read them at once."""
+
+    def __init__(self, reactor: Reactor, descriptor: int, events: int, call: Callable[[int], None]) -> None:
+        self._reactor = reactor
+        self._descriptor = descriptor
+        self._events = events
+        self._call = call
+        self._waiting = b""
+        os.set_blocking(descriptor, False)
+        reactor.watch(descriptor, events, self._ready)
+
+    def type(self, data: bytes) -> None:
+        """Send, now or when the process reads."""
+        self._waiting = (self._waiting + data)[:_MOST_WAITING]
+        self._flush()
+
+    def close(self) -> None:
+        """The end of the input."""
+        if self._descriptor >= 0:
+            self._reactor.forget(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _ready(self, events: int) -> None:
+        if events & WRITE:
+            self._flush()
+        if events & ~WRITE:
+            self._call(events)
+
+    def _flush(self) -> None:
+        if self._descriptor < 0:
+            return
+        try:
+            while self._waiting:
+                self._waiting = self._waiting[os.write(self._descriptor, self._waiting) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            # The process closed its end.
+            self._waiting = b""
+        wanted = self._events | (WRITE if self._waiting else 0)
+        self._reactor.watch(self._descriptor, wanted, self._ready)
+
+
+class Terminal:
+    """A terminal for one process; what it prints goes to `show`."""
+
+    def __init__(self, reactor: Reactor, show: Callable[[bytes], None]) -> None:
+        self._master, self._slave = os.openpty()
+        self._show = show
+        self._keyboard = Keyboard(reactor, self._master, READ, self._readable)
+        self._open = True
+        self.resize(24, 80)
+
+    @property
+    def streams(self) -> Streams:
+        """What the process gets."""
+        return Streams(self._slave, self._slave, terminal=True)
+
+    def started(self) -> None:
+        """The process has its copies; with ours closed, its end is seen."""
+        os.close(self._slave)
+
+    def type(self, data: bytes) -> None:
+        """What a person typed."""
+        self._keyboard.type(data)
+
+    def end_input(self) -> None:
+        """Ctrl-D."""
+        self._keyboard.type(b"\x04")
+
+    def resize(self, rows: int, columns: int) -> None:
+        """The person's window has another size; the process is told by SIGWINCH."""
+        if self._open:
+            fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def drain(self) -> None:
+        """Show what was printed before the end."""
+        while self._open and self._read():
+            pass
+
+    def _readable(self, _events: int) -> None:
+        self._read()
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._master, _PIECE)
+        except BlockingIOError:
+            return False
+        except OSError:
+            # Linux says so when the last process with this terminal is gone.
+            data = b""
+        if data:
+            self._show(data)
+            return True
+        self._open = False
+        self._keyboard.close()
+        return False
+
+
+class Pipe:
+    """Standard input of one process that has no terminal but somebody to feed it."""
+
+    def __init__(self, reactor: Reactor, output: int) -> None:
+        self._read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        self._output = output
+        self._keyboard = Keyboard(reactor, write_end, 0, lambda _events: self._keyboard.close())
+
+    @property
+    def streams(self) -> Streams:
+        """What the process gets."""
+        return Streams(self._read_end, self._output)
+
+    def started(self) -> None:
+        """The process has its copy."""
+        os.close(self._read_end)
+
+    def type(self, data: bytes) -> None:
+        """What to feed it."""
+        self._keyboard.type(data)
+
+    def end_input(self) -> None:
+        """Nothing more will come."""
+        self._keyboard.close()
+
+    def resize(self, rows: int, columns: int) -> None:
+        """A pipe has no size."""
+
+    def drain(self) -> None:
+        """A pipe shows nothing."""

@@ -1,0 +1,287 @@
+"""Measuring runs from the files they write."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairway.app.ports import MetricPoint, Observation
+from fairway.engines.local.folders import Home
+from fairway.engines.local.output.metrics import MEMORY_FILE, Meter
+from fairway.spec.job import Code, JobSpec, Metrics, Role, TensorBoard
+from fairway.state.job import Job, JobKey, Origin
+
+RECORDED = Path(__file__).parent / "fixtures" / "tensorboard"
+
+
+class Run:
+    """One run and its folder."""
+
+    def __init__(self, home: Path, **spec: Any) -> None:
+        self.home = Home(home)
+        origin = Origin(folder=str(home / "source"))
+        self.job = Job(
+            JobKey("default", "mnist-1"), "mnist", 1, JobSpec(roles={"worker": Role(command=("python",))}, **spec), origin=origin
+        )
+        self.folder = self.home.make_shared_parts(self.job.key)
+        self.meter = Meter(self.home)
+
+    def attempt(self, name: str) -> Path:
+        folder = self.folder / "attempts" / name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def report(self, text: str, name: str = "worker-0-0", rank: int = 0) -> None:
+        with (self.attempt(name) / f"metrics-{rank}.jsonl").open("a") as file:
+            file.write(text)
+
+    def print(self, text: str, name: str = "worker-0-0") -> None:
+        with (self.attempt(name) / "out-0.log").open("a") as file:
+            file.write(text)
+
+    def measure(self) -> Observation | None:
+        found = self.meter.measure([self.job])
+        return found[0] if found else None
+
+    def points(self) -> tuple[MetricPoint, ...]:
+        seen = self.measure()
+        return seen.points if seen else ()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def line(time: float, step: int | None = None, **metrics: float | str) -> str:
+    return json.dumps({"time": time, "step": step, "metrics": metrics}) + "\n"
+
+
+def test_nothing_to_measure(run: Run) -> None:
+    assert run.meter.measure([run.job]) == []
+
+
+def test_a_run_without_a_folder_has_nothing(tmp_path: Path, run: Run) -> None:
+    shutil.rmtree(run.folder)
+    assert run.meter.measure([run.job]) == []
+    assert not run.folder.exists()
+
+
+def test_reports_are_handed_over_once(run: Run) -> None:
+    run.report(line(1.0, 1, loss=0.5))
+    assert run.points() == (MetricPoint(1.0, 1, {"loss": 0.5}, "worker-0", "report"),)
+    assert run.points() == ()
+    run.report(line(2.0, 2, loss=0.25))
+    assert run.points() == (MetricPoint(2.0, 2, {"loss": 0.25}, "worker-0", "report"),)
+
+
+def test_a_line_half_written_is_taken_when_it_is_whole(run: Run) -> None:
+    whole = line(1.0, 1, loss=0.5)
+    run.report(whole[:10])
+    assert run.points() == ()
+    run.report(whole[10:])
+    assert [point.step for point in run.points()] == [1]
+
+
+@pytest.mark.parametrize("torn", ["{\n", "[]\n", "\0\0\n", '{"time": "x"}\n', "\n"])
+def test_lines_that_are_no_reports_are_passed_over(run: Run, torn: str) -> None:
+    run.report(torn + line(1.0, 1, loss=0.5))
+    assert [point.step for point in run.points()] == [1]
+
+
+def test_processes_and_attempts_are_told_apart_and_come_in_order_of_time(run: Run) -> None:
+    run.report(line(3.0, 3), "worker-1-0")
+    run.report(line(2.0, 2), "worker-0-1", rank=1)
+    run.report(line(1.0, 1), "worker-0-0")
+    assert [(point.task, point.step) for point in run.points()] == [("worker-0", 1), ("worker-0.1", 2), ("worker-1", 3)]
+
+
+def test_a_new_daemon_goes_on_where_the_old_one_was(run: Run) -> None:
+    run.report(line(1.0, 1))
+    run.points()
+    run.report(line(2.0, 2))
+    # The second call says that what the first gave is remembered by now.
+    assert [point.step for point in run.points()] == [2]
+    run.meter.close()
+    run.report(line(3.0, 3))
+    run.meter = Meter(run.home)
+    assert [point.step for point in run.points()] == [3]
+
+
+def test_after_a_crash_only_the_last_call_comes_again(run: Run) -> None:
+    run.report(line(1.0, 1))
+    run.points()
+    run.report(line(2.0, 2))
+    run.points()
+    run.meter = Meter(run.home)
+    assert [point.step for point in run.points()] == [2]
+
+
+@pytest.mark.parametrize("memory", ["", "[]", '{"best": 0}', '{"best": "x", "offsets": {}}', "\0"])
+def test_a_damaged_memory_is_as_none(run: Run, memory: str) -> None:
+    (run.folder / MEMORY_FILE).write_text(memory)
+    run.report(line(1.0, 1))
+    assert [point.step for point in run.points()] == [1]
+
+
+def test_event_files_give_points_a_step(run: Run) -> None:
+    shutil.copy(RECORDED / "simple-scalars.tfevents", run.folder / "tensorboard" / "events.out.tfevents.1")
+    points = run.points()
+    assert [(point.step, point.source, point.task) for point in points] == [(step, "tensorboard", "") for step in range(5)]
+    assert points[1].metrics == {"loss": 0.5, "train/accuracy": 0.125}
+    assert run.points() == ()
+
+
+def test_an_event_file_that_grows_byte_by_byte(run: Run) -> None:
+    content = (RECORDED / "tensor-scalars.tfevents").read_bytes()
+    path = run.folder / "tensorboard" / "worker-0" / "x.tfevents.1"
+    path.parent.mkdir()
+    found: list[MetricPoint] = []
+    with path.open("ab", buffering=0) as file:
+        for at in range(0, len(content), 13):
+            file.write(content[at : at + 13])
+            found += run.points()
+    assert [(point.step, name) for point in found for name in point.metrics] == [
+        (step, name) for step in range(3) for name in ("epoch_loss", "lr")
+    ]
+
+
+def test_runs_that_say_what_was_measured_are_part_of_the_name(run: Run) -> None:
+    for name in ("train", "validation", "version_0"):
+        (run.folder / "tensorboard" / name).mkdir()
+        shutil.copy(RECORDED / "tensor-scalars.tfevents", run.folder / "tensorboard" / name / "a.tfevents")
+    names = {name for point in run.points() for name in point.metrics if "loss" in name}
+    assert names == {"train/epoch_loss", "validation/epoch_loss", "epoch_loss"}
+
+
+def test_event_files_of_a_task_are_its_own(run: Run) -> None:
+    run.attempt("worker-1-0")
+    (run.folder / "tensorboard" / "worker-1").mkdir()
+    shutil.copy(RECORDED / "tensor-scalars.tfevents", run.folder / "tensorboard" / "worker-1" / "a.tfevents")
+    assert {point.task for point in run.points()} == {"worker-1"}
+
+
+def test_a_damaged_event_file_gives_what_comes_before(run: Run) -> None:
+    content = bytearray((RECORDED / "tensor-scalars.tfevents").read_bytes())
+    content[212] ^= 1
+    (run.folder / "tensorboard" / "a.tfevents").write_bytes(content)
+    assert [point.step for point in run.points()] == [0]
+    assert run.points() == ()
+
+
+def test_a_folder_named_by_the_document_less_what_older_runs_left(tmp_path: Path) -> None:
+    run = Run(tmp_path, tensorboard=TensorBoard(dir="runs"), code=Code(in_place=True))
+    folder = tmp_path / "source" / "runs"
+    folder.mkdir(parents=True)
+    for name in ("old", "new"):
+        shutil.copyfile(RECORDED / "tensor-scalars.tfevents", folder / f"{name}.tfevents")
+    object.__setattr__(run.job, "created", (folder / "new.tfevents").stat().st_mtime)
+    os.utime(folder / "old.tfevents", (1.0, 1.0))
+    assert len(run.points()) == 3
+
+
+def test_printed_lines_give_points_where_a_pattern_says_so(tmp_path: Path) -> None:
+    run = Run(tmp_path, metrics=Metrics(pattern=r"step (?P<step>\d+): loss (?P<loss>\S+)(?: acc (?P<acc>\S+))?"))
+    run.print("hello\nstep 10: loss 0.5 acc 0.9\nstep 20: loss oops\nstep 30: loss 1e-2\nstep 4")
+    points = run.points()
+    assert [(point.step, point.metrics, point.source) for point in points] == [
+        (10, {"loss": 0.5, "acc": 0.9}, "log"),
+        (20, {}, "log"),
+        (30, {"loss": 0.01}, "log"),
+    ]
+    assert all(point.time > 1e9 for point in points)
+    run.print("0: loss 0.1\n")
+    assert [point.step for point in run.points()] == [40]
+
+
+def test_printed_lines_have_the_time_of_the_index(tmp_path: Path) -> None:
+    run = Run(tmp_path, metrics=Metrics(pattern=r"loss (?P<loss>\S+)"))
+    run.print("loss 1\nloss 2\n")
+    (run.attempt("worker-0-0") / "out-0.index").write_text("7 100.0\n14 200.0\n")
+    assert [point.time for point in run.points()] == [100.0, 200.0]
+
+
+def test_a_progress_bar_is_read_piece_by_piece(tmp_path: Path) -> None:
+    run = Run(tmp_path, metrics=Metrics(pattern=r"loss=(?P<loss>[\d.]+)"))
+    run.print("\rloss=1.0\rloss=0.5\rlo")
+    assert [point.metrics["loss"] for point in run.points()] == [1.0, 0.5]
+    run.print("ss=0.25\n")
+    assert [point.metrics["loss"] for point in run.points()] == [0.25]
+
+
+def test_a_better_source_silences_the_lesser_ones(tmp_path: Path) -> None:
+    run = Run(tmp_path, metrics=Metrics(pattern=r"loss (?P<loss>\S+)"))
+    run.print("loss 1\n")
+    assert {point.source for point in run.points()} == {"log"}
+    shutil.copy(RECORDED / "tensor-scalars.tfevents", run.folder / "tensorboard" / "a.tfevents")
+    run.print("loss 2\n")
+    assert {point.source for point in run.points()} == {"tensorboard"}
+    run.report(line(1.0, 1))
+    shutil.copy(RECORDED / "tensor-scalars.tfevents", run.folder / "tensorboard" / "b.tfevents")
+    assert {point.source for point in run.points()} == {"report"}
+    run.print("loss 3\n")
+    assert run.points() == ()
+
+
+def checkpoint(run: Run, step: int, sequence: int) -> None:
+    folder = run.folder / "checkpoints" / f"step-{step:012d}"
+    folder.mkdir()
+    manifest = {"step": step, "sequence": sequence, "world_size": 1, "meta": {}, "files": {}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_the_newest_finished_checkpoint_is_told_once(run: Run) -> None:
+    checkpoint(run, 100, 1)
+    (run.folder / "checkpoints" / "step-000000000300").mkdir()
+    seen = run.measure()
+    assert seen is not None
+    assert seen.checkpoint_step == 100
+    assert seen.checkpoint_time is not None
+    assert run.measure() is None
+    checkpoint(run, 200, 2)
+    seen = run.measure()
+    assert seen is not None
+    assert seen.checkpoint_step == 200
+
+
+def test_the_checkpoint_saved_last_counts_whatever_its_step(run: Run) -> None:
+    checkpoint(run, 500, 1)
+    checkpoint(run, 20, 2)
+    seen = run.measure()
+    assert seen is not None
+    assert seen.checkpoint_step == 20
+
+
+def test_a_forgotten_run_leaves_nothing_behind(run: Run) -> None:
+    run.report(line(1.0, 1))
+    run.points()
+    run.meter.forget(run.job.key)
+    shutil.rmtree(run.folder)
+    run.meter.close()
+    assert not run.folder.exists()
+
+
+def test_looking_where_nothing_changed_reads_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for index in range(20):
+        run.report(line(1.0, 1), f"worker-{index}-0")
+    past = 1_000_000_000
+    for folder in [
+        *(run.folder / "attempts").iterdir(),
+        run.folder / "attempts",
+        run.folder / "tensorboard",
+        run.folder / "checkpoints",
+    ]:
+        os.utime(folder, (past, past))
+    run.points()
+    run.points()
+    opened: list[str] = []
+    monkeypatch.setattr(Path, "open", lambda self, *_: opened.append(str(self)))
+    monkeypatch.setattr(os, "listdir", lambda path: opened.append(str(path)))
+    monkeypatch.setattr(os, "scandir", lambda path: opened.append(str(path)))
+    assert run.points() == ()
+    assert opened == []

@@ -1,0 +1,72 @@
+"""Processes of a task are found, whatever they did to hide."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairway.engines.local.supervision import descent
+from fairway.engines.local.supervision.identity import identify
+
+TREE = "import subprocess, sys, time\nprint(subprocess.Popen(['sleep', '600'], env={}).pid, flush=True)\ntime.sleep(600)"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[tuple[int, int]]:
+    """A process that carries the mark, and a child of its that does not."""
+    env = {"FAIRWAY_ATTEMPT_DIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-I", "-c", TREE], stdout=subprocess.PIPE, env=env, start_new_session=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        yield parent.pid, child
+        descent.end_leftovers(
+            str(tmp_path), [found for pid in (parent.pid, child) if (found := identify(pid))], time.monotonic() + 5
+        )
+
+
+def test_descendants_come_parents_first(tree: tuple[int, int]) -> None:
+    found = descent.descendants(os.getpid())
+    assert [pid for pid in found if pid in tree] == list(tree)
+
+
+def test_descendants_are_found_where_the_kernel_does_not_list_children(
+    tree: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descent, "_children", lambda _pid: None)
+    assert [pid for pid in descent.descendants(os.getpid()) if pid in tree] == list(tree)
+
+
+def test_leftovers_are_found_by_their_mark_and_their_family(tmp_path: Path, tree: tuple[int, int]) -> None:
+    assert {identity.pid for identity in descent.find_leftovers(str(tmp_path), [])} == set(tree)
+    assert descent.find_leftovers(str(tmp_path / "other"), []) == []
+    assert descent.find_leftovers(str(tmp_path)[:-1], []) == []
+
+
+def test_leftovers_are_found_by_their_session_when_the_leader_is_known(tmp_path: Path, tree: tuple[int, int]) -> None:
+    leader = identify(tree[0])
+    assert leader is not None
+    assert {identity.pid for identity in descent.find_leftovers("/another/folder", [leader])} == set(tree)
+
+
+def test_leftovers_are_ended(tmp_path: Path, tree: tuple[int, int]) -> None:
+    assert descent.end_leftovers(str(tmp_path), [], time.monotonic() + 10)
+    assert descent.find_leftovers(str(tmp_path), []) == []
+
+
+def test_we_never_end_ourselves(tmp_path: Path) -> None:
+    own = identify(os.getpid())
+    assert own is not None
+    assert os.getpid() not in {identity.pid for identity in descent.find_leftovers(str(tmp_path), [own])}
+
+
+def test_memory_is_added_up(tree: tuple[int, int]) -> None:
+    both = descent.resident_bytes(tree)
+    assert 0 < descent.resident_bytes([tree[0]]) < both
+    assert 0 < descent.proportional_bytes(tree) <= both
+    assert descent.resident_bytes([2**22 + 5]) == 0

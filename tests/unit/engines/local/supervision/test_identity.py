@@ -1,0 +1,72 @@
+"""A process is recognised, also when its number is used again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+from fairway.engines.local.supervision.identity import Identity, boot_id, identify, read_status
+from fairway.engines.local.supervision.kernel import name_process
+
+
+def test_a_process_is_itself_and_nobody_else() -> None:
+    own = identify(os.getpid())
+    assert own is not None
+    assert own.alive
+    assert own.boot == boot_id() != ""
+    assert not Identity(own.pid, own.start + 1, own.boot).alive
+    assert not Identity(own.pid, own.start, "another boot").alive
+
+
+def test_an_identity_survives_a_file() -> None:
+    own = identify(os.getpid())
+    assert own is not None
+    back = Identity.from_dict(own.as_dict())
+    assert back is not None
+    assert (back.pid, back.start, back.boot) == (own.pid, own.start, own.boot)
+    for nonsense in (None, [], {}, {"pid": "1", "start": 2, "boot": "b"}):
+        assert Identity.from_dict(nonsense) is None
+
+
+def test_signals_reach_the_process_meant_and_no_other() -> None:
+    with subprocess.Popen(["sleep", "600"]) as child:
+        found = identify(child.pid)
+        assert found is not None
+        impostor = Identity(found.pid, found.start + 1, found.boot)
+        assert not impostor.send(signal.SIGKILL)
+        assert child.poll() is None
+        assert found.send(signal.SIGTERM)
+        assert child.wait(10) == -signal.SIGTERM
+        assert not found.send(signal.SIGTERM)
+        assert identify(child.pid) is None
+
+
+def test_a_zombie_is_not_alive() -> None:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    found = identify(pid)
+    assert found is not None
+    assert not found.alive
+    os.waitpid(pid, 0)
+
+
+def test_names_with_brackets_and_spaces_are_read() -> None:
+    ready, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        name_process(") Z 1 (")
+        os.write(tell, b"+")
+        signal.pause()
+    os.read(ready, 1)
+    try:
+        status = read_status(pid)
+        assert status is not None
+        assert (status.parent, status.dead) == (os.getpid(), False)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(ready)
+        os.close(tell)
