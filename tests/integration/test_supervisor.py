@@ -48,8 +48,8 @@ print(json.dumps({
     "umask": os.umask(0), "oom": int(open("/proc/self/oom_score_adj").read()),
 }))
 """
-    # Python itself ignores two signals, so a small program looks first.
-    shell = 'grep -E \'Sig(Ign|Blk)\' /proc/self/status; exec "$0" -I -c "$1"'
+    # Python itself ignores two signals, so a small program looks first: at itself, not at a child of its own making.
+    shell = 'grep -E \'Sig(Ign|Blk)\' /proc/$$/status; exec "$0" -I -c "$1"'
     attempt = await playground.start(["sh", "-c", shell, sys.executable, code], env={"GREETING": "hi \udcff"}, umask=0o027)
     await attempt.over()
     *first, last = attempt.log.splitlines()
@@ -97,11 +97,20 @@ async def test_several_processes_have_logs_of_their_own(playground: Playground) 
 
 
 async def test_the_first_that_fails_decides_and_ends_the_others(playground: Playground) -> None:
-    stubborn = ["sh", "-c", "trap 'exit 9' TERM; sleep 600 & wait"]
-    attempt = await playground.start(["sleep", "600"], ["sh", "-c", "exit 7"], stubborn)
+    # A shell that waits may miss a signal that comes just before it begins to: this one cannot.
+    code = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
+open("ready", "w").close()
+while True:
+    time.sleep(0.01)
+"""
+    failing = ["sh", "-c", "until [ -e ready ]; do sleep 0.01; done; exit 7"]
+    attempt = await playground.start(["sleep", "600"], failing, [sys.executable, "-c", code])
     end = await attempt.over()
     assert (end["rank"], end["code"], end["signal"], end["by_us"]) == (1, 7, None, False)
     assert end["processes"][0]["signal"] == signal.SIGTERM
+    assert end["processes"][2]["code"] == 9
     assert attempt.left() == []
 
 
