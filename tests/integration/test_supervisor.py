@@ -54,7 +54,8 @@ print(json.dumps({
     await attempt.over()
     *first, last = attempt.log.splitlines()
     seen = json.loads(last)
-    assert {line.split()[1] for line in first} == {"0000000000000000"}
+    # Signals 32 and 33 are the C library's own: nobody else can set them, and what `make` starts has them ignored.
+    assert {int(line.split()[1], 16) & ~0x180000000 for line in first} == {0}
     assert seen["cwd"] == str(playground.folder)
     assert seen["env"].pop("PATH")
     assert seen["env"].pop("FAIRWAY_ATTEMPT_DIR") == str(attempt.folder)
