@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _QUESTION = "stop it, detach (it goes on without you), or continue? [s/d/c] "
 
 
+_MOST_BREAKS = 8
+
+
 class Follower:
     """Follows one run until it ends or is let go."""
 
@@ -53,6 +56,8 @@ class Follower:
         """Bytes printed of each attempt of each task: after a break the daemon tells everything again."""
         self._skip: dict[tuple[str, int], int] = {}
         self._rest = b""
+        self._breaks = 0
+        """How often in a row the story broke off before it began."""
         self._drawn = 0.0
 
     def follow(self) -> int:
@@ -68,6 +73,7 @@ class Follower:
 
     def _watch(self, signals: Signals, keys: Keys | None) -> None:
         while not self._over():
+            self._rest_after_break()
             try:
                 reply = self.session.call("GET", job_path(self.name, "/watch"))
             except UnavailableError:
@@ -84,6 +90,15 @@ class Follower:
                 reply.close()
         self.printer.close()
 
+    def _rest_after_break(self) -> None:
+        """Ask again at once after a break, but not for ever when nothing comes in between."""
+        self._breaks += 1
+        if self._breaks > _MOST_BREAKS:
+            message = f"the daemon breaks off again and again when asked for {self.name}"
+            raise UnavailableError(message, fix="the run goes on; `fairway daemon status` says where the daemon's log is")
+        if self._breaks > 2:
+            time.sleep(0.1 * self._breaks)
+
     def _read(self, reply: Reply, signals: Signals, keys: Keys | None) -> None:
         waiting = select.poll()
         waiting.register(reply.fileno(), select.POLLIN)
@@ -97,6 +112,7 @@ class Follower:
                 data = reply.chunk()
                 if data is None:
                     return
+                self._breaks = 0
                 self._take(data)
             if signals.fileno() in ready:
                 self._handle(signals, keys)

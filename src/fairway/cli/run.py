@@ -48,7 +48,7 @@ def _take_gpus(session: Session, roles: dict[str, Any]) -> None:
             role.setdefault("resources", {})["gpu"] = "1"
             say(f"each worker takes one GPU of {there} (--gpus 0 for none)")
         else:
-            say(f"no GPU is taken: {there} are there for {workers} workers (--gpus 0.5 shares one)")
+            say(f"no GPU is taken: {there} are there for {workers} workers; ask for fewer, or name it: --gpus 1")
 
 
 def _follow(session: Session, job: dict[str, Any], *, terminal: bool, raw: bool) -> int:

@@ -328,3 +328,15 @@ def test_submit_shows_the_run_in_the_format_asked_for(fake: FakeDaemon, form: st
     assert main(["submit", "-o", form, "--", "./a"]) == 0
     shown = capsys.readouterr().out
     assert (json.loads(shown)["name"] == "train-1") if form == "json" else (shown == "name: train-1\n")
+
+
+def test_a_daemon_that_breaks_off_again_and_again_is_not_asked_for_ever(
+    fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paused: list[float] = []
+    monkeypatch.setattr(follow.time, "sleep", paused.append)
+    fake.answers["GET /v1/jobs/train-1/watch"] = [b""]
+    assert main(["run", "--", "./a"]) == 4
+    assert len(fake.of("GET", "/v1/jobs/train-1/watch")) < 20
+    assert paused == sorted(paused)
+    assert "breaks off again and again" in capsys.readouterr().err
