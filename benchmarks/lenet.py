@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -58,6 +59,8 @@ def main() -> None:
     (folder / f"rank-{rank}.json").write_text(json.dumps({"cpu_per_step": (total - used) / (steps - warm), "cpu": total}))
     # Nobody leaves while another still talks to it.
     dist.barrier()
+    del model
+    gc.collect()  # nothing may hold the group's threads when the interpreter ends
     dist.destroy_process_group()
 
 

@@ -4,6 +4,7 @@ Run by `make demo`; by hand: `fairway run --workers 2 --data mnist=FOLDER -- pyt
 """
 
 import argparse
+import gc
 import time
 
 import numpy as np
@@ -106,6 +107,8 @@ def main() -> None:
             break
     if fairway.rank() == 0:
         export(model.module)
+    del model
+    gc.collect()  # nothing may hold the group's threads when the interpreter ends
     dist.destroy_process_group()
 
 

@@ -1,5 +1,6 @@
 """LeNet-5 on handwritten digits, by two workers: each trains on its own part of the images, and gradients are averaged."""
 
+import gc
 import sys
 
 import fairway
@@ -60,6 +61,8 @@ def main() -> None:
         print(f"epoch {epoch}: worker {dist.get_rank()} of {dist.get_world_size()}, loss {loss:.3f}, accuracy {accuracy:.3f}")
     if fairway.rank() == 0:
         torch.save(model.module.state_dict(), fairway.output("model") / "lenet.pt")
+    del model
+    gc.collect()  # nothing may hold the group's threads when the interpreter ends
     dist.destroy_process_group()
 
 

@@ -4,6 +4,7 @@ The batch belongs to the step, not to the worker: however many there are, they s
 so that the run learns the same whether it lost a worker or not.
 """
 
+import gc
 import os
 import time
 
@@ -52,6 +53,8 @@ def main() -> None:
     accuracy = (model(images[-TEST:]).argmax(1) == labels[-TEST:]).float().mean()
     fairway.report(step=STEPS, accuracy=accuracy)
     print(f"rank {rank}: done after {STEPS} steps, accuracy {accuracy:.3f}")
+    del parallel
+    gc.collect()  # nothing may hold the group's threads when the interpreter ends
     dist.destroy_process_group()
 
 

@@ -1,5 +1,6 @@
 """Trains digits by DistributedDataParallel; fails unless it is one of $EXPECT ranks that train one model on parted samples."""
 
+import gc
 import hashlib
 import json
 import os
@@ -54,6 +55,8 @@ def main() -> None:
     assert len({each["weights"] for each in notes}) == 1, "ranks ended with different weights"
     note["peers"] = [each["pid"] for each in notes]
     Path(os.environ["FAIRWAY_SHARED_DIR"], f"rank-{rank}.json").write_text(json.dumps(note))
+    del model
+    gc.collect()  # nothing may hold the group's threads when the interpreter ends
     dist.destroy_process_group()
 
 
