@@ -40,6 +40,7 @@ FLAGS = (
     Flag("--in-place", "run in the folder itself"),
 )
 _TEXTS = ("name", "role", "gpus", "cpus", "memory", "framework", "python", "requirements", "timeout", "stop-when")
+_PATHS = ("python", "requirements")
 _NUMBERS = ("workers", "processes", "retries", "stop-at-step")
 
 
@@ -49,6 +50,10 @@ def read_wishes(options: Options) -> Wishes:
         message = "--snapshot and --in-place say opposite things"
         raise UsageError(message, fix="keep one of them")
     found: dict[str, object] = {key.replace("-", "_"): options.text(key) for key in _TEXTS if options.text(key)}
+    for key in _PATHS:
+        # What is typed is meant from where it is typed, wherever the document lies; a plain name is looked for on the PATH.
+        if os.sep in str(found.get(key, "")):
+            found[key] = os.path.abspath(str(found[key]))
     found.update((key.replace("-", "_"), options.number(key)) for key in _NUMBERS if options.number(key) is not None)
     if options.text("priority"):
         found["priority"] = _whole(options, "priority")

@@ -340,3 +340,11 @@ def test_a_daemon_that_breaks_off_again_and_again_is_not_asked_for_ever(
     assert len(fake.of("GET", "/v1/jobs/train-1/watch")) < 20
     assert paused == sorted(paused)
     assert "breaks off again and again" in capsys.readouterr().err
+
+
+def test_paths_of_flags_begin_where_they_are_typed(fake: FakeDaemon, tmp_path: Path) -> None:
+    main(["run", "--python", "envs/torch", "--requirements", "./more.txt", "--", "./a"])
+    environment = sent(fake)["document"]["spec"]["environment"]
+    assert environment == {"python": str(tmp_path / "envs/torch"), "requirements": str(tmp_path / "more.txt")}
+    main(["run", "--python", "python3.12", "--", "./a"])
+    assert sent(fake)["document"]["spec"]["environment"] == {"python": "python3.12"}
