@@ -48,8 +48,9 @@ print(json.dumps({
     "umask": os.umask(0), "oom": int(open("/proc/self/oom_score_adj").read()),
 }))
 """
-    # Python itself ignores two signals, so a small program looks first: at itself, not at a child of its own making.
-    shell = 'grep -E \'Sig(Ign|Blk)\' /proc/$$/status; exec "$0" -I -c "$1"'
+    # Python itself ignores two signals, so a shell looks first; by itself, for while it starts a program it blocks them all.
+    look = 'while read -r name value; do case $name in SigIgn:|SigBlk:) echo "$name $value";; esac; done < /proc/$$/status'
+    shell = f'{look}; exec "$0" -I -c "$1"'
     attempt = await playground.start(["sh", "-c", shell, sys.executable, code], env={"GREETING": "hi \udcff"}, umask=0o027)
     await attempt.over()
     *first, last = attempt.log.splitlines()
