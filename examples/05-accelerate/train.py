@@ -1,5 +1,7 @@
 """A program written for Hugging Face Accelerate, unchanged: it knows nothing of Fairway."""
 
+import gc
+
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
@@ -34,3 +36,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    gc.collect()  # nothing may hold the group's threads when the interpreter ends

@@ -1,7 +1,10 @@
 """A program written for Lightning, unchanged: it knows nothing of Fairway. Two nodes with one device each."""
 
+import gc
+
 import lightning
 import torch
+import torch.distributed as dist
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -50,3 +53,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    gc.collect()  # nothing may hold the group's threads when the interpreter ends
+    if dist.is_initialized():
+        dist.destroy_process_group()

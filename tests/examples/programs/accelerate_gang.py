@@ -1,5 +1,6 @@
 """The same proof through Hugging Face Accelerate."""
 
+import gc
 import hashlib
 import json
 import os
@@ -44,3 +45,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    gc.collect()  # nothing may hold the group's threads when the interpreter ends

@@ -1,5 +1,6 @@
 """The same proof through Lightning; $NODES and $DEVICES are what the program asks of its trainer."""
 
+import gc
 import hashlib
 import json
 import os
@@ -62,3 +63,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    gc.collect()  # nothing may hold the group's threads when the interpreter ends
+    if dist.is_initialized():
+        dist.destroy_process_group()
