@@ -23,7 +23,8 @@ def save(*_):
     sys.exit(75)
 signal.signal(signal.SIGTERM, save)
 print("up", flush=True)
-time.sleep(600)
+while True:
+    time.sleep(0.01)  # a signal that comes just before one long sleep would be seen after it
 """
 IGNORES = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)"
 
@@ -97,7 +98,8 @@ def save(*_):
     sys.exit(0)
 signal.signal(signal.SIGTERM, save)
 print("up", flush=True)
-time.sleep(600)
+while True:
+    time.sleep(0.01)  # a signal that comes just before one long sleep would be seen after it
 """
     attempt = await playground.start(python(code))
     await until(lambda: "up" in attempt.log and "helping" in attempt.log)

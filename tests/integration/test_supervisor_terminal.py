@@ -67,7 +67,8 @@ async def test_what_was_printed_before_the_end_is_not_lost(playground: Playgroun
 
 
 async def test_ctrl_c_reaches_the_program_only(playground: Playground) -> None:
-    code = "print('up', flush=True); import time; time.sleep(600)"
+    # Short sleeps: an interrupt that comes just before one long sleep would be seen after it.
+    code = "import time\nprint('up', flush=True)\nwhile True:\n    time.sleep(0.01)"
     attempt = await playground.start([sys.executable, "-I", "-c", code], terminal=True)
     await until(lambda: "up" in attempt.log)
     attempt.ask(op="input", data="\x03")
