@@ -200,9 +200,9 @@ class Loop:
             if before is None:
                 continue
             points.extend((seen.key, point) for point in seen.points)
-            first = leader(tuple(before.spec.roles))
-            own = [(point.time, point.step, point.metrics) for point in seen.points if point.task in ("", first)]
-            folded = fold_progress(before, own)
+            speaker = _speaker(before, {point.task for point in seen.points})
+            own = [(point.time, point.step, point.metrics) for point in seen.points if point.task in ("", speaker)]
+            folded = fold_progress(before, speaker, own)
             if seen.checkpoint_step is not None:
                 folded = fold_checkpoint(folded, seen.checkpoint_step, seen.checkpoint_time)
             if folded != before:
@@ -251,3 +251,14 @@ class Loop:
         if any(job.hold is not None and job.hold.reason == "gpu" for job in self.snapshot.jobs.values()):
             times.append(self.clock.now() + NODES_EVERY)
         return min(times) if times else None
+
+
+def _speaker(job: Job, reporting: set[str]) -> str:
+    """Whose reports count: the leader's as soon as it reports; until then those of the first task that did.
+
+    Not every framework makes the first task its rank 0: MXNet deals ranks out in the order of arrival.
+    """
+    first = leader(tuple(job.spec.roles))
+    if first in reporting:
+        return first
+    return job.progress.speaker or min(reporting - {""}, default="")

@@ -28,9 +28,9 @@ def fold_report(task: Task, report: TaskReport) -> Task:
     return folded
 
 
-def fold_progress(job: Job, points: list[tuple[float, int | None, dict[str, float]]]) -> Job:
-    """The run after new reports of its leader, given as (time, step, metrics) in order of time."""
-    progress = job.progress
+def fold_progress(job: Job, speaker: str, points: list[tuple[float, int | None, dict[str, float]]]) -> Job:
+    """The run after new reports of the task that speaks for it, given as (time, step, metrics) in order of time."""
+    progress = job.progress if job.progress.speaker == speaker else replace(job.progress, speaker=speaker)
     for time, step, metrics in points:
         progress = _advance(progress, time, step, metrics)
     return job if progress is job.progress else replace(job, progress=progress)

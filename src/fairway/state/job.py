@@ -81,6 +81,8 @@ class Progress:
     checkpoint_step: int | None = None
     """The newest finished checkpoint."""
     checkpoint_time: float | None = None
+    speaker: str = ""
+    """The task whose reports these are: the leader, or the first that reported where the framework deals out the ranks."""
 
 
 @dataclass(frozen=True, slots=True)

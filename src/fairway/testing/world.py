@@ -91,7 +91,7 @@ class World:
 
     def report(self, key: JobKey, step: int, **metrics: float) -> None:
         """The leader reports."""
-        self.snapshot.put_job(fold_progress(self.job(key), [(self.now, step, metrics)]))
+        self.snapshot.put_job(fold_progress(self.job(key), "worker-0", [(self.now, step, metrics)]))
         self.turn()
 
     def checkpoint(self, key: JobKey, step: int) -> None:

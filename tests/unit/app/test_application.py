@@ -264,3 +264,19 @@ async def test_logs_and_records_go_when_they_have_stayed_their_time(tmp_path: Pa
         assert at.machine.logs_forgotten == [job.key], "they go once"
         assert at.machine.forgotten == [job.key]
         assert at.app.find("default", "kept").key == kept.key
+
+
+async def test_whoever_reports_first_speaks_until_the_leader_does(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        job = await at.app.submit(ask(workers=2))
+        await at.settled()
+
+        async def report(task: str, step: int) -> int | None:
+            at.clock.time += 2
+            at.machine.observations = [Observation(job.key, (MetricPoint(at.clock.time, step, {}, task=task),))]
+            await at.settled()
+            return at.app.find("default", "mnist").progress.step
+
+        assert await report("worker-1", 5) == 5
+        assert await report("worker-0", 3) == 3
+        assert await report("worker-1", 9) == 3, "the leader speaks now"
