@@ -19,10 +19,10 @@ import signal as signals
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fairway.runtime import contract
 from fairway.state.phase import TaskPhase
 from fairway.state.task import Task
 
-EXIT_REQUEUE = 75
 _NEVER_STARTED = frozenset({2, 126, 127})
 _PEER = re.compile(
     r"Connection (reset|closed) by peer|Connection refused|NCCL.*(abort|remote)|Broken pipe|connectFullMesh|heartbeat timeout",
@@ -58,7 +58,7 @@ def judge(task: Task, last_failure: str, step: int | None) -> Verdict:
     name = task.key.task
     if task.phase is TaskPhase.LOST or exit_ is None:
         return Verdict("Lost", task.message or f"{name} vanished: nobody knows how it ended")
-    if exit_.code == EXIT_REQUEUE:
+    if exit_.code == contract.EXIT_REQUEUE:
         return Verdict("Requeue", f"{name} saved its state and asked to be started again (exit 75)", counted=False)
     if exit_.out_of_memory:
         more = f"raise roles.{task.key.role}.resources.memory"
