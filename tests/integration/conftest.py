@@ -12,6 +12,16 @@ sys.path.insert(0, str(Path(__file__).parent))  # makes `daemon_home.py` importa
 
 
 @pytest.fixture
+def caller() -> Iterator[object]:
+    """Standard input for a task under a supervisor: `playground.start(..., stdin=caller.name)`."""
+    from caller import Caller
+
+    made = Caller()
+    yield made
+    made.close()
+
+
+@pytest.fixture
 def make_home(tmp_path: Path) -> Iterator[Callable[..., object]]:
     """Makes homes: `make_home("other", FAIRWAY_CPUS="2")`. All share one machine folder. `disk` is where the home lies."""
     from daemon_home import DaemonHome

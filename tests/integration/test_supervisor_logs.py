@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from caller import Caller
 
 from fairway.engines.local.output.logfile import LogFile
 from fairway.engines.local.output.logindex import LogIndex
@@ -21,12 +22,12 @@ def playground(tmp_path: Path) -> Iterator[Playground]:
     made.close()
 
 
-async def test_the_index_tells_how_long_the_log_was_when(playground: Playground) -> None:
-    attempt = await playground.start(["sh", "-c", "echo one; read go; echo two"], stdin=True)
+async def test_the_index_tells_how_long_the_log_was_when(playground: Playground, caller: Caller) -> None:
+    attempt = await playground.start(["sh", "-c", "echo one; read go; echo two"], stdin=caller.name)
     index = LogIndex(attempt.folder / "out-0.index")
     await until(lambda: list(index.entries_after(0)))
     between = (attempt.folder / "out-0.log").stat().st_mtime
-    attempt.ask(op="input", data="go\n")
+    caller.write(b"go\n")
     await attempt.over()
     entries = list(index.entries_after(0))
     assert [offset for offset, _ in entries] == [4, 8]
@@ -34,12 +35,12 @@ async def test_the_index_tells_how_long_the_log_was_when(playground: Playground)
     assert entries[1][1] == pytest.approx((attempt.folder / "out-0.log").stat().st_mtime, abs=0.002)
 
 
-async def test_old_parts_of_a_long_log_are_given_back(playground: Playground) -> None:
+async def test_old_parts_of_a_long_log_are_given_back(playground: Playground, caller: Caller) -> None:
     code = "import sys\nfor n in range(40000): print(f'{n:99d}')\nsys.stdout.flush()\nsys.stdin.readline()\nprint('end')"
-    attempt = await playground.start([sys.executable, "-I", "-c", code], stdin=True, log_cap=1 << 20)
+    attempt = await playground.start([sys.executable, "-I", "-c", code], stdin=caller.name, log_cap=1 << 20)
     log = attempt.folder / "out-0.log"
     await until(lambda: log.stat().st_size == 4_000_000 and log.stat().st_blocks * 512 < 1 << 20)
-    attempt.ask(op="input", data="\n")
+    caller.write(b"\n")
     await attempt.over()
     assert log.stat().st_size == 4_000_004
     opened = LogFile(log)
@@ -51,13 +52,13 @@ async def test_old_parts_of_a_long_log_are_given_back(playground: Playground) ->
     assert len(numbers) * 100 >= (1 << 19) - 4096
 
 
-async def test_a_program_that_empties_its_log_is_followed(playground: Playground) -> None:
+async def test_a_program_that_empties_its_log_is_followed(playground: Playground, caller: Caller) -> None:
     script = "echo a long first line; read go; : > /dev/stdout; echo new; read go"
-    attempt = await playground.start(["sh", "-c", script], stdin=True)
+    attempt = await playground.start(["sh", "-c", script], stdin=caller.name)
     index = attempt.folder / "out-0.index"
     await until(index.exists)
-    attempt.ask(op="input", data="go\n")
+    caller.write(b"go\n")
     await until(lambda: os.path.getsize(attempt.folder / "out-0.log") == 4)
-    attempt.ask(op="input", data="go\n")
+    caller.write(b"go\n")
     end = await attempt.over()
     assert end["tail"] == "new\n"

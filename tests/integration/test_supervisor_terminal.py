@@ -84,18 +84,6 @@ async def test_only_the_first_process_has_the_terminal(playground: Playground) -
     assert (attempt.output(0).strip(), attempt.output(1).strip()) == ("yes", "no")
 
 
-async def test_somebody_can_feed_a_program_without_a_terminal(playground: Playground) -> None:
-    attempt = await playground.start(["cat"], stdin=True)
-    connection, _ = attach(attempt)
-    with connection:
-        connection.sendall(b"one\n")
-    attempt.ask(op="input", data="two\n")
-    await until(lambda: "two" in attempt.log)
-    attempt.ask(op="end")
-    assert (await attempt.over())["code"] == 0
-    assert attempt.log == "one\ntwo\n"
-
-
 async def test_a_reader_that_does_not_read_holds_nobody_up(playground: Playground) -> None:
     attempt = await playground.start(["sh", "-c", "read go; seq 1 300000; echo done"], terminal=True)
     connection, _ = attach(attempt)

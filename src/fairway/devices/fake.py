@@ -22,6 +22,8 @@ _MOST = 1024
 class FakeProbe:
     """Devices that exist in words only. Their UUIDs follow from the pool's name: two homes of one pool mean the same devices."""
 
+    service = ""
+
     def __init__(self, text: str, pool: str) -> None:
         self._devices = parse(text, pool)
 

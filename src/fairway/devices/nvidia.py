@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import re
 from collections.abc import Callable
@@ -19,10 +20,13 @@ _FORM = re.compile(r"[-\s]*\b(SXM\d?|PCIe|PCIE|HBM\d\w*|NVL|MIG|\d+GB|\d+G|\d+Gi
 class NvidiaProbe:
     """Asks NVML. Every answer is optional there: what a device does not support is left out, never guessed."""
 
+    service = "nvidia-cuda-mps-control"
+
     def __init__(self, library: Any) -> None:
         # The library has no types of its own worth relying on, and is replaced by a recorded one in tests.
         self._library = library
         self._known: dict[int, Device] = {}
+        self._islands: dict[int, str] | None = None
 
     @classmethod
     def open(cls, library: Any = None) -> NvidiaProbe | None:
@@ -44,6 +48,8 @@ class NvidiaProbe:
         """The devices now."""
         count = self._ask(self._library.nvmlDeviceGetCount) or 0
         # A device that fell off the bus is still one that tasks may have been given: it stays, as not healthy.
+        if self._islands is None:
+            self._islands = self._find_islands(count)
         indexes = range(max(count, 1 + max(self._known, default=-1)))
         return tuple(device for index in indexes if (device := self._device(index, is_ours)) is not None)
 
@@ -65,7 +71,41 @@ class NvidiaProbe:
             return None
         name = _text(self._ask(self._library.nvmlDeviceGetName, handle))
         memory = self._ask(self._library.nvmlDeviceGetMemoryInfo, handle)
-        return Device(uuid=uuid, index=index, type=short_type(name), memory=int(memory.total) if memory else 0)
+        return Device(
+            uuid=uuid,
+            index=index,
+            type=short_type(name),
+            memory=int(memory.total) if memory else 0,
+            numa=self._numa(handle),
+            island=(self._islands or {}).get(index, ""),
+        )
+
+    def _numa(self, handle: Any) -> int:
+        """The NUMA node of the slot that the device sits in; -1 where the machine does not say."""
+        place = self._ask(self._library.nvmlDeviceGetPciInfo, handle)
+        # The driver writes the domain with eight digits, the kernel with four.
+        name = _text(place.busId).lower()[-12:] if place is not None else ""
+        try:
+            return int(Path(f"/sys/bus/pci/devices/{name}/numa_node").read_text()) if name else -1
+        except (OSError, ValueError):
+            return -1
+
+    def _find_islands(self, count: int) -> dict[int, str]:
+        """Devices that reach each other over NVLink, directly or through others; those with no such neighbour are left out."""
+        handles = [self._ask(self._library.nvmlDeviceGetHandleByIndex, index) for index in range(count)]
+        island = list(range(count))
+        for first, second in itertools.combinations(range(count), 2):
+            if island[first] != island[second] and self._linked(handles[first], handles[second]):
+                joined, into = island[second], island[first]
+                island = [into if each == joined else each for each in island]
+        return {index: f"nvlink-{island[index]}" for index in range(count) if island.count(island[index]) > 1}
+
+    def _linked(self, first: Any, second: Any) -> bool:
+        library = self._library
+        if first is None or second is None:
+            return False
+        answer = self._ask(library.nvmlDeviceGetP2PStatus, first, second, library.NVML_P2P_CAPS_INDEX_NVLINK)
+        return bool(answer == library.NVML_P2P_STATUS_OK)
 
     def _healthy(self, handle: Any) -> bool:
         """False on what makes results wrong or work die: uncorrected errors, and memory that could not be repaired."""

@@ -20,6 +20,9 @@ class Probe(Protocol):
     3. It costs milliseconds at most.
     """
 
+    service: str
+    """The program through which several processes share a device within bounds; empty when there is none."""
+
     def devices(self, is_ours: Callable[[int], bool]) -> tuple[Device, ...]:
         """The devices now. A device is busy with a process that computes on it and that `is_ours` does not know."""
         ...
@@ -31,6 +34,8 @@ class Probe(Protocol):
 
 class NoProbe:
     """A machine without accelerators."""
+
+    service = ""
 
     def devices(self, is_ours: Callable[[int], bool]) -> tuple[Device, ...]:
         """None."""

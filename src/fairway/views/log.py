@@ -1,8 +1,9 @@
-"""Output of several tasks on one screen: whole lines, each with the name of its task before it."""
+"""Output of tasks on one screen: whole lines, each with the time or the name of its task before it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 _COLOURS = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")
 _HELD = 65536
@@ -68,3 +69,30 @@ class LogMixer:
         place = self._order.setdefault(task, len(self._order))
         text = f"{task:<{self._width}} | "
         return (f"\x1b[{_COLOURS[place % len(_COLOURS)]}m{text}\x1b[0m" if self._colour else text).encode()
+
+
+class LogStamper:
+    """Puts the time before each line of one task's output, piece by piece; after a carriage return a line begins anew."""
+
+    def __init__(self) -> None:
+        self._time = 0.0
+        self._last = b"\n"
+        """The last byte that was printed."""
+
+    def feed(self, data: bytes, time: float | None) -> bytes:
+        """A piece that was written at that time; None: when the piece before it was."""
+        self._time = self._time if time is None else time
+        stamp = _stamp(self._time)
+        out: list[bytes] = []
+        # A line that ends in both is one line, also when the two come in two pieces.
+        if self._last == b"\r" and data.startswith(b"\n"):
+            out.append(b"\n")
+            data, self._last = data[1:], b"\n"
+        for line in data.splitlines(keepends=True):
+            out += [stamp, line] if self._last in (b"\n", b"\r") else [line]
+            self._last = line[-1:]
+        return b"".join(out)
+
+
+def _stamp(time: float) -> bytes:
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3].encode() + b"Z "

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,9 @@ from pathlib import Path
 import pytest
 
 import fairway
+from fairway.engines.local.supervision.order import Command, Order
+from fairway.engines.local.supervision.spare import VARIABLE, Spare
+from fairway.engines.local.supervision.spawn import Streams
 
 SOURCE = Path(fairway.__file__).parent
 INJECTED = ("__init__.py", "version.py", "runtime")
@@ -91,9 +96,30 @@ def test_the_whole_contract_on(version: str, injected: Path, tmp_path: Path) -> 
     assert (tmp_path / "ATTEMPT" / "metrics-0.jsonl").read_text().count("\n") == 1
 
 
+@pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13"])
+def test_a_program_begins_where_its_interpreter_waited_on(version: str, injected: Path, tmp_path: Path) -> None:
+    python = interpreter(version)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "show.py").write_text("import sys, json\nprint(sys.argv, __name__, __file__)\nraise ValueError('x')\n")
+    env = {"PATH": os.environ["PATH"]}
+    ever = subprocess.run(
+        [python, "show.py", "a"], cwd=tmp_path / "work", env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    told = json.dumps({"modules": ["decimal"], "folder": str(tmp_path / "work")})
+    waiting = {**env, "PYTHONPATH": str(injected / "fairway/runtime/spare"), VARIABLE: told}
+    spare = Spare(
+        Order(task="t", folder="/", cwd=str(tmp_path / "work"), env=waiting, commands=[Command([python, "show.py", "a"])])
+    )
+    assert select.select([spare], [], [], 30)[0]
+    with (tmp_path / "out").open("ab") as output, open(os.devnull, "rb") as nothing:
+        assert spare.become(env, str(tmp_path / "work"), Streams(nothing.fileno(), output.fileno()))
+    _, status = os.waitpid(spare.pid, 0)
+    assert (os.waitstatus_to_exitcode(status), (tmp_path / "out").read_bytes()) == (1, ever.stdout)
+
+
 @pytest.mark.parametrize(
     "path",
-    [SOURCE / "__init__.py", SOURCE / "version.py", *sorted((SOURCE / "runtime").glob("*.py"))],
+    [SOURCE / "__init__.py", SOURCE / "version.py", *sorted((SOURCE / "runtime").glob("**/*.py"))],
     ids=lambda path: path.name,
 )
 def test_the_syntax_is_that_of_python_3_9(path: Path) -> None:

@@ -26,6 +26,8 @@ class Recorded:
     NVMLError = NVMLError
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
     NVML_VOLATILE_ECC = 0
+    NVML_P2P_CAPS_INDEX_NVLINK = 2
+    NVML_P2P_STATUS_OK = 0
 
     def __init__(self) -> None:
         self.started = 0
@@ -68,6 +70,12 @@ class Recorded:
 
     def nvmlDeviceGetComputeRunningProcesses(self, board: dict[str, Any]) -> list[SimpleNamespace]:
         return [SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in self._of(board, "pids")]
+
+    def nvmlDeviceGetPciInfo(self, board: dict[str, Any]) -> SimpleNamespace:
+        return SimpleNamespace(busId=self._of(board, "bus"))
+
+    def nvmlDeviceGetP2PStatus(self, first: dict[str, Any], second: dict[str, Any], _index: int) -> int:
+        return 0 if second["uuid"] in self._of(first, "links") else 1
 
     def _of(self, board: dict[str, Any], name: str) -> Any:
         if name not in board:
@@ -165,3 +173,31 @@ def test_the_driver_is_let_go_of(library: Recorded) -> None:
 )
 def test_what_people_call_it(name: str, expected: str) -> None:
     assert short_type(name) == expected
+
+
+def test_devices_that_reach_each_other_over_nvlink_are_one_island(library: Recorded) -> None:
+    library.boards = [
+        {"uuid": f"GPU-{index}", "name": "NVIDIA A100-SXM4-80GB", "memory": 80 * GIB, "pids": [], "links": links}
+        for index, links in enumerate((["GPU-2"], [], ["GPU-3"], [], ["GPU-5"], []))
+    ]
+    probe = NvidiaProbe.open(library)
+    assert probe is not None
+    islands = [device.island for device in probe.devices(lambda _: True)]
+    assert islands[0] == islands[2] == islands[3] != ""
+    assert islands[1] == "", "it has no neighbour"
+    assert islands[4] == islands[5] not in ("", islands[0])
+
+
+def test_the_numa_node_is_that_of_the_slot(library: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def read(path: Path) -> str:
+        asked.append(str(path))
+        return "1\n"
+
+    monkeypatch.setattr(Path, "read_text", read)
+    library.boards[0]["bus"] = b"00000000:3B:00.0"
+    probe = NvidiaProbe.open(library)
+    assert probe is not None
+    assert [device.numa for device in probe.devices(lambda _: True)] == [1, -1], "the other does not say where it sits"
+    assert asked == ["/sys/bus/pci/devices/0000:3b:00.0/numa_node"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -9,12 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fairway.app import crash
+from fairway.devices.sharing import Share, Sharing
 from fairway.engines.local import locks
 from fairway.engines.local.folders import LOCK, ORDER, Home, make_private
 from fairway.engines.local.locks import DeviceLocks
 from fairway.engines.local.observing import HOST, read_ports
 from fairway.engines.local.ports import Lease, Ports
 from fairway.engines.local.provision.prepare import Prepared
+from fairway.engines.local.spares import Spares
 from fairway.engines.local.spawner import Answer, Spawner
 from fairway.engines.local.supervision import record
 from fairway.engines.local.supervision.order import Command, Order
@@ -23,8 +26,10 @@ from fairway.launch.render import render
 from fairway.launch.topology import Folders, Launch, Member, Process, Topology, ports_needed
 from fairway.plan.action import BindGang
 from fairway.state.job import Job
+from fairway.state.node import Device
 from fairway.state.task import Task
 from fairway.units import quantity
+from fairway.units.roles import leader
 
 Reveal = Callable[[Iterable[str]], dict[str, str]]
 """Values of secrets by name; raises `FairwayError` for one that does not exist."""
@@ -48,29 +53,40 @@ class Binder:
         self,
         home: Home,
         spawner: Spawner,
+        spares: Spares,
         ports: Ports,
         devices: DeviceLocks,
         reveal: Reveal,
         umask: int,
-        hides_gpus: Callable[[], bool],
+        known_devices: Callable[[], Sequence[Device]],
+        sharing: Sharing,
     ) -> None:
         self._home = home
         self._spawner = spawner
+        self._spares = spares
         self._ports = ports
         self._devices = devices
         self._reveal = reveal
         self._umask = umask
-        self._hides_gpus = hides_gpus
+        self._known_devices = known_devices
+        self._sharing = sharing
 
     async def bind(self, action: BindGang, prepared: Prepared) -> list[Answer]:
         """Start all tasks of the action or none. Raises `FairwayError` when they could not even be tried."""
         with contextlib.ExitStack() as stack:
             held = [self._hold(task, bool(action.peers), stack) for task in action.tasks]
+            if any(task.shares_gpus for task in action.tasks):
+                await asyncio.to_thread(self._sharing.start)
             secrets = self._reveal(action.job.spec.secrets) if action.job.spec.secrets else {}
             topology = self._topology(action, held)
             orders = [self._order(action.job, each, topology, prepared, secrets) for each in held]
             pairs = [(order, each.descriptors) for order, each in zip(orders, held, strict=True)]
-            return await self._spawner.spawn(pairs)
+            with self._spares.taken([each.task.key for each in held], orders) as standbys:
+                answers = await self._spawner.spawn(pairs, standbys)
+            if not any(answer.problem for answer in answers):
+                for each, order in zip(held, orders, strict=True):
+                    self._spares.remember(action.job, each.task.key, order, prepared)
+            return answers
 
     def _hold(self, task: Task, alone: bool, stack: contextlib.ExitStack) -> Held:
         """Take the locks of one task; they are let go with the stack, after the supervisor has its copies."""
@@ -91,7 +107,7 @@ class Binder:
 
     def _hold_device(self, task: Task, uuid: str, stack: contextlib.ExitStack) -> int:
         with crash.reach("engine.lock"):
-            descriptor = self._devices.take(uuid, shared=0 < task.need.gpu < 1)
+            descriptor = self._devices.take(uuid, shared=task.shares_gpus)
         if descriptor is None:
             holder = self._devices.foreign_holder(uuid) or "another task"
             message = f"device {uuid} is held by {holder}"
@@ -129,6 +145,7 @@ class Binder:
         terminal = job.origin.terminal and _is_first(topology, member)
         usual = {"TERM": "xterm-256color"} if terminal else {}
         env = {**usual, **prepared.env, **secrets, **self._device_variables(task)}
+        stdin = job.origin.stdin if task.key.task == leader(tuple(job.spec.roles)) else ""
         container = f"fairway-{self._home.name[:8]}-{job.key.name}-{folder.name}"
         limits = job.spec.roles[task.key.role].limits
         order = Order(
@@ -136,11 +153,12 @@ class Binder:
             folder=str(folder),
             cwd=str(prepared.work_dir),
             env=env,
-            commands=[_command(each, env, prepared, container, task.devices) for each in launch.processes],
+            commands=[_command(each, env, prepared, container, task.devices, stdin) for each in launch.processes],
             cleanup=_cleanup(launch, prepared, container),
             grace=quantity.seconds(job.spec.grace),
             poke=str(self._home.poke),
             terminal=terminal,
+            stdin=stdin,
             secrets=tuple(secrets),
             memory_limit=int(quantity.byte_count(limits.memory) * job.memory_factor) if limits.memory else 0,
             cpu_limit=quantity.number(limits.cpu) if limits.cpu else 0.0,
@@ -165,10 +183,15 @@ class Binder:
         )
 
     def _device_variables(self, task: Task) -> dict[str, str]:
-        if task.devices:
-            return {"CUDA_VISIBLE_DEVICES": ",".join(task.devices)}
-        # Where there are devices, a task that asked for none must not take any.
-        return {"CUDA_VISIBLE_DEVICES": ""} if self._hides_gpus() else {}
+        known = {device.uuid: device.memory for device in self._known_devices()}
+        if not task.devices:
+            # Where there are devices, a task that asked for none must not take any.
+            return {"CUDA_VISIBLE_DEVICES": ""} if known else {}
+        visible = {"CUDA_VISIBLE_DEVICES": ",".join(task.devices)}
+        if not task.shares_gpus:
+            return visible
+        memory = tuple(known.get(uuid, 0) for uuid in task.devices)
+        return {**visible, **self._sharing.variables(Share(task.need.gpu_milli, task.need.gpu_memory, memory))}
 
 
 def added_variables(process: Process, env: dict[str, str]) -> dict[str, str]:
@@ -179,12 +202,15 @@ def added_variables(process: Process, env: dict[str, str]) -> dict[str, str]:
     return added
 
 
-def _command(process: Process, env: dict[str, str], prepared: Prepared, container: str, devices: Sequence[str]) -> Command:
+def _command(
+    process: Process, env: dict[str, str], prepared: Prepared, container: str, devices: Sequence[str], stdin: str
+) -> Command:
     added = added_variables(process, env)
     argv = prepared.resolved(process.argv)
     if prepared.wrap is not None:
         name, work = f"{container}-{process.local_rank}", str(prepared.work_dir)
-        argv = prepared.wrap.command(argv, {**env, **added}, name=name, work_dir=work, devices=devices)
+        reads = bool(stdin) and process.local_rank == 0
+        argv = prepared.wrap.command(argv, {**env, **added}, name=name, work_dir=work, devices=devices, reads=reads)
     return Command(argv, added)
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from fairway.app import crash
-from fairway.app.ports import Clock, LogChunk, LogQuery, Observation, TaskInside
+from fairway.app.ports import Clock, LogChunk, LogQuery, Observation, TaskInside, TaskUsage
 from fairway.devices.probe import Probe
-from fairway.engines.local import machine
+from fairway.devices.sharing import Sharing
+from fairway.engines.local import machine, usage
 from fairway.engines.local.binding import Binder, Reveal
 from fairway.engines.local.evicting import CANNOT_RUN, Evictor
 from fairway.engines.local.folders import Home, make_private
@@ -22,6 +24,7 @@ from fairway.engines.local.output.logs import LogReader
 from fairway.engines.local.output.metrics import Meter
 from fairway.engines.local.ports import Ports
 from fairway.engines.local.provision.preparing import Prepares, Preparing
+from fairway.engines.local.spares import Spares
 from fairway.engines.local.spawner import Spawner
 from fairway.engines.local.vigil import Vigil
 from fairway.errors import BugError, FairwayError, SpecError, UsageError
@@ -68,11 +71,15 @@ class LocalEngine:
         self._machine = MachineFolder(machine_folder)
         self._device_locks = DeviceLocks(self._machine, home.name)
         self._spawner = Spawner()
+        self._spares = Spares(self._spawner, clock)
         self._preparing = Preparing(preparer, lambda: self._wake())
         self._observer = Observer(home, clock)
         self._evictor = Evictor(home, self._observer, clock)
+        self._sharing = Sharing(Path(tempfile.gettempdir()) / f"fairway-mps-{home.name[:12]}", probe.service)
         ports = Ports(self._machine)
-        self._binder = Binder(home, self._spawner, ports, self._device_locks, reveal, umask, lambda: bool(self._devices))
+        self._binder = Binder(
+            home, self._spawner, self._spares, ports, self._device_locks, reveal, umask, lambda: self._devices, self._sharing
+        )
         self._reader = LogReader(home)
         self._meter = Meter(home)
         self._insides = Insides(home)
@@ -96,12 +103,15 @@ class LocalEngine:
             self._refreshing.cancel()
         self._vigil.close()
         self._meter.close()
+        self._spares.close()
         self._spawner.close()
 
     async def nodes(self) -> tuple[Node, ...]:
         """This machine."""
         devices = await asyncio.to_thread(self._probe.devices, self._is_ours)
         self._devices = tuple(self._with_holder(device) for device in devices)
+        if self._sharing.started and not any(self._device_locks.is_shared(device.uuid) for device in devices):
+            await asyncio.to_thread(self._sharing.end)
         cpus = self._cpus if self._cpus is not None else machine.cpu_count()
         return (Node(self._node_name, cpus, machine.memory_bytes(), self._devices, dict(self._other)),)
 
@@ -118,7 +128,9 @@ class LocalEngine:
         return [await self._look(key) for key in keys]
 
     async def measure(self, jobs: Iterable[Job]) -> list[Observation]:
-        """New metrics and checkpoints of these runs."""
+        """New metrics and checkpoints of these runs. Those that go well get spare interpreters when it is time."""
+        jobs = list(jobs)
+        await self._spares.tend(jobs)
         return self._meter.measure(jobs)
 
     def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
@@ -132,6 +144,7 @@ class LocalEngine:
     def release(self, key: JobKey) -> None:
         """The run is over: forget what memory holds of it; followers of its logs see the end at once."""
         self._preparing.forget(key)
+        self._spares.forget(key)
         self._meter.forget(key)
         self._reader.wake(key)
 
@@ -146,6 +159,10 @@ class LocalEngine:
     async def inside(self, key: TaskKey) -> TaskInside:
         """Folder and environment of a running task."""
         return await asyncio.to_thread(self._insides.look, key)
+
+    async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
+        """What running tasks use, looked at twice within a moment."""
+        return await usage.look(self._home, keys)
 
     async def _perform(self, action: Action) -> list[TaskReport]:
         if isinstance(action, CreateTask):
@@ -193,6 +210,7 @@ class LocalEngine:
 
     async def _forget(self, action: ForgetJob) -> None:
         self._preparing.forget(action.key)
+        self._spares.forget(action.key)
         for key in self._home.attempts_of(action.key):
             await self._evictor.end_for_good(key)
         await asyncio.to_thread(self._home.forget_job, action.key)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from fairway.app.ports import TaskInside
 from fairway.engines.local.folders import Home
-from fairway.engines.local.supervision import control, record
+from fairway.engines.local.supervision import control
 from fairway.errors import ConflictError, UnavailableError
 from fairway.state.task import TaskKey
 
@@ -21,7 +18,7 @@ class Insides:
         self._home = home
 
     def type_in(self, key: TaskKey, data: bytes) -> None:
-        """Give bytes to the first process's terminal or standard input; none means that no more will come."""
+        """Give bytes to the first process's terminal; none means that no more will come."""
         request: control.Request = {"op": "input", "data": data.decode("utf-8", "surrogateescape")} if data else {"op": "end"}
         self._ask(key, request)
 
@@ -30,20 +27,14 @@ class Insides:
         self._ask(key, {"op": "resize", "rows": rows, "columns": columns})
 
     def look(self, key: TaskKey) -> TaskInside:
-        """Folder and environment of the task's first process, as the kernel has them."""
-        begun = record.read_record(str(self._home.attempt(key)), record.STARTED) or {}
-        processes = begun.get("processes")
-        for found in processes if isinstance(processes, list) else []:
-            place = Path("/proc", str(found["pid"]))
-            try:
-                raw = (place / "environ").read_bytes()
-                folder = os.readlink(place / "cwd")
-            except OSError:
-                continue
-            pairs = (entry.partition(b"=") for entry in raw.split(b"\0") if b"=" in entry)
-            return TaskInside(folder, {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs})
-        message = f"{key.task} of {key.job} does not run now, so there is no inside"
-        raise ConflictError(message, fix=f"its files are in {self._home.job(key.run)}")
+        """Folder and environment of the task's first process, as its supervisor gave them."""
+        try:
+            told = control.ask(str(self._home.attempt(key)), {"op": "environment"}, PATIENCE)
+        except OSError as error:
+            message = f"{key.task} of {key.job} does not run now, so there is no inside"
+            raise ConflictError(message, fix=f"its files are in {self._home.job(key.run)}") from error
+        env = told.get("env")
+        return TaskInside(str(told.get("cwd", "")), dict(env) if isinstance(env, dict) else {})
 
     def _ask(self, key: TaskKey, request: control.Request) -> None:
         try:
@@ -52,4 +43,4 @@ class Insides:
             message = f"{key.task} of {key.job} does not listen: it has ended, or not begun"
             raise UnavailableError(message, fix=f"see `fairway get {key.job}`") from error
         if not answer.get("ok"):
-            raise ConflictError(str(answer.get("error") or f"{key.task} has no terminal and no open standard input"))
+            raise ConflictError(str(answer.get("error") or f"{key.task} has no terminal"))

@@ -33,14 +33,14 @@ def unlock(descriptor: int, start: int = 0) -> None:
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _request(fcntl.F_UNLCK, start))
 
 
-def is_held(path: Path | str, start: int = 0) -> bool:
-    """Whether anybody holds that byte of the file. Asking disturbs nobody."""
+def is_held(path: Path | str, start: int = 0, *, exclusively: bool = False) -> bool:
+    """Whether anybody holds that byte of the file, or only whether somebody has it alone. Asking disturbs nobody."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
     try:
-        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _request(fcntl.F_WRLCK, start))
+        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _request(fcntl.F_RDLCK if exclusively else fcntl.F_WRLCK, start))
     finally:
         os.close(descriptor)
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
@@ -126,6 +126,11 @@ class DeviceLocks:
             return descriptor
         os.close(descriptor)
         return None
+
+    def is_shared(self, uuid: str) -> bool:
+        """Whether anybody shares the device."""
+        path = self._folder.path / _name(uuid)
+        return is_held(path) and not is_held(path, exclusively=True)
 
     def foreign_holder(self, uuid: str) -> str:
         """Who holds the device besides this home, in words; empty when nobody."""

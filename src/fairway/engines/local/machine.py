@@ -29,6 +29,18 @@ def memory_bytes(root: Path = Path("/")) -> int:
     return total
 
 
+def available_bytes(root: Path = Path("/")) -> int:
+    """Memory that could be used now without taking it from anybody; 0 where nobody says."""
+    lines = _read(root / "proc/meminfo").splitlines()
+    available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0)
+    for folder in _groups(root, "memory"):
+        for most, now in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+            limit, used = _read(folder / most), _read(folder / now)
+            if limit.isdigit() and used.isdigit() and int(limit) < _UNLIMITED:
+                available = min(available, max(0, int(limit) - int(used)))
+    return available
+
+
 def _cpu_limit(folder: Path) -> float | None:
     quota, _, period = _read(folder / "cpu.max").partition(" ")
     if not quota:

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,8 +82,26 @@ class Spawner:
             self._nursery.kill()
         self.close()
 
-    async def spawn(self, orders: Sequence[tuple[Order, Sequence[int]]]) -> list[Answer]:
+    def stand_by(self, request: Order) -> socket.socket:
+        """Have a spare started as the request says; an order sent through the socket makes use of it, closing it ends it."""
+        self.start()
+        ours, theirs = socket.socketpair()
+        ours.settimeout(_PATIENCE)
+        with theirs:
+            try:
+                if self._channel is not None:
+                    order.send(self._channel, order.STANDBY + request.encode(), [theirs.fileno()])
+            except OSError:
+                # The nursery died; the next gang gets a new one.
+                self.close()
+        return ours
+
+    async def spawn(
+        self, orders: Sequence[tuple[Order, Sequence[int]]], standbys: Mapping[int, socket.socket] | None = None
+    ) -> list[Answer]:
         """Start all of them or none. The locks of each travel with it and may be closed afterwards.
+
+        An order with a standby, named by its place, goes to that instead of to the nursery.
 
         Every supervisor takes what it needs and says so; one write then lets all of them go on, so that
         no crash of the daemon can start a part of a gang.
@@ -92,7 +110,7 @@ class Spawner:
         lines = [_Line() for _ in orders]
         try:
             try:
-                self._send(orders, permission, lines)
+                self._send(orders, permission, lines, standbys or {})
             finally:
                 os.close(permission)
                 for line in lines:
@@ -112,16 +130,33 @@ class Spawner:
             for line in lines:
                 await line.close()
 
-    def _send(self, orders: Sequence[tuple[Order, Sequence[int]]], permission: int, lines: Sequence[_Line]) -> None:
+    def _send(
+        self,
+        orders: Sequence[tuple[Order, Sequence[int]]],
+        permission: int,
+        lines: Sequence[_Line],
+        standbys: Mapping[int, socket.socket],
+    ) -> None:
         self.start()
-        for (each, locks), line in zip(orders, lines, strict=True):
+        for place, ((each, locks), line) in enumerate(zip(orders, lines, strict=True)):
+            text, descriptors = each.encode(), [permission, line.speak, *locks]
+            if place in standbys and _sent(standbys[place], text, descriptors):
+                continue
             if self._channel is None:
                 return
             try:
-                order.send(self._channel, each.encode(), [permission, line.speak, *locks])
+                order.send(self._channel, text, descriptors)
             except OSError:
                 # The nursery died: this order and the following get no answer, and the next gang gets a new nursery.
                 self.close()
+
+
+def _sent(standby: socket.socket, text: bytes, descriptors: list[int]) -> bool:
+    try:
+        order.send(standby, text, descriptors)
+    except OSError:
+        return False
+    return True
 
 
 class _Line:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairway.engines.local.machine import cpu_count, memory_bytes
+from fairway.engines.local.machine import available_bytes, cpu_count, memory_bytes
 
 
 def a_machine(root: Path, cgroup: str, mountinfo: str, files: dict[str, str]) -> Path:
@@ -63,3 +63,13 @@ def test_limits_of_version_1_count(tmp_path: Path) -> None:
 def test_a_machine_that_tells_nothing_is_taken_as_it_is(tmp_path: Path) -> None:
     assert cpu_count(tmp_path) >= 1
     assert memory_bytes(tmp_path) > 1 << 20
+
+
+def test_what_is_free_is_what_the_machine_and_all_groups_have_left(tmp_path: Path) -> None:
+    files = {"box/memory.max": str(8 << 30), "box/memory.current": str(5 << 30)}
+    machine = a_machine(tmp_path, "0::/box\n", VERSION_2, files)
+    assert available_bytes(machine) == 0
+    (machine / "proc/meminfo").write_text("MemTotal: 16777216 kB\nMemAvailable: 12582912 kB\n")
+    assert available_bytes(machine) == 3 << 30
+    (machine / "sys/fs/cgroup/box/memory.max").write_text("max")
+    assert available_bytes(machine) == 12 << 30

@@ -240,8 +240,8 @@ class _Reading:
         # Going to the place may mean a long search backwards: not on the event loop.
         await asyncio.to_thread(self._place)
         ends = {source: source.file.size() for source in self._sources.values()}
-        sole = len(ends) == 1
-        streams = [_timed(source, end, sole, order) for order, (source, end) in enumerate(ends.items())]
+        coarse = len(ends) == 1 and not self._query.timed
+        streams = [_timed(source, end, coarse, order) for order, (source, end) in enumerate(ends.items())]
         for written, _, source, data in heapq.merge(*streams, key=lambda piece: piece[:2]):
             chunk = source.shown(data, written)
             if chunk:
@@ -346,8 +346,8 @@ class _Reading:
         return self._query.attempt not in (None, ALL_ATTEMPTS) and self._all_ended()
 
 
-def _timed(source: _Source, end: int, sole: bool, order: int) -> Iterator[tuple[float, int, _Source, bytes]]:
-    pieces = source.file.pieces(source.at, end) if sole else source.file.timed_pieces(source.at, end)
+def _timed(source: _Source, end: int, coarse: bool, order: int) -> Iterator[tuple[float, int, _Source, bytes]]:
+    pieces = source.file.pieces(source.at, end) if coarse else source.file.timed_pieces(source.at, end)
     for written, data in pieces:
         source.at += len(data)
         yield written, order, source, data

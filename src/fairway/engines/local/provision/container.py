@@ -30,13 +30,22 @@ class ContainerWrap:
     group: int = 0
 
     def command(
-        self, argv: Sequence[str], env: Mapping[str, str], *, name: str, work_dir: str, devices: Sequence[str] = ()
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        name: str,
+        work_dir: str,
+        devices: Sequence[str] = (),
+        reads: bool = False,
     ) -> tuple[str, ...]:
         """The command line. Values of variables are taken from the caller's environment, so that none shows in a process list.
 
+        `reads`: it gets the standard input of whoever starts it.
         Start it with `env` set; end the container with `removal(name)`, since killing the client is not enough.
         """
         words = [self.program, "run", "--rm", "--init", "--name", name, "--network", "host", "--ipc", "host"]
+        words += ["--interactive"] if reads else []
         words += self._identity()
         for folder in self.mounts:
             words += ["--volume", f"{folder}:{folder}:rw"]

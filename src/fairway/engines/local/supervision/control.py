@@ -5,7 +5,8 @@ A client sends one JSON object and a newline and gets one back:
     {"op": "stop", "grace": 30, "reason": "..."}    SIGTERM now, SIGKILL after the grace
     {"op": "kill", "reason": "..."}                 SIGKILL to everything now
     {"op": "status"}                                who runs
-    {"op": "input", "data": "text"}                 to the first process's terminal or standard input
+    {"op": "environment"}                           folder and variables of the first process
+    {"op": "input", "data": "text"}                 to the first process's terminal
     {"op": "end"}                                   no more input
     {"op": "resize", "rows": 24, "columns": 80}     the window of the terminal
     {"op": "attach"}                                from here on raw bytes, both ways

@@ -13,6 +13,7 @@ import signal
 import socket
 
 from fairway.engines.local.supervision import kernel, order
+from fairway.engines.local.supervision.standby import stand_by
 from fairway.engines.local.supervision.supervisor import supervise
 
 
@@ -35,15 +36,19 @@ def main(descriptor: int) -> None:
 
 def _hand_over(channel: socket.socket, text: bytes, descriptors: list[int]) -> None:
     """Fork; the child keeps the descriptors, this process keeps none."""
+    waits = text.startswith(order.STANDBY)
     try:
         pid = os.fork()
     except OSError as problem:
-        words = f"error no process could be made: {problem.strerror}\n"
-        os.write(descriptors[1], words.encode())
+        if not waits:
+            words = f"error no process could be made: {problem.strerror}\n"
+            os.write(descriptors[1], words.encode())
         pid = -1
     if pid == 0:
         # The daemon must see its nursery's end even while this supervisor lives.
         channel.close()
+        if waits:
+            stand_by(text.removeprefix(order.STANDBY), descriptors[0])
         supervise(text, descriptors)
     for descriptor in descriptors:
         os.close(descriptor)

@@ -12,6 +12,8 @@ import socket
 import struct
 from collections.abc import Sequence
 
+STANDBY = b"standby "
+"""Stands before an order that is not to be carried out yet: only its first command is started, as a spare."""
 LOG_CAP = 1 << 30
 """Bytes of output kept a process; older parts are released."""
 DEFAULT_GRACE = 30.0
@@ -51,7 +53,7 @@ class Order:
         grace: float = DEFAULT_GRACE,
         poke: str = "",
         terminal: bool = False,
-        stdin: bool = False,
+        stdin: str = "",
         secrets: Sequence[str] = (),
         memory_limit: int = 0,
         cpu_limit: float = 0.0,
@@ -75,7 +77,7 @@ class Order:
         self.terminal = terminal
         """Whether the first process gets a terminal."""
         self.stdin = stdin
-        """Whether the first process gets a pipe as standard input."""
+        """Where the caller hands out its standard input, for the first process; empty: it has none."""
         self.secrets = list(secrets)
         """Names of variables whose values are kept out of records."""
         self.memory_limit = memory_limit
@@ -129,14 +131,14 @@ def send(channel: socket.socket, text: bytes, descriptors: Sequence[int]) -> Non
 
 def receive(channel: socket.socket) -> tuple[bytes, list[int]] | None:
     """The next message and its descriptors, closed on exec; None when the other side is gone."""
-    header, descriptors = _receive_with(channel, _HEADER.size)
+    header, descriptors = receive_with(channel, _HEADER.size)
     while 0 < len(header) < _HEADER.size and (more := channel.recv(_HEADER.size - len(header))):
         header += more
     if len(header) < _HEADER.size:
         return None
     length, count = _HEADER.unpack(header)
     while len(descriptors) < count:
-        mark, more_descriptors = _receive_with(channel, 1)
+        mark, more_descriptors = receive_with(channel, 1)
         if not mark:
             return None
         descriptors += more_descriptors
@@ -156,7 +158,8 @@ def _send_with(channel: socket.socket, data: bytes, descriptors: Sequence[int]) 
         channel.sendall(data[sent:])
 
 
-def _receive_with(channel: socket.socket, length: int) -> tuple[bytes, list[int]]:
+def receive_with(channel: socket.socket, length: int) -> tuple[bytes, list[int]]:
+    """At most so many bytes, and the descriptors that came with them, closed on exec."""
     size = array.array("i").itemsize
     data, carried, _flags, _address = channel.recvmsg(length, socket.CMSG_SPACE(_BATCH * size), socket.MSG_CMSG_CLOEXEC)
     found = array.array("i")

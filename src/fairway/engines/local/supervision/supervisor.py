@@ -13,17 +13,18 @@ import socket
 import time
 import traceback
 
-from fairway.engines.local.supervision import cgroup, control, descent, kernel, record
+from fairway.engines.local.supervision import cgroup, control, descent, kernel, record, stdin
 from fairway.engines.local.supervision.ending import describe_end
 from fairway.engines.local.supervision.identity import boot_id, identify, read_status
 from fairway.engines.local.supervision.memory import MemoryWatch, OomEvidence
-from fairway.engines.local.supervision.order import Order
+from fairway.engines.local.supervision.order import Command, Order
 from fairway.engines.local.supervision.outputs import Output
 from fairway.engines.local.supervision.ranks import Rank, Ranks
 from fairway.engines.local.supervision.reactor import Reactor, Signals
+from fairway.engines.local.supervision.spare import Spare
 from fairway.engines.local.supervision.spawn import Nest, Streams
 from fairway.engines.local.supervision.stopping import Stopping
-from fairway.engines.local.supervision.terminal import Pipe, Terminal
+from fairway.engines.local.supervision.terminal import Terminal
 
 TICK = 1.0
 """Seconds between two looks at logs that grow, or at memory that is limited."""
@@ -36,14 +37,14 @@ CLEAN_UP_PATIENCE = 60.0
 """Seconds that a clean-up command may take."""
 
 
-def supervise(text: bytes, descriptors: list[int]) -> None:
+def supervise(text: bytes, descriptors: list[int], spare: Spare | None = None) -> None:
     """Be the supervisor of an order, and exit. `descriptors`: permission to start, answers, then locks."""
     folder = "."
     try:
         order = Order.decode(text)
         folder = order.folder
         permission, answers, *locks = descriptors
-        Supervisor(order, permission, answers, locks).run()
+        Supervisor(order, permission, answers, locks, spare).run()
     except BaseException:  # noqa: BLE001 - the last words of a process that nobody else listens to
         _last_words(folder, descriptors[1])
         os._exit(1)
@@ -53,8 +54,9 @@ def supervise(text: bytes, descriptors: list[int]) -> None:
 class Supervisor:
     """One task from its order to its record."""
 
-    def __init__(self, order: Order, permission: int, answers: int, locks: list[int]) -> None:
+    def __init__(self, order: Order, permission: int, answers: int, locks: list[int], spare: Spare | None = None) -> None:
         self._order = order
+        self._spare = spare
         self._permission = permission
         self._answers = answers
         self._locks = locks
@@ -110,11 +112,7 @@ class Supervisor:
         self._outputs = [Output(order.folder, rank, order.log_cap) for rank in range(len(order.commands))]
         self._record = record.ExitRecord(order.folder)
         self._control = control.Control(self._reactor, self._request, self._typed)
-        self._talk: Terminal | Pipe | None = None
-        if order.terminal:
-            self._talk = Terminal(self._reactor, self._show)
-        elif order.stdin:
-            self._talk = Pipe(self._reactor, self._outputs[0].descriptor)
+        self._talk = Terminal(self._reactor, self._show) if order.terminal else None
         limited = bool(order.memory_limit or order.cpu_limit)
         self._cgroup = cgroup.make(f"fairway-{os.getpid()}") if limited and order.cgroup else None
         if self._cgroup is not None:
@@ -139,13 +137,17 @@ class Supervisor:
         self._started = time.time()
         nest = Nest(self._order.cwd, self._order.umask, self._cgroup)
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        given = self._standard_input()
         for number, command in enumerate(self._order.commands):
             streams = Streams(nothing, self._outputs[number].descriptor)
             if number == 0 and self._talk is not None:
                 streams = self._talk.streams
-            pid = nest.start(number, command.argv, {**self._order.env, **command.env}, streams)
-            self._ranks.add(Rank(number, pid))
+            elif number == 0 and given is not None:
+                streams.input = given
+            self._ranks.add(Rank(number, self._make(nest, number, command, streams)))
         os.close(nothing)
+        if given is not None:
+            os.close(given)
         if self._talk is not None:
             self._talk.started()
         self._note_processes()
@@ -155,6 +157,22 @@ class Supervisor:
         self._answer(f"started {os.getpid()} {self._started:.6f}\n")
         os.close(self._answers)
         self._tick_at = time.monotonic() + self._tick
+
+    def _make(self, nest: Nest, number: int, command: Command, streams: Streams) -> int:
+        """A process for the command: the one that waits for it, where there is one, else a new one."""
+        env = {**self._order.env, **command.env}
+        spare, self._spare = self._spare, None
+        if spare is not None and spare.become(env, self._order.cwd, streams):
+            return spare.pid
+        return nest.start(number, command.argv, env, streams)
+
+    def _standard_input(self) -> int | None:
+        """What the caller's standard input is, for the first process; None when there is none."""
+        try:
+            return stdin.fetch(self._order.stdin) if self._order.stdin else None
+        except TimeoutError:
+            self._outputs[0].write(b"fairway: whoever started this run does not hand over its standard input: it is empty\n")
+            return None
 
     def _explain(self, rank: Rank, stage: str, number: int) -> None:
         # Loaded only here: most programs exist.
@@ -256,10 +274,13 @@ class Supervisor:
                 return {"error": f"grace {grace!r} is no number of seconds"}
             self._stop(float(grace), by_us=True, words=str(request.get("reason", "")))
             return {"ok": True}
+        if op == "environment":
+            # Not always what the kernel tells: a process that waited was started with another one.
+            return {"ok": True, "cwd": self._order.cwd, "env": {**self._order.env, **self._order.commands[0].env}}
         if op == "status":
             return {"ok": True, "left": [rank.pid for rank in self._ranks.left], "started": self._started}
         if self._talk is None:
-            return {"error": "this task has no terminal and no standard input"}
+            return {"error": "this task has no terminal"}
         if op == "attach":
             self._talk.drain()
             return {"ok": True, "offset": self._outputs[0].size()}

@@ -1,4 +1,4 @@
-"""How the first process of a task talks to a person: through a terminal of its own, or a pipe. Standard library only."""
+"""How the first process of a task talks to a person: through a terminal of its own. Standard library only."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ _MOST_WAITING = 1 << 20
 class Keyboard:
     """Carries bytes to a process that may not read them at once."""
 
-    def __init__(self, reactor: Reactor, descriptor: int, events: int, call: Callable[[int], None]) -> None:
+    def __init__(self, reactor: Reactor, descriptor: int, call: Callable[[int], None]) -> None:
         self._reactor = reactor
         self._descriptor = descriptor
-        self._events = events
         self._call = call
         self._waiting = b""
         os.set_blocking(descriptor, False)
-        reactor.watch(descriptor, events, self._ready)
+        reactor.watch(descriptor, READ, self._ready)
 
     def type(self, data: bytes) -> None:
         """Send, now or when the process reads."""
@@ -57,8 +56,7 @@ class Keyboard:
         except OSError:
             # The process closed its end.
             self._waiting = b""
-        wanted = self._events | (WRITE if self._waiting else 0)
-        self._reactor.watch(self._descriptor, wanted, self._ready)
+        self._reactor.watch(self._descriptor, READ | (WRITE if self._waiting else 0), self._ready)
 
 
 class Terminal:
@@ -67,7 +65,7 @@ class Terminal:
     def __init__(self, reactor: Reactor, show: Callable[[bytes], None]) -> None:
         self._master, self._slave = os.openpty()
         self._show = show
-        self._keyboard = Keyboard(reactor, self._master, READ, self._readable)
+        self._keyboard = Keyboard(reactor, self._master, self._readable)
         self._open = True
         self.resize(24, 80)
 
@@ -115,35 +113,3 @@ class Terminal:
         self._open = False
         self._keyboard.close()
         return False
-
-
-class Pipe:
-    """Standard input of one process that has no terminal but somebody to feed it."""
-
-    def __init__(self, reactor: Reactor, output: int) -> None:
-        self._read_end, write_end = os.pipe2(os.O_CLOEXEC)
-        self._output = output
-        self._keyboard = Keyboard(reactor, write_end, 0, lambda _events: self._keyboard.close())
-
-    @property
-    def streams(self) -> Streams:
-        """What the process gets."""
-        return Streams(self._read_end, self._output)
-
-    def started(self) -> None:
-        """The process has its copy."""
-        os.close(self._read_end)
-
-    def type(self, data: bytes) -> None:
-        """What to feed it."""
-        self._keyboard.type(data)
-
-    def end_input(self) -> None:
-        """Nothing more will come."""
-        self._keyboard.close()
-
-    def resize(self, rows: int, columns: int) -> None:
-        """A pipe has no size."""
-
-    def drain(self) -> None:
-        """A pipe shows nothing."""

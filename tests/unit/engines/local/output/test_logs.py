@@ -109,6 +109,13 @@ def test_several_logs_come_in_the_order_of_time_and_in_whole_lines(run: Run) -> 
     ]
 
 
+def test_where_times_matter_a_chunk_has_one(run: Run) -> None:
+    run.write("worker-0", b"a1\n", at=1.0)
+    run.write("worker-0", b"a2\na3\n", at=2.5)
+    assert [(chunk.data, chunk.time) for chunk in run.read(LogQuery(timed=True))] == [(b"a1\n", 1.0), (b"a2\na3\n", 2.5)]
+    assert [(chunk.data, chunk.time) for chunk in run.read()] == [(b"a1\na2\na3\n", 1.0)]
+
+
 @pytest.mark.parametrize(
     ("data", "count", "expected"),
     [

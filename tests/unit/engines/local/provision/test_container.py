@@ -74,3 +74,9 @@ def test_what_differs_with_podman() -> None:
     assert "nvidia.com/gpu=GPU-1" in argv
     assert "--user" not in argv
     assert ContainerWrap("/usr/bin/podman", "image", ()).removal("n") == ("/usr/bin/podman", "rm", "--force", "n")
+
+
+def test_a_container_reads_what_is_piped_in_only_when_asked() -> None:
+    wrap = ContainerWrap("/usr/bin/docker", "image", ())
+    assert "--interactive" in wrap.command(["x"], {}, name="n", work_dir="/", reads=True)
+    assert "--interactive" not in wrap.command(["x"], {}, name="n", work_dir="/")

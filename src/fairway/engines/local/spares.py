@@ -1,0 +1,215 @@
+"""Spare interpreters: for which tasks there is one, when it is made, and whether it fits the next start."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairway.app.ports import Clock
+from fairway.engines.local import machine
+from fairway.engines.local.provision.prepare import Prepared
+from fairway.engines.local.spawner import Spawner
+from fairway.engines.local.supervision.order import Command, Order
+from fairway.engines.local.supervision.spare import VARIABLE
+from fairway.launch.warmup import early_imports, script_of
+from fairway.runtime import contract
+from fairway.spec.job import Framework, SpareUse
+from fairway.state.job import Job, JobKey
+from fairway.state.phase import JobPhase
+from fairway.state.task import TaskKey
+
+WORTH_IT_AFTER = 300.0
+"""Seconds that a run must have had for each spare: the import takes about three, so it stays within a hundredth."""
+KEPT = 60.0
+"""Seconds that a spare of a run that does not run is kept: a back-off, but not a place in the queue."""
+ROOM = 2 << 30
+"""Bytes of memory that must be free for one more; PyTorch takes a quarter of it."""
+_SCRIPT_LIMIT = 1 << 20
+_FOLDER = Path("fairway", "runtime", "spare")
+_MAY_DIFFER = re.compile(
+    r"(FAIRWAY|MASTER|TORCHELASTIC|LOCAL|GROUP|ROLE|JAX|OMPI_COMM_WORLD)_\w+|RANK|WORLD_SIZE|TF_CONFIG|OMPI_MCA_orte_hnp_uri"
+)
+"""Variables that say where the gang meets; programs read them when they join it, never when they import."""
+
+Place = tuple[JobKey, str, int]
+"""A task, whatever its attempt."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is known of a task that may get a spare."""
+
+    order: Order
+    runtime_dir: Path
+    made: int = 0
+    """How many spares it had so far."""
+    hopeless: bool = False
+    """Its script is not of the kind, or its spare gave up."""
+    channel: socket.socket | None = None
+    likeness: object = None
+    """What must be the same for the spare to fit."""
+    leaving: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+
+class Spares:
+    """Keeps one a task where it is worth it. What it does not know, or loses, is started as ever."""
+
+    def __init__(self, spawner: Spawner, clock: Clock) -> None:
+        self._spawner = spawner
+        self._clock = clock
+        self._kept: dict[Place, _Kept] = {}
+
+    def remember(self, job: Job, key: TaskKey, order: Order, prepared: Prepared) -> None:
+        """A task was started by this order; it may get a spare for its next start."""
+        before = self._kept.pop(_place(key), None)
+        if before is not None:
+            self._let_go(before)
+        if _is_plain(job, order, prepared):
+            made, hopeless = (before.made, before.hopeless) if before else (0, False)
+            self._kept[_place(key)] = _Kept(order, prepared.runtime_dir, made, hopeless)
+
+    async def tend(self, jobs: Iterable[Job]) -> None:
+        """Make the spares that are due for these runs, and keep those that there are."""
+        running = {job.key: job for job in jobs if job.phase is JobPhase.RUNNING}
+        for place, kept in list(self._kept.items()):
+            job = running.get(place[0])
+            if job is None:
+                continue
+            if kept.channel is not None:
+                self._keep(kept)
+            elif not kept.hopeless and self._is_due(job, kept):
+                await self._make(place, kept)
+
+    @contextlib.contextmanager
+    def taken(self, keys: Sequence[TaskKey], orders: Sequence[Order]) -> Iterator[dict[int, socket.socket]]:
+        """The spares that fit these orders, by place in the list; they are used up."""
+        found: dict[int, socket.socket] = {}
+        for number, (key, order) in enumerate(zip(keys, orders, strict=True)):
+            kept = self._kept.get(_place(key))
+            if kept is not None and kept.channel is not None:
+                channel, likeness = kept.channel, kept.likeness
+                self._let_go(kept, close=False)
+                if likeness == _likeness(order):
+                    found[number] = channel
+                else:
+                    channel.close()
+        try:
+            yield found
+        finally:
+            for channel in found.values():
+                channel.close()
+
+    def forget(self, run: JobKey) -> None:
+        """The run is over: its spares end."""
+        for place in [place for place in self._kept if place[0] == run]:
+            self._let_go(self._kept.pop(place))
+
+    def close(self) -> None:
+        """All spares end."""
+        for kept in self._kept.values():
+            self._let_go(kept)
+        self._kept.clear()
+
+    def _is_due(self, job: Job, kept: _Kept) -> bool:
+        wanted = job.spec.restart
+        if job.restarts >= wanted.max:
+            return False
+        if machine.available_bytes() < ROOM:
+            return False
+        ran = self._clock.now() - (job.started or self._clock.now())
+        return wanted.spares is SpareUse.NOW or ran >= WORTH_IT_AFTER * (kept.made + 1)
+
+    async def _make(self, place: Place, kept: _Kept) -> None:
+        order = kept.order
+        likeness = _likeness(order)
+        modules = await asyncio.to_thread(_modules, order)
+        if not modules:
+            kept.hopeless = True
+        if not modules or self._kept.get(place) is not kept:
+            return
+        kept.channel = self._spawner.stand_by(_request(order, kept.runtime_dir, modules))
+        kept.likeness = likeness
+        kept.made += 1
+        asyncio.get_running_loop().add_reader(kept.channel.fileno(), self._gave_up, kept)
+        self._keep(kept)
+
+    def _keep(self, kept: _Kept) -> None:
+        if kept.leaving is not None:
+            kept.leaving.cancel()
+        kept.leaving = asyncio.get_running_loop().call_later(KEPT, self._let_go, kept)
+
+    def _gave_up(self, kept: _Kept) -> None:
+        """A standby never speaks; it only hangs up."""
+        kept.hopeless = True
+        self._let_go(kept)
+
+    def _let_go(self, kept: _Kept, close: bool = True) -> None:
+        if kept.leaving is not None:
+            kept.leaving.cancel()
+            kept.leaving = None
+        if kept.channel is not None:
+            asyncio.get_running_loop().remove_reader(kept.channel.fileno())
+            if close:
+                kept.channel.close()
+            kept.channel = None
+
+
+def _place(key: TaskKey) -> Place:
+    return key.run, key.role, key.index
+
+
+def _is_plain(job: Job, order: Order, prepared: Prepared) -> bool:
+    """Whether the task is one plain Python program with nothing around it."""
+    if job.spec.framework not in (Framework.AUTO, Framework.PYTORCH) or job.spec.restart.spares is SpareUse.NEVER:
+        return False
+    if len(order.commands) != 1 or order.terminal or order.memory_limit or order.cpu_limit or prepared.wrap is not None:
+        return False
+    if not prepared.runtime_dir.joinpath(_FOLDER, "sitecustomize.py").is_file():
+        return False
+    return bool(job.spec.restart.max and script_of(order.commands[0].argv))
+
+
+def _modules(order: Order) -> tuple[str, ...]:
+    """What the script imports first; none when it cannot be read."""
+    path = Path(order.cwd, script_of(order.commands[0].argv))
+    try:
+        if path.stat().st_size > _SCRIPT_LIMIT:
+            return ()
+        return early_imports(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return ()
+
+
+def _likeness(order: Order) -> object:
+    """All that a spare takes over from the start it was made after."""
+    command = order.commands[0]
+    env = {**order.env, **command.env}
+    try:
+        state = os.stat(os.path.join(order.cwd, script_of(command.argv)))
+    except OSError:
+        return object()
+    script = (state.st_ino, state.st_size, state.st_mtime_ns)
+    plain = (len(order.commands), order.terminal, order.memory_limit, order.cpu_limit, order.umask)
+    kept = {name: value for name, value in env.items() if not _MAY_DIFFER.fullmatch(name)}
+    return command.argv, order.cwd, script, plain, kept
+
+
+def _request(order: Order, runtime_dir: Path, modules: Sequence[str]) -> Order:
+    """The order of a standby: the same command, with the folder in front that makes it wait."""
+    command = order.commands[0]
+    env = {name: value for name, value in {**order.env, **command.env}.items() if not name.startswith("FAIRWAY_")}
+    # Ours, but no attempt's: it must not be taken for something that an attempt left behind.
+    env[contract.ATTEMPT_DIR] = f"{os.path.dirname(order.folder)}/spare"
+    folder = os.path.dirname(os.path.realpath(os.path.join(order.cwd, script_of(command.argv))))
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(runtime_dir / _FOLDER), env.get("PYTHONPATH", ""))))
+    env[VARIABLE] = json.dumps({"modules": list(modules), "folder": folder})
+    return Order(
+        task=order.task, folder=order.folder, cwd=order.cwd, env={}, commands=[Command(command.argv, env)], umask=order.umask
+    )

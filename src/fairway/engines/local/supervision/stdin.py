@@ -1,0 +1,33 @@
+"""Standard input from whoever runs the task in the foreground: the caller's own descriptor. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+
+from fairway.engines.local.supervision import order
+
+PATIENCE = 3.0
+"""Seconds that the caller has to answer; it may be stopped (Ctrl-Z), and its task must not wait for it."""
+_CREDENTIALS = struct.Struct("3i")
+
+
+def fetch(name: str) -> int | None:
+    """The caller's standard input, by the name of its door; None when nobody is there, or it was given away before.
+
+    Raises `TimeoutError` when somebody is there but does not answer.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as door:
+        door.settimeout(PATIENCE)
+        try:
+            door.connect(f"\0{name}")
+            told = door.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            if _CREDENTIALS.unpack(told)[1] != os.getuid():
+                return None
+            _mark, found = order.receive_with(door, 1)
+        except TimeoutError:
+            raise
+        except OSError:
+            return None
+    return found[0] if found else None

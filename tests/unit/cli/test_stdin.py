@@ -1,0 +1,116 @@
+"""The caller's standard input is handed out once, and only where there is one."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fairway.cli.stdin import Door, open_door
+from fairway.engines.local.supervision import stdin
+
+
+@pytest.fixture
+def becomes_stdin() -> Iterator[Callable[[int], None]]:
+    """Makes a descriptor the standard input of this process, for one test."""
+    before = os.dup(0)
+
+    def become(descriptor: int) -> None:
+        os.dup2(descriptor, 0)
+        os.close(descriptor)
+
+    yield become
+    os.dup2(before, 0)
+    os.close(before)
+
+
+def fetch_from(door: Door) -> int | None:
+    """What a supervisor gets that knocks at the door."""
+    found: list[int | None] = []
+    asking = threading.Thread(target=lambda: found.append(stdin.fetch(door.name)))
+    asking.start()
+    waiting = select.poll()
+    waiting.register(door.fileno(), select.POLLIN)
+    assert waiting.poll(10_000)
+    door.answer()
+    asking.join()
+    return found[0]
+
+
+def test_a_pipe_is_handed_over_whole_and_once(becomes_stdin: Callable[[int], None]) -> None:
+    read_end, write_end = os.pipe()
+    becomes_stdin(read_end)
+    door = open_door()
+    assert door is not None
+    os.write(write_end, b"data")
+    found = fetch_from(door)
+    assert found is not None
+    assert os.read(found, 10) == b"data"
+    assert not door.is_open
+    assert stdin.fetch(door.name) is None
+    assert os.read(0, 10) == b""
+    os.close(found)
+    with pytest.raises(BrokenPipeError):
+        os.write(write_end, b"nobody reads this")
+    os.close(write_end)
+
+
+def test_a_file_keeps_its_place(becomes_stdin: Callable[[int], None], tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"first\nsecond\n")
+    opened = os.open(tmp_path / "data", os.O_RDONLY)
+    os.lseek(opened, 6, os.SEEK_SET)
+    becomes_stdin(opened)
+    door = open_door()
+    assert door is not None
+    found = fetch_from(door)
+    assert found is not None
+    assert os.read(found, 100) == b"second\n"
+    os.close(found)
+
+
+def test_a_socket_will_do(becomes_stdin: Callable[[int], None]) -> None:
+    ours, theirs = socket.socketpair()
+    becomes_stdin(theirs.detach())
+    door = open_door()
+    assert door is not None
+    ours.sendall(b"over ssh")
+    found = fetch_from(door)
+    assert found is not None
+    assert os.read(found, 100) == b"over ssh"
+    os.close(found)
+    ours.close()
+
+
+def test_where_nothing_can_come_from_there_is_no_door(becomes_stdin: Callable[[int], None]) -> None:
+    becomes_stdin(os.open(os.devnull, os.O_RDONLY))
+    assert open_door() is None
+    read_end, write_end = os.pipe()
+    becomes_stdin(write_end)
+    assert open_door() is None
+    os.close(read_end)
+    master, slave = os.openpty()
+    becomes_stdin(slave)
+    assert open_door() is None
+    os.close(master)
+    os.close(0)
+    assert open_door() is None
+
+
+def test_whoever_hangs_up_while_it_waits_does_not_take_it_along(becomes_stdin: Callable[[int], None]) -> None:
+    read_end, write_end = os.pipe()
+    becomes_stdin(read_end)
+    door = open_door()
+    assert door is not None
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as hasty:
+        hasty.connect(f"\0{door.name}")
+    door.answer()
+    assert door.is_open
+    found = fetch_from(door)
+    assert found is not None
+    os.close(found)
+    os.close(write_end)
