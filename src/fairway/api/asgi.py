@@ -14,6 +14,7 @@ from fairway.api.inside import Inside
 from fairway.api.jobs import Jobs
 from fairway.api.machine import Machine
 from fairway.api.problems import Guard
+from fairway.api.queues import Queues
 from fairway.api.showing import About, Showing
 from fairway.app.application import Application
 
@@ -28,6 +29,7 @@ def make_api(application: Application, about: About, now: Callable[[], float] | 
         Documents(application, showing),
         Inside(application),
         Datasets(application),
+        Queues(application),
         Machine(application, showing),
     )
     routes: list[BaseRoute] = [route for group in groups for route in group.routes()]

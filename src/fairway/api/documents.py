@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +16,22 @@ from fairway.api.asking import Asked
 from fairway.api.showing import Showing
 from fairway.app.application import Application
 from fairway.app.submission import Submission
-from fairway.errors import UsageError
+from fairway.errors import Mistake, RefusedError, SpecError, UsageError
 from fairway.spec.document import read_data, read_documents, render
-from fairway.spec.job import TrainingJob
+from fairway.spec.job import Metadata, TrainingJob
+from fairway.spec.kinds import Document
+from fairway.spec.queue import JobQueue
 from fairway.state.job import Origin
+from fairway.state.queue import Queue, queue_of
+from fairway.units.trees import lay_over
 from fairway.views.applied import AppliedList, AppliedView, applied_text
 from fairway.views.job import JobList
 from fairway.views.listing import jobs_text
 from fairway.views.plan import PlanView, plan_text, plan_view
+from fairway.views.queue import difference
+
+CALL = "fairway.runtime.call"
+"""The module that calls a function sent from Python."""
 
 
 class SubmitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,16 +46,26 @@ class SubmitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: dict[str, bytes] = {}
     """Base64 on the wire."""
     plan: bool = False
+    like: str = ""
+    """A run whose document is meant; `document` is laid over it."""
 
 
-class ApplyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an apply sends."""
+class ApplyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The documents of one file."""
 
     documents: str
     file: str = ""
     folder: str = ""
+    """Where relative paths of its documents start."""
+
+
+class ApplyBody(ApplyFile, frozen=True, forbid_unknown_fields=True):
+    """What an apply sends: the documents of one file, or of several."""
+
     origin: Origin = Origin()
     plan: bool = False
+    more: tuple[ApplyFile, ...] = ()
+    """Further files; all of them are applied, or none."""
 
 
 class RenderBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,9 +99,12 @@ class Documents:
         if bool(body.documents.strip()) == (body.document is not None):
             message = "the body must have either `documents` or `document`"
             raise UsageError(message, fix="send one of them")
+        if body.like:
+            body = self._like(asked, body)
         documents = read_documents(body.documents, body.file) if body.document is None else [read_data(body.document, body.file)]
         submissions = [
-            Submission(_placed(document, asked.namespace), body.origin, body.environment, body.files) for document in documents
+            Submission(_placed(job, asked.namespace), body.origin, body.environment, body.files)
+            for job in _only_jobs(documents, body.file)
         ]
         if body.plan:
             return await self._plan(asked, submissions)
@@ -97,20 +119,45 @@ class Documents:
             status=201,
         )
 
+    def _like(self, asked: Asked, body: SubmitBody) -> SubmitBody:
+        """The same with the document of another run below what is asked for, in that run's folder."""
+        job = self._application.find(asked.namespace, body.like)
+        if any(role.command[1:3] == ("-m", CALL) for role in job.spec.roles.values()):
+            message = f"{job.key.name} calls a Python function, which only its program has"
+            raise RefusedError(message, fix="submit the function again from Python")
+        meta = Metadata(name=job.series, namespace=job.key.namespace, labels=job.labels)
+        below = TrainingJob(metadata=meta, spec=job.spec).model_dump(mode="json", by_alias=True, exclude_unset=True)
+        document = lay_over(below, body.document or {})
+        in_place = bool(document["spec"].get("code", {}).get("inPlace"))
+        return msgspec.structs.replace(
+            body,
+            document={"apiVersion": "fairway.dev/v1alpha1", "kind": "TrainingJob", **document},
+            origin=replace(body.origin, folder=job.origin.folder, interpreter=job.origin.interpreter),
+            environment=body.environment if in_place else None,
+        )
+
     async def apply(self, request: Request) -> Response:
-        """Make it so: a document whose newest run asks for the same and has not failed is left alone, others start a run."""
+        """Make it so, all or none.
+
+        Queues are made or changed. A job whose newest run asks for the same and has not failed is left alone; others start a run.
+        """
         asked = Asked(request)
         body = await asked.body(ApplyBody)
-        origin = body.origin if body.origin.folder else replace(body.origin, folder=body.folder)
-        documents = read_documents(body.documents, body.file)
-        submissions = [Submission(_placed(document, asked.namespace), origin) for document in documents]
-        if body.plan:
-            return await self._plan(asked, submissions, keep=True)
-        results = [
-            AppliedView("TrainingJob", job.key.namespace, job.key.name, "created" if made else "unchanged")
-            for job, made in await self._application.apply(submissions)
+        documents = _read_files(body)
+        queues = _described_once([queue_of(document) for document, _ in documents if isinstance(document, JobQueue)])
+        submissions = [
+            Submission(_placed(job, asked.namespace), origin) for job, origin in documents if isinstance(job, TrainingJob)
         ]
-        view = AppliedList(tuple(results))
+        if body.plan:
+            return await self._plan(asked, submissions, queues, keep=True)
+        put = iter([AppliedView("JobQueue", "", queue.name, self._application.queues.change(queue)) for queue in queues])
+        runs = iter(
+            [
+                AppliedView("TrainingJob", job.key.namespace, job.key.name, "created" if made else "unchanged")
+                for job, made in await self._application.apply(submissions, queues, body.origin.user)
+            ]
+        )
+        view = AppliedList(tuple(next(put if isinstance(document, JobQueue) else runs) for document, _ in documents))
         return show(
             asked, view, text=lambda page: applied_text(view, page), called=lambda: (result.name for result in view.applied)
         )
@@ -129,13 +176,15 @@ class Documents:
 
         return json_answer(json_schema())
 
-    async def _plan(self, asked: Asked, submissions: list[Submission], *, keep: bool = False) -> Response:
+    async def _plan(
+        self, asked: Asked, submissions: Sequence[Submission], queues: Sequence[Queue] = (), *, keep: bool = False
+    ) -> Response:
         """What would happen. With `keep`, runs that stand as asked for are left alone, as an apply does."""
-        views = []
+        views = [PlanView((self._planned(queue),), (queue.name,)) for queue in queues]
         for submission in submissions:
-            known = self._application.standing(submission) if keep else None
+            known = self._application.standing(submission, queues) if keep else None
             if known is None:
-                views.append(plan_view(await self._application.preview(submission)))
+                views.append(plan_view(await self._application.preview(submission, queues)))
             else:
                 views.append(PlanView((f"{known.key.name} would be left alone: it asks for the same",), (known.key.name,)))
         view = PlanView(
@@ -144,6 +193,47 @@ class Documents:
             tuple(document for one in views for document in one.documents),
         )
         return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
+
+    def _planned(self, queue: Queue) -> str:
+        action = self._application.queues.change(queue)
+        if action == "unchanged":
+            return f"the queue {queue.name} would be left alone: it is as asked for"
+        if action == "created":
+            return f"the queue {queue.name} would be created"
+        return f"the queue {queue.name} would be changed: {difference(self._application.queues.find(queue.name), queue)}"
+
+
+def _read_files(body: ApplyBody) -> list[tuple[Document, Origin]]:
+    """The documents of every file with where they come from; the mistakes of all files at once."""
+    found: list[tuple[Document, Origin]] = []
+    mistakes: list[Mistake] = []
+    for file in (body, *body.more):
+        folder = body.origin.folder if file is body and body.origin.folder else file.folder
+        try:
+            documents = read_documents(file.documents, file.file)
+            found.extend((document, replace(body.origin, folder=folder)) for document in documents)
+        except SpecError as error:
+            mistakes.extend(error.mistakes)
+    if mistakes:
+        raise SpecError(mistakes)
+    return found
+
+
+def _only_jobs(documents: Sequence[Document], file: str) -> Iterator[TrainingJob]:
+    for document in documents:
+        if not isinstance(document, TrainingJob):
+            message = f"{file or 'the text'} holds a {document.kind}, which is applied, not submitted"
+            raise UsageError(message, fix=f"fairway apply -f {file or 'FILE'}")
+        yield document
+
+
+def _described_once(queues: Sequence[Queue]) -> Sequence[Queue]:
+    names = [queue.name for queue in queues]
+    twice = next((name for name in names if names.count(name) > 1), "")
+    if twice:
+        message = f"the queue {twice} is described twice"
+        raise UsageError(message, fix="keep one of the documents")
+    return queues
 
 
 def _placed(document: TrainingJob, namespace: str) -> TrainingJob:

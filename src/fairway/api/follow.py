@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from fairway.app.application import Application
 from fairway.app.ports import LogChunk, LogQuery
 from fairway.errors import FairwayError
 from fairway.state.job import Job
-from fairway.views.log import LogMixer
+from fairway.views.log import LogMixer, LogStamper
 from fairway.views.output import to_json
 
 HOLD = 0.1
@@ -31,6 +32,17 @@ async def plain_logs(chunks: AsyncIterator[LogChunk], *, headings: bool = False)
                 last = (chunk.task, chunk.attempt)
                 yield _heading(chunk)
             yield chunk.data
+    finally:
+        await _close(chunks)
+
+
+async def stamped(chunks: AsyncIterator[LogChunk]) -> AsyncIterator[LogChunk]:
+    """The same with the time before each line."""
+    stampers: dict[tuple[str, int], LogStamper] = {}
+    try:
+        async for chunk in chunks:
+            stamper = stampers.setdefault((chunk.task, chunk.attempt), LogStamper())
+            yield replace(chunk, data=stamper.feed(chunk.data, chunk.time))
     finally:
         await _close(chunks)
 

@@ -36,7 +36,7 @@ class Inside:
         ]
 
     async def type_in(self, request: Request) -> Response:
-        """The body goes to the task's terminal or standard input; an empty body ends it."""
+        """The body goes to the task's terminal; an empty body is Ctrl-D."""
         task = self._task(Asked(request))
         await self._application.engine.type_in(task.key, await request.body())
         return json_answer({"task": task.key.task})

@@ -12,11 +12,12 @@ from starlette.types import ASGIApp
 
 from fairway.api.answer import LINES, Stream, show
 from fairway.api.asking import Asked
-from fairway.api.follow import mixed_logs, plain_logs, watch
+from fairway.api.follow import mixed_logs, plain_logs, stamped, watch
 from fairway.api.showing import Showing
 from fairway.app.application import Application
 from fairway.app.ports import JobFilter, LogQuery
 from fairway.errors import NotFoundError, RefusedError
+from fairway.plan.gang import folds_into_one
 from fairway.state.job import Job
 from fairway.units import suggest
 from fairway.views import phrases
@@ -27,6 +28,7 @@ from fairway.views.listing import events_text, jobs_text, metrics_text, top_text
 from fairway.views.log import LogMixer
 from fairway.views.metric import metric_list
 from fairway.views.plan import PlanView, plan_text
+from fairway.views.usage import usage_list, usage_text
 from fairway.views.why import why_view
 
 CURVE_POINTS = 400
@@ -64,6 +66,7 @@ class Jobs:
             Route(f"{one}/watch", self.watch, methods=["GET"]),
             Route("/v1/events", self.all_events, methods=["GET"]),
             Route("/v1/top/jobs", self.top, methods=["GET"]),
+            Route("/v1/top/jobs/{name}", self.top_one, methods=["GET"]),
         ]
 
     async def list(self, request: Request) -> Response:
@@ -100,8 +103,11 @@ class Jobs:
         )
 
     async def delete(self, request: Request) -> Response:
-        """Forget runs: one, or with `all` every run that the name means."""
+        """Forget runs: one, or with `all` every run that the name means. `bare`: the caller did not say that it is a job."""
         asked = Asked(request)
+        if asked.flag("bare") and self._application.queues.is_kept(asked.name):
+            message = f"{asked.name} is a queue too; nothing was changed"
+            raise RefusedError(message, fix=f"say which: fairway delete job/{asked.name} or queue/{asked.name}")
         runs = self._application.runs(asked.namespace, asked.name)
         if len(runs) > 1 and not asked.flag("all"):
             raise _several(asked.name, runs, "delete")
@@ -172,8 +178,9 @@ class Jobs:
         """Why a run is where it is, and what would help."""
         asked = Asked(request)
         job = self._find(asked)
-        position = 0 if job.phase.over else self._application.position(job)
-        view = why_view(job, self._application.tasks(job), self._now(), position)
+        found = None if job.phase.over else await self._application.waiting.answer(job)
+        expects = (found.hold, found.view) if found is not None else (None, None)
+        view = why_view(job, self._application.tasks(job), self._now(), *expects)
         return show(asked, view, text=lambda page: why_text(view, self._now(), page), called=lambda: [view.reason])
 
     async def metrics(self, request: Request) -> Response:
@@ -190,6 +197,8 @@ class Jobs:
         query = self._log_query(asked, job, follow=asked.flag("follow"))
         streams = self._streams(job, query)
         chunks = self._application.logs(job, query)
+        if query.timed:
+            chunks = stamped(chunks)
         headings = query.attempt == -1
         if asked.flag("prefix", default=len(streams) > 1):
             return Stream(mixed_logs(chunks, LogMixer(streams, colour=asked.flag("colour")), headings=headings))
@@ -218,6 +227,16 @@ class Jobs:
             text=lambda page: top_text(jobs, page),
             called=lambda: (job.name for job in jobs),
         )
+
+    async def top_one(self, request: Request) -> Response:
+        """What each task of one run uses now, and how fast it goes."""
+        asked = Asked(request)
+        job = self._find(asked)
+        current, _ = split_attempts(job, self._application.tasks(job))
+        used = await self._application.engine.usage([task.key for task in current])
+        points = self._application.points(job, limit=CURVE_POINTS * max(1, len(current)))
+        view = usage_list(job, current, {key: (use.cpu, use.memory) for key, use in used.items()}, points)
+        return show(asked, view, text=lambda page: usage_text(view, page), called=lambda: (task.name for task in view.tasks))
 
     def _now(self) -> float:
         return self._show.now()
@@ -257,6 +276,7 @@ class Jobs:
             since=asked.since(self._now()),
             grep=asked.pattern("grep"),
             follow=follow,
+            timed=asked.flag("timestamps"),
         )
 
     def _streams(self, job: Job, query: LogQuery) -> Sequence[str]:
@@ -270,10 +290,9 @@ class Jobs:
             message = f"{job.key.name} has no {wanted}"
             raise NotFoundError(message, fix=f"it has {have}")
         if not known:
-            roles = [(name, role) for name, role in job.spec.roles.items() if query.role in ("", name)]
-            return [
-                f"{name}-{index}" for name, role in roles for index in range(role.replicas.max) if query.index in (None, index)
-            ]
+            most = {name: 1 if folds_into_one(job.spec) else role.replicas.max for name, role in job.spec.roles.items()}
+            roles = [name for name in most if query.role in ("", name)]
+            return [f"{name}-{index}" for name in roles for index in range(most[name]) if query.index in (None, index)]
         found = {f"{task.key.task}.{rank}" if rank else task.key.task: None for task in tasks for rank in range(task.processes)}
         return list(found)
 

@@ -12,10 +12,20 @@ from fairway.api.asking import Asked
 from fairway.api.showing import Showing
 from fairway.app.application import Application
 from fairway.errors import NotFoundError, UsageError
+from fairway.plan.scheduling.defragment import BUDGET
 from fairway.units import names, suggest
 from fairway.views.listing import nodes_text, secrets_text
+from fairway.views.moves import moves_plan_view, moves_text
 from fairway.views.node import NodeList, node_view
 from fairway.views.secret import SecretList, SecretView
+
+
+class MovesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much may be moved, and whether it is only planned."""
+
+    plan: bool = False
+    moves: int = 0
+    """At most so many; 0 means as many as usual."""
 
 
 class SecretBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,6 +47,7 @@ class Machine:
             Route("/v1/health", self.health, methods=["GET"]),
             Route("/v1/nodes", self.nodes, methods=["GET"]),
             Route("/v1/nodes/{name}", self.node, methods=["GET"]),
+            Route("/v1/defragment", self.defragment, methods=["POST"]),
             Route("/v1/secrets", self.secrets, methods=["GET"]),
             Route("/v1/secrets/{name}", self.put_secret, methods=["PUT"]),
             Route("/v1/secrets/{name}", self.delete_secret, methods=["DELETE"]),
@@ -71,6 +82,14 @@ class Machine:
             text=lambda page: nodes_text(view.nodes, page),
             called=lambda: (node.name for node in view.nodes),
         )
+
+    async def defragment(self, request: Request) -> Response:
+        """The fewest moves that let a waiting run start: shown, or carried out."""
+        asked = Asked(request)
+        body = await asked.body(MovesBody)
+        found = await self._application.loop.move(body.moves or BUDGET, carry_out=not body.plan)
+        view = moves_plan_view(found, done=found is not None and not body.plan)
+        return show(asked, view, text=lambda page: moves_text(view, page), called=lambda: (move.name for move in view.moves))
 
     async def secrets(self, request: Request) -> Response:
         """The names of the secrets, never a value."""

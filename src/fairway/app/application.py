@@ -17,20 +17,24 @@ from fairway.app.ports import (
     LogChunk,
     LogQuery,
     MetricPoint,
+    People,
     SecretStore,
     Store,
 )
+from fairway.app.queues import Queues
 from fairway.app.submission import Submission, Submissions
+from fairway.app.system import SystemPeople
+from fairway.app.waiting import Waiting
 from fairway.errors import ConflictError, FairwayError, NeverFitsError, NotFoundError, RefusedError
 from fairway.plan import cycle
 from fairway.plan.action import ForgetJob
+from fairway.plan.admit import never_fits
 from fairway.plan.plan import Plan
-from fairway.plan.scheduling import queue
-from fairway.plan.scheduling.admit import never_fits
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey, Resume
 from fairway.state.node import Node
 from fairway.state.phase import Intent, JobPhase, TaskPhase
+from fairway.state.queue import Queue
 from fairway.state.task import Task
 from fairway.units import names, suggest
 
@@ -46,6 +50,7 @@ class Application:
         secrets: SecretStore,
         submissions: Submissions,
         datasets: DatasetStore,
+        people: People = SystemPeople(),
     ) -> None:
         self.store = store
         self.engine = engine
@@ -54,6 +59,8 @@ class Application:
         self.submissions = submissions
         self.datasets = datasets
         self.loop = Loop(store, engine, clock)
+        self.queues = Queues(self.loop, people)
+        self.waiting = Waiting(self.loop, self.queues)
         self._background: set[asyncio.Task[None]] = set()
 
     # Commands
@@ -62,8 +69,12 @@ class Application:
         """Queue one run."""
         return (await self.submit_all([submission]))[0]
 
-    async def submit_all(self, asked: Sequence[Submission]) -> list[Job]:
-        """Queue several runs, all or none. What can never fit, or names a secret that is not there, is refused."""
+    async def submit_all(self, asked: Sequence[Submission], queues: Sequence[Queue] = (), user: str = "") -> list[Job]:
+        """Queue several runs and put queues in the name of a user, all or none.
+
+        What can never fit, names a secret that is not there, or is not for its queue, is refused.
+        """
+        asked = [self._admitted(submission, queues) for submission in asked]
         self._check_secrets(asked)
         await self.loop.refresh_nodes()
         for submission in asked:
@@ -76,44 +87,51 @@ class Application:
             self.submissions.keep(job.key, submission)
             jobs.append(job)
         async with self.loop.lock:
-            now = self.clock.now()
-            events = tuple(Event(now, str(job.key), "Submitted", f"by {job.origin.user or 'somebody'}") for job in jobs)
-            try:
-                self.store.commit(Changes(jobs=tuple(jobs), events=events))
-            except FairwayError:
-                await self.engine.perform([ForgetJob(job.key) for job in jobs])
-                raise
-            for job in jobs:
-                self.loop.snapshot.put_job(job)
+            await self._remember(jobs, self.queues.changes(queues, user))
         self.loop.wake()
         self._note_digests([job for job in jobs if job.spec.code.in_place])
         return jobs
 
-    async def apply(self, asked: Sequence[Submission]) -> list[tuple[Job, bool]]:
+    async def _remember(self, jobs: Sequence[Job], put: Changes) -> None:
+        now = self.clock.now()
+        events = tuple(Event(now, str(job.key), "Submitted", f"by {job.origin.user or 'somebody'}") for job in jobs)
+        try:
+            self.queues.check_there(jobs, put.queues)
+            self.store.commit(replace(put, jobs=tuple(jobs), events=(*put.events, *events)))
+        except FairwayError:
+            await self.engine.perform([ForgetJob(job.key) for job in jobs])
+            raise
+        self.queues.take(put)
+        for job in jobs:
+            self.loop.snapshot.put_job(job)
+
+    async def apply(self, asked: Sequence[Submission], queues: Sequence[Queue] = (), user: str = "") -> list[tuple[Job, bool]]:
         """Make it so: a series whose newest run asks for the same is left alone, any other gets a new run.
 
-        Returns each run, and whether it was made now.
+        Returns each run, and whether it was made now. Queues are put in the same step, all or none.
         """
-        standing = [self.standing(submission) for submission in asked]
+        standing = [self.standing(submission, queues) for submission in asked]
         fresh = [submission for submission, known in zip(asked, standing, strict=True) if known is None]
-        made = iter(await self.submit_all(fresh) if fresh else [])
+        made = iter(await self.submit_all(fresh, queues, user) if fresh or queues else [])
         return [(known, False) if known is not None else (next(made), True) for known in standing]
 
-    def standing(self, submission: Submission) -> Job | None:
+    def standing(self, submission: Submission, queues: Sequence[Queue] = ()) -> Job | None:
         """The newest run of the series, when it asks for the same and was not given up: an apply leaves it alone."""
-        meta = submission.document.metadata
-        newest = self.store.newest(meta.namespace, meta.name)
-        if newest is None or newest.spec != submission.document.spec or newest.phase in (JobPhase.FAILED, JobPhase.STOPPED):
+        document = self._admitted(submission, queues).document
+        newest = self.store.newest(document.metadata.namespace, document.metadata.name)
+        if newest is None or newest.spec != document.spec or newest.phase in (JobPhase.FAILED, JobPhase.STOPPED):
             return None
         return newest
 
-    async def preview(self, submission: Submission) -> Plan:
-        """What a submit would do now: made and thrown away."""
+    async def preview(self, submission: Submission, queues: Sequence[Queue] = ()) -> Plan:
+        """What a submit would do now, with these queues put before: made and thrown away."""
+        submission = self._admitted(submission, queues)
         self._check_secrets([submission])
         await self.loop.refresh_nodes()
         job = self._new_job(submission, 0)
         self._check_fit(job)
         trial = self.loop.snapshot.copy()
+        trial.queues.update((queue.name, queue) for queue in queues)
         trial.put_job(job)
         created = cycle.plan(trial, self.clock.now())
         for task in created.tasks:
@@ -151,6 +169,7 @@ class Application:
             if job.phase is JobPhase.SUCCEEDED:
                 message = f"{key.name} has succeeded; there is nothing left to do"
                 raise ConflictError(message, fix=f"submit a new run of {job.series}")
+            self.queues.check_there([job])
             tasks = self.store.tasks_of(key)
             step, at = job.progress.checkpoint_step, job.progress.checkpoint_time
             ended = job.finished or self.clock.now()
@@ -232,10 +251,8 @@ class Application:
         return self.loop.snapshot.nodes, list(self.loop.snapshot.holding.values())
 
     def position(self, job: Job) -> int:
-        """Its place in the queue, 1 for the next; 0 when it does not wait."""
-        waiting = [other for other in self.loop.snapshot.jobs.values() if other.phase in (JobPhase.PENDING, JobPhase.RESTARTING)]
-        places = {other.key: place for place, other in enumerate(sorted(waiting, key=queue.rank), 1)}
-        return places.get(job.key, 0)
+        """Its place in its queue, 1 for the next; 0 when it does not wait."""
+        return self.loop.position(job.key)
 
     def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
         """What the run's tasks printed."""
@@ -297,8 +314,14 @@ class Application:
             created=self.clock.now(),
         )
 
+    def _admitted(self, submission: Submission, queues: Sequence[Queue]) -> Submission:
+        """The submission with what its queue fills in, or a refusal."""
+        document = submission.document
+        spec = self.queues.admitted(document.metadata.name, document.spec, submission.origin.user, queues)
+        return submission if spec is document.spec else replace(submission, document=document.model_copy(update={"spec": spec}))
+
     def _check_fit(self, job: Job) -> None:
-        why = never_fits(job, self.loop.snapshot.nodes)
+        why = never_fits(job, self.loop.snapshot.nodes, self.loop.snapshot.queues.get(job.spec.queue))
         if why:
             message = f"{job.series} can never run here: {why}"
             raise NeverFitsError(message, fix="ask for less, or see `fairway top node` for what there is")

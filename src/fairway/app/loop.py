@@ -8,13 +8,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from fairway.app.ports import Changes, Clock, Engine, MetricPoint, Observation, Store
-from fairway.plan import cycle
+from fairway.plan import cycle, queue
 from fairway.plan.action import ForgetJob, ForgetLogs
 from fairway.plan.plan import Plan
 from fairway.plan.recover import recover
+from fairway.plan.scheduling.defragment import MovePlan, plan_moves
+from fairway.plan.scheduling.scheduler import Scheduler
 from fairway.state.fold import fold_checkpoint, fold_progress, fold_report
 from fairway.state.job import Job, JobKey
 from fairway.state.phase import JobPhase, TaskPhase
+from fairway.state.queue import QueueStanding, by_name
 from fairway.state.snapshot import Snapshot
 from fairway.state.task import Task, TaskReport
 from fairway.units.roles import leader
@@ -51,7 +54,7 @@ class Loop:
         """Measured and not yet remembered: an engine hands each point over once."""
         self._swept = float("-inf")
         self._nodes_at = float("-inf")
-        self._outlooks: cycle.Outlooks = {}
+        self._outlooks = cycle.Outlooks()
         self._watchers: dict[JobKey, set[asyncio.Future[None]]] = {}
 
     def wake(self) -> None:
@@ -62,6 +65,8 @@ class Loop:
         """Load what was remembered, look at what is, and say again what may have been lost."""
         await self.engine.start(self.wake)
         await self._remove_strays()
+        self.snapshot.queues = by_name(self.store.queues())
+        self.snapshot.memory = self.store.memory() or b""
         for job in self.store.active_jobs():
             self.snapshot.put_job(job)
             for task in self.store.tasks_of(job.key):
@@ -82,7 +87,7 @@ class Loop:
             try:
                 async with self.lock:
                     wake_at = await self.turn()
-                    if self.clock.now() - self._swept >= SWEEP_EVERY:
+                    if self.clock.now() >= self._swept + SWEEP_EVERY:
                         await self.sweep()
             except Exception:  # The loop must survive whatever one turn meets; it re-plans from what is.
                 log.exception("a turn of the loop failed; it is tried again in a second")
@@ -121,22 +126,59 @@ class Loop:
         """One turn, to the point where nothing more is to be done now. Returns when to look again."""
         await self._observe()
         plan = Plan()
-        for _ in range(MOST_ROUNDS):
-            if any(job.phase is JobPhase.PENDING for job in self.snapshot.jobs.values()):
-                await self.refresh_nodes()
-            plan = cycle.plan(self.snapshot, self.clock.now(), self._outlooks)
-            if plan.empty:
-                break
-            await self._adopt(plan)
+        try:
+            for _ in range(MOST_ROUNDS):
+                if any(job.phase is JobPhase.PENDING for job in self.snapshot.jobs.values()):
+                    await self.refresh_nodes()
+                plan = cycle.plan(self.snapshot, self.clock.now(), self._outlooks)
+                if plan.empty:
+                    break
+                await self._adopt(plan)
+        except BaseException:
+            # A plan was made and not carried out: what the planner took for done is not.
+            self._outlooks = cycle.Outlooks()
+            raise
         self._forget_finished()
         return self._next_look(plan)
 
     async def refresh_nodes(self) -> None:
         """Ask the engine what there is, unless it was asked just now."""
         now = self.clock.now()
-        if now - self._nodes_at >= NODES_EVERY:
+        if now >= self._nodes_at + NODES_EVERY:
             self.snapshot.nodes = await self.engine.nodes()
             self._nodes_at = now
+
+    @property
+    def scheduler(self) -> Scheduler | None:
+        """What decided last, for questions; None before the first decision. Whoever asks leaves it as it was."""
+        follower = self._outlooks.scheduler
+        return follower.scheduler if follower is not None else None
+
+    async def move(self, budget: int, *, carry_out: bool) -> MovePlan | None:
+        """The fewest moves that let a waiting gang start, as things stand now; None when none do. Told so, carry them out."""
+        async with self.lock:
+            await self.turn()
+            follower, now = self._outlooks.scheduler, self.clock.now()
+            found = plan_moves(follower.scheduler.ledger, now, budget) if follower is not None else None
+            if found is not None and follower is not None and carry_out:
+                try:
+                    await self._adopt(queue.move(self.snapshot, now, follower, found))
+                except BaseException:
+                    self._outlooks = cycle.Outlooks()
+                    raise
+                self.wake()
+            return found
+
+    def position(self, key: JobKey) -> int:
+        """The run's place in its queue, 1 for the next; 0 when it does not wait."""
+        follower = self._outlooks.scheduler
+        room = follower.scheduler.ledger.room if follower is not None else None
+        return 1 + room.ahead_of(key) if room is not None and key in room else 0
+
+    def standing(self, name: str) -> QueueStanding:
+        """How a queue stands."""
+        follower = self._outlooks.scheduler or queue.follow(self.snapshot)
+        return queue.standing(follower.scheduler, self.snapshot, name, self.clock.now())
 
     async def changed(self, key: JobKey) -> None:
         """Wait until something about the run changes."""
@@ -161,7 +203,7 @@ class Loop:
         ended = {task.key.run for task in tasks if task.phase.over}
         running = [job for job in self.snapshot.jobs.values() if job.phase in MEASURED]
         now = self.clock.now()
-        if now - self._measured >= MEASURE_EVERY:
+        if now >= self._measured + MEASURE_EVERY:
             self._measured = now
         else:
             running = [job for job in running if job.key in ended]
@@ -211,9 +253,11 @@ class Loop:
 
     async def _adopt(self, plan: Plan) -> None:
         """Remember, then do. What is remembered and not done is said again after a restart."""
-        if plan.jobs or plan.tasks or plan.events:
-            self.store.commit(Changes(jobs=plan.jobs, tasks=plan.tasks, events=plan.events))
+        if plan.jobs or plan.tasks or plan.events or plan.memory is not None:
+            self.store.commit(Changes(jobs=plan.jobs, tasks=plan.tasks, events=plan.events, memory=plan.memory))
         self._take(plan.jobs, plan.tasks)
+        if plan.memory is not None:
+            self.snapshot.memory = plan.memory
         touched = {job.key for job in plan.jobs} | {task.key.run for task in plan.tasks}
         if plan.actions:
             changes = self._folded(await self.engine.perform(plan.actions))
@@ -233,7 +277,7 @@ class Loop:
 
     def _let_go(self, key: JobKey) -> None:
         self.snapshot.forget(key)
-        self._outlooks.pop(key, None)
+        self._outlooks.runs.pop(key, None)
         self.engine.release(key)
 
     async def delete(self, key: JobKey) -> None:

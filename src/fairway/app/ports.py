@@ -14,6 +14,7 @@ from fairway.state.dataset import DatasetVersion
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.node import Node
+from fairway.state.queue import Queue
 from fairway.state.task import Task, TaskKey, TaskReport
 
 
@@ -63,6 +64,8 @@ class LogQuery:
     grep: str = ""
     """A regular expression; only lines that match."""
     follow: bool = False
+    timed: bool = False
+    """Whether the time of every chunk matters: then no chunk reaches over an entry of its log's index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,16 @@ class TaskInside:
 
     folder: str
     environment: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskUsage:
+    """What a task uses now, all its processes together."""
+
+    cpu: float
+    """Cores."""
+    memory: int
+    """Bytes; pages that processes share are divided between them."""
 
 
 class Engine(Protocol):
@@ -144,6 +157,10 @@ class Engine(Protocol):
         """Folder and environment of a running task; `ConflictError` when it does not run."""
         ...
 
+    async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
+        """What these tasks use, looked at for a moment; those that do not run are left out."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Changes:
@@ -154,6 +171,10 @@ class Changes:
     events: tuple[Event, ...] = ()
     points: tuple[tuple[JobKey, MetricPoint], ...] = ()
     deleted: tuple[JobKey, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    queues_deleted: tuple[str, ...] = ()
+    memory: bytes | None = None
+    """What the scheduler remembers, in its own words; None leaves what was remembered last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +261,22 @@ class Store(Protocol):
 
     def series_names(self, namespace: str) -> list[str]:
         """The names of all series, for did-you-mean."""
+        ...
+
+    def queues(self) -> list[Queue]:
+        """The queues that were put and not deleted, in order of name."""
+        ...
+
+    def memory(self) -> bytes | None:
+        """What the scheduler remembers, as committed last; None when it never was."""
+        ...
+
+
+class People(Protocol):
+    """Knows who belongs where."""
+
+    def groups_of(self, user: str) -> tuple[str, ...]:
+        """The names of a user's groups; none when nobody is called so."""
         ...
 
 

@@ -1,7 +1,10 @@
-"""The real clock: the only read of the time."""
+"""What the system itself tells: the time (its only read), and who belongs to which group."""
 
 from __future__ import annotations
 
+import grp
+import os
+import pwd
 import time
 
 
@@ -18,3 +21,22 @@ class SystemClock:
     def now(self) -> float:
         """Seconds since the epoch."""
         return self._offset + time.monotonic()
+
+
+class SystemPeople:
+    """Users and groups of this machine, wherever it gets them from."""
+
+    def groups_of(self, user: str) -> tuple[str, ...]:
+        """The names of a user's groups; none when nobody is called so. A group without a name goes by its number."""
+        try:
+            numbers = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
+        except (KeyError, ValueError):
+            return ()
+        return tuple(_group_name(number) for number in numbers)
+
+
+def _group_name(number: int) -> str:
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)

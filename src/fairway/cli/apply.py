@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
-from fairway.cli.session import Session, say, write
+from fairway.cli.session import Session, write
 from fairway.cli.submission import print_plan
 from fairway.errors import UsageError
 from fairway.sdk import document
@@ -20,29 +20,19 @@ def apply(options: Options) -> int:
         message = "no document is named"
         raise UsageError(message, fix="fairway apply -f folder/")
     session = Session(options)
-    bodies = [_body(file) for file in files]
+    # One request for all files: a mistake in the last one changes nothing, and a job may name a queue of any of them.
+    first, *more = [_part(file) for file in files]
+    body = {**first, "more": more, "origin": document.make_origin(str(first["folder"]), interpreter=document.find_python())}
     if options.on("plan"):
-        return max(print_plan(session, "/v1/apply", body) for body in bodies)
+        return print_plan(session, "/v1/apply", body)
     session.announce()
-    if len(bodies) > 1:
-        # Every file is checked before the first is applied: a mistake in the last one changes nothing.
-        for body in bodies:
-            session.call("POST", "/v1/apply", body={**body, "plan": True}).read()
-    for file, body in zip(files, bodies, strict=True):
-        if len(files) > 1:
-            say(file)
-        write(session.call("POST", "/v1/apply", session.look(), body).read())
+    write(session.call("POST", "/v1/apply", session.look(), body).read())
     return 0
 
 
-def _body(file: str) -> dict[str, object]:
+def _part(file: str) -> dict[str, object]:
     text, folder = document.read_documents(file)
-    name = "" if file == "-" else file
-    return {"documents": text, "file": name, "folder": folder, "origin": _origin(folder)}
-
-
-def _origin(folder: str) -> dict[str, object]:
-    return document.make_origin(folder, interpreter=document.find_python())
+    return {"documents": text, "file": "" if file == "-" else file, "folder": folder}
 
 
 def _files(path: str) -> list[str]:
@@ -58,10 +48,10 @@ def _files(path: str) -> list[str]:
 COMMANDS = {
     "": Command(
         "apply",
-        "Apply documents: what is new or changed is submitted, what is as it was is left alone.",
+        "Apply documents: jobs that are new or changed are submitted, queues are made or changed, the rest is left alone.",
         apply,
         words=(Word("FILE", "a document or a folder of documents; - reads standard input", optional=True, many=True),),
         flags=(Flag("--filename -f", "a document or a folder; may be given again", "FILE", many=True), PLAN, FORMAT),
-        examples=("fairway apply -f jobs/", "fairway apply -f job.yaml --plan"),
+        examples=("fairway apply -f jobs/", "fairway apply -f job.yaml --plan", "fairway apply -f queue.yaml"),
     )
 }

@@ -1,37 +1,55 @@
-"""`fairway delete`: remove runs for good."""
+"""`fairway delete`: remove runs and queues for good."""
 
 from __future__ import annotations
 
 from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
-from fairway.cli.session import Session, job_path, say, show_line, write, write_json
+from fairway.cli.session import Session, is_queue, job_path, queue_path, say, show_line, write, write_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fairway.sdk.wire import Query
 
 
 def delete(options: Options) -> int:
-    """Remove runs with all that is kept of them; one that runs is killed first."""
+    """Remove runs with all that is kept of them (one that runs is killed first), and queues that nobody uses."""
     session = Session(options)
-    query = {"all": options.on("all")}
+    asked = [_request(address, options) for address in options.words]
     if options.on("plan"):
-        for name in options.words:
-            write(session.call("DELETE", job_path(name), {**query, "plan": True, **session.look()}).read())
+        for path, query in asked:
+            write(session.call("DELETE", path, {**query, "plan": True, **session.look()}).read())
         say("nothing was changed (--plan)")
         return 0
     session.announce()
-    deleted = [name for address in options.words for name in session.send("DELETE", job_path(address), query=query)["deleted"]]
+    deleted = [name for path, query in asked for name in session.send("DELETE", path, query=query)["deleted"]]
     if session.output == "json":
         write_json({"deleted": deleted})
     else:
         show_line("\n".join(deleted))
-    say(f"{len(deleted)} {'run is' if len(deleted) == 1 else 'runs are'} deleted")
+    queues = sum(is_queue(address) for address in options.words)
+    say(_said(len(deleted) - queues, queues))
     return 0
+
+
+def _request(address: str, options: Options) -> tuple[str, Query]:
+    if is_queue(address):
+        return queue_path(address), {}
+    # A bare name means a job; the daemon refuses it when a queue has it too.
+    return job_path(address), {"all": options.on("all"), "bare": "/" not in address}
+
+
+def _said(runs: int, queues: int) -> str:
+    counts = [f"{number} {word}{'' if number == 1 else 's'}" for number, word in ((runs, "run"), (queues, "queue")) if number]
+    return f"{' and '.join(counts) or 'no runs'} {'is' if runs + queues == 1 else 'are'} deleted"
 
 
 COMMANDS = {
     "": Command(
         "delete",
-        "Remove runs with their logs, checkpoints and outputs; one that runs is killed first. There is no way back.",
+        "Remove runs with their logs, checkpoints and outputs; one that runs is killed first. There is no way back. "
+        "A queue goes when no run waits or runs in it.",
         delete,
-        words=(Word("NAME", "a run, or a series with one run", many=True),),
+        words=(Word("NAME", "a run, a series with one run, or queue/NAME", many=True),),
         flags=(Flag("--all", "every run of a series"), PLAN, FORMAT),
-        examples=("fairway delete mnist-3", "fairway delete --all mnist --plan"),
+        examples=("fairway delete mnist-3", "fairway delete --all mnist --plan", "fairway delete queue/research"),
     )
 }

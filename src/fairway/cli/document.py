@@ -35,11 +35,12 @@ FLAGS = (
         "--output", "keep what lies in $FAIRWAY_OUTPUT_KEY under a name: model=mnist; may be given again", "KEY=NAME", many=True
     ),
     Flag("--label -l", "a label of the run; may be given again", "KEY=VALUE", many=True),
+    Flag("--queue", "the queue to wait in (default: default)", "NAME"),
     Flag("--priority", "higher goes first", "N"),
     Flag("--snapshot", "run a copy of the folder as it is now"),
     Flag("--in-place", "run in the folder itself"),
 )
-_TEXTS = ("name", "role", "gpus", "cpus", "memory", "framework", "python", "requirements", "timeout", "stop-when")
+_TEXTS = ("name", "role", "gpus", "cpus", "memory", "framework", "python", "requirements", "timeout", "stop-when", "queue")
 _PATHS = ("python", "requirements")
 _NUMBERS = ("workers", "processes", "retries", "stop-at-step")
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fairway.cli.session import Session
+    from fairway.cli.stdin import Door
     from fairway.cli.terminal import Keys, Signals
     from fairway.sdk.wire import Reply
 
@@ -33,7 +34,9 @@ _MOST_BREAKS = 8
 class Follower:
     """Follows one run until it ends or is let go."""
 
-    def __init__(self, session: Session, job: dict[str, Any], *, interactive: bool = False, raw: bool = False) -> None:
+    def __init__(
+        self, session: Session, job: dict[str, Any], *, interactive: bool = False, raw: bool = False, door: Door | None = None
+    ) -> None:
         self.session = session
         self.name = str(job["name"])
         self.status = Status()
@@ -46,6 +49,8 @@ class Follower:
         self.printer: Plain | Prefixed = Plain(self.emit)
         self.interactive = interactive
         """Whether rank 0 has a terminal of its own, which gets our keys."""
+        self.door = door
+        """Where the task may fetch our standard input."""
         self.typed = b""
         """Keys that wait for the task to run."""
         self.stopping = 0
@@ -105,6 +110,8 @@ class Follower:
         waiting.register(signals.fileno(), select.POLLIN)
         if keys:
             waiting.register(keys.descriptor, select.POLLIN)
+        if self.door and self.door.is_open:
+            waiting.register(self.door.fileno(), select.POLLIN)
         while not self._over():
             pause = REDRAW * 1000 if self.screen or isinstance(self.printer, Prefixed) else None
             ready = [] if reply.ready else [descriptor for descriptor, _ in waiting.poll(pause)]
@@ -118,6 +125,8 @@ class Follower:
                 self._handle(signals, keys)
             if keys and keys.descriptor in ready:
                 self._type(keys, waiting)
+            if self.door and self.door.is_open and self.door.fileno() in ready:
+                self._hand_over(self.door, waiting)
             self._tick()
 
     def _over(self) -> bool:
@@ -174,6 +183,13 @@ class Follower:
         self.typed += data
         if self.status.job.get("phase") == "Running":
             self._send_keys()
+
+    @staticmethod
+    def _hand_over(door: Door, waiting: select.poll) -> None:
+        descriptor = door.fileno()
+        door.answer()
+        if not door.is_open:
+            waiting.unregister(descriptor)
 
     def _send_keys(self) -> None:
         if not self.typed:

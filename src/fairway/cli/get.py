@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairway.cli.grammar import FORMAT, Command, Options, Word
-from fairway.cli.session import Session, job_path
+from fairway.cli.session import Session, is_queue, job_path, queue_path
 
 
 def get(options: Options) -> int:
@@ -12,7 +12,7 @@ def get(options: Options) -> int:
     if not options.words or options.words == ["jobs"]:
         session.show("/v1/jobs")
     for address in options.words if options.words != ["jobs"] else ():
-        session.show(job_path(address))
+        session.show(queue_path(address) if is_queue(address) else job_path(address))
     return 0
 
 

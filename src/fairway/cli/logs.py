@@ -21,6 +21,7 @@ def logs(options: Options) -> int:
         "since": _since(options.text("since")),
         "grep": options.text("grep"),
         "follow": options.on("follow"),
+        "timestamps": options.on("timestamps") or None,
         "prefix": options.on("prefix") or None,
         "colour": has_colour(1),
     }
@@ -90,6 +91,9 @@ COMMANDS = {
             Flag("--since", "only what is newer: 10m, or 2026-01-31T14:00", "TIME"),
             Flag("--grep", "only lines that match this regular expression", "PATTERN"),
             Flag("--attempt", "the attempt, or `all` (default: the newest of each task)", "N"),
+            Flag(
+                "--timestamps", "begin each line with its time in UTC; up to 1s late, 4s after silence, exact for new ones of -f"
+            ),
             Flag("--prefix", "name the task also when there is only one"),
         ),
         examples=(

@@ -14,6 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from fairway.cli.stdin import Door
+
 
 def run(options: Options) -> int:
     """Run what was asked for and watch it; the exit code says whether it succeeded."""
@@ -26,7 +28,17 @@ def run(options: Options) -> int:
         raise UsageError(message, fix="leave -it out")
     if not options.on("plan"):
         session.announce()
-    body = submit_body(session, options, in_place=not options.on("snapshot"), terminal=terminal)
+    door = None if terminal else _door(options)
+    try:
+        return _run(session, options, door, terminal=terminal, raw=raw)
+    finally:
+        if door:
+            door.close()
+
+
+def _run(session: Session, options: Options, door: Door | None, *, terminal: bool, raw: bool) -> int:
+    stdin = door.name if door else ""
+    body = submit_body(session, options, in_place=not options.on("snapshot"), terminal=terminal, stdin=stdin)
     if options.rest and not options.text("gpus"):
         _take_gpus(session, body["document"]["spec"]["roles"])
     if options.on("plan"):
@@ -34,7 +46,7 @@ def run(options: Options) -> int:
     jobs = submit_jobs(session, body)
     if options.on("detach"):
         return print_submitted(session, jobs)
-    return max(_follow(session, job, terminal=terminal, raw=raw) for job in jobs)
+    return max(_follow(session, job, door, terminal=terminal, raw=raw) for job in jobs)
 
 
 def _take_gpus(session: Session, roles: dict[str, Any]) -> None:
@@ -51,19 +63,30 @@ def _take_gpus(session: Session, roles: dict[str, Any]) -> None:
             say(f"no GPU is taken: {there} are there for {workers} workers; ask for fewer, or name it: --gpus 1")
 
 
-def _follow(session: Session, job: dict[str, Any], *, terminal: bool, raw: bool) -> int:
+def _door(options: Options) -> Door | None:
+    """The way to what is piped to us, unless nobody will watch the run, or the document itself comes that way."""
+    if options.on("detach") or options.on("plan") or options.word() == "-":
+        return None
+    from fairway.cli.stdin import open_door
+
+    return open_door()
+
+
+def _follow(session: Session, job: dict[str, Any], door: Door | None, *, terminal: bool, raw: bool) -> int:
     from fairway.cli.follow import Follower
 
     say(_first_words(job))
-    return Follower(session, job, interactive=terminal, raw=raw).follow()
+    return Follower(session, job, interactive=terminal, raw=raw, door=door).follow()
 
 
 def _first_words(job: dict[str, Any]) -> str:
     gpus = job.get("gpus") or 0
     takes = f", {gpus:g} GPU{'s' if gpus != 1 else ''}" if gpus else ""
     count = job.get("replicas") or 1
+    ranks = job.get("processes") or count
+    starts = f", {ranks} processes" if ranks > count else ""
     notes = "".join(f"\nwarning: {warning}" for warning in job.get("warnings") or ())
-    return f"{job['name']}: {count} {'task' if count == 1 else 'tasks'}{takes}{notes}"
+    return f"{job['name']}: {count} {'task' if count == 1 else 'tasks'}{starts}{takes}{notes}"
 
 
 def _check(options: Options) -> None:
@@ -83,7 +106,8 @@ def _check(options: Options) -> None:
 COMMANDS = {
     "": Command(
         "run",
-        "Run a command in this folder, or a document, now; print what it prints and show how it goes.",
+        "Run a command in this folder, or a document, now; print what it prints and show how it goes. "
+        "Its first process reads what is piped in.",
         run,
         words=(Word("FILE", "a document to run instead of a command; - reads it from standard input", optional=True),),
         flags=(
@@ -100,6 +124,7 @@ COMMANDS = {
             "fairway run -- python train.py",
             "fairway run --workers 2 --stop-when 'loss < 0.1' -- python train.py --epochs 5",
             "fairway run job.yaml --plan",
+            "zcat data.gz | fairway run -- python count.py",
             "fairway run -it -- bash",
         ),
     )

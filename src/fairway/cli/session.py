@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 KINDS = {"job": "job", "jobs": "job", "trainingjob": "job"}
 """What may stand before the slash of an address."""
+QUEUES = ("queue", "queues", "jobqueue")
 LOCAL = "local"
 
 
@@ -90,6 +91,17 @@ class Session:
 def job_path(address: str, tail: str = "") -> str:
     """The path of a job by its address: `mnist-7`, `mnist` or `job/mnist-7`."""
     return f"/v1/jobs/{quote(job_name(address))}{tail}"
+
+
+def queue_path(address: str) -> str:
+    """The path of a queue by its address: `research` or `queue/research`."""
+    return f"/v1/queues/{quote(address.partition('/')[2] if is_queue(address) else address)}"
+
+
+def is_queue(address: str) -> bool:
+    """Whether an address says that it is one of a queue."""
+    kind, mark, _ = address.partition("/")
+    return bool(mark) and kind.lower() in QUEUES
 
 
 def job_name(address: str) -> str:

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from fairway.cli.session import Session
 
 
-def submit_body(session: Session, options: Options, *, in_place: bool, terminal: bool = False) -> dict[str, Any]:
+def submit_body(session: Session, options: Options, *, in_place: bool, terminal: bool = False, stdin: str = "") -> dict[str, Any]:
     """The body of a submit, from flags and either a command (run `in_place` or not) or a file, which says so itself."""
     wishes = read_wishes(options)
     if options.rest:
         body: dict[str, Any] = {
             "document": document.make_document(options.rest, wishes, namespace=session.namespace, in_place=in_place),
-            "origin": _origin(os.getcwd(), terminal=terminal),
+            "origin": _origin(os.getcwd(), terminal, stdin),
         }
         return {**body, "environment": document.read_environment()} if in_place else body
     text, folder = document.read_documents(options.word())
     file = "" if options.word() == "-" else options.word()
-    body = {"documents": text, "file": file, "origin": _origin(folder, terminal=terminal)}
+    body = {"documents": text, "file": file, "origin": _origin(folder, terminal, stdin)}
     if options.on("in-place") or document.is_in_place(text):
         body["environment"] = document.read_environment()
     if wishes or options.on("in-place") or options.on("snapshot"):
@@ -39,8 +39,18 @@ def submit_body(session: Session, options: Options, *, in_place: bool, terminal:
     return body
 
 
-def _origin(folder: str, *, terminal: bool = False) -> dict[str, Any]:
-    return document.make_origin(folder, interpreter=document.find_python(), terminal=terminal)
+def like_body(session: Session, options: Options) -> dict[str, Any]:
+    """The body of a submit that asks for what another run asked for: the daemon knows its document, the flags change it."""
+    run = session.fetch(job_path(options.text("like")))
+    changes = document.change_document({"spec": {"roles": {role: {} for role in run["roles"]}}}, read_wishes(options))
+    if options.on("in-place") or options.on("snapshot"):
+        changes = document.lay_over(changes, {"spec": {"code": {"inPlace": options.on("in-place")}}})
+    origin = _origin(os.getcwd(), terminal=False, stdin="")
+    return {"like": run["name"], "document": changes, "origin": origin, "environment": document.read_environment()}
+
+
+def _origin(folder: str, terminal: bool, stdin: str) -> dict[str, Any]:
+    return document.make_origin(folder, interpreter=document.find_python(), terminal=terminal, stdin=stdin)
 
 
 def _read_one(session: Session, text: str, file: str) -> dict[str, Any]:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from fairway.cli.document import FLAGS
-from fairway.cli.grammar import FORMAT_SHORT, PLAN, Command, Options, Word
+from fairway.cli.grammar import FORMAT_SHORT, PLAN, Command, Flag, Options, Word
 from fairway.cli.session import Session
-from fairway.cli.submission import print_plan, print_submitted, submit_body, submit_jobs
+from fairway.cli.submission import like_body, print_plan, print_submitted, submit_body, submit_jobs
 from fairway.errors import UsageError
 
 
 def submit(options: Options) -> int:
     """Queue it and print the names of the new runs."""
-    if bool(options.word()) == bool(options.rest):
-        message = "one document or one command is needed"
-        raise UsageError(message, fix="fairway submit job.yaml, or fairway submit -- python train.py")
+    if sum(map(bool, (options.word(), options.rest, options.text("like")))) != 1:
+        message = "one document or one command is needed, or one run with --like"
+        fix = "fairway submit job.yaml, fairway submit -- python train.py, or fairway submit --like mnist-7"
+        raise UsageError(message, fix=fix)
     session = Session(options)
     if not options.on("plan"):
         session.announce()
-    body = submit_body(session, options, in_place=options.on("in-place"))
+    again = bool(options.text("like"))
+    body = like_body(session, options) if again else submit_body(session, options, in_place=options.on("in-place"))
     if options.on("plan"):
         return print_plan(session, "/v1/jobs", body)
     return print_submitted(session, submit_jobs(session, body))
@@ -29,11 +31,12 @@ COMMANDS = {
         "Queue a document as a new run and return. Each submit of NAME makes the next of NAME-1, NAME-2 ...",
         submit,
         words=(Word("FILE", "a document; - reads it from standard input", optional=True),),
-        flags=(*FLAGS, PLAN, FORMAT_SHORT),
+        flags=(Flag("--like", "ask for what a run asked for, changed by the other flags", "RUN"), *FLAGS, PLAN, FORMAT_SHORT),
         rest="COMMAND...",
         examples=(
             "fairway submit job.yaml",
             "fairway submit job.yaml --workers 4 --plan -o yaml",
+            "fairway submit --like mnist-7 --gpus 2",
             "fairway wait $(fairway submit job.yaml)",
         ),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairway.cli.grammar import FORMAT, Command, Options, Word
-from fairway.cli.session import Session
+from fairway.cli.session import Session, job_name
 from fairway.sdk.wire import quote
 
 
@@ -15,8 +15,9 @@ def top_node(options: Options) -> int:
 
 
 def top_job(options: Options) -> int:
-    """Print running jobs with what they use."""
-    Session(options).show("/v1/top/jobs")
+    """Print running jobs with what they hold, or the tasks of one with what they use."""
+    name = options.word()
+    Session(options).show(f"/v1/top/jobs/{quote(job_name(name))}" if name else "/v1/top/jobs")
     return 0
 
 
@@ -30,8 +31,10 @@ COMMANDS = {
     ),
     "job": Command(
         "top job",
-        "Show what running jobs use.",
+        "Show what running jobs hold and how fast they go; of one job, what each task uses.",
         top_job,
+        words=(Word("NAME", "the tasks of this run, or of a series' newest run", optional=True),),
         flags=(FORMAT,),
+        examples=("fairway top job", "fairway top job mnist"),
     ),
 }

@@ -43,10 +43,10 @@ GROUPS: tuple[tuple[str, tuple[Verb, ...]], ...] = (
         (
             Verb("run", "run a command or a document now, and watch it", names="file"),
             Verb("submit", "queue a document; each submit is a new run: NAME-1, NAME-2 ...", names="file"),
-            Verb("apply", "submit every document of a file or a folder that changed", names="file"),
+            Verb("apply", "make every document of a file or a folder so: jobs, queues", names="file"),
             Verb("stop", "end runs; what they saved stays", aliases=("cancel",), names="job"),
             Verb("resume", "go on with a run that was stopped or has failed", names="job"),
-            Verb("delete", "remove runs with their logs, checkpoints and outputs", aliases=("rm",), names="job"),
+            Verb("delete", "remove runs with their logs, checkpoints and outputs; or queues", aliases=("rm",), names="job"),
             Verb("wait", "wait until runs have ended", names="job"),
         ),
     ),
@@ -81,6 +81,9 @@ GROUPS: tuple[tuple[str, tuple[Verb, ...]], ...] = (
     (
         "manage",
         (
+            Verb("queue", "show queues: who waits, what is theirs and what they use", parts=("list", "get")),
+            Verb("simulate", "play a recorded trace: what would other machines or policies do?", parts=("placement", "queue")),
+            Verb("defragment", "move runs so that free GPUs lie together and a waiting run starts"),
             Verb("data", "keep versions of datasets for jobs to read", parts=("add", "list")),
             Verb("secret", "keep values that tasks need and nobody should see", parts=("set", "list", "delete"), names="secret"),
             Verb("doctor", "say what works on this machine, what is missing and how to get it"),

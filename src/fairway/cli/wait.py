@@ -6,7 +6,7 @@ import json
 import time
 
 from fairway.cli.grammar import FORMAT, Command, Flag, Options, Word
-from fairway.cli.session import Session, is_terminal, job_path, say, write_json
+from fairway.cli.session import Session, is_terminal, job_name, job_path, say, write_json
 from fairway.cli.status import Status, farewell
 from fairway.errors import FairwayError, UnavailableError, UsageError
 from fairway.units import quantity
@@ -28,8 +28,7 @@ def wait(options: Options) -> int:
     except ValueError as error:
         message = f"--timeout {limit} {error}"
         raise UsageError(message) from None
-    # A series is pinned to the run that it means now, before any new one is submitted.
-    names = [session.fetch(job_path(address))["name"] for address in options.words]
+    names = _names(session, options)
     jobs = [wait_for(session, name, deadline) for name in names]
     for job in jobs:
         if session.output == "json":
@@ -37,6 +36,25 @@ def wait(options: Options) -> int:
         else:
             say(farewell(job))
     return 0 if all(job["phase"] == "Succeeded" for job in jobs) else 1
+
+
+def _names(session: Session, options: Options) -> list[str]:
+    """The runs that are meant now, before any new one is submitted."""
+    if not options.on("all"):
+        if not options.words:
+            message = "no run is named"
+            raise UsageError(message, fix="name runs, or say --all for every run that is not over")
+        return [session.fetch(job_path(address))["name"] for address in options.words]
+    found: list[str] = []
+    for series in [job_name(address) for address in options.words] or [""]:
+        before: str | None = None
+        while before != "":
+            page = session.fetch("/v1/jobs", {"series": series, "phase": "active", "before": before})
+            found += [job["name"] for job in page["jobs"]]
+            before = page["next"]
+    if not found:
+        say("nothing is left to wait for")
+    return found
 
 
 def wait_for(session: Session, name: str, deadline: float | None) -> dict[str, Any]:
@@ -73,8 +91,12 @@ COMMANDS = {
         "wait",
         "Wait until runs have ended. The exit code is 0 when all of them succeeded, else 1.",
         wait,
-        words=(Word("NAME", "a run, or a series for its newest run", many=True),),
-        flags=(Flag("--timeout", "the longest to wait: 90s, 5m", "TIME"), FORMAT),
-        examples=("fairway wait mnist-7 --timeout 1h && echo done",),
+        words=(Word("NAME", "a run, or a series for its newest run", many=True, optional=True),),
+        flags=(
+            Flag("--all", "every run that is not over now; with a series, every such run of it"),
+            Flag("--timeout", "the longest to wait: 90s, 5m", "TIME"),
+            FORMAT,
+        ),
+        examples=("fairway wait mnist-7 --timeout 1h && echo done", "fairway wait --all"),
     )
 }

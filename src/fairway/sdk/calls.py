@@ -15,11 +15,15 @@ from fairway.sdk import function, submitting, wire
 from fairway.sdk.verb import Call, Lines, Steps, listening, verb
 from fairway.sdk.wishes import Wishes
 from fairway.spec.job import TrainingJob
+from fairway.spec.queue import JobQueue
+from fairway.views.applied import AppliedList, AppliedView
 from fairway.views.event import EventList, EventView
 from fairway.views.job import JobList, JobView
 from fairway.views.metric import MetricList
+from fairway.views.moves import MovePlanView
 from fairway.views.node import NodeList, NodeView
 from fairway.views.plan import PlanView
+from fairway.views.queue import QueueList, QueueView
 from fairway.views.secret import SecretList
 from fairway.views.why import WhyView
 
@@ -56,6 +60,12 @@ class Verbs:
         """What a submit would do, and why; nothing is changed."""
         body = yield from self._body(what, (), {}, wishes)
         return decode((yield self._call("POST", "/v1/jobs", body=json.dumps({**body, "plan": True}).encode())), PlanView)
+
+    @verb
+    def apply(self, what: Document | JobQueue) -> Steps[tuple[AppliedView, ...]]:
+        """Make documents of any kind so (a path, YAML text, a dict, a `JobQueue`): what was done with each of them."""
+        body = submitting.apply_body(*submitting.read(what))
+        return decode((yield self._call("POST", "/v1/apply", body=json.dumps(body).encode())), AppliedList).applied
 
     @verb
     def get(self, job: Job) -> Steps[JobView]:
@@ -121,6 +131,27 @@ class Verbs:
         return decode((yield self._call("GET", "/v1/nodes")), NodeList).nodes
 
     @verb
+    def defragment(self, *, plan: bool = False, moves: int = 0) -> Steps[MovePlanView]:
+        """Move runs so that free GPUs lie together and a waiting run starts, or with `plan` say which would; `moves` at most."""
+        body = json.dumps({"plan": plan, "moves": moves}).encode()
+        return decode((yield self._call("POST", "/v1/defragment", body=body)), MovePlanView)
+
+    @verb
+    def queues(self) -> Steps[tuple[QueueView, ...]]:
+        """Every queue, and how it stands."""
+        return decode((yield self._call("GET", "/v1/queues")), QueueList).queues
+
+    @verb
+    def queue(self, name: str) -> Steps[QueueView]:
+        """One queue, and how it stands."""
+        return decode((yield self._call("GET", f"/v1/queues/{wire.quote(name)}")), QueueView)
+
+    @verb
+    def delete_queue(self, name: str) -> Steps[None]:
+        """Forget a queue that no run waits or runs in."""
+        yield self._call("DELETE", f"/v1/queues/{wire.quote(name)}")
+
+    @verb
     def secrets(self) -> Steps[tuple[str, ...]]:
         """The names of the secrets."""
         return tuple(secret.name for secret in decode((yield self._call("GET", "/v1/secrets")), SecretList).secrets)
@@ -145,9 +176,10 @@ class Verbs:
         index: int | None = None,
         tail: int | None = None,
         grep: str = "",
+        timestamps: bool = False,
     ) -> Lines[str]:
         """What the tasks printed, line by line; with `follow` until the run has ended."""
-        query = {"follow": follow, "role": role, "index": index, "tail": tail, "grep": grep}
+        query = {"follow": follow, "role": role, "index": index, "tail": tail, "grep": grep, "timestamps": timestamps}
         return Lines(self._call("GET", _path(job, "/logs"), query), lambda line: line.decode("utf-8", "replace"))
 
     @listening

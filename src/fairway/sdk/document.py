@@ -9,6 +9,7 @@ import os
 import sys
 
 from fairway.errors import UsageError
+from fairway.units.trees import lay_over as lay_over
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,21 +50,14 @@ def change_document(document: dict[str, Any], wishes: Wishes) -> dict[str, Any]:
     return lay_over(document, {"spec": spec, "metadata": metadata})
 
 
-def lay_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Two trees as one; where both say something, the one above wins."""
-    merged = dict(below)
-    for key, value in above.items():
-        old = merged.get(key)
-        merged[key] = lay_over(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged
-
-
 def _job_part(wishes: Wishes) -> dict[str, Any]:
     spec: dict[str, Any] = {}
-    for key in ("framework", "timeout", "env", "data", "secrets", "outputs", "priority"):
+    for key in ("framework", "timeout", "env", "data", "secrets", "outputs", "queue"):
         value = wishes.get(key)
         if value:
             spec[key] = value
+    if wishes.get("priority") is not None:
+        spec["priority"] = wishes["priority"]
     if wishes.get("retries") is not None:
         spec["restart"] = {"max": wishes["retries"]}
     stop = {"atStep": wishes.get("stop_at_step"), "when": wishes.get("stop_when")}
@@ -110,9 +104,9 @@ def suggest_name(command: Sequence[str]) -> str:
     return names.suggest_name(os.path.basename(chosen).removesuffix(".py").removesuffix(".sh"))
 
 
-def make_origin(folder: str, *, interpreter: str, terminal: bool = False) -> dict[str, Any]:
+def make_origin(folder: str, *, interpreter: str, terminal: bool = False, stdin: str = "") -> dict[str, Any]:
     """Who asks, from where, and with which interpreter."""
-    return {"user": _user(), "folder": folder, "interpreter": interpreter, "terminal": terminal}
+    return {"user": _user(), "folder": folder, "interpreter": interpreter, "terminal": terminal, "stdin": stdin}
 
 
 def find_python() -> str:

@@ -13,14 +13,14 @@ import yaml
 from fairway.errors import UsageError
 from fairway.sdk import document
 from fairway.sdk.wishes import Wishes
-from fairway.spec.job import TrainingJob
+from fairway.spec.kinds import Document
 
 _TEXT_MARKS = ("\n", "{")
 
 
-def read(what: str | PathLike[str] | dict[str, Any] | TrainingJob) -> tuple[str, str, str]:
+def read(what: str | PathLike[str] | dict[str, Any] | Document) -> tuple[str, str, str]:
     """The text of a document, the folder its relative paths start from, and the file it came from."""
-    if isinstance(what, TrainingJob):
+    if isinstance(what, Document):
         return what.model_dump_json(by_alias=True, exclude_unset=True), os.getcwd(), ""
     if isinstance(what, dict):
         return json.dumps(what), os.getcwd(), ""
@@ -36,6 +36,12 @@ def submit_body(text: str, folder: str, file: str) -> dict[str, Any]:
     if document.is_in_place(text):
         body["environment"] = document.read_environment()
     return body
+
+
+def apply_body(text: str, folder: str, file: str) -> dict[str, Any]:
+    """The body of an apply for the text of documents."""
+    origin = document.make_origin(folder, interpreter=sys.executable)
+    return {"documents": text, "file": file, "folder": folder, "origin": origin}
 
 
 def with_wishes(body: dict[str, Any], rendered: bytes, wishes: Wishes) -> dict[str, Any]:

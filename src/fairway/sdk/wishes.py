@@ -33,5 +33,7 @@ class Wishes(TypedDict, total=False):
     data: dict[str, str]
     secrets: list[str]
     outputs: dict[str, str]
+    queue: str
+    """The queue it waits in."""
     priority: int
     labels: dict[str, str]

@@ -6,18 +6,21 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pydantic.alias_generators import to_snake
+from pydantic.alias_generators import to_camel, to_snake
 
 from fairway.errors import Mistake, SpecError
 from fairway.spec import macros
-from fairway.spec.job import Container, JobSpec, Role, SuccessPolicy, TrainingJob
-from fairway.spec.resources import Resources
+from fairway.spec.job import Container, JobSpec, Role, SuccessPolicy
+from fairway.spec.kinds import Document
+from fairway.spec.queue import Allotment, JobQueue, QueueSpec
+from fairway.spec.resources import Resources, gpu_ask
 from fairway.units import quantity, suggest
 
 TOTAL_REPLICAS = 10_000
 
 _LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 _LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_OWN_NAMES = ("cpu", "memory", "gpu", "runs")
 _VENDOR_GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 
 
@@ -31,19 +34,23 @@ class Problem:
     fix: str = ""
 
 
-def problems(document: TrainingJob) -> list[Problem]:
+def problems(document: Document) -> list[Problem]:
     """Everything that is wrong with it."""
     found = list(_labels(document))
-    for rule in _RULES:
-        found.extend(rule(document.spec))
-    for name, role in document.spec.roles.items():
-        for role_rule in _ROLE_RULES:
-            found.extend(role_rule(document.spec, role, ("spec", "roles", name)))
+    found.extend(_queue_problems(document.spec) if isinstance(document, JobQueue) else _job_problems(document.spec))
     found.extend(_no_nul(document.model_dump(mode="json", by_alias=True, exclude_defaults=True), ()))
     return found
 
 
-def refuse_problems(document: TrainingJob) -> None:
+def _job_problems(spec: JobSpec) -> Iterator[Problem]:
+    for rule in _RULES:
+        yield from rule(spec)
+    for name, role in spec.roles.items():
+        for role_rule in _ROLE_RULES:
+            yield from role_rule(spec, role, ("spec", "roles", name))
+
+
+def refuse_problems(document: Document) -> None:
     """Raises `SpecError` when anything is wrong; for documents that were made by a program."""
     found = problems(document)
     if found:
@@ -54,7 +61,7 @@ def _dotted(at: tuple[str | int, ...]) -> str:
     return ".".join(to_snake(step) if isinstance(step, str) else str(step) for step in at if step not in ("spec", "metadata"))
 
 
-def _labels(document: TrainingJob) -> Iterator[Problem]:
+def _labels(document: Document) -> Iterator[Problem]:
     for group in ("labels", "annotations"):
         for name, value in getattr(document.metadata, group).items():
             at = ("metadata", group, name)
@@ -145,18 +152,75 @@ def _role_resources(_: JobSpec, role: Role, at: tuple[str, ...]) -> Iterator[Pro
             yield Problem(
                 (*at, group, "gpu"), "is more than one GPU and not a whole number", f"write {int(count)} or {int(count) + 1}"
             )
-        for name in given.other:
-            if name in _VENDOR_GPUS:
-                yield Problem((*at, group, "other", name), "is what Kubernetes calls GPUs", "write `gpu`; it works everywhere")
+        yield from _vendor_gpus(given.other, (*at, group))
+        yield from _gpu_share(given, (*at, group))
     for name, parse in (("cpu", quantity.number), ("memory", quantity.byte_count), ("gpu", quantity.number)):
         asked, most = getattr(role.resources, name), getattr(role.limits, name)
         if asked is not None and most is not None and parse(most) < parse(asked):
             yield Problem((*at, "limits", name), f"is less than the {asked} that `resources` asks for", f"write {asked} or more")
 
 
+def _vendor_gpus(other: dict[str, int], at: tuple[str, ...]) -> Iterator[Problem]:
+    for name in other:
+        if name in _VENDOR_GPUS:
+            yield Problem((*at, "other", name), "is what Kubernetes calls GPUs", "write `gpu`; it works everywhere")
+
+
+def _gpu_share(given: Resources, at: tuple[str, ...]) -> Iterator[Problem]:
+    """A share is said once, is a part of a GPU, and there is a GPU to share."""
+    count = quantity.number(given.gpu) if given.gpu is not None else None
+    if given.gpu_share is not None:
+        if not 0 < quantity.number(given.gpu_share) <= 1:
+            yield Problem((*at, "gpuShare"), "is no part of a GPU", "write more than 0 and at most 1, for example 0.25")
+        if count is not None and 0 < count < 1:
+            fix = f"write `gpu: 1`, or remove `gpu_share` to get {given.gpu} of one GPU"
+            yield Problem((*at, "gpu"), "is a share already, and so is `gpu_share`", fix)
+    for name, value in (("gpu_share", given.gpu_share), ("gpu_memory", given.gpu_memory)):
+        if count == 0 and value is not None:
+            yield Problem((*at, to_camel(name)), "is of a GPU, and `gpu` is 0", f"remove it, or `gpu: {given.gpu}`")
+
+
 def _role_placement(_: JobSpec, role: Role, at: tuple[str, ...]) -> Iterator[Problem]:
-    if role.placement.together and role.placement.apart:
+    where = role.placement
+    if where.together and where.apart:
         yield Problem((*at, "placement"), "wants replicas together and apart", "keep one of them")
+    if where.alone and not gpu_ask(role.resources).count:
+        yield Problem((*at, "placement", "alone"), "is about GPUs, and it asks for none", "ask for one, or remove it")
+    for index, taint in enumerate(where.tolerations):
+        if not taint.strip():
+            yield Problem((*at, "placement", "tolerations", index), "is empty", "write the name of a taint, or * for all")
+
+
+def _queue_problems(spec: QueueSpec) -> Iterator[Problem]:
+    if not spec.members:
+        yield Problem(
+            ("spec", "members"), "is empty", "add at least one, or leave it out for everybody; to close a queue, delete it"
+        )
+    if quantity.number(spec.weight) <= 0:
+        yield Problem(("spec", "weight"), "is no weight", "write more than 0, for example 1; to close a queue, delete it")
+    for given, at in ((spec.quota, ("spec", "quota")), (spec.limits.per_user, ("spec", "limits", "perUser"))):
+        yield from _vendor_gpus(given.other, at)
+        yield from _gpu_type_over_all(given, at)
+        for name in given.other:
+            if name in _OWN_NAMES or name.startswith("gpu:"):
+                yield Problem((*at, "other", name), "is no other resource", f"write `{name.partition(':')[0]}` beside `other`")
+    limits, defaults = spec.limits, spec.defaults
+    for group, timeout in (("limits", limits.timeout), ("defaults", defaults.timeout)):
+        if timeout is not None and not quantity.seconds(timeout):
+            yield Problem(("spec", group, "timeout"), "leaves no time at all", "write for example 72h, or leave it out")
+    if limits.timeout and defaults.timeout and quantity.seconds(defaults.timeout) > quantity.seconds(limits.timeout):
+        message = f"is longer than the {limits.timeout} that `limits` allows"
+        yield Problem(("spec", "defaults", "timeout"), message, f"write {limits.timeout} or less")
+    if limits.priority is not None and defaults.priority is not None and defaults.priority > limits.priority:
+        message = f"is higher than the {limits.priority} that `limits` allows"
+        yield Problem(("spec", "defaults", "priority"), message, f"write {limits.priority} or less")
+
+
+def _gpu_type_over_all(given: Allotment, at: tuple[str, ...]) -> Iterator[Problem]:
+    for kind, count in given.gpu_types.items():
+        if given.gpu is not None and quantity.number(count) > quantity.number(given.gpu):
+            message = f"is more than the {given.gpu} GPUs of any type"
+            yield Problem((*at, "gpuTypes", kind), message, f"write {given.gpu} or less, or more for `gpu`")
 
 
 def _no_nul(data: object, at: tuple[str | int, ...]) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition of a training job: a structural OpenAPI v3 schema from the same models.
+"""The CustomResourceDefinitions of the documents: a structural OpenAPI v3 schema from the same models.
 
 Structural means for Kubernetes: everything in place (no `$ref`), exactly one type a field, no alternatives. What JSON Schema
 says otherwise is said its way here, or left to the models, which check again.
@@ -6,13 +6,47 @@ says otherwise is said its way here, or left to the models, which check again.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from fairway.spec.job import JobSpec, TrainingJob
+from fairway.spec.job import JobSpec
+from fairway.spec.kinds import KINDS
+from fairway.spec.model import SpecModel
+from fairway.spec.queue import QueueSpec
 
 GROUP = "fairway.dev"
 VERSION = "v1alpha1"
-PLURAL = "trainingjobs"
+
+
+@dataclass(frozen=True, slots=True)
+class _Looks:
+    """How one kind shows on a cluster."""
+
+    spec: type[SpecModel]
+    plural: str
+    short: str
+    scope: str
+    columns: tuple[tuple[str, str], ...]
+    selectable: tuple[str, ...] = ()
+
+
+_LOOKS = {
+    "TrainingJob": _Looks(
+        JobSpec,
+        "trainingjobs",
+        "tj",
+        "Namespaced",
+        (("Phase", ".status.phase"), ("Queue", ".spec.queue"), ("Reason", ".status.reason")),
+        (".spec.queue",),
+    ),
+    "JobQueue": _Looks(
+        QueueSpec,
+        "jobqueues",
+        "jq",
+        "Cluster",
+        (("Weight", ".spec.weight"), ("Running", ".status.running"), ("Waiting", ".status.waiting")),
+    ),
+}
 
 _KEPT = (
     "type",
@@ -33,48 +67,52 @@ _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 Schema = dict[str, Any]
 
 
-def crd() -> Schema:
-    """The definition, ready to be applied."""
-    singular = TrainingJob.__name__.lower()
+def crds() -> list[Schema]:
+    """The definitions of every kind, ready to be applied."""
+    return [crd(kind) for kind in KINDS]
+
+
+def crd(kind: str = "TrainingJob") -> Schema:
+    """The definition of one kind, ready to be applied."""
+    looks = _LOOKS[kind]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "metadata": {"name": f"{looks.plural}.{GROUP}"},
         "spec": {
             "group": GROUP,
-            "scope": "Namespaced",
+            "scope": looks.scope,
             "names": {
-                "kind": TrainingJob.__name__,
-                "plural": PLURAL,
-                "singular": singular,
-                "shortNames": ["tj"],
+                "kind": kind,
+                "plural": looks.plural,
+                "singular": kind.lower(),
+                "shortNames": [looks.short],
                 "categories": ["fairway"],
             },
-            "versions": [_version()],
+            "versions": [_version(kind, looks)],
         },
     }
 
 
-def _version() -> Schema:
-    columns = (("Phase", ".status.phase"), ("Queue", ".spec.queue"), ("Reason", ".status.reason"))
-    shown = [{"name": name, "type": "string", "jsonPath": path} for name, path in columns]
+def _version(kind: str, looks: _Looks) -> Schema:
+    shown = [{"name": name, "type": "string", "jsonPath": path} for name, path in looks.columns]
     return {
         "name": VERSION,
         "served": True,
         "storage": True,
         "subresources": {"status": {}},
-        "selectableFields": [{"jsonPath": ".spec.queue"}],
+        **({"selectableFields": [{"jsonPath": path} for path in looks.selectable]} if looks.selectable else {}),
         "additionalPrinterColumns": [*shown, {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}],
-        "schema": {"openAPIV3Schema": open_api_schema()},
+        "schema": {"openAPIV3Schema": open_api_schema(kind)},
     }
 
 
-def open_api_schema() -> Schema:
+def open_api_schema(kind: str = "TrainingJob") -> Schema:
     """The structural schema of the whole object."""
-    given = JobSpec.model_json_schema(by_alias=True)
+    given = _LOOKS[kind].spec.model_json_schema(by_alias=True)
     return {
         "type": "object",
-        "description": TrainingJob.__doc__,
+        "description": KINDS[kind].__doc__,
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string"},

@@ -10,16 +10,13 @@ from pydantic_core import ErrorDetails
 
 from fairway.errors import Mistake, SpecError
 from fairway.spec import check, located
-from fairway.spec.job import TrainingJob
+from fairway.spec.kinds import KINDS, Document
 from fairway.spec.located import Mapping, Node, Place, Scalar
 from fairway.spec.mending import mend
 from fairway.spec.mistakes import Report, in_words, show
 from fairway.spec.reader import Location, Reader, Spot
 from fairway.spec.writer import write
 from fairway.units import suggest
-
-KINDS: dict[str, type[TrainingJob]] = {"TrainingJob": TrainingJob}
-"""The documents that can be read, by kind."""
 
 _MENDINGS = 4
 """Rounds of setting aside what is wrong, so that the rest is checked too: each round can only uncover what encloses the last."""
@@ -30,7 +27,7 @@ _MISSING = {
 }
 
 
-def read_documents(text: str, file: str = "") -> list[TrainingJob]:
+def read_documents(text: str, file: str = "") -> list[Document]:
     """The documents of a YAML or JSON text, in either spelling.
 
     Raises `SpecError` with every mistake of every document; nothing is returned when there is one.
@@ -47,7 +44,7 @@ def read_documents(text: str, file: str = "") -> list[TrainingJob]:
     return [document for document in found if document is not None]
 
 
-def read_data(data: object, file: str = "") -> TrainingJob:
+def read_data(data: object, file: str = "") -> Document:
     """One document from plain data, such as a JSON body, in either spelling. Raises `SpecError`."""
     mistakes: list[Mistake] = []
     try:
@@ -59,19 +56,19 @@ def read_data(data: object, file: str = "") -> TrainingJob:
     return document
 
 
-def render(document: TrainingJob, to: str = "flat") -> str:
+def render(document: Document, to: str = "flat") -> str:
     """The document as YAML in the `flat` or the `kubernetes` spelling. Reading it again gives an equal document."""
     return write(document, to)
 
 
-def _read(node: Node, file: str, mistakes: list[Mistake]) -> TrainingJob | None:
+def _read(node: Node, file: str, mistakes: list[Mistake]) -> Document | None:
     report = Report(file)
     document = _read_kind(node, report)
     mistakes.extend(report)
     return None if list(report) else document
 
 
-def _read_kind(node: Node, report: Report) -> TrainingJob | None:
+def _read_kind(node: Node, report: Report) -> Document | None:
     if not isinstance(node, Mapping):
         report.add("is no document", path="", place=node.place, fix="a document is a mapping; begin with `kind: TrainingJob`")
         return None
@@ -89,7 +86,7 @@ def _read_kind(node: Node, report: Report) -> TrainingJob | None:
     return _validated(KINDS[name], reader, node, report)
 
 
-def _validated(model: type[TrainingJob], reader: Reader, node: Mapping, report: Report) -> TrainingJob | None:
+def _validated(model: type[Document], reader: Reader, node: Mapping, report: Report) -> Document | None:
     data = reader.read(model, node)
     document = None
     for _ in range(_MENDINGS):

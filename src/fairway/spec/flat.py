@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Callable
 
-from fairway.spec import fields, job, resources
+from fairway.spec import fields, job, queue, resources
 from fairway.spec.located import Entry, Mapping, Node, Scalar, Sequence, is_nothing, resolve, step_into
 from fairway.spec.mistakes import Report, show
 from fairway.spec.model import SpecModel
@@ -20,46 +20,55 @@ SHORTHAND_ROLE = "worker"
 """The role that top-level fields such as `command` mean when there are no `roles`."""
 SHORTHAND = tuple(name for name in fields.fields_of(job.Role) if name not in fields.fields_of(job.JobSpec))
 
-_METADATA = tuple(fields.fields_of(job.Metadata))
 _SHELL_WORDS = frozenset({"&&", "||", "|", "&", ";", ">", ">>", "<", "<<", "2>", "2>&1", "&>"})
 _PLAIN_WORD = re.compile(r"""[^\s'"\\]+""")
 _GPU_SHORT = re.compile(r"(?P<type>[A-Za-z0-9._-]+):(?P<count>[0-9.]+)")
 _SYNONYMS = {"mem": "memory", "ram": "memory", "cores": "cpu", "cpus": "cpu", "gpus": "gpu", "gpu_count": "gpu"}
 
 Sugar = Callable[[Node, str, Report], Node]
+GpuSugar = Callable[[Entry, Mapping, str, Report], list[Entry]]
 
 
 def known_names(model: type[SpecModel]) -> tuple[str, ...]:
     """The names that may be written in a model's place."""
     own = tuple(fields.fields_of(model))
     if "spec" in own and "metadata" in own:
-        spec = fields.fields_of(model)["spec"].shape.model
-        return ("kind", "apiVersion", *_METADATA, *(known_names(spec) if spec else ()))
+        parts = [fields.fields_of(model)[name].shape.model for name in ("metadata", "spec")]
+        return ("kind", "apiVersion", *(name for part in parts if part for name in known_names(part)))
     extra = {job.JobSpec: SHORTHAND, job.Code: ("ref",)}
     return (*own, *extra.get(model, ()))
 
 
 def is_open(model: type[SpecModel], name: str) -> bool:
     """Whether an unknown name may stand in the model's place: any countable resource that is no slip of the pen."""
-    return model is resources.Resources and ("/" in name or not resource_slip(name))
+    if not counts_resources(model):
+        return False
+    # `runs` counts runs, wherever it was written.
+    return "/" in name or not (resource_slip(model, name) or name == "runs")
 
 
-def resource_slip(name: str) -> str:
+def counts_resources(model: type[SpecModel]) -> bool:
+    """Whether the model takes any countable resource by name."""
+    return model in (resources.Resources, queue.Allotment, queue.UserLimits)
+
+
+def resource_slip(model: type[SpecModel], name: str) -> str:
     """The known resource that an unknown name was likely meant to be."""
-    return _SYNONYMS.get(name.lower()) or suggest.nearest(name, fields.fields_of(resources.Resources))
+    return _SYNONYMS.get(name.lower()) or suggest.nearest(name, fields.fields_of(model))
 
 
 def without_sugar(model: type[SpecModel], node: Node, path: str, report: Report) -> Node:
     """The node as the model has it."""
     if "metadata" in fields.fields_of(model):
-        return _split_root(node)
+        return _split_root(model, node)
     sugar = _SUGAR.get(model)
     return sugar(node, path, report) if sugar else node
 
 
-def _split_root(node: Node) -> Node:
+def _split_root(model: type[SpecModel], node: Node) -> Node:
     """Name, namespace, labels and annotations go to `metadata`, the rest to `spec`."""
-    if not isinstance(node, Mapping):
+    about = fields.fields_of(model)["metadata"].shape.model
+    if not isinstance(node, Mapping) or about is None:
         return node
     head: list[Entry] = []
     metadata: list[Entry] = []
@@ -68,7 +77,7 @@ def _split_root(node: Node) -> Node:
         if entry.name in ("kind", "apiVersion"):
             head.append(Entry("api_version" if entry.name == "apiVersion" else "kind", entry.value, entry.place, entry.written))
         else:
-            (metadata if entry.name in _METADATA else spec).append(entry)
+            (metadata if entry.name in fields.fields_of(about) else spec).append(entry)
     return Mapping(
         (
             *head,
@@ -216,9 +225,21 @@ def _code(node: Node, path: str, report: Report) -> Node:
 
 def _resources(node: Node, path: str, report: Report) -> Node:
     """`gpu: H100:8` means eight of that type; unknown names are counted resources."""
+    return _counted(resources.Resources, _gpu, node, path, report)
+
+
+def _allotment(node: Node, path: str, report: Report) -> Node:
+    return _counted(queue.Allotment, _gpu_by_type, node, path, report)
+
+
+def _user_limits(node: Node, path: str, report: Report) -> Node:
+    return _counted(queue.UserLimits, _gpu_by_type, node, path, report)
+
+
+def _counted(model: type[SpecModel], gpu: GpuSugar, node: Node, path: str, report: Report) -> Node:
     if not isinstance(node, Mapping):
         return node
-    own = fields.fields_of(resources.Resources)
+    own = fields.fields_of(model)
     other = node.get("other")
     spelt_out = other.value.entries if other and isinstance(other.value, Mapping) else ()
     counted = [Entry(entry.name, entry.value, entry.place, f"other.{entry.name}") for entry in spelt_out]
@@ -227,7 +248,7 @@ def _resources(node: Node, path: str, report: Report) -> Node:
         if entry.name not in own:
             counted.append(entry)
         elif entry.name == "gpu":
-            kept.extend(_gpu(entry, node, path, report))
+            kept.extend(gpu(entry, node, path, report))
         elif not (entry is other and isinstance(other.value, Mapping)):
             kept.append(entry)
     if counted:
@@ -266,6 +287,26 @@ def _gpu(entry: Entry, node: Mapping, path: str, report: Report) -> list[Entry]:
     ]
 
 
+def _gpu_by_type(entry: Entry, node: Mapping, path: str, report: Report) -> list[Entry]:
+    """`gpu: 8` counts GPUs of any type, `gpu: {A100: 8}` and `gpu: A100:8` those of one."""
+    value = entry.value
+    match = _GPU_SHORT.fullmatch(value.text) if isinstance(value, Scalar) else None
+    if isinstance(value, Scalar) and not (match and _is_amount(match["count"])):
+        if _is_amount(value.text) or is_nothing(value):
+            return [entry]
+        fix = "write for example 8, or {A100: 8} for those of one type"
+        report.add("is no number of GPUs", path=_below(path, entry), place=value.place, value=show(value.text), fix=fix)
+        return []
+    if node.get("gpu_types"):
+        fix = "move its types into `gpu_types`, or remove that"
+        report.add("names types, and so does `gpu_types`", path=_below(path, entry), place=value.place, fix=fix)
+        return []
+    if isinstance(value, Scalar) and match:
+        count = Scalar(match["count"], value.place, plain=False)
+        value = Mapping((Entry(match["type"], count, value.place, None),), value.place)
+    return [Entry("gpu_types", value, entry.place, entry.written)]
+
+
 def _is_amount(text: str) -> bool:
     try:
         quantity.number(text)
@@ -289,6 +330,8 @@ _SUGAR: dict[type[SpecModel], Sugar] = {
     job.Replicas: _replicas,
     job.Code: _code,
     resources.Resources: _resources,
+    queue.Allotment: _allotment,
+    queue.UserLimits: _user_limits,
     job.Environment: _short_for("python"),
     job.Restart: _short_for("max"),
     job.Checkpoint: _short_for("every"),

@@ -31,6 +31,14 @@ class RestartScope(StrEnum):
     SHRINK = "shrink"
 
 
+class SpareUse(StrEnum):
+    """Whether an interpreter that has imported the framework waits for the next start."""
+
+    AUTO = "auto"
+    NOW = "now"
+    NEVER = "never"
+
+
 class SuccessPolicy(StrEnum):
     """Whose success ends the job as Succeeded."""
 
@@ -154,6 +162,8 @@ class Restart(SpecModel):
     """The wait before the first restart; doubled each time."""
     backoff_max: Duration = "5m"
     """The longest wait."""
+    spares: SpareUse = SpareUse.AUTO
+    """Interpreters that have imported PyTorch and wait for the next start. auto: once the run is long; now: at once; never."""
 
 
 class Checkpoint(SpecModel):

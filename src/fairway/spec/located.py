@@ -45,6 +45,10 @@ _SYNTAX = {
     "found a tab character": ("has a tab where spaces should be", "indent with spaces"),
     "did not find expected key": ("is no `key: value` line", "check the indentation and the quotes above it"),
     "did not find expected '-' indicator": ("is no list item", "begin it with `- `, as the lines above"),
+    **dict.fromkeys(
+        ("expected alphabetic or numeric character", "did not find expected alphabetic or numeric character"),
+        ("has a `*` or `&` that YAML takes for the name of an anchor", 'put quotes round it: "*"'),
+    ),
     "found unexpected end of stream": ("ends inside quotes", "close them"),
 }
 """The parser's words for common mistakes, and better ones."""

@@ -32,7 +32,7 @@ def mend(data: object, at: tuple[str | int, ...]) -> None:
     for step in steps:
         data = _child(data, step)
     if isinstance(data, list) and isinstance(last, int) and last < len(data):
-        data[last] = f"X{last}"
+        data[last] = "*" if steps and steps[-1] == "members" else f"X{last}"
     elif isinstance(data, dict):
         stand_in = _ROLE if steps and steps[-1] == "roles" else _STAND_INS.get(str(last))
         if stand_in is None:

@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
 from fairway.spec import condition
-from fairway.units import names, quantity
+from fairway.units import names, quantity, suggest
 
 
 class SpecModel(BaseModel):
@@ -49,6 +49,35 @@ def _retention(text: str) -> None:
         raise ValueError(message) from None
 
 
+def _time_slice(text: str) -> None:
+    if text == "never":
+        return
+    message = "is neither a length of time nor `never`; write for example 1h or never"
+    try:
+        if quantity.seconds(text) > 0:
+            return
+    except ValueError:
+        raise ValueError(message) from None
+    raise ValueError(message)
+
+
+def _member(text: str) -> None:
+    kind, mark, name = text.partition(":")
+    if text == "*" or (mark and kind in ("user", "group") and _ACCOUNT.fullmatch(name)):
+        return
+    meant = suggest.nearest(kind, ("user", "group")) if mark else "user"
+    plain = (name if mark else text).strip()
+    fix = f"write {meant or 'user'}:{plain}" if _ACCOUNT.fullmatch(plain) else "write for example user:ann or group:nlp"
+    message = f"names nobody: members are user:NAME, group:NAME or *; {fix}"
+    raise ValueError(message)
+
+
+def _gpu_type(text: str) -> None:
+    if not text.strip():
+        message = "is no GPU type; write for example A100"
+        raise ValueError(message)
+
+
 def _shared_memory(text: str) -> None:
     if text == "auto":
         return
@@ -80,16 +109,24 @@ _NUMBER = r"([0-9]+(\.[0-9]+)?|\.[0-9]+)"
 _TIME = rf"(({_NUMBER}(ms|s|m|h|d|w))+|{_NUMBER})"
 _MEMORY = rf"{_NUMBER}([kKMGTP]|[KMGTP]i|[KMGT]i?B)?"
 
+_ACCOUNT = re.compile(r"[^\s:,]+")
+
 Duration = Annotated[str, _checked(quantity.seconds), _like(_TIME)]
 """A length of time as text: `90s`, `5m`, `48h`, `30d`."""
 Retention = Annotated[str, _checked(_retention), _like(f"({_TIME}|forever)")]
 """A length of time as text, or `forever`."""
+TimeSlice = Annotated[str, _checked(_time_slice), _like(f"({_TIME}|never)")]
+"""A length of time as text, or `never`."""
 Amount = Annotated[str, _checked(quantity.number), _like(f"{_NUMBER}[mk]?")]
 """A countable amount as text: `1`, `0.25`, `500m`."""
 Bytes = Annotated[str, _checked(quantity.byte_count), _like(_MEMORY)]
 """An amount of memory as text: `512Mi`, `2Gi`, `1G`."""
 SharedMemory = Annotated[str, _checked(_shared_memory), _like(f"({_MEMORY}|auto)")]
 """An amount of memory as text, or `auto`."""
+GpuType = Annotated[str, _checked(_gpu_type), _like(r".*\S.*")]
+"""What a probe calls a GPU: `A100`."""
+Member = Annotated[str, _checked(_member), _like(r"(\*|(user|group):[^\s:,]+)")]
+"""Who may: `user:ann`, `group:nlp`, or `*` for everybody."""
 Name = Annotated[str, AfterValidator(names.check_name), _like("[a-z]([a-z0-9-]*[a-z0-9])?", maxLength=names.NAME_LIMIT)]
 """A DNS label: lower-case letters, digits and dashes, at most 52 characters."""
 VariableName = Annotated[str, AfterValidator(names.check_variable), _like("[A-Za-z_][A-Za-z0-9_]*")]

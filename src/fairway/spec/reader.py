@@ -33,6 +33,7 @@ _HABITS = {
     **dict.fromkeys(("volumes", "inputs", "datasets"), ("data",)),
     "nproc_per_node": ("processes",),
     "deadline": ("timeout",),
+    **dict.fromkeys(("users", "groups", "allow"), ("members",)),
     "pip": ("requirements",),
 }
 """What other tools call a field."""
@@ -152,7 +153,8 @@ class Reader:
             return habit
         if name in self._homes:
             return ""
-        return (flat.resource_slip(name) if self._is_flat and flat.is_open(model, "/") else "") or suggest.nearest(name, known)
+        slip = flat.resource_slip(model, name) if self._is_flat and flat.counts_resources(model) else ""
+        return slip or suggest.nearest(name, known)
 
 
 def plain_data(node: Node) -> object:

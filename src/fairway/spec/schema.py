@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairway.spec import flat
-from fairway.spec.job import TrainingJob
+from fairway.spec.kinds import KINDS
 
 Schema = dict[str, Any]
 
@@ -17,68 +17,99 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 _DEFS = "#/$defs/"
 _AMOUNTS = frozenset(
-    {"cpu", "memory", "gpu", "gpu_memory", "shm", "timeout", "grace", "backoff", "backoff_max", "every", "logs", "record"}
+    {"cpu", "memory", "gpu", "gpu_share", "gpu_memory", "shm", "timeout", "grace", "backoff", "backoff_max", "every"}
+    | {"logs", "record", "weight", "time_slice"}
 )
+_MAPS_OF_AMOUNTS = frozenset({"gpu_types"})
 _MAPS_OF_TEXT = frozenset({"env", "labels", "annotations"})
 
 
 def json_schema() -> Schema:
-    """One schema for a document in either spelling; a `metadata` or `spec` makes it the Kubernetes one."""
-    flat_one, kubernetes = flat_schema(), kubernetes_schema()
+    """One schema for a document of any kind in either spelling; a `metadata` or `spec` makes it the Kubernetes one."""
     found: Schema = {
         "$schema": DIALECT,
         "title": "Fairway document",
         "type": "object",
         "required": ["kind"],
-        "if": {"anyOf": [{"required": ["metadata"]}, {"required": ["spec"]}]},
-        "then": {"$ref": f"{_DEFS}kubernetes"},
-        "else": {"$ref": f"{_DEFS}flat"},
+        "properties": {"kind": {"description": "What the document describes.", "enum": list(KINDS)}},
+        "allOf": [_when_kind(kind) for kind in KINDS],
         "$defs": {},
     }
-    for prefix, schema in (("flat", flat_one), ("kubernetes", kubernetes)):
-        defs = schema.pop("$defs")
-        schema.pop("$schema")
-        renamed = {prefix: schema, **{f"{prefix}.{name}": part for name, part in defs.items()}}
-        found["$defs"].update(_with_references(renamed, prefix))
+    for kind in KINDS:
+        for prefix, schema in ((f"{kind}.flat", flat_schema(kind)), (f"{kind}.kubernetes", kubernetes_schema(kind))):
+            defs = schema.pop("$defs")
+            schema.pop("$schema")
+            renamed = {prefix: schema, **{f"{prefix}.{name}": part for name, part in defs.items()}}
+            found["$defs"].update(_with_references(renamed, prefix))
     return found
 
 
-def kubernetes_schema() -> Schema:
+def _when_kind(kind: str) -> Schema:
+    return {
+        "if": {"properties": {"kind": {"const": kind}}},
+        "then": {
+            "if": {"anyOf": [{"required": ["metadata"]}, {"required": ["spec"]}]},
+            "then": {"$ref": f"{_DEFS}{kind}.kubernetes"},
+            "else": {"$ref": f"{_DEFS}{kind}.flat"},
+        },
+    }
+
+
+def kubernetes_schema(kind: str = "TrainingJob") -> Schema:
     """The Kubernetes spelling: one type a field."""
-    schema = _tidied(TrainingJob.model_json_schema(by_alias=True))
+    schema = _tidied(KINDS[kind].model_json_schema(by_alias=True))
     schema["required"] = ["apiVersion", "kind", "metadata", "spec"]
-    return {"$schema": DIALECT, "title": "TrainingJob, Kubernetes spelling", **schema}
+    return {"$schema": DIALECT, "title": f"{kind}, Kubernetes spelling", **schema}
 
 
-def flat_schema() -> Schema:
+def flat_schema(kind: str = "TrainingJob") -> Schema:
     """The flat spelling, with all its short forms."""
-    schema = _tidied(TrainingJob.model_json_schema(by_alias=False))
+    schema = _tidied(KINDS[kind].model_json_schema(by_alias=False))
     defs: Schema = {name: _with_numbers(part) for name, part in schema["$defs"].items()}
+    head = {"kind": schema["properties"]["kind"], "apiVersion": schema["properties"]["api_version"]}
+    return {
+        "$schema": DIALECT,
+        "title": f"{kind}, flat spelling",
+        "description": str(schema["description"]).replace("Kubernetes", "flat"),
+        "type": "object",
+        **(_flat_job(defs, head) if kind == "TrainingJob" else _flat_queue(defs, head)),
+        "additionalProperties": False,
+        "$defs": defs,
+    }
+
+
+def _flat_job(defs: Schema, head: Schema) -> Schema:
     _add_short_forms(defs)
     spec, metadata, role = (defs.pop(name) for name in ("JobSpec", "Metadata", "Role"))
     defs["Role"] = role
     shorthand = {name: role["properties"][name] for name in flat.SHORTHAND}
-    head = {"kind": schema["properties"]["kind"], "apiVersion": schema["properties"]["api_version"]}
     return {
-        "$schema": DIALECT,
-        "title": "TrainingJob, flat spelling",
-        "description": "A training job document in the flat spelling.",
-        "type": "object",
         "properties": {**head, **metadata["properties"], **spec["properties"], **shorthand},
         "required": ["kind", "name"],
         "anyOf": [{"required": [name]} for name in ("roles", "command", "script")],
-        "additionalProperties": False,
-        "$defs": defs,
     }
+
+
+def _flat_queue(defs: Schema, head: Schema) -> Schema:
+    for name in ("Allotment", "UserLimits"):
+        defs[name]["additionalProperties"] = _COUNTED
+        own = defs[name]["properties"]
+        own["gpu"]["pattern"] = _GPUS
+        own["gpu"].update(_either(_taken(own["gpu"], "type", "pattern"), _without(own["gpu_types"], "description")))
+    spec, metadata = (defs.pop(name) for name in ("QueueSpec", "QueueMetadata"))
+    members = spec["properties"]["members"]
+    members.update(_either(members["items"], _taken(members, "type", "items", "minItems")))
+    return {"properties": {**head, **metadata["properties"], **spec["properties"]}, "required": ["kind", "name"]}
 
 
 def _add_short_forms(defs: Schema) -> None:
     role, resources, code = defs["Role"]["properties"], defs["Resources"], defs["Code"]
     for part, short in ((role["command"], {"type": "string"}), (role["processes"], {"const": "auto"})):
         part.update(_either(short, _taken(part, "type", "items", "minimum", "maximum")))
-    resources["additionalProperties"] = {"type": "integer", "minimum": 0, "description": "Any countable resource by name."}
-    resources["properties"]["gpu"]["pattern"] = r"^([A-Za-z0-9._-]+:)?([0-9]+(\.[0-9]+)?|\.[0-9]+)[mk]?$"
-    for part in (resources["properties"]["gpu_type"], *(defs["Placement"]["properties"][name] for name in ("nodes", "devices"))):
+    resources["additionalProperties"] = _COUNTED
+    resources["properties"]["gpu"]["pattern"] = _GPUS
+    lists = [defs["Placement"]["properties"][name] for name in ("nodes", "devices", "tolerations")]
+    for part in (resources["properties"]["gpu_type"], *lists):
         part.update(_either({"type": "string"}, _taken(part, "type", "items")))
     secrets = defs["JobSpec"]["properties"]["secrets"]
     secrets.update(_either(secrets["items"], _taken(secrets, "type", "items")))
@@ -97,10 +128,16 @@ def _add_short_forms(defs: Schema) -> None:
 
 
 _TEXT: Schema = {"type": ["string", "number"]}
+_COUNTED: Schema = {"type": "integer", "minimum": 0, "description": "Any countable resource by name."}
+_GPUS = r"^([A-Za-z0-9._-]+:)?([0-9]+(\.[0-9]+)?|\.[0-9]+)[mk]?$"
 
 
 def _either(*choices: Schema) -> Schema:
     return {"anyOf": list(choices)}
+
+
+def _without(schema: Schema, *names: str) -> Schema:
+    return {name: part for name, part in schema.items() if name not in names}
 
 
 def _taken(schema: Schema, *names: str) -> Schema:
@@ -112,6 +149,10 @@ def _with_numbers(schema: Schema) -> Schema:
     for name, part in schema.get("properties", {}).items():
         if name in _AMOUNTS and part.get("type") == "string":
             part["type"] = ["string", "number"]
+        if name in _MAPS_OF_AMOUNTS:
+            for inner in (*part.get("patternProperties", {}).values(), part.get("additionalProperties")):
+                if isinstance(inner, dict):
+                    inner["type"] = ["string", "number"]
         if name in _MAPS_OF_TEXT:
             for inner in (*part.get("patternProperties", {}).values(), part.get("additionalProperties")):
                 if isinstance(inner, dict):

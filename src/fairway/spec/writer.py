@@ -10,7 +10,10 @@ import yaml
 from fairway.errors import UsageError
 from fairway.spec import fields, flat
 from fairway.spec.job import JobSpec, Role, TrainingJob
+from fairway.spec.kinds import Document
 from fairway.spec.located import Scalar, resolve
+from fairway.spec.model import SpecModel
+from fairway.spec.queue import Allotment, JobQueue, QueueSpec, UserLimits
 from fairway.spec.resources import Resources
 from fairway.units import suggest
 
@@ -21,27 +24,37 @@ _GPU_TYPE = re.compile(r"[A-Za-z0-9._-]+")
 _WIDTH = 120
 
 
-def write(document: TrainingJob, to: str) -> str:
-    """The document as YAML text; what is as by default is left out."""
+def write(document: Document, to: str) -> str:
+    """The document as YAML text; what is as by default is left out, unless saying it means something."""
     if to not in SPELLINGS:
         message = f"{to!r} is no spelling"
         raise UsageError(message, fix=suggest.did_you_mean(to, SPELLINGS) or "use flat or kubernetes")
     data = flat_data(document) if to == "flat" else kubernetes_data(document)
+    if isinstance(document, TrainingJob) and "priority" in document.spec.model_fields_set:
+        # A priority of 0 that was said is not the queue's default.
+        (data if to == "flat" else data["spec"])["priority"] = document.spec.priority
     return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True, width=_WIDTH))
 
 
-def kubernetes_data(document: TrainingJob) -> dict[str, Any]:
+def kubernetes_data(document: Document) -> dict[str, Any]:
     """The document in the Kubernetes spelling, as plain data."""
     data = document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    for name, role in document.spec.roles.items():
+    for name, role in document.spec.roles.items() if isinstance(document, TrainingJob) else ():
         _restore_replicas(data["spec"]["roles"][name], role)
-    return {"apiVersion": document.api_version, "kind": document.kind, "metadata": data["metadata"], "spec": data["spec"]}
+    return {
+        "apiVersion": document.api_version,
+        "kind": document.kind,
+        "metadata": data["metadata"],
+        "spec": data.get("spec", {}),
+    }
 
 
-def flat_data(document: TrainingJob) -> dict[str, Any]:
+def flat_data(document: Document) -> dict[str, Any]:
     """The document in the flat spelling, as plain data."""
     data = document.model_dump(mode="json", exclude_defaults=True)
-    spec = data["spec"]
+    spec = data.get("spec", {})
+    if isinstance(document, JobQueue):
+        return {"kind": document.kind, **data["metadata"], **_flat_queue(spec)}
     for name, role in document.spec.roles.items():
         spec["roles"][name] = _flat_role(role, spec["roles"][name])
     for name, short in (("environment", "python"), ("restart", "max"), ("checkpoint", "every"), ("tensorboard", "dir")):
@@ -92,20 +105,42 @@ def _flat_code(code: dict[str, Any]) -> Any:
     return code["path"] if list(code) == ["path"] else code
 
 
+def _flat_queue(spec: dict[str, Any]) -> dict[str, Any]:
+    if "weight" in spec:
+        spec["weight"] = _number(spec["weight"])
+    if "quota" in spec:
+        spec["quota"] = _flat_allotment(Allotment, spec["quota"])
+    if "per_user" in spec.get("limits", {}):
+        spec["limits"]["per_user"] = _flat_allotment(UserLimits, spec["limits"]["per_user"])
+    return {name: spec[name] for name in fields.fields_of(QueueSpec) if name in spec}
+
+
+def _flat_allotment(model: type[SpecModel], data: dict[str, Any]) -> dict[str, Any]:
+    """Types of GPUs are written as `gpu: {A100: 8}` where nothing is said of any type."""
+    data = {name: _number(value) if name in ("cpu", "memory", "gpu") else value for name, value in data.items()}
+    if "gpu_types" in data:
+        types = {name: _number(count) for name, count in data.pop("gpu_types").items()}
+        data["gpu_types" if "gpu" in data else "gpu"] = types
+    return _inlined(model, data)
+
+
 def _flat_resources(data: dict[str, Any]) -> dict[str, Any]:
-    other = data.pop("other", {})
     types = data.get("gpu_type", [])
     if len(types) == 1:
         if "gpu" in data and _GPU_TYPE.fullmatch(types[0]) and _BARE.fullmatch(data["gpu"]):
             data["gpu"] = f"{data.pop('gpu_type')[0]}:{data['gpu']}"
         else:
             data["gpu_type"] = types[0]
-    for name in ("cpu", "memory", "gpu"):
+    for name in ("cpu", "memory", "gpu", "gpu_share"):
         if name in data:
             data[name] = _number(data[name])
-    inline = {
-        name: count for name, count in other.items() if name not in fields.fields_of(Resources) and flat.is_open(Resources, name)
-    }
+    return _inlined(Resources, data)
+
+
+def _inlined(model: type[SpecModel], data: dict[str, Any]) -> dict[str, Any]:
+    """Counted resources are written beside the others, save those whose names could be mistaken."""
+    other = data.pop("other", {})
+    inline = {name: count for name, count in other.items() if name not in fields.fields_of(model) and flat.is_open(model, name)}
     kept = {name: count for name, count in other.items() if name not in inline}
     return {**data, **inline, **({"other": kept} if kept else {})}
 

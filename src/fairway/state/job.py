@@ -35,6 +35,8 @@ class Origin:
     """Whether rank 0 gets a terminal of its own, because a person sits at the other end."""
     keeps_environment: bool = False
     """Whether the caller's environment was kept beside the run, for an in-place run."""
+    stdin: str = ""
+    """Where the caller hands out its standard input while it watches the run; empty: the run has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,19 @@ class Resume:
     """The checkpoint's step; None when there was none and it began at 0."""
     lost_seconds: float | None = None
     """Work done after that checkpoint and lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A run that makes room: it saves, leaves, and waits again."""
+
+    cause: str
+    """A word for programs: `priority`, `reclaim`, `time-slice`, `shrink`, `grow`, `move`."""
+    message: str
+    """For whom, and by what right."""
+    since: float
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Replicas a role, at the most, when it starts again; empty: as the document says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +131,10 @@ class Job:
     """Traceback digest and step of the last failure; the same again is a mistake of the program."""
     memory_factor: float = 1.0
     """Memory asked for is multiplied by this after an out-of-memory end, once."""
+    leaving: Leaving | None = None
+    """Set while it makes room for somebody else."""
+    evictions: int = 0
+    """How often it made room so far."""
     ending: JobPhase | None = None
     """Decided: it ends like this as soon as its tasks are over. `outcome` says why."""
     nudged: float | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from fairway.state.job import Job, JobKey
 from fairway.state.node import Node
+from fairway.state.queue import Queue
 from fairway.state.task import Task, TaskKey
 
 
@@ -21,6 +22,10 @@ class Snapshot:
     """The tasks that hold room on a node; kept by `put_task`."""
     versions: dict[JobKey, int] = field(default_factory=dict)
     """Rises with every new value of a run or of one of its tasks."""
+    queues: dict[str, Queue] = field(default_factory=dict)
+    """The queues that documents describe; a queue that is not here is as if described by an empty one."""
+    memory: bytes = b""
+    """What the scheduler remembers, in its own words; empty at first."""
 
     def tasks_of(self, key: JobKey) -> list[Task]:
         """The tasks of a run in order of role, index and attempt."""
@@ -53,4 +58,6 @@ class Snapshot:
     def copy(self) -> Snapshot:
         """Another snapshot with the same values, for what-if."""
         tasks = {key: dict(own) for key, own in self.tasks.items()}
-        return Snapshot(dict(self.jobs), tasks, self.nodes, dict(self.holding), dict(self.versions))
+        return Snapshot(
+            dict(self.jobs), tasks, self.nodes, dict(self.holding), dict(self.versions), dict(self.queues), self.memory
+        )

@@ -39,10 +39,19 @@ class Need:
 
     cpu: float = 0.0
     memory: int = 0
-    gpu: float = 0.0
+    gpus: int = 0
+    """Devices."""
+    gpu_milli: int = 1000
+    """Thousandths of each device; fewer than all share it."""
     gpu_memory: int = 0
+    """Bytes of each: taken from a shared device, the least that a whole one must have."""
     gpu_type: tuple[str, ...] = ()
     other: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def gpu(self) -> float:
+        """Devices, a share of one counted as the part that it is."""
+        return self.gpus * self.gpu_milli / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,11 @@ class Task:
     """What it is doing or why it ended, in words."""
     evicting_since: float | None = None
     """When the engine was told to end it."""
+
+    @property
+    def shares_gpus(self) -> bool:
+        """Whether it leaves part of its devices to others."""
+        return self.need.gpus > 0 and self.need.gpu_milli < 1000
 
 
 @dataclass(frozen=True, slots=True)

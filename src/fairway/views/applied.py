@@ -12,10 +12,11 @@ class AppliedView(msgspec.Struct, frozen=True):
 
     kind: str
     namespace: str
+    """Empty for what belongs to none."""
     name: str
-    """The run."""
+    """The run, or the queue."""
     action: str
-    """`created` or `unchanged`."""
+    """`created`, `changed` or `unchanged`."""
 
 
 class AppliedList(msgspec.Struct, frozen=True):
@@ -27,6 +28,6 @@ class AppliedList(msgspec.Struct, frozen=True):
 def applied_text(applied: AppliedList, page: Page = Page()) -> str:
     """One line a document."""
     return "".join(
-        f"{one.kind} {one.name} {page.paint(one.action, 'green' if one.action == 'created' else 'dim')}\n"
+        f"{one.kind} {one.name} {page.paint(one.action, 'dim' if one.action == 'unchanged' else 'green')}\n"
         for one in applied.applied
     )

@@ -13,6 +13,7 @@ from fairway.views.job import JobView, TaskView
 from fairway.views.listing import first_line, tasks_text
 from fairway.views.metric import Point, curves
 from fairway.views.table import Page, display_width, shorten
+from fairway.views.waiting import waiting_lines
 from fairway.views.why import WhyView
 
 _INDENT = "  "
@@ -43,9 +44,11 @@ def why_text(why: WhyView, now: float, page: Page = Page()) -> str:
     """The page of `fairway why NAME`."""
     since = f" for {phrases.span(now - why.since)}" if why.since is not None and not why.phase.over else ""
     lines = [f"{page.paint(why.name, 'bold')} is {page.phase(why.phase.value)}{since}: {why.message}"]
-    if why.position:
+    if why.waiting is not None:
+        lines.extend(_INDENT + line for line in waiting_lines(why.waiting, page))
+    elif why.position:
         lines.append(f"{_INDENT}place in the queue: {why.position}")
-    if why.what_would_help:
+    if why.what_would_help and not (why.waiting is not None and why.waiting.changes):
         lines.append(f"{_INDENT}what would help: {why.what_would_help}")
     return "\n".join([*lines, *_tail_lines(why.tail, page)]) + "\n"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from fairway.plan.gang import folds_into_one, slot_count
 from fairway.spec.job import Framework, JobSpec
 from fairway.state.job import Job
 from fairway.state.phase import JobPhase, TaskPhase
@@ -74,6 +75,9 @@ class TaskView(msgspec.Struct, frozen=True):
     memory: int = 0
     gpu: float = 0.0
     processes: int = 1
+    """What the engine starts."""
+    slots: int = 1
+    """What they may grow to where the command is a launcher, such as `mpirun` or `torchrun`."""
     address: str = ""
     created: float = 0.0
     started: float | None = None
@@ -127,6 +131,8 @@ class JobView(msgspec.Struct, frozen=True):
     """Where the command was typed."""
     code_digest: str
     warnings: tuple[str, ...]
+    processes: int = 1
+    """Ranks of all tasks, whoever starts them."""
     tasks: tuple[TaskView, ...] | msgspec.UnsetType = msgspec.UNSET
     """The current attempt of each task. Lists leave it out."""
     earlier: tuple[TaskView, ...] | msgspec.UnsetType = msgspec.UNSET
@@ -167,7 +173,8 @@ def job_view(
         framework=job.spec.framework.value,
         roles=_roles(job.spec, sizes),
         ready=len(running),
-        replicas=len(current) or sum(sizes.values()),
+        replicas=len(current) or (1 if folds_into_one(job.spec) else sum(sizes.values())),
+        processes=_processes(job.spec, current, sizes),
         gpus=float(sum(task.need.gpu for task in current) or asked_gpus(job.spec, sizes)),
         priority=job.spec.priority,
         queue=job.spec.queue,
@@ -222,6 +229,7 @@ def task_view(task: Task, now: float) -> TaskView:
         memory=task.need.memory,
         gpu=task.need.gpu,
         processes=task.processes,
+        slots=task.slots,
         address=task.address,
         created=task.created,
         started=task.started,
@@ -263,6 +271,12 @@ def _sizes(job: Job, current: Sequence[Task]) -> dict[str, int]:
     if current:
         return {name: sum(task.key.role == name for task in current) for name in job.spec.roles}
     return {name: role.replicas.min for name, role in job.spec.roles.items()}
+
+
+def _processes(spec: JobSpec, current: Sequence[Task], sizes: dict[str, int]) -> int:
+    if current:
+        return sum(max(task.processes, task.slots) for task in current)
+    return sum(slot_count(role) * sizes[name] for name, role in spec.roles.items())
 
 
 def _roles(spec: JobSpec, sizes: dict[str, int]) -> dict[str, RoleView]:

@@ -123,7 +123,7 @@ def tasks_text(tasks: Sequence[TaskView], page: Page = Page(), *, indent: str = 
             ",".join(short_device(name) for name in task.devices),
             quantity.show_number(task.cpu) if page.wide else "",
             quantity.show_bytes(task.memory) if page.wide and task.memory else "",
-            str(task.processes) if task.processes > 1 else "",
+            str(max(task.processes, task.slots)) if max(task.processes, task.slots) > 1 else "",
             task.address if page.wide else "",
             phrases.span(task.duration),
             task.exit if task.exit != "exit 0" else "",

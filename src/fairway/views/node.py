@@ -83,7 +83,7 @@ def device_view(device: Device, tasks: Iterable[Task]) -> DeviceView:
     """A device and how much of it the given tasks hold."""
     holders = [task for task in tasks if device.uuid in task.devices]
     # A task that holds several devices holds each of them whole; less than one is a share of its one device.
-    used = min(1.0, sum(task.need.gpu if 0 < task.need.gpu < 1 else 1.0 for task in holders))
+    used = min(1.0, sum(task.need.gpu_milli for task in holders) / 1000)
     return DeviceView(
         index=device.index,
         uuid=device.uuid,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
-from fairway.state.job import Job
+from fairway.state.job import Hold, Job
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task
 from fairway.views import phrases
 from fairway.views.job import split_attempts
+from fairway.views.waiting import WaitingView
 
 
 class WhyView(msgspec.Struct, frozen=True):
@@ -28,10 +30,16 @@ class WhyView(msgspec.Struct, frozen=True):
     since: float | None = None
     tail: str = ""
     """The last lines of the task that was the cause, when one failed."""
+    waiting: WaitingView | None = None
+    """When it may start and what would let it start now; null when it does not wait for places."""
 
 
-def why_view(job: Job, tasks: Sequence[Task], now: float, position: int = 0) -> WhyView:
-    """The one answer, from the state alone."""
+def why_view(
+    job: Job, tasks: Sequence[Task], now: float, hold: Hold | None = None, waiting: WaitingView | None = None
+) -> WhyView:
+    """The one answer. `hold` is why it waits as things stand, where that is known better than the run's own value says."""
+    if hold is not None:
+        job = replace(job, hold=replace(hold, since=job.hold.since if job.hold is not None else 0.0))
     reason, message, helps, since = _answer(job, tasks, now)
     return WhyView(
         name=job.key.name,
@@ -40,9 +48,10 @@ def why_view(job: Job, tasks: Sequence[Task], now: float, position: int = 0) -> 
         reason=reason,
         message=message,
         what_would_help=helps,
-        position=position,
+        position=waiting.position if waiting is not None else 0,
         since=since,
         tail=_tail(job, tasks),
+        waiting=waiting,
     )
 
 

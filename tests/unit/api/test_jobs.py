@@ -180,3 +180,15 @@ async def test_top(client: Any) -> None:
     jobs = (await client.get("/v1/top/jobs")).json["jobs"]
     assert [job["name"] for job in jobs] == ["mnist-1"]
     assert (await client.get("/v1/top/jobs?output=table")).text.splitlines()[1].split()[:4] == ["mnist-1", "Running", "2/2", "2"]
+
+
+async def test_top_of_one_run_is_by_task(client: Any) -> None:
+    await client.submit()
+    view = (await client.get("/v1/top/jobs/mnist")).json
+    assert view["name"] == "mnist-1"
+    assert [(task["name"], task["cpu_used"], task["memory_used"]) for task in view["tasks"]] == [
+        ("worker-0", 1.5, 1 << 30),
+        ("worker-1", 1.5, 1 << 30),
+    ]
+    assert "1.50 of" in (await client.get("/v1/top/jobs/mnist?output=table")).text
+    assert (await client.get("/v1/top/jobs/nothing")).status == 404

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fairway.api import follow
+from fairway.app.ports import LogChunk
 from fairway.state.task import Exit
 
 ALONE = "kind: TrainingJob\nname: alone\ncommand: stay\n"
@@ -60,6 +61,21 @@ async def test_what_was_asked_is_passed_on(client: Any) -> None:
     client.engine.say()
     await client.get("/v1/jobs/mnist/logs?since=1699999999.5")
     assert client.engine.queries[1].since == 1699999999.5
+
+
+async def test_lines_may_carry_their_time(client: Any) -> None:
+    await client.submit()
+    client.engine.said.put_nowait(LogChunk("worker-0", 0, b"one\ntw", 1.0))
+    client.engine.said.put_nowait(LogChunk("worker-1", 0, b"three\n", 2.0))
+    client.engine.say(("worker-0", b"o\n"))
+    answer = await client.get("/v1/jobs/mnist/logs?timestamps=1")
+    assert answer.text == (
+        "worker-0 | 1970-01-01T00:00:01.000Z one\n"
+        "worker-1 | 1970-01-01T00:00:02.000Z three\n"
+        "worker-0 | 1970-01-01T00:00:01.000Z two\n"
+    )
+    assert client.engine.queries[0].timed
+    assert client.engine.closed == 1
 
 
 @pytest.mark.parametrize("attempt", ["all", "-1"])
@@ -168,3 +184,9 @@ async def test_progress_is_told_at_a_pace(client: Any, monkeypatch: pytest.Monke
     lines = _lines((await exchange.done()).body)
     assert [next(iter(line)) for line in lines] == ["job", "job", "end"]
     assert lines[-1]["end"]["progress"]["step"] == 4
+
+
+async def test_an_mpi_job_will_print_as_one(client: Any) -> None:
+    await client.post("/v1/jobs", {"documents": "kind: TrainingJob\nname: ring\nframework: mpi\nreplicas: 3\ncommand: stay\n"})
+    client.engine.say(("worker-0", b"a\n"))
+    assert (await client.get("/v1/jobs/ring/logs?follow=1")).text == "a\n"

@@ -1,12 +1,15 @@
-"""The clock: what a machine does to its own time must not fire timeouts, nor hold them back."""
+"""The clock: what a machine does to its own time must not fire timeouts, nor hold them back; and who belongs where."""
 
 from __future__ import annotations
 
+import grp
+import os
+import pwd
 import time
 
 import pytest
 
-from fairway.app.system import SystemClock
+from fairway.app.system import SystemClock, SystemPeople
 
 HOUR = 3600.0
 
@@ -57,3 +60,22 @@ def test_a_new_clock_takes_the_corrected_time(machine: Machine) -> None:
     old = SystemClock()
     machine.wall += HOUR
     assert SystemClock().now() - old.now() == pytest.approx(HOUR)
+
+
+def test_the_groups_of_whoever_runs_this_are_known() -> None:
+    user = pwd.getpwuid(os.getuid())
+    found = SystemPeople().groups_of(user.pw_name)
+    assert _name_of(user.pw_gid) in found
+
+
+def test_nobody_is_called_so() -> None:
+    assert SystemPeople().groups_of("nobody is called so") == ()
+    assert SystemPeople().groups_of("") == ()
+    assert SystemPeople().groups_of("a\0b") == ()
+
+
+def _name_of(number: int) -> str:
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)

@@ -141,6 +141,13 @@ def test_common_flags_may_come_first(daemon: FakeDaemon, capsys: pytest.CaptureF
     assert capsys.readouterr().out == "a table\na node\n"
 
 
+def test_top_of_one_job(daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon.answers["GET /v1/top/jobs/mnist"] = "tasks\n"
+    assert main(["top", "job", "mnist"]) == 0
+    assert main(["top", "job/mnist"]) == 0
+    assert capsys.readouterr().out == "tasks\ntasks\n"
+
+
 def test_an_interrupt_is_exit_code_130(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(_options: object) -> int:
         raise KeyboardInterrupt

@@ -348,3 +348,29 @@ def test_paths_of_flags_begin_where_they_are_typed(fake: FakeDaemon, tmp_path: P
     assert environment == {"python": str(tmp_path / "envs/torch"), "requirements": str(tmp_path / "more.txt")}
     main(["run", "--python", "python3.12", "--", "./a"])
     assert sent(fake)["document"]["spec"]["environment"] == {"python": "python3.12"}
+
+
+def test_the_task_learns_where_to_fetch_what_is_piped_in(fake: FakeDaemon) -> None:
+    before = os.dup(0)
+    read_end, write_end = os.pipe()
+    os.dup2(read_end, 0)
+    try:
+        main(["run", "--", "./a"])
+        assert sent(fake)["origin"]["stdin"].startswith("fairway-stdin-")
+        main(["run", "-d", "--", "./a"])
+        assert sent(fake)["origin"]["stdin"] == ""
+    finally:
+        os.dup2(before, 0)
+        for descriptor in (before, read_end, write_end):
+            os.close(descriptor)
+    main(["run", "--", "./a"])
+    assert sent(fake)["origin"]["stdin"] == ""
+
+
+def test_processes_are_told_where_there_are_more_than_tasks(fake: FakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.answers["POST /v1/jobs"] = job(replicas=1, processes=3)
+    main(["run", "--", "./a"])
+    assert "train-1: 1 task, 3 processes\n" in capsys.readouterr().err
+    fake.answers["POST /v1/jobs"] = job(replicas=2, processes=2)
+    main(["run", "--", "./a"])
+    assert "train-1: 2 tasks\n" in capsys.readouterr().err

@@ -41,6 +41,10 @@ Shown = pytest.CaptureFixture[str]
         (["top", "node/gpu-1"], "/v1/nodes/gpu-1", {}),
         (["top", "job"], "/v1/top/jobs", {}),
         (["secret", "list"], "/v1/secrets", {}),
+        (["queue", "list"], "/v1/queues", {}),
+        (["queue", "get", "research"], "/v1/queues/research", {}),
+        (["queue", "get", "queue/research"], "/v1/queues/research", {}),
+        (["get", "queue/research"], "/v1/queues/research", {}),
     ],
 )
 @pytest.mark.parametrize("form", ["table", "json"])
@@ -76,11 +80,12 @@ def test_logs_ask_for_a_part(daemon: FakeDaemon, capsysbinary: pytest.CaptureFix
         "--since",
         "2026-01-31T14:00+00:00",
         "--prefix",
+        "--timestamps",
     ]
     assert main(["logs", "mnist", *flags]) == 0
     assert daemon.asked[0].query == {
         "namespace": "default", "role": "ps", "index": "1", "attempt": "-1", "tail": "9", "since": "1769868000.0", "grep": "a|b",
-        "prefix": "true",
+        "prefix": "true", "timestamps": "true",
     }  # fmt: skip
     assert capsysbinary.readouterr().out == b"\xff raw\n"
 
@@ -147,9 +152,27 @@ def test_delete(daemon: FakeDaemon, capsys: Shown) -> None:
     assert json.loads(capsys.readouterr().out) == {"deleted": ["mnist-1", "mnist-2"]}
 
 
+def test_runs_and_queues_are_deleted_by_address(daemon: FakeDaemon, capsys: Shown) -> None:
+    daemon.answers["DELETE /v1/jobs/mnist-1"] = {"deleted": ["mnist-1"]}
+    daemon.answers["DELETE /v1/queues/research"] = {"deleted": ["research"]}
+    assert main(["delete", "job/mnist-1", "queue/research"]) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("mnist-1\nresearch\n", "on local / default\n1 run and 1 queue are deleted\n")
+    assert main(["rm", "mnist-1"]) == 0
+    # Only of a bare name does the daemon ask whether a queue has it too.
+    assert [asked.query.get("bare") for asked in daemon.of("DELETE", "/v1/jobs/mnist-1")] == [None, "true"]
+    assert main(["delete", "queue/research"]) == 0
+    assert "1 queue is deleted" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("typed", "request_"),
-    [(["stop", "m"], "POST /v1/jobs/m/stop"), (["delete", "m"], "DELETE /v1/jobs/m"), (["apply", "job.yaml"], "POST /v1/apply")],
+    [
+        (["stop", "m"], "POST /v1/jobs/m/stop"),
+        (["delete", "m"], "DELETE /v1/jobs/m"),
+        (["delete", "queue/m"], "DELETE /v1/queues/m"),
+        (["apply", "job.yaml"], "POST /v1/apply"),
+    ],
 )
 def test_a_plan_is_asked_for_as_such(
     typed: list[str], request_: str, daemon: FakeDaemon, capsys: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -195,6 +218,23 @@ def test_wait(phases: list[str], code: int, daemon: FakeDaemon, capsys: Shown) -
         daemon.answers[f"GET /v1/jobs/m{number}-1/watch"] = [json.dumps(line).encode() + b"\n" for line in told]
     assert main(["wait", "m0", "m1"]) == code
     assert "m0-1 succeeded" in capsys.readouterr().err
+
+
+def test_wait_for_all_that_is_not_over(daemon: FakeDaemon, capsys: Shown) -> None:
+    pages = {"": {"jobs": [{"name": "m-2"}], "next": "b"}, "b": {"jobs": [{"name": "n-1"}], "next": ""}}
+    daemon.answers["GET /v1/jobs"] = lambda asked: pages[asked.query.get("before", "")]
+    for name, phase in (("m-2", "Succeeded"), ("n-1", "Failed")):
+        daemon.answers[f"GET /v1/jobs/{name}/watch"] = json.dumps({"end": {"name": name, "phase": phase}}).encode() + b"\n"
+    assert main(["wait", "--all"]) == 1
+    assert daemon.asked[0].query["phase"] == "active"
+    shown = capsys.readouterr().err
+    assert "m-2 succeeded" in shown
+    assert "n-1 failed" in shown
+    daemon.answers["GET /v1/jobs"] = {"jobs": [], "next": ""}
+    assert main(["wait", "--all", "m"]) == 0
+    assert daemon.asked[-1].query["series"] == "m"
+    assert "nothing is left to wait for" in capsys.readouterr().err
+    assert main(["wait"]) == 2
 
 
 def test_wait_gives_up(daemon: FakeDaemon, capsys: Shown) -> None:
@@ -245,23 +285,19 @@ def test_apply_takes_files_and_folders(daemon: FakeDaemon, tmp_path: Path, capsy
         (tmp_path / name).write_text(name)
     daemon.answers["POST /v1/apply"] = "applied\n"
     assert main(["apply", "-f", str(tmp_path)]) == 0
-    bodies = [asked.data for asked in daemon.asked]
-    assert [body["documents"] for body in bodies] == ["a.yml", "b.yaml", "c.json"] * 2
-    assert [body.get("plan", False) for body in bodies] == [True] * 3 + [False] * 3
-    assert bodies[0]["folder"] == str(tmp_path)
-    assert capsys.readouterr().out == "applied\n" * 3
+    (asked,) = daemon.asked
+    parts = [asked.data, *asked.data["more"]]  # type: ignore[misc]
+    assert [part["documents"] for part in parts] == ["a.yml", "b.yaml", "c.json"]
+    assert {part["folder"] for part in parts} == {str(tmp_path)}
+    assert capsys.readouterr().out == "applied\n"
 
 
-def test_apply_changes_nothing_when_one_of_several_is_wrong(daemon: FakeDaemon, tmp_path: Path) -> None:
+def test_apply_is_one_request_so_that_a_wrong_file_changes_nothing(daemon: FakeDaemon, tmp_path: Path) -> None:
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text(name)
-
-    def answer(asked: Asked) -> Answer:
-        return RefusedError("wrong") if asked.data["documents"] == "b.yaml" else "fine\n"
-
-    daemon.answers["POST /v1/apply"] = answer
+    daemon.answers["POST /v1/apply"] = RefusedError("wrong")
     assert main(["apply", str(tmp_path)]) == 5
-    assert all(asked.data["plan"] for asked in daemon.asked)
+    assert len(daemon.asked) == 1
 
 
 def test_apply_needs_a_document(daemon: FakeDaemon, tmp_path: Path) -> None:

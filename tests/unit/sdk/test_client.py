@@ -225,6 +225,12 @@ async def test_the_other_verbs(ask: Ask, daemon: FakeDaemon) -> None:
     assert await ask("delete_secret", "HF_TOKEN") is None
 
 
+async def test_moves_are_asked_for(ask: Ask, daemon: FakeDaemon) -> None:
+    daemon.answers["POST /v1/defragment"] = {"whom": "wide-1", "cost": 140.0}
+    assert (await ask("defragment", plan=True, moves=2)).whom == "wide-1"
+    assert daemon.asked[0].data == {"plan": True, "moves": 2}
+
+
 async def test_a_plan_changes_nothing(ask: Ask, daemon: FakeDaemon) -> None:
     daemon.answers["POST /v1/jobs"] = {"sentences": ["it would start"], "jobs": ["mnist-0"]}
     assert (await ask("plan", "kind: TrainingJob\n")).sentences == ("it would start",)
@@ -271,3 +277,35 @@ def test_a_client_says_where_it_acts(home: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("FAIRWAY_NAMESPACE", "team")
     assert Client().namespace == "team"
     assert AsyncClient(namespace="mine").namespace == "mine"
+
+
+QUEUE: dict[str, Any] = {
+    "name": "research", "weight": 2.0, "running": 1, "waiting": 0, "share": 50.0, "dominant": "cpu", "usage": 0.0,
+    "resources": [{"resource": "cpu", "used": 2.0, "quota": 64.0}], "borrow": True, "members": ["*"], "per_user": {},
+    "timeout": None, "priority": None, "time_slice": None, "default_timeout": None, "default_priority": 0, "labels": {},
+}  # fmt: skip
+
+
+async def test_queues_are_typed_views(ask: Ask, daemon: FakeDaemon) -> None:
+    daemon.answers["GET /v1/queues"] = {"queues": [QUEUE]}
+    daemon.answers["GET /v1/queues/research"] = QUEUE
+    daemon.answers["DELETE /v1/queues/research"] = {"deleted": ["research"]}
+    (listed,) = await ask("queues")
+    queue = await ask("queue", "research")
+    assert listed == queue
+    assert (queue.weight, queue.resources[0].quota) == (2.0, 64.0)
+    await ask("delete_queue", "research")
+    assert len(daemon.of("DELETE", "/v1/queues/research")) == 1
+
+
+async def test_documents_are_applied(ask: Ask, daemon: FakeDaemon, tmp_path: Path) -> None:
+    applied = {"kind": "JobQueue", "namespace": "", "name": "research", "action": "created"}
+    daemon.answers["POST /v1/apply"] = {"applied": [applied]}
+    document = {"kind": "JobQueue", "name": "research", "weight": 2}
+    (tmp_path / "queue.yaml").write_text(json.dumps(document))
+    for what in (document, read_data(document), json.dumps(document), tmp_path / "queue.yaml"):
+        (done,) = await ask("apply", what)
+        assert (done.name, done.action) == ("research", "created")
+        sent = str(daemon.asked[-1].data["documents"])
+        assert read_data(json.loads(sent)) == read_data(document)
+    assert daemon.asked[-1].data["folder"] == str(tmp_path)

@@ -128,3 +128,10 @@ def test_what_is_no_document_file_is_told(tmp_path: Path, make: str, said: str) 
 def test_relative_paths_start_at_the_document(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("kind: TrainingJob")
     assert document.read_documents(str(tmp_path / "job.yaml")) == ("kind: TrainingJob", str(tmp_path))
+
+
+def test_a_queue_and_a_priority_of_zero_are_said() -> None:
+    """A priority of 0 that was wished for is not the queue's default."""
+    made = document.make_document(["run"], {"queue": "research", "priority": 0}, namespace="default", in_place=False)
+    assert (made["spec"]["queue"], made["spec"]["priority"]) == ("research", 0)
+    assert "priority" not in document.make_document(["run"], {}, namespace="default", in_place=False)["spec"]

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from fairway.spec.job import TrainingJob
+from fairway.spec.queue import JobQueue
 
 settings.register_profile("spec", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("spec")
@@ -87,6 +88,7 @@ whole_gpus = st.sampled_from(["0", "1", "0.25", "8", "500m", "2.0"])
 resource_names = st.sampled_from(["rdma/hca", "tpu", "npu", "gpus", "mem", "yes", "1", "cpu", "a b", "fpga-x"]) | texts.filter(
     bool
 )
+gpu_types = st.sampled_from(["H100", "A100", "a:b", "RTX 4090", "1"])
 leaves = st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False, allow_infinity=False) | texts
 fragments = st.recursive(
     leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=8
@@ -101,16 +103,20 @@ _resources = _some(
     cpu=amounts,
     memory=sizes,
     gpu=whole_gpus,
-    gpu_type=st.lists(st.sampled_from(["H100", "A100", "a:b", "RTX 4090", "1"]), max_size=2),
+    gpu_type=st.lists(gpu_types, max_size=2),
     gpu_memory=sizes,
     shm=sizes | st.just("auto"),
     other=st.dictionaries(resource_names, st.integers(0, 10**6), max_size=3),
+).filter(lambda asked: asked.get("gpu") != "0" or "gpu_memory" not in asked) | _some(
+    gpu=st.sampled_from(["1", "8"]), gpu_share=st.sampled_from(["1", "0.25", "500m", ".5"]), gpu_memory=sizes
 )
 _placement = _some(
     nodes=st.lists(texts, max_size=2),
     devices=st.lists(texts, max_size=2),
     labels=st.dictionaries(texts, texts, max_size=2),
+    tolerations=st.lists(texts.filter(str.strip), max_size=2),
     together=st.booleans(),
+    same_rack=st.booleans(),
 )
 
 
@@ -158,7 +164,7 @@ _specs = st.fixed_dictionaries(
         "tensorboard": _some(dir=texts),
         "outputs": st.dictionaries(names, texts.filter(str.strip), max_size=2),
         "queue": names,
-        "priority": st.integers(-1000, 1000),
+        "priority": st.integers(-1000, 1000).filter(bool),
         "keep": _some(logs=durations | st.just("forever"), record=durations | st.just("forever")),
         "kubernetes": _some(pod=st.dictionaries(texts, fragments, max_size=3), network=_some(host=st.booleans())),
     },
@@ -180,6 +186,37 @@ _jobs = st.builds(
 )
 
 
+_amounts = {
+    "cpu": amounts,
+    "memory": sizes,
+    "gpu_types": st.dictionaries(gpu_types, st.sampled_from(["0", "1", "0.5", "500m"]), max_size=2),
+    "other": st.dictionaries(resource_names.filter(lambda name: name != "cpu"), st.integers(0, 10**6), max_size=2),
+}
+_allotments = _some(**_amounts, gpu=st.sampled_from(["1", "8", "2.5", "1k"]))
+_user_limits = _some(**_amounts, gpu=st.sampled_from(["1", "8", "2.5"]), runs=st.integers(0, 100))
+_members = st.sampled_from(["*", "user:ann", "group:nlp", "user:anne-marie.o_9", "group:1"])
+_limit_times, _default_times = st.sampled_from(["72h", "1d", "90"]), st.sampled_from(["30s", "60", "1m30s"])
+_queues = st.builds(
+    lambda metadata, spec: JobQueue.model_validate({"metadata": metadata, "spec": spec}),
+    st.fixed_dictionaries(
+        {"name": names},
+        optional={
+            "labels": st.dictionaries(label_keys, label_values, max_size=2),
+            "annotations": st.dictionaries(label_keys, texts, max_size=2),
+        },
+    ),
+    _some(
+        members=st.lists(_members, min_size=1, max_size=3),
+        weight=st.sampled_from(["1", "2", "0.5", "500m", ".5", "2.0"]),
+        quota=_allotments,
+        limits=_some(per_user=_user_limits, timeout=_limit_times, priority=st.integers(0, 1000)),
+        borrow=st.booleans(),
+        time_slice=st.sampled_from(["never", "1h", "90"]),
+        defaults=_some(priority=st.integers(-1000, 0), timeout=_default_times),
+    ),
+)
+
+
 def _is_variable(spec: dict, name: str) -> bool:
     return name in spec.get("env", {}) or any(name in role.get("env", {}) for role in spec["roles"].values())
 
@@ -188,6 +225,18 @@ def _is_variable(spec: dict, name: str) -> bool:
 def jobs() -> st.SearchStrategy[TrainingJob]:
     """Documents that keep every rule, with odd texts wherever a text may stand."""
     return _jobs
+
+
+@pytest.fixture(scope="session")
+def documents() -> st.SearchStrategy[TrainingJob | JobQueue]:
+    """Documents of every kind that keep every rule."""
+    return _jobs | _queues
+
+
+@pytest.fixture(scope="session")
+def queues() -> st.SearchStrategy[JobQueue]:
+    """Queues that keep every rule."""
+    return _queues
 
 
 @pytest.fixture(scope="session")
@@ -208,6 +257,8 @@ def _faults(schema, value, root, path):
         return
     yield from _scalar_faults(schema, value, path)
     if isinstance(value, list):
+        if len(value) < schema.get("minItems", 0):
+            yield f"{path}: too few"
         for index, item in enumerate(value):
             yield from _faults(schema.get("items", True), item, root, f"{path}[{index}]")
     if isinstance(value, dict):
@@ -219,7 +270,9 @@ def _alternative_faults(schema, value, root, path):
         yield from _faults(root["$defs"][schema["$ref"].removeprefix("#/$defs/")], value, root, path)
     if "if" in schema:
         branch = "else" if list(_faults(schema["if"], value, root, path)) else "then"
-        yield from _faults(schema[branch], value, root, path)
+        yield from _faults(schema.get(branch, True), value, root, path)
+    for one in schema.get("allOf", []):
+        yield from _faults(one, value, root, path)
     if "anyOf" in schema and all(list(_faults(one, value, root, path)) for one in schema["anyOf"]):
         yield f"{path}: none of the alternatives"
 

@@ -3,10 +3,11 @@
 import json
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.spec.crd import crd, open_api_schema
+from fairway.spec.crd import crd, crds, open_api_schema
 from fairway.spec.writer import kubernetes_data
 
 TYPES = {"object", "array", "string", "integer", "number", "boolean"}
@@ -44,8 +45,9 @@ def rules(node):
     yield re.compile(node.get("pattern", "")).groups > 20, "the pattern is beyond reason"
 
 
-def test_structural():
-    assert list(unstructural(open_api_schema())) == []
+@pytest.mark.parametrize("kind", ["TrainingJob", "JobQueue"])
+def test_structural(kind):
+    assert list(unstructural(open_api_schema(kind))) == []
 
 
 def test_the_check_can_fail():
@@ -65,6 +67,15 @@ def test_definition():
     (version,) = made["spec"]["versions"]
     assert (version["name"], version["served"], version["storage"]) == ("v1alpha1", True, True)
     assert json.loads(json.dumps(made)) == made
+
+
+def test_every_kind_has_a_definition_and_queues_belong_to_no_namespace():
+    job, queue = crds()
+    assert (job["spec"]["scope"], queue["spec"]["scope"]) == ("Namespaced", "Cluster")
+    assert queue["metadata"]["name"] == "jobqueues.fairway.dev"
+    assert queue["spec"]["names"]["kind"] == "JobQueue"
+    quota = open_api_schema("JobQueue")["properties"]["spec"]["properties"]["quota"]["properties"]
+    assert (quota["gpu"]["type"], quota["gpuTypes"]["additionalProperties"]["type"]) == ("string", "string")
 
 
 def test_fields_of_note():
@@ -88,5 +99,6 @@ def test_fields_of_note():
 
 
 @given(data=st.data())
-def test_documents_in_the_kubernetes_spelling_keep_it(jobs, faults, data):
-    assert faults(open_api_schema(), kubernetes_data(data.draw(jobs))) == []
+def test_documents_in_the_kubernetes_spelling_keep_it(documents, faults, data):
+    document = data.draw(documents)
+    assert faults(open_api_schema(document.kind), kubernetes_data(document)) == []

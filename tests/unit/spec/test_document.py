@@ -146,7 +146,8 @@ spec:
         'spec.roles.worker.processes: "auto" is text, not a whole number; write a whole number, without quotes',
         "spec.roles.worker.resources.cpu: 1 is a number, not text; put it in quotes",
         "spec.roles.worker.resources.gpu_type: is no field here; did you mean `gpuType`?",
-        "spec.roles.worker.resources.tpu: is no field here; use one of cpu, memory, gpu, gpuType, gpuMemory, shm, other",
+        "spec.roles.worker.resources.tpu: is no field here; use one of cpu, memory, gpu, gpuShare, gpuType, gpuMemory,"
+        " shm, other",
     ]
 
 

@@ -20,8 +20,11 @@ BASES = {
         "metadata": {"name": "x"},
         "spec": {"roles": {"worker": {"command": ["run"]}}},
     },
+    "queue-flat": {"kind": "JobQueue", "name": "x"},
+    "queue-kubernetes": {"apiVersion": "fairway.dev/v1alpha1", "kind": "JobQueue", "metadata": {"name": "x"}, "spec": {}},
 }
 KEYS = {"env": "A", "labels": "a", "annotations": "a", "data": "d", "outputs": "o", "roles": "worker", "other": "r"}
+KEYS |= {"gpu_types": "A100", "gpuTypes": "A100"}
 ROLE_FIELDS = ("command", "script", "replicas", "processes", "resources", "limits", "placement")
 WRONG = ("WRONG", [["WRONG"]], {"WRONG": ["WRONG"]}, -123456, 1234567)
 
@@ -43,7 +46,9 @@ def fields(part, root, path=()):
 
 def cases():
     """(base, path, schema of the field, whole schema) for every field of both spellings."""
-    for spelling, root in (("flat", schema.flat_schema()), ("kubernetes", schema.kubernetes_schema())):
+    roots = {"flat": schema.flat_schema(), "kubernetes": schema.kubernetes_schema()}
+    roots |= {"queue-flat": schema.flat_schema("JobQueue"), "queue-kubernetes": schema.kubernetes_schema("JobQueue")}
+    for spelling, root in roots.items():
         for path, part in dict(fields(root, root)).items():
             base = "shorthand" if spelling == "flat" and path[0] in ROLE_FIELDS else spelling
             yield pytest.param(base, path, {**part, "$defs": root["$defs"]}, id=f"{base}-{'.'.join(path)}")

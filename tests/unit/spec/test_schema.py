@@ -14,7 +14,14 @@ from fairway.spec.located import compose
 from fairway.spec.reader import plain_data
 from fairway.spec.writer import flat_data, kubernetes_data
 
-SCHEMAS = {"flat": schema.flat_schema(), "kubernetes": schema.kubernetes_schema(), "both": schema.json_schema()}
+SCHEMAS = {
+    "flat": schema.flat_schema(),
+    "kubernetes": schema.kubernetes_schema(),
+    "JobQueue.flat": schema.flat_schema("JobQueue"),
+    "JobQueue.kubernetes": schema.kubernetes_schema("JobQueue"),
+    "both": schema.json_schema(),
+}
+ROOTS = {f"$.{kind}.{spelling}" for kind in ("TrainingJob", "JobQueue") for spelling in ("flat", "kubernetes")}
 
 
 def nodes(part, path="$"):
@@ -27,8 +34,9 @@ def nodes(part, path="$"):
             yield from nodes(inner, f"{path}.{name}")
     for key in ("items", "additionalProperties", "propertyNames", "if", "then", "else"):
         yield from nodes(part.get(key), f"{path}.{key}")
-    for index, inner in enumerate(part.get("anyOf", [])):
-        yield from nodes(inner, f"{path}.anyOf{index}")
+    for key in ("anyOf", "allOf"):
+        for index, inner in enumerate(part.get(key, [])):
+            yield from nodes(inner, f"{path}.{key}{index}")
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -40,10 +48,10 @@ def test_references_lead_somewhere_and_patterns_compile(name):
         if "$ref" in part:
             assert part["$ref"].removeprefix("#/$defs/") in root["$defs"], path
         re.compile(part.get("pattern", ""))
-        assert "title" not in part or path in ("$", "$.flat", "$.kubernetes")
+        assert "title" not in part or path in ("$", *ROOTS)
 
 
-@pytest.mark.parametrize("name", ["flat", "kubernetes"])
+@pytest.mark.parametrize("name", [name for name in SCHEMAS if name != "both"])
 def test_every_field_has_a_description(name):
     root = SCHEMAS[name]
     silent = []
@@ -91,6 +99,43 @@ def test_short_forms_keep_the_schema(text, faults):
     (node,), _ = compose(text)
     assert faults(SCHEMAS["flat"], plain_data(node)) == []
     assert faults(SCHEMAS["both"], plain_data(node)) == []
+
+
+@given(data=st.data())
+def test_queues_keep_their_schema(queues, faults, data):
+    queue = data.draw(queues)
+    for spelling, made in (("flat", flat_data(queue)), ("kubernetes", kubernetes_data(queue))):
+        assert faults(SCHEMAS[f"JobQueue.{spelling}"], made) == []
+        assert faults(SCHEMAS["both"], made) == []
+        assert faults(SCHEMAS[f"JobQueue.{spelling}"], yaml.safe_load(render(queue, spelling))) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "members: user:ann\nweight: 2\nquota: {cpu: 64, gpu: {A100: 8, H100: 0.5}, rdma/hca: 2, memory: 1Ti}",
+        "quota: {gpu: 8, gpu_types: {A100: 4}}\nlimits: {per_user: {gpu: A100:8, runs: 3, tpu: 1}, timeout: 72h, priority: 10}",
+        "members: [group:nlp, '*']\nborrow: no\ntime_slice: 3600\ndefaults: {priority: -1, timeout: 90}",
+    ],
+)
+def test_short_forms_of_a_queue_keep_the_schema(text, faults):
+    text = f"kind: JobQueue\nname: x\n{text}"
+    assert read_documents(text)
+    (node,), _ = compose(text.replace("borrow: no", "borrow: false"))
+    assert faults(SCHEMAS["JobQueue.flat"], plain_data(node)) == []
+    assert faults(SCHEMAS["both"], plain_data(node)) == []
+
+
+@pytest.mark.parametrize("text", ["zebra: 1", "members: []", "members: ann", "weight: x", "quota: {gpu: {A100: x}}", "quota: 3"])
+def test_mistakes_in_a_queue_break_the_schema(text, faults):
+    document = {"kind": "JobQueue", "name": "x", **yaml.safe_load(text)}
+    assert faults(SCHEMAS["JobQueue.flat"], document)
+    assert faults(SCHEMAS["both"], document)
+
+
+def test_a_kind_that_is_none_breaks_the_schema(faults):
+    assert faults(SCHEMAS["both"], {"kind": "Job", "name": "x", "command": "run"})
 
 
 @pytest.mark.parametrize(

@@ -186,9 +186,8 @@ def test_the_loss_is_drawn_large() -> None:
 
 
 def test_why_it_waits(pending: Job, now: float) -> None:
-    assert why_text(why_view(pending, [], now, 2), now) == dedent("""\
+    assert why_text(why_view(pending, [], now), now) == dedent("""\
         big-1 is Pending for 1m: needs 4 GPUs, 2 are free
-          place in the queue: 2
           what would help: wait for mnist-7 to end, or ask for 2
         """)
 

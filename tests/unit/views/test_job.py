@@ -129,3 +129,13 @@ def test_yaml_is_for_people(failed: Job, failed_tasks: list[Task], now: float) -
     assert text.startswith("name: mnist-7\nnamespace: default\nseries: mnist\n")
     assert "  tail: the first time\n" in text
     assert to_yaml({"tail": "one\ntwo\n", "phase": JobPhase.FAILED}) == "tail: |\n  one\n  two\nphase: Failed\n"
+
+
+def test_workers_of_one_launcher_are_one_task_with_processes() -> None:
+    job = a_job(replicas=3, framework="mpi")
+    before = job_view(job, [], 0.0)
+    assert (before.replicas, before.processes) == (1, 3)
+    after = job_view(job, [replace(a_task(job, 0), slots=3)], 0.0)
+    assert (after.replicas, after.processes) == (1, 3)
+    two = job_view(a_job(replicas=2), [], 0.0)
+    assert (two.replicas, two.processes) == (2, 2)

@@ -92,7 +92,9 @@ def test_nodes(running_tasks: list[Task]) -> None:
 
 
 def test_shares_of_a_device_add_up(running_tasks: list[Task]) -> None:
-    halves = [replace(task, node="box", devices=("GPU-1a2b3c4d-1111",), need=Need(gpu=0.25)) for task in running_tasks]
+    halves = [
+        replace(task, node="box", devices=("GPU-1a2b3c4d-1111",), need=Need(gpus=1, gpu_milli=250)) for task in running_tasks
+    ]
     device = node_view(_node(), halves).devices[1]
     assert (device.used, device.free, device.used_by) == (0.5, 0.5, ("mnist-7/worker-0", "mnist-7/worker-1"))
 

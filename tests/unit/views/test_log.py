@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.views.log import LogMixer
+from fairway.views.log import LogMixer, LogStamper
 
 
 def test_whole_lines_carry_their_task() -> None:
@@ -76,3 +76,25 @@ def test_nothing_is_lost_and_order_stays(given: list[tuple[str, str, bool]]) -> 
         shown = [line[4:] for line in out.decode().split("\n") if line.startswith(f"{task} | ")]
         # A line that was cut short by another task shows as two; what was said is the same.
         assert "".join(shown) == text.replace("\n", "")
+
+
+def test_each_line_begins_with_its_time() -> None:
+    stamper = LogStamper()
+    assert stamper.feed(b"one\ntwo", 0.0) == b"1970-01-01T00:00:00.000Z one\n1970-01-01T00:00:00.000Z two"
+    assert stamper.feed(b" more\nthree\n", 1.5) == b" more\n1970-01-01T00:00:01.500Z three\n"
+    assert stamper.feed(b"at the end", None) == b"1970-01-01T00:00:01.500Z at the end"
+
+
+def test_a_progress_bar_keeps_its_time_in_front() -> None:
+    stamper = LogStamper()
+    at = b"1970-01-01T00:00:02.000Z "
+    assert stamper.feed(b" 10%\r 20%\r", 2.0) == at + b" 10%\r" + at + b" 20%\r"
+    assert stamper.feed(b"\nnext\r\n", 2.0) == b"\n" + at + b"next\r\n"
+
+
+@given(st.lists(st.binary(max_size=8), max_size=8))
+def test_times_add_and_take_nothing_else(pieces: list[bytes]) -> None:
+    stamper = LogStamper()
+    stamped = b"".join(stamper.feed(piece, 0.0) for piece in pieces)
+    assert stamped.replace(b"1970-01-01T00:00:00.000Z ", b"") == b"".join(pieces)
+    assert stamped.count(b"1970") == len(b"".join(pieces).splitlines())

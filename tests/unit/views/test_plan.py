@@ -65,6 +65,6 @@ def test_what_happens_to_others_anyway_is_not_told() -> None:
 def test_needs() -> None:
     assert needs(Need()) == "nothing"
     assert (
-        needs(Need(0.5, gpu=0.25, gpu_type=("A100", "H100"), other={"rdma/hca": 1}))
+        needs(Need(0.5, gpus=1, gpu_milli=250, gpu_type=("A100", "H100"), other={"rdma/hca": 1}))
         == "0.5 CPU, 0.25 GPU (A100 or H100), 1 rdma/hca"
     )

@@ -5,7 +5,9 @@ MessagePack, because losses become NaN and infinity, which JSON cannot say: what
 
 from __future__ import annotations
 
+import math
 import struct
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +15,7 @@ import msgspec
 
 from fairway.spec.job import JobSpec
 from fairway.state.job import Job
+from fairway.state.queue import Queue
 from fairway.state.task import Task
 
 
@@ -36,13 +39,24 @@ def _spec(text: str) -> JobSpec:
     return JobSpec.model_validate_json(text)
 
 
+class _OlderNeed(msgspec.Struct):
+    gpu: float = 0.0
+
+
+class _OlderTask(msgspec.Struct):
+    need: _OlderNeed = msgspec.field(default_factory=_OlderNeed)
+
+
 _encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
 _job_decoder = msgspec.msgpack.Decoder(Job, dec_hook=_rich)
 _task_decoder = msgspec.msgpack.Decoder(Task)
+_older_decoder = msgspec.msgpack.Decoder(_OlderTask)
+_GPUS = msgspec.msgpack.encode("gpus")
+_queue_decoder = msgspec.msgpack.Decoder(Queue)
 
 
-def pack(value: Job | Task) -> bytes:
-    """A run or a task as bytes."""
+def pack(value: Job | Task | Queue) -> bytes:
+    """A run, a task or a queue as bytes."""
     return _encoder.encode(value)
 
 
@@ -52,8 +66,19 @@ def unpack_job(data: bytes) -> Job:
 
 
 def unpack_task(data: bytes) -> Task:
-    """The task that `pack` was given."""
-    return _task_decoder.decode(data)
+    """The task that `pack` was given, also when an older version was: it kept GPUs as one number."""
+    return _task_decoder.decode(data) if _GPUS in data else _older_task(data)
+
+
+def _older_task(data: bytes) -> Task:
+    task, count = _task_decoder.decode(data), _older_decoder.decode(data).need.gpu
+    milli = round(count * 1000) if 0 < count < 1 else 1000
+    return replace(task, need=replace(task.need, gpus=math.ceil(count), gpu_milli=milli))
+
+
+def unpack_queue(data: bytes) -> Queue:
+    """The queue that `pack` was given."""
+    return _queue_decoder.decode(data)
 
 
 def pack_floats(values: list[float]) -> bytes:

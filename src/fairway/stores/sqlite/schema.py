@@ -135,7 +135,19 @@ CREATE INDEX job_by_logs_until ON job (logs_until) WHERE logs_until IS NOT NULL;
 CREATE INDEX job_by_record_until ON job (record_until) WHERE record_until IS NOT NULL;
 """
 
-MIGRATIONS = (_FIRST, _LONG_CURVES, _RETENTION)
+_QUEUES = """
+CREATE TABLE queue (
+    name TEXT PRIMARY KEY,
+    body BLOB NOT NULL
+) WITHOUT ROWID;
+-- One row: what the scheduler remembers, in its own words.
+CREATE TABLE memory (
+    id   INTEGER PRIMARY KEY CHECK (id = 1),
+    body BLOB NOT NULL
+);
+"""
+
+MIGRATIONS = (_FIRST, _LONG_CURVES, _RETENTION, _QUEUES)
 """Each takes the file from the version before to the next; never changed once released, only added to."""
 VERSION = len(MIGRATIONS)
 

@@ -19,6 +19,7 @@ from fairway.plan import retention
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.phase import JOB_OVER, JobPhase
+from fairway.state.queue import Queue
 from fairway.state.task import Task
 from fairway.stores.sqlite import codec, listing, schema
 from fairway.stores.sqlite.curves import Curves
@@ -92,6 +93,7 @@ class SqliteStore:
             for key in changes.deleted:
                 self._connection.execute("DELETE FROM job WHERE namespace = ? AND name = ?", (key.namespace, key.name))
                 self._connection.execute("DELETE FROM event WHERE run = ?", (str(key),))
+            self._put_queues(changes)
             self._connection.executemany(
                 "INSERT INTO event (time, run, subject, reason, message) VALUES (?, ?, ?, ?, ?)",
                 [(event.time, _run_of(event.subject), event.subject, event.reason, event.message) for event in changes.events],
@@ -128,6 +130,14 @@ class SqliteStore:
             "INSERT OR REPLACE INTO task SELECT id, ?, ?, ?, ? FROM job WHERE namespace = ? AND name = ?",
             (key.role, key.index, key.attempt, codec.pack(task), key.namespace, key.job),
         )
+
+    def _put_queues(self, changes: Changes) -> None:
+        for queue in changes.queues:
+            self._connection.execute("INSERT OR REPLACE INTO queue VALUES (?, ?)", (queue.name, codec.pack(queue)))
+        for name in changes.queues_deleted:
+            self._connection.execute("DELETE FROM queue WHERE name = ?", (name,))
+        if changes.memory is not None:
+            self._connection.execute("INSERT OR REPLACE INTO memory VALUES (1, ?)", (changes.memory,))
 
     def active_jobs(self) -> list[Job]:
         """The runs that are not over, oldest first."""
@@ -201,6 +211,22 @@ class SqliteStore:
             "SELECT DISTINCT series FROM job_count WHERE namespace = ? AND series > '' AND n > 0 ORDER BY series", (namespace,)
         )
         return [row[0] for row in rows]
+
+    def queues(self) -> list[Queue]:
+        """The queues that were put and not deleted, in order of name."""
+        return [self._queue(*row) for row in self._rows("SELECT name, body FROM queue ORDER BY name")]
+
+    def memory(self) -> bytes | None:
+        """What the scheduler remembers, as committed last; None when it never was."""
+        rows = self._rows("SELECT body FROM memory")
+        return bytes(rows[0][0]) if rows else None
+
+    def _queue(self, name: str, body: bytes) -> Queue:
+        try:
+            return codec.unpack_queue(body)
+        except msgspec.DecodeError as problem:
+            what = f"queue {name}"
+            raise self._unreadable(what, problem) from problem
 
     def _job(self, row: Sequence[Any]) -> Job:
         namespace, name, body = row

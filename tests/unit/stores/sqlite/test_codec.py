@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from fairway.spec.job import Code, Framework, JobSpec, Replicas, Restart, Role, 
 from fairway.spec.resources import Resources
 from fairway.state.job import Hold, Job, JobKey, Origin, Outcome, Progress, Resume
 from fairway.state.phase import Intent, JobPhase, TaskPhase
+from fairway.state.queue import Queue
 from fairway.state.task import Exit, Need, Task, TaskKey
 from fairway.stores.sqlite import codec
 
@@ -88,7 +90,7 @@ tasks = st.builds(
     Task,
     key=st.builds(TaskKey, names, names, names, small, small),
     phase=st.sampled_from(TaskPhase),
-    need=st.builds(Need, floats, counts, floats, counts, st.lists(texts, max_size=2).map(tuple), _few(texts, small)),
+    need=st.builds(Need, floats, counts, small, small, counts, st.lists(texts, max_size=2).map(tuple), _few(texts, small)),
     processes=small,
     slots=small,
     ready=st.booleans(),
@@ -120,3 +122,36 @@ def test_numbers_come_back_to_the_bit(values: list[float]) -> None:
     assert len(back) == len(values)
     for one, other in zip(back, values, strict=True):
         assert (math.isnan(one) and math.isnan(other)) or (one, math.copysign(1, one)) == (other, math.copysign(1, other))
+
+
+def test_a_task_of_an_older_version_keeps_its_gpus() -> None:
+    """GPUs were one number once: a home with running tasks must not forget what they hold."""
+    task = Task(TaskKey("default", "mnist-1", "worker", 0, 0), need=Need(cpu=1.0, gpu_type=("A100",)))
+    for count, held in ((0.0, (0, 1000)), (2.0, (2, 1000)), (0.25, (1, 250))):
+        kept = msgspec.msgpack.decode(codec.pack(task))
+        del kept["need"]["gpus"], kept["need"]["gpu_milli"]
+        kept["need"]["gpu"] = count
+        found = codec.unpack_task(msgspec.msgpack.encode(kept))
+        assert (found.need.gpus, found.need.gpu_milli, found.need.gpu_type) == (*held, ("A100",))
+
+
+@given(
+    st.builds(
+        Queue,
+        names,
+        floats,
+        _few(texts, counts),
+        _few(texts, counts),
+        maybe | floats,
+        maybe | counts,
+        st.booleans(),
+        maybe | floats,
+        st.lists(texts, max_size=2).map(tuple),
+        maybe | floats,
+        counts,
+        _few(texts, texts),
+        _few(texts, texts),
+    )
+)
+def test_a_queue_comes_back(queue: Queue) -> None:
+    assert codec.unpack_queue(codec.pack(queue)) == queue

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from fairway.app.ports import Changes, JobFilter, MetricPoint
-from fairway.errors import UnavailableError
+from fairway.errors import BugError, UnavailableError
 from fairway.state.event import Event
 from fairway.state.job import JobKey
 from fairway.state.phase import JobPhase
+from fairway.state.queue import Queue
 from fairway.stores.sqlite import schema
 from fairway.stores.sqlite.store import SqliteStore
 from fairway.testing.store_conformance import make_job, make_task
@@ -176,6 +177,37 @@ def test_a_record_that_cannot_be_read_names_the_run(store: SqliteStore) -> None:
     store._connection.execute("UPDATE job SET body = x'93'")
     with pytest.raises(UnavailableError, match=r"default/mnist-1 .* cannot be read"):
         store.get_job(JobKey("default", "mnist-1"))
+
+
+def test_a_queue_that_cannot_be_read_is_named(store: SqliteStore) -> None:
+    store.commit(Changes(queues=(Queue("research"),)))
+    store._connection.execute("UPDATE queue SET body = x'93'")
+    with pytest.raises(UnavailableError, match=r"queue research .* cannot be read"):
+        store.queues()
+
+
+def test_a_home_from_before_queues_keeps_its_runs_and_gets_queues(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:3])
+        older.setattr(schema, "VERSION", 3)
+        store = SqliteStore(path)
+        store.commit(Changes(jobs=(make_job(),)))
+        store.close()
+    store = SqliteStore(path)
+    assert (store.queues(), store.memory()) == ([], None)
+    assert store.active_jobs() == [make_job()]
+    store.commit(Changes(queues=(Queue("research"),), memory=b"m"))
+    store.close()
+    again = SqliteStore(path)
+    assert (again.queues(), again.memory()) == ([Queue("research")], b"m")
+    again.close()
+
+
+def test_queues_and_memory_are_kept_with_the_rest_or_not_at_all(store: SqliteStore) -> None:
+    wrong = Event(1.0, "queue:research", "QueueCreated", object())  # type: ignore[arg-type]
+    with pytest.raises(BugError):
+        store.commit(Changes(queues=(Queue("research"),), memory=b"m", events=(wrong,)))
+    assert (store.queues(), store.memory()) == ([], None)
 
 
 def test_a_newer_file_is_left_alone(path: Path) -> None:

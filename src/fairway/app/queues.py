@@ -1,0 +1,165 @@
+"""Queues: which there are, who may use them, what a run gets from its queue, and how they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fairway.app.loop import Loop
+from fairway.app.ports import Changes, People
+from fairway.errors import ConflictError, DeniedError, NotFoundError, RefusedError
+from fairway.spec.job import JobSpec
+from fairway.spec.queue import EVERYBODY
+from fairway.state.event import Event
+from fairway.state.job import Job
+from fairway.state.queue import DEFAULT_QUEUE, Queue, QueueStanding, admits, by_name
+from fairway.units import quantity, suggest
+
+_SHOWN = 5
+"""Runs that a refusal names."""
+
+
+class Queues:
+    """The use cases about queues, over one loop."""
+
+    def __init__(self, loop: Loop, people: People) -> None:
+        self._loop = loop
+        self._people = people
+
+    def all(self) -> list[Queue]:
+        """Every queue, in order of name."""
+        return list(self._known().values())
+
+    def find(self, name: str) -> Queue:
+        """The queue of that name."""
+        return _found(name, self._known())
+
+    def is_kept(self, name: str) -> bool:
+        """Whether a document describes it; `default` exists without one."""
+        return name in self._loop.snapshot.queues and self._loop.snapshot.queues[name] != Queue(DEFAULT_QUEUE)
+
+    def change(self, queue: Queue) -> str:
+        """What an apply makes of it: `created`, `changed` or `unchanged`."""
+        standing = self._known().get(queue.name)
+        if standing is None:
+            return "created"
+        return "unchanged" if standing == queue else "changed"
+
+    def changes(self, queues: Iterable[Queue], user: str) -> Changes:
+        """What is to be remembered when they are put."""
+        now = self._loop.clock.now()
+        fresh = tuple(queue for queue in queues if self.change(queue) != "unchanged")
+        by = user or "somebody"
+        events = tuple(Event(now, subject(queue.name), f"Queue{self.change(queue).capitalize()}", f"by {by}") for queue in fresh)
+        return Changes(queues=fresh, events=events)
+
+    def take(self, changes: Changes) -> None:
+        """After a commit: let the scheduler see them."""
+        kept = {**self._loop.snapshot.queues, **{queue.name: queue for queue in changes.queues}}
+        self._loop.snapshot.queues = by_name(queue for name, queue in kept.items() if name not in changes.queues_deleted)
+        self._loop.wake()
+
+    async def delete(self, name: str) -> None:
+        """Forget a queue that no run waits or runs in; a changed `default` becomes what it was."""
+        async with self._loop.lock:
+            self.check_delete(name)
+            event = Event(self._loop.clock.now(), subject(name), "QueueDeleted", "")
+            changes = Changes(queues_deleted=(name,), events=(event,))
+            self._loop.store.commit(changes)
+            self.take(changes)
+
+    def check_delete(self, name: str) -> None:
+        """Raises when the queue is not there or must stay."""
+        self.find(name)
+        if name == DEFAULT_QUEUE:
+            if not self.is_kept(name):
+                message = "the queue default is as it was made, and always there"
+                raise RefusedError(message, fix="to change it, apply a JobQueue document of that name")
+            return
+        runs = [job for job in self._loop.snapshot.jobs.values() if job.spec.queue == name]
+        if runs:
+            names = [job.key.name for job in runs]
+            shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+            message = f"the queue {name} is in use: {shown} {'waits or runs' if len(names) == 1 else 'wait or run'} in it"
+            raise ConflictError(message, fix=f"wait until they have ended, or: fairway stop {' '.join(names[:_SHOWN])}")
+
+    def admitted(self, series: str, spec: JobSpec, user: str, also: Iterable[Queue] = ()) -> JobSpec:
+        """What a run asks for, with what its queue fills in; refused when the queue does not take it.
+
+        `also` are queues that are about to be put.
+        """
+        queue = _asked_for(series, spec.queue, {**self._known(), **{queue.name: queue for queue in also}})
+        if not admits(queue, user, () if EVERYBODY in queue.members else self._people.groups_of(user)):
+            message = f"{user or 'somebody without a name'} may not submit to the queue {queue.name}: {_members(queue)} may"
+            raise DeniedError(message, fix=self._others(queue, user))
+        filled: dict[str, object] = {}
+        if spec.timeout is None and queue.default_timeout is not None:
+            filled["timeout"] = _exactly(queue.default_timeout)
+        if "priority" not in spec.model_fields_set and queue.default_priority:
+            filled["priority"] = queue.default_priority
+        _check_limits(series, spec, queue)
+        return spec.model_copy(update=filled) if filled else spec
+
+    def standings(self) -> list[QueueStanding]:
+        """How each queue stands now, in order of name."""
+        return [self._loop.standing(queue.name) for queue in self.all()]
+
+    def check_there(self, jobs: Iterable[Job], also: Iterable[Queue] = ()) -> None:
+        """Raises when the queue of one of these runs has gone, and is not put with them."""
+        known = {*self._known(), *(queue.name for queue in also)}
+        for job in jobs:
+            if job.spec.queue not in known:
+                message = f"the queue {job.spec.queue} of {job.key.name} is not there any more"
+                raise ConflictError(message, fix="apply its document again, or submit to another queue")
+
+    def _known(self) -> Mapping[str, Queue]:
+        return self._loop.snapshot.queues
+
+    def _others(self, queue: Queue, user: str) -> str:
+        groups = self._people.groups_of(user)
+        open_ones = [other.name for other in self.all() if other != queue and admits(other, user, groups)]
+        asking = "ask to be made a member"
+        return f"{asking}, or use another queue: {', '.join(open_ones)}" if open_ones else asking
+
+
+def subject(name: str) -> str:
+    """What events about a queue are about: no run is called so."""
+    return f"queue:{name}"
+
+
+def _found(name: str, known: Mapping[str, Queue]) -> Queue:
+    if name in known:
+        return known[name]
+    message = f"there is no queue {name}"
+    raise NotFoundError(message, fix=_which(name, known))
+
+
+def _asked_for(series: str, name: str, known: Mapping[str, Queue]) -> Queue:
+    if name in known:
+        return known[name]
+    message = f"{series} asks for the queue {name}, and there is none"
+    raise RefusedError(message, fix=_which(name, known))
+
+
+def _which(name: str, known: Mapping[str, Queue]) -> str:
+    return suggest.did_you_mean(name, known) or f"there is {', '.join(known)}; `fairway queue list` says more of them"
+
+
+def _exactly(seconds: float) -> str:
+    """A length of time as a document has it."""
+    short = quantity.show_seconds(seconds)
+    return short if quantity.seconds(short) == seconds else f"{seconds:f}s"
+
+
+def _members(queue: Queue) -> str:
+    return ", ".join(queue.members)
+
+
+def _check_limits(series: str, spec: JobSpec, queue: Queue) -> None:
+    if queue.timeout is not None and spec.timeout is not None and quantity.seconds(spec.timeout) > queue.timeout:
+        longest = quantity.show_seconds(queue.timeout)
+        message = f"{series} asks for a timeout of {spec.timeout}; the longest that the queue {queue.name} allows is {longest}"
+        raise RefusedError(message, fix=f"write `timeout: {longest}` or less")
+    asked = spec.priority if "priority" in spec.model_fields_set else queue.default_priority
+    if queue.priority is not None and asked > queue.priority:
+        message = f"{series} asks for priority {asked}; the highest that the queue {queue.name} allows is {queue.priority}"
+        raise RefusedError(message, fix=f"write `priority: {queue.priority}` or less")

@@ -1,0 +1,139 @@
+"""What a waiting run may expect: asked of the scheduler that decides, without disturbing it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from fairway.app.loop import Loop
+from fairway.app.queues import Queues
+from fairway.errors import FairwayError
+from fairway.plan.scheduling import defragment, explain, forecast, future, whatif
+from fairway.plan.scheduling.future import Prospect, Situation
+from fairway.plan.scheduling.ledger import Ledger
+from fairway.state.job import Hold, Job, JobKey
+from fairway.state.node import Node
+from fairway.views import expecting
+from fairway.views.waiting import ChangeView, WaitingView
+
+PATIENCE = 0.5
+"""Seconds of computing that an answer may cost."""
+FRESH = 30.0
+"""Seconds for which an answer holds when nothing has changed."""
+MOST_KEPT = 256
+MOVE_TRIALS = 300
+"""Sets of runs that are tried for moving: the loop waits meanwhile. `defragment` itself tries more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Generation:
+    """What an answer rests on; equal ones give equal answers."""
+
+    memory: bytes
+    nodes: tuple[Node, ...]
+    waiting: frozenset[JobKey]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Why it waits, as things stand, and what it may expect."""
+
+    hold: Hold
+    view: WaitingView
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    at: float
+    generation: _Generation
+    answer: Answer
+
+
+class Waiting:
+    """Answers about runs that wait; asking twice costs nothing."""
+
+    def __init__(self, loop: Loop, queues: Queues) -> None:
+        self._loop = loop
+        self._queues = queues
+        self._kept: dict[JobKey, _Kept] = {}
+        self.calibration = forecast.Calibration()
+        self._said: dict[JobKey, tuple[float, forecast.Forecast]] = {}
+        """What was forecast of whom, and when: held against what happens."""
+        self._one_at_a_time = asyncio.Lock()
+
+    async def answer(self, job: Job) -> Answer | None:
+        """What there is to say of a run that waits for places; None of any other."""
+        async with self._one_at_a_time:
+            ledger, now = self._ledger(), self._loop.clock.now()
+            request = ledger.room.get(job.key) if ledger is not None else None
+            if ledger is None or request is None:
+                return None
+            self._learn(ledger, now)
+            generation = self._generation(ledger)
+            kept = self._kept.get(job.key)
+            if kept is not None and kept.generation == generation and now - kept.at < FRESH:
+                return kept.answer
+            found = explain.obstacles(ledger, [request], now)
+            hold = explain.hold(request, found[ledger.line_key(request, now)], ledger.nodes)
+            of = len(ledger.room.requests(request.queue))
+            position = 1 + ledger.room.ahead_of(job.key)
+            changes = self._changes(ledger, job, now)
+            # Playing takes long; what is played is a value of its own, and the loop goes on meanwhile.
+            start = future.situation(ledger, job.key, now)
+            prospect = await asyncio.to_thread(_play, start, self.calibration)
+            answer = Answer(hold, expecting.waiting_view(job, position, of, prospect, changes))
+            self._keep(job.key, _Kept(now, generation, answer), prospect)
+            return answer
+
+    def _ledger(self) -> Ledger | None:
+        scheduler = self._loop.scheduler
+        return scheduler.ledger if scheduler is not None else None
+
+    def _generation(self, ledger: Ledger) -> _Generation:
+        snapshot = self._loop.snapshot
+        return _Generation(snapshot.memory, snapshot.nodes, frozenset(request.key for request in ledger.room.requests()))
+
+    def _changes(self, ledger: Ledger, job: Job, now: float) -> list[ChangeView]:
+        found = whatif.cheapest(ledger, job.key, now, self._open_queues(job))
+        views = [view for change in found if (view := expecting.change_view(job, change)) is not None]
+        plan = defragment.plan_moves(ledger, now, whom=job.key, trials=MOVE_TRIALS)
+        if plan is not None:
+            dearer = (whatif.Kind.PRIORITY, whatif.Kind.ENDS)
+            at = next((place for place, view in enumerate(views) if view.kind in dearer), len(views))
+            views.insert(at, expecting.moves_view([move.key for move in plan.moves]))
+        return views
+
+    def _open_queues(self, job: Job) -> list[str]:
+        """The queues that would take the run as it is."""
+        return [queue.name for queue in self._queues.all() if queue.name != job.spec.queue and self._takes(queue.name, job)]
+
+    def _takes(self, queue: str, job: Job) -> bool:
+        spec = job.spec.model_copy(update={"queue": queue})
+        try:
+            return self._queues.admitted(job.series, spec, job.origin.user).priority == job.spec.priority
+        except FairwayError:
+            return False
+
+    def _keep(self, key: JobKey, kept: _Kept, prospect: Prospect) -> None:
+        if prospect.forecast is not None:
+            self._said.setdefault(key, (kept.at, prospect.forecast))
+        self._kept[key] = kept
+        while len(self._kept) > MOST_KEPT:
+            gone = next(iter(self._kept))
+            del self._kept[gone]
+            self._said.pop(gone, None)
+
+    def _learn(self, ledger: Ledger, now: float) -> None:
+        """Hold what was said of others against what became of them."""
+        for key, (at, said) in list(self._said.items()):
+            running = ledger.running.get(key)
+            if running is not None:
+                self.calibration = forecast.learn(self.calibration, said, max(0.0, running.since - at))
+            if running is not None or key not in ledger.room:
+                del self._said[key]
+
+
+def _play(start: Situation, calibration: forecast.Calibration) -> Prospect:
+    begun = time.thread_time()
+    return future.prospect(start, calibration, lambda: time.thread_time() - begun > PATIENCE)

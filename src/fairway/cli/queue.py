@@ -1,0 +1,39 @@
+"""`fairway queue`: the queues, what is theirs and how they stand."""
+
+from __future__ import annotations
+
+from fairway.cli.grammar import FORMAT, Command, Options, Word
+from fairway.cli.session import Session, queue_path
+
+
+def list_queues(options: Options) -> int:
+    """Print every queue."""
+    Session(options).show("/v1/queues")
+    return 0
+
+
+def get(options: Options) -> int:
+    """Print all there is to know of each queue named."""
+    session = Session(options)
+    for address in options.words:
+        session.show(queue_path(address))
+    return 0
+
+
+COMMANDS = {
+    "list": Command(
+        "queue list",
+        "List queues: weight, runs, share of the machines, what they use of their quota.",
+        list_queues,
+        flags=(FORMAT,),
+        examples=("fairway queue list", "fairway queue list -o wide"),
+    ),
+    "get": Command(
+        "queue get",
+        "Show a queue: members, quota and use, limits and defaults.",
+        get,
+        words=(Word("NAME", "a queue", many=True),),
+        flags=(FORMAT,),
+        examples=("fairway queue get research", "fairway apply -f queue.yaml   # makes or changes one"),
+    ),
+}

@@ -1,0 +1,260 @@
+"""`fairway simulate`: the scheduler on a recorded trace. It runs in this process; no daemon is asked unless for its history."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from fairway.cli.grammar import FORMAT, Command, Flag, Options
+from fairway.cli.session import Session, is_terminal, say, show_line, terminal_width, write, write_json
+from fairway.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fairway.simulation.queue.entry import Entry
+    from fairway.simulation.queue.floor import Nodes
+    from fairway.simulation.report.figures import Result
+    from fairway.simulation.report.page import Page
+    from fairway.simulation.report.tables import Table
+
+PATIENCE = 2.0
+"""Whatever takes longer than so many seconds says how far it is."""
+REDRAW = 0.1
+BAR = 24
+PAGE = 500
+"""Runs that are asked for at once."""
+
+
+class Progress:
+    """A bar on the terminal; nothing where nobody looks."""
+
+    def __init__(self, *, shown: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._shown = shown
+        self._clock = clock
+        self._next = clock() + PATIENCE
+        self._painted = False
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """So much is done."""
+        now = self._clock()
+        if not self._shown or now < self._next:
+            return
+        self._next, self._painted = now + REDRAW, True
+        part = done / total if total else 1.0
+        bar = "█" * int(part * BAR)
+        sys.stderr.write(f"\r\x1b[K{what:16} {bar:░<{BAR}} {part:4.0%}  {done:,} of {total:,}")
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._painted:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def placement(options: Options) -> int:
+    """Fill a cluster with recorded pods, or let them come and go."""
+    from fairway.simulation import files, runs
+    from fairway.simulation.report import pages, tables
+
+    session = Session(options)
+    policies = options.many("policy") or [runs.DEFAULT_POLICY]
+    runs.check_policies(policies, runs.PLACEMENT_POLICIES)
+    load = _load(options.text("churn"))
+    seed = options.number("seed")
+    if seed is not None:
+        policies = [f"{policy}:{seed}" if policy == "random" else policy for policy in policies]
+    change = runs.Change.parse(options.text("add-nodes"), options.number("remove-nodes") or 0)
+    nodes, pods = files.read_nodes(_needed(options, "nodes")), files.read_pods(_needed(options, "pods"))
+    mix = files.read_mix(options.text("mix", "given"))
+    order = files.read_order(options.text("order")) if options.text("order") else runs.drawn_order(nodes, pods, seed or 0)
+    runs.check_order(nodes, pods, order)
+    nodes, order = runs.change_nodes(nodes, order, change)
+    facts = {"pods from": options.text("pods")}
+    progress = Progress(shown=is_terminal(2))
+    wide = session.output == "wide"
+    try:
+        if load is not None:
+            moving = runs.come_and_go(nodes, pods, load, policies, mix, seed or 0, progress)
+            return _show(session, moving, tables.churn_table(moving, wide=wide), lambda: pages.churn_page(moving, facts))
+        found = runs.place(nodes, pods, order, policies, mix, progress)
+    finally:
+        progress.close()
+    return _show(session, found, tables.placement_table(found, wide=wide), lambda: pages.placement_page(found, facts))
+
+
+def queue(options: Options) -> int:
+    """Play a recorded queue again."""
+    from fairway.simulation import files, runs
+    from fairway.simulation.queue.floor import Nodes
+    from fairway.simulation.report import pages, tables
+
+    session = Session(options)
+    policies = options.many("policy") or [runs.DEFAULT_POLICY]
+    runs.check_policies(policies, runs.QUEUE_POLICIES)
+    change = runs.Change.parse(options.text("add-nodes"), options.number("remove-nodes") or 0)
+    if options.on("history") == bool(options.text("trace")):
+        raise UsageError("fairway simulate queue needs a trace or a history", fix="give one of --trace FILE.csv and --history")
+    given = options.text("nodes")
+    if options.on("history"):
+        entries, nodes = _history(Nodes.parse(given) if given else None)
+        facts = {"jobs from": "the history of this home"}
+    else:
+        entries, nodes = files.read_jobs(options.text("trace")), Nodes.parse(_needed(options, "nodes"))
+        facts = {"jobs from": options.text("trace")}
+    nodes = runs.change_queue_nodes(nodes, change)
+    progress = Progress(shown=is_terminal(2))
+    try:
+        found = runs.queue(entries, nodes, policies, progress)
+    finally:
+        progress.close()
+    table = tables.queue_table(found, wide=session.output == "wide")
+    return _show(session, found, table, lambda: pages.queue_page(found, facts))
+
+
+def _needed(options: Options, key: str) -> str:
+    given = options.text(key)
+    if not given:
+        flag = options.command.find(f"--{key}")
+        fix = f"add --{key} {flag.value}: {flag.help}"
+        raise UsageError(f"fairway {options.command.name} needs --{key}", fix=fix)
+    return given
+
+
+def _load(text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        fix = "write --churn 1.1 for 10 % more than there is"
+        raise UsageError(f"--churn {text}: a number is needed", fix=fix) from None
+
+
+def _history(nodes: Nodes | None) -> tuple[Sequence[Entry], Nodes]:
+    """The finished runs of this home, and its nodes where no others are named."""
+    from fairway.sdk.client import Client
+    from fairway.simulation.history import has_gaps, read_history
+    from fairway.simulation.queue.floor import Nodes
+
+    client = Client(namespace="*")
+    seen, before = [], ""
+    while True:
+        page = client.list(phase="succeeded,failed,stopped", limit=PAGE, before=before)
+        seen += [Client(namespace=run.namespace).get(run) if has_gaps(run) else run for run in page.jobs]
+        before = page.next
+        if not before:
+            break
+    history = read_history(seen)
+    if history.without_gpus or history.unfinished:
+        say(f"left out: {history.without_gpus} runs without a GPU, {history.unfinished} that never ran")
+    if not history.entries:
+        fix = "play a trace with --trace FILE.csv, or come back when some have run"
+        raise UsageError("no finished run of this home asked for a GPU", fix=fix)
+    if nodes is None:
+        sizes = [node.gpus for node in client.nodes() if node.gpus]
+        if not sizes:
+            raise UsageError("there is no GPU here now, and no nodes are named", fix="say which: --nodes 1x8")
+        nodes = Nodes(len(sizes), max(sizes))
+    return history.entries, nodes
+
+
+def _show(session: Session, results: Sequence[Result], table: Table, page: Callable[[], Page]) -> int:
+    from fairway.simulation.report.figures import figures
+
+    report = session.options.text("report")
+    if report:
+        _write_report(report, page())
+    form = session.output
+    if form == "json":
+        write_json(figures(results))
+    elif form == "yaml":
+        import yaml
+
+        write(yaml.safe_dump(figures(results), sort_keys=False, allow_unicode=True).encode())
+    elif form == "name":
+        for result in results:
+            show_line(result.policy)
+    else:
+        from fairway.views import table as views
+
+        columns, rows = table
+        write(views.table(columns, rows, views.Page(width=terminal_width())).encode())
+    return 0
+
+
+def _write_report(path: str, page: Page) -> None:
+    import shlex
+
+    from fairway.simulation.report.page import write_page
+
+    text = write_page(page, shlex.join(["fairway", *sys.argv[1:]]))
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"--report {path}: {error.strerror}", fix="name a file in a folder that can be written") from error
+    say(f"the report is in {path}")
+
+
+_ADD = Flag("--add-nodes", "so many nodes more; 4x8 for nodes with 8 GPUs each", "N[xG]")
+_REMOVE = Flag("--remove-nodes", "so many nodes fewer, evenly over all kinds", "N", number=True)
+_REPORT = Flag("--report", "write a page with plots there", "FILE.html")
+
+COMMANDS = {
+    "placement": Command(
+        "simulate placement",
+        "Fill a cluster with recorded pods: how much of it can be used before they no longer fit?",
+        placement,
+        flags=(
+            Flag("--nodes", "the nodes: sn, cpu_milli, memory_mib, gpu, model", "N.csv"),
+            Flag("--pods", "the pods: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec", "P.csv[.gz]"),
+            Flag("--order", "in which order pods arrive (default: one is drawn)", "O.json[.gz]"),
+            Flag(
+                "--policy",
+                "random, bundle, spread, dot-product, best-fit, gpu-packing, gpu-clustering, fgd or fairway (the default);"
+                " may be given again, to stand side by side",
+                "NAME",
+                many=True,
+            ),
+            Flag("--mix", "what policies know of the workload: given (default: that of the pods), learned, or of a list", "MIX"),
+            Flag("--churn", "pods come and go; so many GPUs are asked for, of those there are: 1.1", "LOAD"),
+            Flag("--seed", "for what is drawn (default: 0)", "N", number=True),
+            _ADD,
+            _REMOVE,
+            _REPORT,
+            FORMAT,
+        ),
+        examples=(
+            "fairway simulate placement --nodes nodes.csv --pods pods.csv.gz --order order.json.gz --policy fairway --policy fgd",
+            "fairway simulate placement --nodes nodes.csv --pods pods.csv.gz --churn 1.1 --add-nodes 20x8 -o json",
+        ),
+    ),
+    "queue": Command(
+        "simulate queue",
+        "Play a recorded queue again: how long would jobs have waited?",
+        queue,
+        flags=(
+            Flag("--trace", "the jobs: submit_s, gpus, duration_s, and model where there is one", "T.csv"),
+            Flag("--history", "the finished runs of this home instead of a trace"),
+            Flag("--nodes", "how many nodes, and GPUs on each: 14x8 (default with --history: those here)", "NxG"),
+            Flag(
+                "--policy",
+                "fifo, fifo-skip, backfill, sjf-oracle, las, srtf-oracle or fairway (the default);"
+                " may be given again, to stand side by side",
+                "NAME",
+                many=True,
+            ),
+            _ADD,
+            _REMOVE,
+            _REPORT,
+            FORMAT,
+        ),
+        examples=(
+            "fairway simulate queue --trace jobs.csv --nodes 14x8 --policy fifo --policy fairway --report queue.html",
+            "fairway simulate queue --history --add-nodes 1",
+        ),
+    ),
+}

@@ -1,0 +1,194 @@
+"""What a waiting run may expect, in words: from what the scheduler found to what is shown, with commands to paste."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairway.plan.gang import folds_into_one
+from fairway.plan.scheduling.durations import Estimate
+from fairway.plan.scheduling.future import Prospect
+from fairway.plan.scheduling.whatif import Change, Kind
+from fairway.spec.resources import Resources
+from fairway.state.job import Job, JobKey
+from fairway.units import quantity
+from fairway.views import phrases
+from fairway.views.waiting import ChangeView, StartView, WaitingView
+
+_CALLED = ("-m", "fairway.runtime.call")
+"""How the command of a function sent from Python begins, after the interpreter."""
+_FOLDED = (Kind.GPUS, Kind.CPU, Kind.MEMORY, Kind.REPLICAS)
+"""What the tasks of a gang that is started by one launcher say nothing of."""
+_NAMED = 4
+"""Of more runs not all are named."""
+_LIKELY = 1.5
+"""A middle that is within this of both ends says no more than they do."""
+
+
+def waiting_view(job: Job, position: int, of: int, start: Prospect, changes: Sequence[ChangeView]) -> WaitingView:
+    """All of it."""
+    return WaitingView(job.spec.queue, position, of, start_view(start), tuple(changes))
+
+
+def start_view(found: Prospect) -> StartView:
+    """The earliest start as a range."""
+    if found.forecast is not None:
+        said = found.forecast
+        words = f"{_between(said.low, said.median, said.high)} (confidence {said.confidence:.0%}){_more(found)}"
+        return StartView(words, said.low, said.median, said.high, said.confidence, plays=found.plays)
+    if found.beyond:
+        words = f"not within the next {_about(found.horizon)}, as things stand"
+        return StartView(words, not_before=found.horizon, plays=found.plays)
+    words = "too much goes on to say when"
+    if found.at_least >= 60:
+        words = f"not within the next {_about(found.at_least)}; too much goes on to say more"
+    return StartView(words, not_before=found.at_least, plays=found.plays)
+
+
+def change_view(job: Job, change: Change) -> ChangeView | None:
+    """One change in words, with the command that makes it; None when it says nothing of this run's document."""
+    if change.kind in _FOLDED and folds_into_one(job.spec):
+        return None
+    value = _value(change)
+    wait = change.wait
+    return ChangeView(
+        change.kind.value,
+        f"{_what(job, change, value)}: {_when(change)}",
+        _command(job, change, value),
+        change.role,
+        value,
+        tuple(key.name for key in change.after),
+        *((wait.low, wait.median, wait.high, wait.confidence) if wait is not None and wait.basis != "none" else ()),
+    )
+
+
+def moves_view(movers: Sequence[JobKey]) -> ChangeView:
+    """That others could move so that its places lie together."""
+    names = [key.name for key in movers]
+    moved = "it has" if len(names) == 1 else "they have"
+    words = f"if {phrases.listing(names)} {'moves' if len(names) == 1 else 'move'} elsewhere: when {moved} saved and left"
+    return ChangeView("moves", words, "fairway defragment", after=tuple(names))
+
+
+def _value(change: Change) -> str:
+    """What to write into a document or a flag."""
+    match change.kind:
+        case Kind.TIMEOUT:
+            return quantity.show_seconds(float(change.value))
+        case Kind.CPU:
+            return quantity.show_number(int(change.value) / 1000)
+        case Kind.MEMORY:
+            mebibytes = int(change.value)
+            return f"{mebibytes // 1024}Gi" if mebibytes % 1024 == 0 else f"{mebibytes}Mi"
+        case _:
+            return change.value
+
+
+def _what(job: Job, change: Change, value: str) -> str:
+    """`with 3 GPUs for each worker`."""
+    several = len(job.spec.roles) > 1
+    match change.kind:
+        case Kind.TIMEOUT:
+            return f"if it promises to run for {value} at most"
+        case Kind.TYPE:
+            return f"on GPUs of type {value}" + (f" for {change.role}" if several else "")
+        case Kind.PLACEMENT:
+            return f"without `{value}` in the placement" + (f" of {change.role}" if change.role and several else "")
+        case Kind.QUEUE:
+            return f"in queue {value}"
+        case Kind.PRIORITY:
+            return f"with priority {value}"
+        case Kind.REPLICAS:
+            return f"with {phrases.count(int(value), change.role)}"
+        case Kind.ENDS:
+            return f"when {_runs(change.after)} ended"
+        case _:
+            return f"with {_amount(change.kind, value)}" + (f" for each {change.role}" if _many(job) else "")
+
+
+def _amount(kind: Kind, value: str) -> str:
+    if kind is Kind.GPUS:
+        return phrases.count(int(value), "GPU")
+    return f"{value} of memory" if kind is Kind.MEMORY else f"{value} CPU{'' if value == '1' else 's'}"
+
+
+def _runs(keys: Sequence[JobKey]) -> str:
+    """`a-1 has`, `a-1 and b-2 have`; of many the first three."""
+    names = [key.name for key in keys]
+    shown = names if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
+    return f"{phrases.listing(shown)} {'has' if len(names) == 1 else 'have'}"
+
+
+def _many(job: Job) -> bool:
+    return len(job.spec.roles) > 1 or any(role.replicas.max > 1 for role in job.spec.roles.values())
+
+
+def _when(change: Change) -> str:
+    if change.wait is not None:
+        return _expected(change.wait, len(change.after) > 1)
+    return f"after {_runs(change.after)} made room" if change.after else "now"
+
+
+def _expected(wait: Estimate, several: bool) -> str:
+    if wait.basis == "none":
+        return "nobody knows when that is"
+    if wait.basis == "limit":
+        return f"within {_about(wait.high)}, when {'the last' if several else 'its'} timeout is over at the latest"
+    return f"{_between(wait.low, wait.median, wait.high)} (confidence {wait.confidence:.0%})"
+
+
+def _command(job: Job, change: Change, value: str) -> str:
+    """A new run like this one with the change, and this one stopped when the new one stands in line."""
+    if any(role.command[1:3] == _CALLED for role in job.spec.roles.values()):
+        return ""
+    flag = _flag(job, change, value)
+    if not flag:
+        return ""
+    where = f" -n {job.key.namespace}" if job.key.namespace != "default" else ""
+    role = f" --role {change.role}" if change.role and len(job.spec.roles) > 1 else ""
+    name = job.key.name
+    return f"fairway submit{where} --like {name}{role} {flag} && fairway stop{where} {name}"
+
+
+def _flag(job: Job, change: Change, value: str) -> str:
+    match change.kind:
+        case Kind.TYPE:
+            count = _gpu_count(job.spec.roles[change.role].resources)
+            return f"--gpus {value}:{count}" if count else ""
+        case Kind.PLACEMENT | Kind.ENDS:
+            return ""
+        case Kind.REPLICAS:
+            return f"--workers {value}"
+        case Kind.CPU:
+            return f"--cpus {value}"
+        case _:
+            return f"--{change.kind.value} {value}"
+
+
+def _gpu_count(asked: Resources) -> str:
+    """The number to say with a type: as the document has it; none where GPUs are shared by memory alone."""
+    if asked.gpu is not None:
+        return asked.gpu
+    return "1" if asked.gpu_share is not None else ""
+
+
+def _more(found: Prospect) -> str:
+    return f"; {phrases.count(found.left_out, 'run')} before it left out, so rather later" if found.left_out else ""
+
+
+def _between(low: float, median: float, high: float) -> str:
+    """`in 4m to 2h, most likely about 40m`."""
+    if high < 60:
+        return "within a minute"
+    tells = median >= max(60.0, low * _LIKELY) and high >= median * _LIKELY
+    likely = f", most likely in about {_about(median)}" if tells else ""
+    if low < 60 or _about(low) == _about(high):
+        return f"within {_about(high)}{likely}"
+    return f"in {_about(low)} to {_about(high)}{likely}"
+
+
+def _about(seconds: float) -> str:
+    """A length of time without false precision: `50s`, `40m`, `2h15m`, `3d`."""
+    for below, step in ((60.0, 10.0), (3600.0, 60.0), (86400.0, 900.0), (float("inf"), 3600.0)):
+        if seconds < below:
+            return phrases.span(max(step, round(seconds / step) * step))
+    return ""

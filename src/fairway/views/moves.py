@@ -1,0 +1,86 @@
+"""Moves that bring free GPUs together: which runs go where, for whom, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from fairway.views import phrases
+from fairway.views.table import Column, Page, table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    # What is shown is read by programs that have no use for the scheduler itself.
+    from fairway.plan.scheduling.defragment import Move, MovePlan
+    from fairway.plan.scheduling.shape import Seat
+
+
+class MoveView(msgspec.Struct, frozen=True):
+    """One run goes from here to there."""
+
+    name: str
+    namespace: str
+    before: tuple[str, ...]
+    """The nodes it leaves; with the GPUs where it stays on the same nodes: `here/GPU-1a2b3c4d`."""
+    after: tuple[str, ...]
+    """The nodes, or GPUs, that it goes on with."""
+    gpus: float
+    cost: float
+    """GPU-seconds: what is done again since its last checkpoint, and the time to start again."""
+
+
+class MovePlanView(msgspec.Struct, frozen=True):
+    """The fewest moves that let a waiting run start."""
+
+    whom: str = ""
+    """The run that starts then; empty when no moves would help."""
+    namespace: str = ""
+    nodes: tuple[str, ...] = ()
+    """Where it starts."""
+    moves: tuple[MoveView, ...] = ()
+    cost: float = 0.0
+    """GPU-seconds in all."""
+    done: bool = False
+    """Whether the runs were asked to move; else it is a plan."""
+
+
+def moves_plan_view(plan: MovePlan | None, *, done: bool) -> MovePlanView:
+    """A plan, or that there is none."""
+    if plan is None:
+        return MovePlanView()
+    return MovePlanView(
+        plan.whom.name, plan.whom.namespace, _nodes(plan.seats), tuple(_view(move) for move in plan.moves), plan.cost, done
+    )
+
+
+def moves_text(view: MovePlanView, page: Page = Page()) -> str:
+    """The table of moves, and what they are for."""
+    if not view.whom:
+        return "no moves would help: no run waits only because free GPUs are scattered\n"
+    columns = (Column("RUN"), Column("FROM"), Column("TO"), Column("GPUS", right=True), Column("COST", right=True))
+    rows = [(move.name, ", ".join(move.before), ", ".join(move.after), f"{move.gpus:g}", _cost(move.cost)) for move in view.moves]
+    count = phrases.count(len(view.moves), "run")
+    said = f"{count} {'was' if len(view.moves) == 1 else 'were'} asked to move" if view.done else f"{count} would move"
+    why = f"so that {view.whom} starts on {phrases.listing(view.nodes)}; it costs {_cost(view.cost)} of GPU time"
+    return table(columns, rows, page) + f"{said}, {why}\n"
+
+
+def _view(move: Move) -> MoveView:
+    gpus = sum(seat.shape.gpus * seat.milli for seat in move.before) / 1000
+    before, after = _nodes(move.before), _nodes(move.after)
+    if before == after:
+        before, after = _devices(move.before), _devices(move.after)
+    return MoveView(move.key.name, move.key.namespace, before, after, gpus, round(move.cost, 1))
+
+
+def _nodes(seats: Sequence[Seat]) -> tuple[str, ...]:
+    return tuple(sorted({seat.node for seat in seats}))
+
+
+def _devices(seats: Sequence[Seat]) -> tuple[str, ...]:
+    return tuple(sorted({f"{seat.node}/{uuid[:12]}" for seat in seats for uuid in seat.devices}))
+
+
+def _cost(gpu_seconds: float) -> str:
+    return phrases.span(round(gpu_seconds))

@@ -1,0 +1,59 @@
+"""GPUs however they are asked for, and where tasks may lie."""
+
+import pytest
+
+from fairway.errors import SpecError
+from fairway.spec.document import read_documents
+from fairway.spec.resources import GpuAsk, Resources, gpu_ask
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({}, GpuAsk(0)),
+        ({"gpu": "0"}, GpuAsk(0)),
+        ({"gpu": "1"}, GpuAsk(1, 1000)),
+        ({"gpu": "8", "gpu_memory": "40Gi"}, GpuAsk(8, 1000, 40 * GIB)),
+        ({"gpu": "0.25"}, GpuAsk(1, 250)),
+        ({"gpu": "250m", "gpu_memory": "2Gi"}, GpuAsk(1, 250, 2 * GIB)),
+        ({"gpu": "4", "gpu_share": "0.5"}, GpuAsk(4, 500)),
+        ({"gpu_share": "0.5", "gpu_memory": "2Gi"}, GpuAsk(1, 500, 2 * GIB)),
+        ({"gpu_memory": "2Gi"}, GpuAsk(1, 1, 2 * GIB)),
+        ({"gpu": "2", "gpu_share": "1"}, GpuAsk(2, 1000)),
+        ({"gpu": "0.0001"}, GpuAsk(1, 1)),
+    ],
+)
+def test_gpus_in_numbers(asked, found):
+    assert gpu_ask(Resources.model_validate(asked)) == found
+
+
+def mistakes(text):
+    with pytest.raises(SpecError) as error:
+        read_documents(f"kind: TrainingJob\nname: x\ncommand: run\n{text}\n")
+    return [str(mistake) for mistake in error.value.mistakes]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("resources: {gpu: 1.5}", "is more than one GPU and not a whole number; write 1 or 2"),
+        ("resources: {gpu: 1, gpu_share: 1.5}", "is no part of a GPU; write more than 0 and at most 1"),
+        ("resources: {gpu_share: 0}", "is no part of a GPU"),
+        ("resources: {gpu: 0.5, gpu_share: 0.5}", "is a share already, and so is `gpu_share`; write `gpu: 1`"),
+        ("resources: {gpu: 0, gpu_memory: 1Gi}", 'resources.gpu_memory: "1Gi" is of a GPU, and `gpu` is 0; remove it'),
+        ("resources: {gpu: 0, gpu_share: 0.5}", "is of a GPU, and `gpu` is 0"),
+        ("placement: {alone: true}", "placement.alone: true is about GPUs, and it asks for none; ask for one, or remove it"),
+        ("placement: {tolerations: ['']}", 'placement.tolerations[0]: "" is empty; write the name of a taint, or * for all'),
+    ],
+)
+def test_mistakes_say_what_to_do(text, said):
+    assert any(said in one for one in mistakes(text)), mistakes(text)
+
+
+def test_places_and_neighbours():
+    text = "resources: {gpu_memory: 2Gi}\nplacement: {alone: yes, same_rack: yes, tolerations: spot}"
+    (job,) = read_documents(f"kind: TrainingJob\nname: x\ncommand: run\n{text}")
+    where = job.spec.roles["worker"].placement
+    assert (where.alone, where.same_rack, where.tolerations) == (True, True, ("spot",))
