@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairway.plan import gang
-from fairway.plan.scheduling import fit
-from fairway.state.job import Hold, Job
+from fairway.plan import gang, seating
+from fairway.plan.scheduling import amounts, explain, rights
+from fairway.plan.scheduling.cluster import Cluster
+from fairway.state.job import Job
 from fairway.state.node import Node
+from fairway.state.queue import Queue
 
 
-def never_fits(job: Job, nodes: Sequence[Node]) -> str:
-    """Why the run could not start even on idle nodes; empty when it could."""
-    for name, role in job.spec.roles.items():
-        asked = gang.need_of(role, 1.0).gpu
-        if asked and asked != int(asked):
-            return f"roles.{name}.resources.gpu is {asked:g}: this engine hands out whole GPUs; ask for 1"
+def never_fits(job: Job, nodes: Sequence[Node], queue: Queue | None = None) -> str:
+    """Why the run could not start even on idle nodes with nobody else in its queue; empty when it could."""
     capacity = max((node.cpu for node in nodes), default=0.0)
     tasks = gang.make_tasks(job, gang.smallest_sizes(job.spec), capacity, job.created)
-    placements = {name: role.placement for name, role in job.spec.roles.items()}
-    idle = [fit.Room.empty(node) for node in nodes]
-    found = fit.place(tasks, idle, placements)
-    return found.message.replace("are free", "is all there is") if isinstance(found, Hold) else ""
+    asked = seating.gang_of(job, tasks, capacity)
+    found = Cluster(nodes, "best-fit").ever(asked)
+    if found is not None:
+        return explain.never(found, asked, nodes)
+    limit = rights.never(queue, job.origin.user, amounts.of_gang(asked)) if queue is not None else None
+    if limit is None:
+        return ""
+    most, needed = explain.amount(limit.what, limit.allowed), explain.number(limit.what, limit.asked)
+    whose = f"each user of queue {limit.queue}" if limit.of == "per_user" else f"queue {limit.queue}"
+    return f"{whose} may {'have' if limit.what == 'runs' else 'use'} {most} at a time; this needs {needed}"

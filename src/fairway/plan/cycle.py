@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fairway.plan import job as job_plan
+from fairway.plan import queue
 from fairway.plan.plan import Draft, Plan
-from fairway.plan.scheduling import queue
 from fairway.state.job import Job, JobKey
 from fairway.state.snapshot import Snapshot
 
@@ -17,42 +17,48 @@ class Outlook:
 
     version: int
     wake_at: float | None
-    place: queue.Place | None
-    """Its place in the queue when it waits to be placed."""
+    waits: bool
+    """Whether it waits to be placed."""
 
     def holds(self, version: int, now: float) -> bool:
         """Whether it still says what a new look would say."""
         return self.version == version and (self.wake_at is None or now < self.wake_at)
 
 
-Outlooks = dict[JobKey, Outlook]
-"""Spares the next plan from looking at what did not change. An empty one gives the same plan, later."""
+@dataclass(slots=True)
+class Outlooks:
+    """Spares the next plan from looking at what did not change. An empty one gives the same plan, later.
+
+    It belongs to one snapshot. Throw it away when a plan that was made with it was not carried out.
+    """
+
+    runs: dict[JobKey, Outlook] = field(default_factory=dict)
+    scheduler: queue.Follower | None = None
 
 
 def plan(snapshot: Snapshot, now: float, outlooks: Outlooks | None = None) -> Plan:
     """What to remember and what to do next. Pure in effect: the same snapshot and time give the same plan."""
     draft = Draft(snapshot, now)
-    known = {} if outlooks is None else outlooks
-    waiting: list[queue.Place] = []
+    known = Outlooks() if outlooks is None else outlooks
+    waiting: list[JobKey] = []
     for key, job in snapshot.jobs.items():
-        outlook = known.get(key)
+        outlook = known.runs.get(key)
         if outlook is None or not outlook.holds(snapshot.versions[key], now):
             outlook = _look(draft, job)
             if key in draft.jobs or key in draft.tasks:
-                known.pop(key, None)
+                known.runs.pop(key, None)
             else:
-                known[key] = outlook
+                known.runs[key] = outlook
         if outlook.wake_at is not None:
             draft.wake(outlook.wake_at)
-        if outlook.place is not None:
-            waiting.append(outlook.place)
-    queue.start_waiting(draft, waiting)
+        if outlook.waits:
+            waiting.append(key)
+    known.scheduler = queue.schedule(draft, waiting, known.scheduler)
     return draft.finish()
 
 
 def _look(draft: Draft, job: Job) -> Outlook:
     others, draft.wake_at = draft.wake_at, None
     waits = not job.phase.over and job_plan.advance(draft, job)
-    place = queue.Place.of(draft, draft.job(job.key)) if waits else None
     own, draft.wake_at = draft.wake_at, others
-    return Outlook(draft.snapshot.versions[job.key], own, place)
+    return Outlook(draft.snapshot.versions[job.key], own, waits)

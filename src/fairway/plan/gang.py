@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fairway.spec.job import Framework, JobSpec, Role
+from fairway.spec.resources import gpu_ask
 from fairway.state.job import Job
 from fairway.state.task import Need, Task, TaskKey
 from fairway.units import programs, quantity
@@ -50,6 +52,14 @@ def make_tasks(job: Job, sizes: dict[str, int], capacity_cpu: float, now: float)
     return made
 
 
+def another_task(job: Job, name: str, index: int, like: Sequence[Task], now: float) -> Task:
+    """One more task of a role, beyond the gang's least: as the others of its role are."""
+    role = job.spec.roles[name]
+    need = next((task.need for task in like if task.key.role == name), None) or need_of(role, 1.0, job.memory_factor)
+    key = TaskKey(job.key.namespace, job.key.name, name, index, job.attempt)
+    return Task(key, need=need, processes=process_count(role), slots=slot_count(role), ready=True, created=now)
+
+
 def process_count(role: Role) -> int:
     """Processes that the engine starts for one replica."""
     if programs.starts_its_own_processes(role.command) or programs.starter_in_script(role.script):
@@ -61,17 +71,19 @@ def slot_count(role: Role) -> int:
     """Processes of one replica, whoever starts them: as the document says, else one a GPU, else one."""
     if role.processes:
         return role.processes
-    return max(1, int(quantity.number(role.resources.gpu))) if role.resources.gpu else 1
+    return max(1, gpu_ask(role.resources).count)
 
 
 def need_of(role: Role, automatic_cpu: float, memory_factor: float = 1.0) -> Need:
     """What one replica takes from a node."""
     asked = role.resources
+    gpu = gpu_ask(asked)
     return Need(
         cpu=quantity.number(asked.cpu) if asked.cpu is not None else automatic_cpu * slot_count(role),
         memory=int(quantity.byte_count(asked.memory) * memory_factor) if asked.memory is not None else 0,
-        gpu=quantity.number(asked.gpu) if asked.gpu is not None else 0.0,
-        gpu_memory=quantity.byte_count(asked.gpu_memory) if asked.gpu_memory is not None else 0,
+        gpus=gpu.count,
+        gpu_milli=gpu.milli,
+        gpu_memory=gpu.memory,
         gpu_type=asked.gpu_type,
         other=dict(asked.other),
     )
@@ -94,6 +106,6 @@ def _scaled(need: Need, factor: int) -> Need:
         need,
         cpu=need.cpu * factor,
         memory=need.memory * factor,
-        gpu=need.gpu * factor,
+        gpus=need.gpus * factor,
         other={name: count * factor for name, count in need.other.items()},
     )

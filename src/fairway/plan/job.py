@@ -10,7 +10,7 @@ from fairway.plan.action import CreateTask, EvictTask, NudgeTask
 from fairway.plan.plan import Draft
 from fairway.spec import condition
 from fairway.spec.job import RestartScope, SuccessPolicy
-from fairway.state.job import Hold, Job, Outcome, Resume
+from fairway.state.job import Hold, Job, Leaving, Outcome, Resume
 from fairway.state.phase import Intent, JobPhase, TaskPhase
 from fairway.state.task import Task
 from fairway.units import quantity
@@ -31,7 +31,11 @@ def advance(draft: Draft, job: Job) -> bool:
     if job.intent is Intent.STOP:
         end(draft, job, JobPhase.STOPPED, Outcome("StoppedByUser", "stopped on request"), quantity.seconds(job.spec.grace))
         return False
-    current = [task for task in tasks if task.key.attempt == _attempt_of(job, task, tasks)]
+    current = _current(job, tasks)
+    if job.leaving is not None:
+        if not _check_success(draft, job, current):
+            _leave(draft, job, tasks)
+        return False
     if _check_limits(draft, job, current) or _check_failures(draft, job, current) or _check_success(draft, job, current):
         return False
     return _start(draft, job, tasks, current)
@@ -39,7 +43,7 @@ def advance(draft: Draft, job: Job) -> bool:
 
 def end(draft: Draft, job: Job, phase: JobPhase, outcome: Outcome, grace: float) -> None:
     """Decide how the run ends; it is over when the last of its tasks is."""
-    job = replace(job, phase=JobPhase.STOPPING, ending=phase, outcome=outcome, hold=None, not_before=None)
+    job = replace(job, phase=JobPhase.STOPPING, ending=phase, outcome=outcome, hold=None, not_before=None, leaving=None)
     draft.put_job(job)
     _evict(draft, draft.tasks_of(job.key), grace, outcome.reason)
     _finish_when_over(draft, job, draft.tasks_of(job.key))
@@ -177,6 +181,44 @@ def _check_half_gang(draft: Draft, job: Job, current: Sequence[Task]) -> bool:
     return True
 
 
+def make_room(draft: Draft, job: Job, leaving: Leaving) -> None:
+    """Ask the run to save and leave; it waits again as soon as it is gone."""
+    draft.put_job(replace(job, leaving=leaving))
+    draft.tell(job.key, "MakingRoom", leaving.message)
+    _leave(draft, draft.job(job.key), draft.tasks_of(job.key))
+
+
+def _leave(draft: Draft, job: Job, tasks: Sequence[Task]) -> None:
+    assert job.leaving is not None
+    _evict(draft, tasks, quantity.seconds(job.spec.grace), job.leaving.cause)
+    if any(not task.phase.over for task in draft.tasks_of(job.key)):
+        return
+    draft.put_job(
+        replace(
+            job,
+            phase=JobPhase.PENDING,
+            attempt=max((task.key.attempt for task in tasks), default=job.attempt) + 1,
+            sizes=dict(job.leaving.sizes),
+            resume=_resume(job, draft.now),
+            evictions=job.evictions + 1,
+            leaving=None,
+            hold=None,
+        )
+    )
+    draft.tell(job.key, "Requeued", f"{job.leaving.message}; {_from_where(job)}")
+
+
+def _resume(job: Job, now: float) -> Resume:
+    progress = job.progress
+    since = progress.checkpoint_time if progress.checkpoint_step is not None else job.started
+    return Resume(progress.checkpoint_step, max(0.0, now - since) if since is not None else None)
+
+
+def _from_where(job: Job) -> str:
+    step = job.progress.checkpoint_step
+    return f"it goes on from step {step:,}" if step is not None else "it has saved nothing and begins again"
+
+
 def _restart_gang(draft: Draft, job: Job, failed: Sequence[Task], current: Sequence[Task]) -> None:
     sizes: dict[str, int] = {}
     if job.spec.restart.scope is RestartScope.SHRINK:
@@ -185,16 +227,13 @@ def _restart_gang(draft: Draft, job: Job, failed: Sequence[Task], current: Seque
             least = job.spec.roles[task.key.role].replicas.min
             sizes[task.key.role] = max(least, sizes.get(task.key.role, least) - 1)
     _evict(draft, current, BROKEN_GRACE, "GangRestart")
-    progress = job.progress
-    since = progress.checkpoint_time if progress.checkpoint_step is not None else job.started
-    resume = Resume(progress.checkpoint_step, max(0.0, draft.now - since) if since is not None else None)
     draft.put_job(
         replace(
             job,
             phase=JobPhase.RESTARTING,
             attempt=job.attempt + 1,
             sizes=sizes,
-            resume=resume,
+            resume=_resume(job, draft.now),
             not_before=draft.now + _backoff(job),
         )
     )
@@ -265,7 +304,10 @@ def _create(draft: Draft, job: Job) -> None:
         draft.actions.append(CreateTask(job, task))
 
 
-def _attempt_of(job: Job, task: Task, tasks: Sequence[Task]) -> int:
-    """The attempt that counts for this task: the gang's, or its own newest when it was started again alone."""
-    own = max(other.key.attempt for other in tasks if (other.key.role, other.key.index) == (task.key.role, task.key.index))
-    return max(own, job.attempt)
+def _current(job: Job, tasks: Sequence[Task]) -> list[Task]:
+    """The tasks of the attempt that counts for each: the gang's, or its own newest when it was started again alone."""
+    newest: dict[tuple[str, int], int] = {}
+    for task in tasks:
+        place = (task.key.role, task.key.index)
+        newest[place] = max(task.key.attempt, newest.get(place, job.attempt))
+    return [task for task in tasks if task.key.attempt == newest[task.key.role, task.key.index]]

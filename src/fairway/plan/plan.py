@@ -21,13 +21,15 @@ class Plan:
     events: tuple[Event, ...] = ()
     deleted: tuple[JobKey, ...] = ()
     """Runs to be forgotten, after the actions."""
+    memory: bytes | None = None
+    """What the scheduler remembers from now on; None: as before."""
     wake_at: float | None = None
     """Plan again at this time even if nothing is heard."""
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to remember and nothing to do."""
-        return not (self.jobs or self.tasks or self.actions or self.events or self.deleted)
+        return not (self.jobs or self.tasks or self.actions or self.events or self.deleted or self.memory is not None)
 
 
 @dataclass(slots=True)
@@ -41,6 +43,7 @@ class Draft:
     actions: list[Action] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     deleted: list[JobKey] = field(default_factory=list)
+    memory: bytes | None = None
     wake_at: float | None = None
 
     @property
@@ -56,14 +59,6 @@ class Draft:
         """The run's tasks as the draft leaves them, in order."""
         known = {**self.snapshot.tasks.get(key, {}), **self.tasks.get(key, {})}
         return [known[name] for name in sorted(known)]
-
-    def holding(self) -> list[Task]:
-        """The tasks that hold room, as the draft leaves them."""
-        if not self.tasks:
-            return list(self.snapshot.holding.values())
-        drafted = {task.key: task for tasks in self.tasks.values() for task in tasks.values()}
-        kept = [task for key, task in self.snapshot.holding.items() if key not in drafted]
-        return kept + [task for task in drafted.values() if task.phase.holds_resources]
 
     def put_job(self, job: Job) -> None:
         """Give a run a new value."""
@@ -87,4 +82,5 @@ class Draft:
     def finish(self) -> Plan:
         """The plan."""
         tasks = tuple(task for group in self.tasks.values() for task in group.values())
-        return Plan(tuple(self.jobs.values()), tasks, tuple(self.actions), tuple(self.events), tuple(self.deleted), self.wake_at)
+        jobs, actions, events = tuple(self.jobs.values()), tuple(self.actions), tuple(self.events)
+        return Plan(jobs, tasks, actions, events, tuple(self.deleted), self.memory, self.wake_at)

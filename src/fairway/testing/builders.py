@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fairway.spec.job import JobSpec, Replicas, Role
+from fairway.spec.queue import JobQueue
 from fairway.spec.resources import Resources
 from fairway.state.job import Job, JobKey, Origin
 from fairway.state.phase import TaskPhase
+from fairway.state.queue import Queue, queue_of
 from fairway.state.task import Need, Task, TaskKey
 
 
@@ -53,7 +55,8 @@ def a_task(
     """A task of the run's current attempt, placed on the node."""
     key = TaskKey(job.key.namespace, job.key.name, role, index, job.attempt if attempt is None else attempt)
     processes = max(1, job.spec.roles[role].processes)
-    need = Need(cpu=1.0, gpu=float(len(devices)) if gpu is None else gpu)
+    share = 1000 if gpu is None or gpu >= 1 else round(gpu * 1000)
+    need = Need(cpu=1.0, gpus=len(devices) if gpu is None else max(1, int(gpu)), gpu_milli=share)
     return Task(key, phase, need, processes=processes, slots=processes, node=node, devices=tuple(devices), created=1000.0)
 
 
@@ -61,3 +64,8 @@ def the_tasks(job: Job, *, node: str = "here") -> tuple[Task, ...]:
     """Every task of the run's current attempt, at its smallest size."""
     places = [(name, index) for name, role in job.spec.roles.items() for index in range(role.replicas.min)]
     return tuple(a_task(job, index, role=name, node=node) for name, index in places)
+
+
+def a_queue(name: str = "research", **spec: object) -> Queue:
+    """A queue, as a document with these fields describes it."""
+    return queue_of(JobQueue.model_validate({"metadata": {"name": name}, "spec": spec}))

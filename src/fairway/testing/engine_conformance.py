@@ -161,7 +161,7 @@ class EngineConformance:
     async def test_a_gang_with_a_task_that_cannot_be_bound_does_not_start(self, stage: Stage) -> None:
         job = stage.job("gang-1", Behaviour.STAYS, replicas=2)
         first, second = await ready(stage, job)
-        taken = replace(second, devices=("DEVICE-THAT-IS-TAKEN",), need=replace(second.need, gpu=1.0))
+        taken = replace(second, devices=("DEVICE-THAT-IS-TAKEN",), need=replace(second.need, gpus=1))
         holder = stage.job("gang-2", Behaviour.STAYS)
         (holding,) = await ready(stage, holder)
         holding = replace(holding, devices=taken.devices, need=taken.need)
@@ -230,6 +230,17 @@ class EngineConformance:
         assert b"hello" in await printed(stage.engine, job)
 
     # 5. nothing is left
+
+    async def test_what_runs_uses_something_and_the_rest_is_left_out(self, stage: Stage) -> None:
+        tasks = await bound(stage, stage.job("truth-8", Behaviour.STAYS))
+        await started_once(stage, tasks)
+        nobody = replace(tasks[0].key, index=99)
+        used = await stage.engine.usage([tasks[0].key, nobody])
+        assert list(used) == [tasks[0].key]
+        assert used[tasks[0].key].memory > 0
+        assert used[tasks[0].key].cpu >= 0
+        await ended(stage, tasks)
+        assert await stage.engine.usage([tasks[0].key]) == {}
 
     async def test_nothing_is_left_of_a_task_that_leaves_processes_behind(self, stage: Stage) -> None:
         (task,) = await bound(stage, stage.job("left-1", Behaviour.BREEDS))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from fairway.app.ports import Clock, LogChunk, LogQuery, Observation, TaskInside
+from fairway.app.ports import Clock, LogChunk, LogQuery, Observation, TaskInside, TaskUsage
 from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, ForgetLogs, NudgeTask
 from fairway.state.job import Job, JobKey
 from fairway.state.node import Node
@@ -112,6 +112,10 @@ class FakeEngine:
     async def inside(self, key: TaskKey) -> TaskInside:
         """A place that says whose it is."""
         return TaskInside("/", {"TASK": key.task})
+
+    async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
+        """Each that runs uses one and a half cores and a gibibyte."""
+        return {key: TaskUsage(1.5, 1 << 30) for key in keys if key in self.machine.running}
 
     def end(self, key: TaskKey, ending: Exit) -> None:
         """A task ends."""

@@ -7,6 +7,7 @@ from fairway.errors import UsageError
 from fairway.plan.retention import deadlines
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
+from fairway.state.queue import Queue
 from fairway.state.task import Task, TaskKey
 
 
@@ -21,6 +22,8 @@ class MemoryStore:
         self._tasks: dict[JobKey, dict[TaskKey, Task]] = {}
         self._events: list[Event] = []
         self._points: dict[JobKey, list[MetricPoint]] = {}
+        self._queues: dict[str, Queue] = {}
+        self._memory: bytes | None = None
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -46,6 +49,10 @@ class MemoryStore:
                 self._points.setdefault(key, []).append(point)
         for key in changes.deleted:
             self._forget(key)
+        self._queues.update((queue.name, queue) for queue in changes.queues)
+        for name in changes.queues_deleted:
+            self._queues.pop(name, None)
+        self._memory = self._memory if changes.memory is None else changes.memory
         self._events.extend(changes.events)
 
     def _forget(self, key: JobKey) -> None:
@@ -111,6 +118,14 @@ class MemoryStore:
         """The names of all series that have runs."""
         return sorted({job.series for job in self._jobs.values() if not namespace or job.key.namespace == namespace})
 
+    def queues(self) -> list[Queue]:
+        """The queues that were put and not deleted, in order of name."""
+        return [self._queues[name] for name in sorted(self._queues)]
+
+    def memory(self) -> bytes | None:
+        """What the scheduler remembers, as committed last; None when it never was."""
+        return self._memory
+
     def _place(self, job: Job) -> int:
         return self._order[job.key]
 
@@ -126,3 +141,14 @@ def _matches(job: Job, filter: JobFilter) -> bool:
         and (not filter.phases or job.phase.value in filter.phases)
         and all(job.labels.get(name) == value for name, value in filter.labels.items())
     )
+
+
+class FakePeople:
+    """The `People` port: users and their groups as a test says."""
+
+    def __init__(self, **groups: tuple[str, ...]) -> None:
+        self.groups = groups
+
+    def groups_of(self, user: str) -> tuple[str, ...]:
+        """The groups of a user; none when nobody is called so."""
+        return self.groups.get(user, ())

@@ -48,6 +48,8 @@ class PlainPreparer:
 class FixedProbe:
     """Finds the devices that it was made with."""
 
+    service = ""
+
     def __init__(self, *devices: Device) -> None:
         self._devices = devices
 

@@ -15,6 +15,7 @@ from fairway.state.event import Event
 from fairway.state.job import Hold, Job, JobKey, Origin, Outcome, Progress, Resume
 from fairway.state.phase import Intent, JobPhase, TaskPhase
 from fairway.state.task import Exit, Need, Task, TaskKey
+from fairway.testing.queue_conformance import QueueConformance
 
 SPEC = JobSpec(roles={"worker": Role(command=("python", "train.py"), replicas=Replicas(min=2, max=4))})
 
@@ -62,7 +63,7 @@ def _refusal(store: Store, wanted: JobFilter) -> str:
     return ""
 
 
-class StoreConformance:
+class StoreConformance(QueueConformance):
     """The suite."""
 
     def test_an_empty_store_holds_nothing(self, store: Store) -> None:
@@ -74,6 +75,8 @@ class StoreConformance:
         assert store.events_of("") == []
         assert store.points_of(key) == []
         assert store.series_names("default") == []
+        assert store.queues() == []
+        assert store.memory() is None
         page = store.list_jobs(JobFilter())
         assert (page.jobs, page.next, page.total) == ((), "", 0)
 
@@ -129,7 +132,7 @@ class StoreConformance:
         task = Task(
             TaskKey("default", "mnist-1", "worker", 1, 2),
             TaskPhase.FAILED,
-            Need(0.5, 1 << 40, 0.25, 1 << 30, ("A100", "H100"), {"rdma/hca": 2}),
+            Need(0.5, 1 << 40, 1, 250, 1 << 30, ("A100", "H100"), {"rdma/hca": 2}),
             processes=4,
             slots=8,
             ready=True,

@@ -36,7 +36,7 @@ class World:
         """When set, nothing can be bound, for this reason."""
         self.started: list[TaskKey] = []
         self.wake_at: float | None = None
-        self.outlooks: Outlooks = {}
+        self.outlooks = Outlooks()
 
     def submit(self, name: str, spec: JobSpec | dict[str, object]) -> JobKey:
         """A new run."""
@@ -50,10 +50,16 @@ class World:
     def turn(self) -> None:
         """Plan and perform until there is nothing more to do now."""
         for _ in range(ROUNDS):
+            fresh = plan(self.snapshot, self.now)
             found = plan(self.snapshot, self.now, self.outlooks)
+            if found != fresh:
+                message = f"a planner that remembers plans otherwise than a new one: {found} instead of {fresh}"
+                raise AssertionError(message)
             self.wake_at = found.wake_at
             if found.empty:
                 return
+            if found.memory is not None:
+                self.snapshot.memory = found.memory
             for job in found.jobs:
                 self.snapshot.put_job(job)
             for task in found.tasks:

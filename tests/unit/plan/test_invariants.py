@@ -74,6 +74,13 @@ class Planning(RuleBasedStateMachine):
         if active:
             self.world.stop(active[pick % len(active)])
 
+    @rule(pick=st.integers(0, 1000))
+    def a_run_saves(self, pick: int) -> None:
+        """A checkpoint is written: the run can resume."""
+        running = [key for key in self.keys if self.world.job(key).phase is JobPhase.RUNNING]
+        if running:
+            self.world.checkpoint(running[pick % len(running)], step=pick)
+
     @rule(seconds=st.floats(0.1, 100))
     def time_goes_by(self, seconds: float) -> None:
         """Nothing happens for a while."""
@@ -121,11 +128,9 @@ class Planning(RuleBasedStateMachine):
 
     @invariant()
     def the_same_snapshot_gives_the_same_plan(self) -> None:
-        """Planning is a function, and what it remembers of the last look changes nothing but its speed."""
-        fresh = plan(self.world.snapshot, self.world.now)
-        assert fresh == plan(self.world.snapshot, self.world.now)
-        assert fresh == plan(self.world.snapshot, self.world.now, dict(self.world.outlooks))
+        """Planning is a function. (That what it remembers of the last look changes nothing but its speed, the world checks.)"""
+        assert plan(self.world.snapshot, self.world.now) == plan(self.world.snapshot, self.world.now)
 
 
-Planning.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Planning.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestPlanning = Planning.TestCase

@@ -36,7 +36,7 @@ def test_what_does_not_fit_waits_with_the_reason_and_starts_when_there_is_room()
     assert world.job(second).phase is JobPhase.PENDING
     assert hold is not None
     assert hold.reason == "cpu"
-    assert "needs 1 CPUs" in hold.message
+    assert "needs 1 CPU" in hold.message
     assert "0 of 2 are free" in hold.message
     for name in ("worker-0", "worker-1"):
         world.finish(first, name)
@@ -69,7 +69,7 @@ def test_what_is_behind_a_blocked_run_may_start_only_where_it_takes_nothing_from
 
 def test_a_higher_priority_goes_first() -> None:
     world = World(Node("here", cpu=1.0, memory=1 << 30))
-    running = world.submit("a-1", spec(1))
+    running = world.submit("a-1", spec(1, priority=5))
     low = world.submit("b-1", spec(1))
     high = world.submit("c-1", spec(1, priority=5))
     world.finish(running, "worker-0")

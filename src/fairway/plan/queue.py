@@ -1,0 +1,215 @@
+"""The scheduler in step with the state: changes in, decisions out as places for tasks and as runs that make room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from fairway.plan import job as job_plan
+from fairway.plan import seating
+from fairway.plan.action import BindGang, CreateTask
+from fairway.plan.gang import another_task, folds_into_one
+from fairway.plan.plan import Draft, Plan
+from fairway.plan.scheduling import explain, memory, rights
+from fairway.plan.scheduling.decision import Evict, Start
+from fairway.plan.scheduling.defragment import MovePlan
+from fairway.plan.scheduling.delta import Asked, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
+from fairway.plan.scheduling.scheduler import Scheduler
+from fairway.state.job import Hold, Job, JobKey, Leaving
+from fairway.state.phase import JobPhase, TaskPhase
+from fairway.state.queue import QueueStanding
+from fairway.state.snapshot import Snapshot
+from fairway.state.task import Task
+
+MOST_EXPLAINED = 200
+"""So many waiting runs, and those in line with them, are told anew why whenever something changes."""
+
+
+@dataclass(slots=True)
+class Follower:
+    """A scheduler, and how far it has followed the state."""
+
+    scheduler: Scheduler
+    versions: dict[JobKey, int] = field(default_factory=dict)
+    """The version of each run that it has seen."""
+
+
+def follow(snapshot: Snapshot) -> Follower:
+    """A scheduler made anew from what was remembered."""
+    return Follower(Scheduler(memory.decode(snapshot.memory)))
+
+
+def schedule(draft: Draft, waiting: Sequence[JobKey], follower: Follower | None) -> Follower | None:
+    """Start what can start, make room where somebody has a right to it, and say why to the rest."""
+    if follower is None:
+        if not waiting and not draft.snapshot.holding and not draft.snapshot.memory:
+            return None
+        follower = follow(draft.snapshot)
+    catch_up(draft, waiting, follower)
+    decision = follower.scheduler.decide(draft.now)
+    for start in decision.starts:
+        _start(draft, start)
+    for eviction in decision.evictions:
+        _make_room(draft, eviction)
+    _say_why(draft, follower.scheduler)
+    if decision.wake_at is not None:
+        draft.wake(decision.wake_at)
+    kept = follower.scheduler.ledger.memory.encode()
+    draft.memory = kept if kept != draft.snapshot.memory else None
+    return follower
+
+
+def move(snapshot: Snapshot, now: float, follower: Follower, moves: MovePlan) -> Plan:
+    """Ask those to leave who move; the scheduler sees to it that everybody comes where the plan says."""
+    draft = Draft(snapshot, now)
+    for eviction in follower.scheduler.move(moves, now).evictions:
+        _make_room(draft, eviction)
+    draft.memory = follower.scheduler.ledger.memory.encode()
+    return draft.finish()
+
+
+def standing(scheduler: Scheduler, snapshot: Snapshot, name: str, now: float) -> QueueStanding:
+    """How a queue stands: its runs as they are, what they hold as the scheduler has it."""
+    ledger = scheduler.ledger
+    own = {key for key, job in snapshot.jobs.items() if job.spec.queue == name}
+    sitting = own & {task.run for task in snapshot.holding}
+    dominant, share = ledger.accounts.dominant(name)
+    return QueueStanding(
+        name=name,
+        running=len(sitting),
+        waiting=len(own - sitting),
+        used=dict(ledger.accounts.used.get(name, {})),
+        dominant=dominant,
+        share=share,
+        usage=ledger.accounts.recent(name, now),
+        borrowed=rights.borrowed(ledger.queue(name), ledger.accounts),
+    )
+
+
+def catch_up(draft: Draft, waiting: Iterable[JobKey], follower: Follower) -> None:
+    """Tell the scheduler what has changed since it was told last."""
+    scheduler, now = follower.scheduler, draft.now
+    _tell_places(draft.snapshot, scheduler, now)
+    ledger = scheduler.ledger
+    asking = {key for key in waiting if not _backs_off(draft, key)}
+    versions = draft.snapshot.versions
+    drafted = {*draft.jobs, *draft.tasks}
+    changed = {key for key, version in versions.items() if follower.versions.get(key) != version} | drafted
+    gone = {*follower.versions, *ledger.running} - versions.keys()
+    for key in sorted(changed | gone | (asking ^ ledger.room.keys())):
+        _tell_run(draft, key, scheduler, asks=key in asking)
+        if key in drafted or key not in versions:
+            follower.versions.pop(key, None)
+        else:
+            follower.versions[key] = versions[key]
+    ledger.forget_others({str(key) for key in draft.snapshot.jobs if draft.job(key).ending is None})
+
+
+def _tell_places(snapshot: Snapshot, scheduler: Scheduler, now: float) -> None:
+    ledger = scheduler.ledger
+    there = {node.name for node in snapshot.nodes}
+    for name in [name for name in ledger.nodes if name not in there]:
+        scheduler.apply(NodeGone(name), now)
+    for node in snapshot.nodes:
+        if ledger.nodes.get(node.name) != node:
+            scheduler.apply(NodeSeen(node), now)
+    for name in [name for name in ledger.queues if name not in snapshot.queues]:
+        scheduler.apply(QueueGone(name), now)
+    for queue in snapshot.queues.values():
+        if ledger.queues.get(queue.name) != queue:
+            scheduler.apply(QueueSet(queue), now)
+
+
+def _tell_run(draft: Draft, key: JobKey, scheduler: Scheduler, *, asks: bool) -> None:
+    ledger, now = scheduler.ledger, draft.now
+    job = draft.jobs.get(key) or draft.snapshot.jobs.get(key)
+    tasks = draft.tasks_of(key) if job is not None else []
+    before = ledger.running.get(key)
+    sits = seating.running_of(job, tasks, ledger.nodes, before, now) if job is not None else None
+    if sits is None and before is not None:
+        at = max((task.finished for task in tasks if task.finished is not None), default=now)
+        finished = job is not None and JobPhase.SUCCEEDED in (job.phase, job.ending)
+        scheduler.apply(Left(key, at, finished), now)
+    elif sits is not None and sits != before:
+        scheduler.apply(Sits(sits), now)
+    if asks and job is not None:
+        request = seating.request_of(job, tasks, draft.capacity_cpu)
+        if ledger.room.get(key) != request:
+            scheduler.apply(Asked(request), now)
+    elif key in ledger.room:
+        scheduler.apply(Withdrawn(key), now)
+
+
+def _backs_off(draft: Draft, key: JobKey) -> bool:
+    until = draft.job(key).not_before
+    if until is None or until <= draft.now:
+        return False
+    draft.wake(until)
+    return True
+
+
+def _start(draft: Draft, start: Start) -> None:
+    job = draft.job(start.key)
+    current = [task for task in draft.tasks_of(job.key) if not task.phase.over]
+    running = [task for task in current if task.phase.holds_resources]
+    pending = [task for task in current if task.phase is TaskPhase.PENDING]
+    seated, more = seating.seat_tasks(pending, start.seats)
+    extra = [
+        replace(another_task(job, seat.role, seat.index, current, draft.now), node=seat.node, devices=seat.devices)
+        for seat in more
+    ]
+    placed = [replace(task, phase=TaskPhase.PLACED, message="") for task in [*seated, *extra]]
+    sizes = {name: sum(task.key.role == name for task in [*placed, *running]) for name in job.spec.roles}
+    if folds_into_one(job.spec):
+        sizes = job.sizes
+    job = replace(job, phase=JobPhase.STARTING, hold=None, not_before=None, sizes=sizes)
+    draft.put_job(job)
+    for task in placed:
+        draft.put_task(task)
+    draft.actions.extend(CreateTask(job, task) for task in extra)
+    draft.actions.append(BindGang(job, tuple(placed), tuple(running)))
+    draft.tell(job.key, "Placed", _where(placed))
+
+
+def _where(placed: Sequence[Task]) -> str:
+    nodes = sorted({task.node for task in placed})
+    devices = sum(task.need.gpu for task in placed)
+    on_devices = f", {devices:g} GPU{'' if devices == 1 else 's'}" if devices else ""
+    return f"{len(placed)} task{'' if len(placed) == 1 else 's'} on {', '.join(nodes)}{on_devices}"
+
+
+def _make_room(draft: Draft, eviction: Evict) -> None:
+    message = explain.eviction(eviction)
+    leaving = Leaving(eviction.cause.value, message, draft.now, dict(eviction.sizes))
+    job_plan.make_room(draft, draft.job(eviction.key), leaving)
+
+
+def _say_why(draft: Draft, scheduler: Scheduler) -> None:
+    """A `Hold` for everybody who waits. Where very many do, the last of them are told only once."""
+    lines = sorted(scheduler.ledger.room.lines(), key=lambda line: line.rank())
+    told = 0
+    explained = []
+    for line in lines:
+        if told >= MOST_EXPLAINED:
+            break
+        explained.append(line)
+        told += len(line.members)
+    found = explain.obstacles(scheduler.ledger, [head for line in explained if (head := line.first())], draft.now)
+    for line in lines:
+        head = line.first()
+        assert head is not None
+        obstacle = found.get(line.key)
+        nodes = scheduler.ledger.nodes
+        hold = explain.hold(head, obstacle, nodes) if obstacle is not None else Hold("queue", "waits behind many others")
+        for key in line.members:
+            job = draft.job(key)
+            if obstacle is not None or job.hold is None:
+                _hold(draft, job, hold)
+
+
+def _hold(draft: Draft, job: Job, hold: Hold) -> None:
+    if job.hold is not None and (job.hold.reason, job.hold.message) == (hold.reason, hold.message):
+        return
+    if job.hold is None or job.hold.reason != hold.reason:
+        draft.tell(job.key, "Waiting", hold.message)
+    draft.put_job(replace(job, hold=replace(hold, since=job.hold.since if job.hold else draft.now)))

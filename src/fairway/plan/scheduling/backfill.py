@@ -1,0 +1,97 @@
+"""Slipping by: what is over in time may use places that are kept for others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fairway.plan.scheduling import fill, finding, slack
+from fairway.plan.scheduling.decision import Drafting
+from fairway.plan.scheduling.ledger import Ledger
+from fairway.plan.scheduling.request import Request
+from fairway.plan.scheduling.shape import Gang
+from fairway.plan.scheduling.slack import Idle
+from fairway.plan.scheduling.waiting import Line
+from fairway.plan.scheduling.walk import Walk
+from fairway.state.job import JobKey
+
+MOST_LOOKS = 32
+"""So many lines are tried in one decision, in the order in which they are served."""
+DEPTH = 48
+"""Among so many of each queue that go on waiting."""
+MOST_KEPT = 4096
+
+
+@dataclass(slots=True)
+class Lengths:
+    """How long runs are thought to last at most, while nothing new is known. Forgetting it costs time only."""
+
+    count: int = -1
+    found: dict[JobKey, tuple[Request, float | None]] = field(default_factory=dict)
+
+    def of(self, ledger: Ledger, request: Request) -> float | None:
+        """None when nobody can say."""
+        if self.count != ledger.memory.history.count or len(self.found) > MOST_KEPT:
+            self.count = ledger.memory.history.count
+            self.found.clear()
+        known = self.found.get(request.key)
+        if known is None or known[0] is not request:
+            known = self.found[request.key] = (request, ledger.longest(request))
+        return known[1]
+
+
+def backfill(ledger: Ledger, lengths: Lengths, now: float, draft: Drafting) -> None:
+    """Start what fits into places kept for others and is expected to be gone before they are needed."""
+    nodes = [idle for idle in slack.idle_nodes(ledger) if idle.until > now]
+    if not nodes:
+        return
+    walk = Walk(ledger, (), (), DEPTH, now)
+    looks = 0
+    may_hold: dict[Gang, bool] = {}
+    for line, _ in walk:
+        walk.passed(line)
+        gang, rank = line.key.gang, line.filed
+        assert rank is not None
+        if gang not in may_hold:
+            may_hold[gang] = slack.may_hold(gang, nodes)
+        if line.rule is not None or not may_hold[gang]:
+            continue
+        looks += 1
+        if looks > MOST_LOOKS:
+            return
+        if _one_of(ledger, lengths, line, nodes, now, draft):
+            nodes = [idle for idle in slack.idle_nodes(ledger) if idle.until > now]
+            may_hold.clear()
+            walk.started(line, rank)
+
+
+def _one_of(ledger: Ledger, lengths: Lengths, line: Line, nodes: Sequence[Idle], now: float, draft: Drafting) -> bool:
+    """Start the first of the line, or the one that is over soonest."""
+    if not nodes:
+        return False
+    first, briefest = line.first(), line.briefest()
+    for request in (first, briefest if briefest is not first else None):
+        if request is None:
+            continue
+        longest = lengths.of(ledger, request)
+        gone_by = now + longest if longest is not None else nodes[0].until + 1.0
+        if _slip_in(ledger, request, [idle for idle in nodes if idle.until >= gone_by], now, draft):
+            return True
+    return False
+
+
+def _slip_in(ledger: Ledger, request: Request, nodes: Sequence[Idle], now: float, draft: Drafting) -> bool:
+    own = ledger.memory.reservations.get(str(request.key))
+    if own is not None and (own.exact or own.claims):
+        return False
+    if not nodes or not slack.may_hold(request.gang, nodes) or finding.limit_of(ledger, request) is not None:
+        return False
+    mark = ledger.cluster.mark()
+    slack.give(ledger, request, nodes)
+    found = finding.places(ledger, request)
+    ledger.cluster.undo(mark)
+    if not isinstance(found, tuple):
+        return False
+    ledger.cluster.take(found)
+    fill.start(ledger, request, found, now, draft)
+    return True

@@ -1,0 +1,217 @@
+"""All nodes with what sits on them, and a log by which every change can be undone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairway.plan.scheduling.cluster.board import Board
+from fairway.plan.scheduling.cluster.machine import Machine, model_of
+from fairway.plan.scheduling.cluster.rooms import Counts, Rooms
+from fairway.plan.scheduling.cluster.scorer import Scorer, alike
+from fairway.plan.scheduling.cluster.tables import Tables
+from fairway.plan.scheduling.placement.catalogue import make
+from fairway.plan.scheduling.placement.mix import Mix
+from fairway.plan.scheduling.placement.policy import NEVER
+from fairway.plan.scheduling.placement.specs import Flags, Ints, Model
+from fairway.plan.scheduling.shape import ANYWHERE, Seat, Shape, Where
+from fairway.state.node import Node
+
+Positions = NDArray[np.intp]
+
+MOST_WHERES = 1000
+"""Explicit placements of which it is kept which nodes will do."""
+
+
+class _Moved(NamedTuple):
+    seat: Seat
+    sign: int
+
+
+class _Replaced(NamedTuple):
+    name: str
+    before: Machine | None
+
+
+class Floor:
+    """Nodes in order of rank, what is taken on them, and the scores that follow.
+
+    What goes by position (`machines`, `where`, `racks`, `board`, `tables`) is up to date after `arrange`.
+    """
+
+    def __init__(self, nodes: Iterable[Node], policy: str, mix: Mix, ranks: Mapping[str, int] | None) -> None:
+        self.log: list[_Moved | _Replaced] = []
+        self.logging = False
+        self._name = policy
+        self.mix = mix
+        self._ranks = ranks
+        self._models: dict[Model, tuple[Model, int]] = {}
+        self._load = 0
+        self.renewed = 0
+        """How often a node came, went or changed."""
+        self._by_name: dict[str, Machine] = {}
+        self._arranged = False
+        self._scorer: Scorer | None = None
+        for node in nodes:
+            self.put(node)
+        self.arrange()
+
+    def arrange(self) -> None:
+        """Put everything that goes by position in order, if nodes came, went or changed in kind."""
+        if self._arranged:
+            return
+        self._arranged = True
+        self.machines = sorted(self._by_name.values(), key=lambda machine: self._rank(machine.node.name))
+        self.where = {machine.node.name: at for at, machine in enumerate(self.machines)}
+        policy = make(self._name, self.mix, [machine.model for machine in self.machines])
+        if self._scorer is None or not alike(policy, self._scorer.policy):
+            self._scorer = Scorer(policy, [shape for shape, _ in self.mix.counts])
+        self.policy = self._scorer.policy
+        self.board = Board(self._scorer, self.machines)
+        self.tables = Tables(self.machines)
+        self._rooms = Rooms(self.machines, self.tables)
+        self._admitted: dict[Where, Flags | None] = {}
+        racks: dict[str, list[int]] = {}
+        for at, machine in enumerate(self.machines):
+            racks.setdefault(machine.node.rack, []).append(at)
+        self.racks: list[Positions] = [np.array(racks[name], np.intp) for name in sorted(racks)]
+        """Positions of the nodes of each rack."""
+
+    def _rank(self, name: str) -> tuple[int, str]:
+        return (0, name) if self._ranks is None else (self._ranks.get(name, len(self._ranks)), name)
+
+    def learn(self, mix: Mix) -> None:
+        """Another mix: scores are made anew."""
+        if mix != self.mix:
+            self.mix = mix
+            self._arranged = False
+
+    def change(self, seat: Seat, sign: int) -> None:
+        """Take a seat (1) or give it back (-1); nothing where the node is unknown."""
+        machine = self._by_name.get(seat.node)
+        if machine is None:
+            return
+        if self.logging:
+            self.log.append(_Moved(seat, sign))
+        self._load -= machine.load
+        machine.change(seat, sign)
+        self._load += machine.load
+        self._touch(seat.node)
+
+    def _touch(self, name: str) -> None:
+        if self._arranged:
+            at = self.where[name]
+            self.board.touch(at)
+            self.tables.touch(at)
+            self._rooms.touch(at)
+
+    def put(self, node: Node) -> None:
+        """A new node, or another capacity."""
+        before = self._by_name.get(node.name)
+        if before is not None and before.node == node:
+            return
+        model = model_of(node)
+        model, number = self._models.setdefault(model, (model, len(self._models)))
+        self._set(node.name, before.changed(node, model, number) if before else Machine(node, model, number))
+
+    def node(self, name: str) -> Node:
+        """The node of that name."""
+        return self._by_name[name].node
+
+    def drop(self, name: str) -> None:
+        """A node goes, with what was taken on it."""
+        if name in self._by_name:
+            self._set(name, None)
+
+    def _set(self, name: str, machine: Machine | None) -> None:
+        before = self._by_name.get(name)
+        self.renewed += 1
+        if self.logging:
+            self.log.append(_Replaced(name, before))
+        self._load += (machine.load if machine else 0) - (before.load if before else 0)
+        if machine is None:
+            del self._by_name[name]
+        else:
+            self._by_name[name] = machine
+        if machine and before and machine.number == before.number and _place(machine.node) == _place(before.node):
+            if self._arranged:
+                self.machines[self.where[name]] = machine
+            self._touch(name)
+        else:
+            self._arranged = False
+
+    def undo(self, mark: int) -> None:
+        """Back to where the log had this length."""
+        logging, self.logging = self.logging, False
+        while len(self.log) > mark:
+            done = self.log.pop()
+            if isinstance(done, _Moved):
+                self.change(done.seat, -done.sign)
+            else:
+                self._set(done.name, done.before)
+        self.logging = logging
+
+    def admitted(self, shape: Shape) -> Flags | None:
+        """Which nodes will do at all, by name, label and taint; None means all of them."""
+        if shape.where not in self._admitted:
+            found = np.fromiter((machine.admits(shape) for machine in self.machines), np.bool_, len(self.machines))
+            if len(self._admitted) > MOST_WHERES:
+                self._admitted.clear()
+            self._admitted[shape.where] = None if found.all() else found
+        return self._admitted[shape.where]
+
+    def room(self, shape: Shape) -> int:
+        """How many tasks of the shape would fit now, each alone."""
+        return self._rooms.total(shape, self.admitted(shape))
+
+    def rooms(self, shape: Shape) -> Counts:
+        """The same for each node. A view: not to be written to."""
+        return self._rooms.counts(shape, self.admitted(shape))
+
+    def best(self, shape: Shape, within: Positions | None = None, without: Collection[int] = ()) -> int | None:
+        """The position of the best node for one more task; None when it fits nowhere."""
+        row = self.board.row(shape)
+        if not len(row):
+            return None
+        if not without and shape.where is ANYWHERE:
+            inside = row if within is None else row[within]
+            best = self.choose(inside)
+            if inside[best] == NEVER:
+                return None
+            at = best if within is None else int(within[best])
+            if self.machines[at].holds(shape) and self.machines[at].admits(shape):
+                return at
+        row = self.open(shape, row, within)
+        for at in without:
+            row[at] = NEVER
+        while True:
+            at = self.choose(row)
+            if row[at] == NEVER:
+                return None
+            if not (shape.other or shape.where.devices) or self.machines[at].fits(shape):
+                return at
+            row[at] = NEVER
+
+    def choose(self, row: Ints) -> int:
+        """The position of the best of these scores."""
+        return self.policy.pick(row, self._load)
+
+    def open(self, shape: Shape, row: Ints, within: Positions | None) -> Ints:
+        """A row to write in, without the nodes that lack memory or will not do."""
+        ok = self.board.memory >= shape.memory
+        admitted = self.admitted(shape)
+        if admitted is not None:
+            ok &= admitted
+        if within is not None:
+            inside = np.zeros(len(row), np.bool_)
+            inside[within] = True
+            ok &= inside
+        found: Ints = np.where(ok, row, NEVER)
+        return found
+
+
+def _place(node: Node) -> object:
+    return (node.labels, node.taints, node.rack)

@@ -1,0 +1,205 @@
+"""One node: what is taken, what is free, which devices a task would get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairway.plan.scheduling.cluster import links
+from fairway.plan.scheduling.placement.specs import NOWHERE, Kind, Model, State, need_on, tag_of
+from fairway.plan.scheduling.shape import WHOLE, Seat, Shape, device_memory
+from fairway.state.node import Device, Node
+
+ANY_NUMBER = 1 << 30
+"""Tasks on a node without a limit, and tasks that take nothing."""
+
+
+class Machine:
+    """Capacity less what is taken; exact, also when more is taken than there is: then what is free counts as nothing."""
+
+    __slots__ = (
+        "_capacity",
+        "_held",
+        "_needs",
+        "_other",
+        "_slots",
+        "cpu",
+        "free",
+        "load",
+        "memory",
+        "model",
+        "node",
+        "number",
+        "tags",
+        "taken",
+        "tasks",
+    )
+
+    def __init__(self, node: Node, model: Model, number: int) -> None:
+        self.node = node
+        self.model = model
+        self.number = number
+        """Equal models have equal numbers."""
+        self.taken = 0
+        """Tasks that sit here."""
+        self.load = 0
+        """A number that what is taken makes, in whatever order it was taken."""
+        self.tags: dict[str, int] = {}
+        self._held: dict[str, int] = {}
+        self._other: dict[str, int] = {}
+        self.cpu, self.memory = round(node.cpu * 1000), node.memory >> 20
+        """Free; below zero when more is taken than there is."""
+        self._furnish(node)
+
+    def _furnish(self, node: Node) -> None:
+        self._slots = {device.uuid: at for at, device in enumerate(node.devices)}
+        self._capacity = [WHOLE if device.healthy and not device.busy_with else 0 for device in node.devices]
+        self.free = [self._left(at) for at in range(len(node.devices))]
+        self.tasks = node.tasks or ANY_NUMBER
+        self._needs: dict[Shape, list[int]] = {}
+
+    def changed(self, node: Node, model: Model, number: int) -> Machine:
+        """The same with another capacity; what is taken stays taken."""
+        other = Machine(node, model, number)
+        other.load = self.load
+        other.taken, other.tags, other._held, other._other = self.taken, dict(self.tags), dict(self._held), dict(self._other)
+        other.cpu += self.cpu - round(self.node.cpu * 1000)
+        other.memory += self.memory - (self.node.memory >> 20)
+        other._furnish(node)
+        return other
+
+    def _left(self, at: int) -> int:
+        used = self._held.get(self.node.devices[at].uuid, 0)
+        return max(0, min(self._capacity[at], self._capacity[at] - used))
+
+    def change(self, seat: Seat, sign: int) -> None:
+        """Take a seat (1) or give it back (-1)."""
+        shape = seat.shape
+        self.cpu -= sign * shape.cpu
+        self.memory -= sign * shape.memory
+        self.taken += sign
+        self.load += sign * (shape.cpu + 7 * shape.gpus * seat.milli + 1)
+        for name, count in shape.other:
+            self._other[name] = self._other.get(name, 0) + sign * count
+        if not shape.gpus:
+            return
+        _count(self.tags, tag_of(shape), sign)
+        for uuid in seat.devices:
+            _count(self._held, uuid, sign * seat.milli)
+            at = self._slots.get(uuid)
+            if at is not None:
+                self.free[at] = self._left(at)
+
+    def state(self) -> State:
+        """What the policies see."""
+        return State(self.model, max(0, self.cpu), tuple(self.free), frozenset(self.tags))
+
+    def needs(self, shape: Shape) -> list[int]:
+        """Thousandths of each device that the task would take; `NOWHERE` where it may not go."""
+        found = self._needs.get(shape)
+        if found is None:
+            found = [need_on(shape, kind) for kind in self.model.kinds]
+            wanted = shape.where.devices
+            if wanted:
+                named = [device.uuid in wanted or str(device.index) in wanted for device in self.node.devices]
+                found = [need if ok else NOWHERE for need, ok in zip(found, named, strict=True)]
+            if len(self._needs) > 256:
+                self._needs.clear()
+            self._needs[shape] = found
+        return found
+
+    def admits(self, shape: Shape) -> bool:
+        """Whether the node will do at all: its name, labels and taints."""
+        where, node = shape.where, self.node
+        if where.nodes and node.name not in where.nodes:
+            return False
+        if any(node.labels.get(name) != value for name, value in where.labels):
+            return False
+        return not node.taints or "*" in where.tolerates or all(taint in where.tolerates for taint in node.taints)
+
+    def other_left(self, name: str) -> int:
+        """What is free of another resource."""
+        return max(0, self.node.other.get(name, 0) - self._other.get(name, 0))
+
+    def holds(self, shape: Shape) -> bool:
+        """Whether one more task fits now, apart from cores and devices."""
+        if shape.memory > self.memory or self.taken >= self.tasks:
+            return False
+        return all(self.other_left(name) >= count for name, count in shape.other)
+
+    def count(self, shape: Shape) -> int:
+        """How many tasks of the shape would fit now, on a node that admits it."""
+        if self.taken >= self.tasks:
+            return 0
+        most = self.tasks - self.taken
+        for left, need in ((self.cpu, shape.cpu), (self.memory, shape.memory)):
+            if need:
+                most = min(most, max(0, left) // need)
+        for name, need in shape.other:
+            if need:
+                most = min(most, self.other_left(name) // need)
+        return min(most, self.count_gpus(shape)) if shape.gpus and most else most
+
+    def count_gpus(self, shape: Shape) -> int:
+        """How many tasks of the shape the devices alone have room for."""
+        return count_on_devices(self.free, self.needs(shape), shape.gpus)
+
+    def fits(self, shape: Shape) -> bool:
+        """Whether one more task fits now, in every respect."""
+        return self.holds(shape) and shape.cpu <= max(0, self.cpu) and self.devices(shape) is not None and self.admits(shape)
+
+    def devices(self, shape: Shape, pick: int | None = None) -> tuple[int, ...] | None:
+        """Positions of the devices that a task would get; None when there are too few.
+
+        One share goes to `pick`, if given, else to the fullest device that has room; several shares to the fullest ones;
+        whole devices to those with the best links.
+        """
+        if not shape.gpus:
+            return ()
+        if pick is not None:
+            return (pick,)
+        free, needs = self.free, self.needs(shape)
+        fitting = [at for at, need in enumerate(needs) if need <= free[at]]
+        if len(fitting) < shape.gpus:
+            return None
+        if not shape.shares:
+            return links.closest(self.node.devices, fitting, shape.gpus)
+        fitting.sort(key=free.__getitem__)
+        return tuple(sorted(fitting[: shape.gpus]))
+
+    def seat(self, role: str, index: int, shape: Shape, positions: tuple[int, ...]) -> Seat:
+        """The seat on these devices."""
+        if not positions:
+            return Seat(role, index, shape, self.node.name)
+        needs, devices = self.needs(shape), self.node.devices
+        milli = needs[positions[0]] if len(positions) == 1 else max(needs[at] for at in positions)
+        return Seat(role, index, shape, self.node.name, tuple(devices[at].uuid for at in positions), milli)
+
+
+def model_of(node: Node) -> Model:
+    """What the node has in common with others."""
+    return Model(tuple(kind_of(device) for device in node.devices), round(node.cpu * 1000))
+
+
+def kind_of(device: Device) -> Kind:
+    """What the device has in common with others."""
+    return Kind(device.type, device_memory(device))
+
+
+def count_on_devices(free: Sequence[int], needs: Sequence[int], gpus: int) -> int:
+    """How many tasks fit that each take their need of `gpus` different devices.
+
+    t tasks fit exactly if the devices together have room for t x gpus pieces, at most t of them on one device.
+    """
+    room = [left // need for left, need in zip(free, needs, strict=True) if need <= left] if gpus else []
+    most = sum(room) // gpus
+    while most and sum(min(pieces, most) for pieces in room) < most * gpus:
+        most = sum(min(pieces, most) for pieces in room) // gpus
+    return most
+
+
+def _count(counts: dict[str, int], name: str, change: int) -> None:
+    left = counts.get(name, 0) + change
+    if left:
+        counts[name] = left
+    else:
+        counts.pop(name, None)

@@ -1,0 +1,102 @@
+"""Another way to seat a gang of several shapes, when one task after the other got stuck: a bounded search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fairway.plan.scheduling.cluster.floor import Floor, Positions
+from fairway.plan.scheduling.shape import Part, Seat, Shape
+
+PATIENCE = 4000
+"""Looks at nodes before it gives up. On a handful of nodes that is enough for certainty."""
+
+Task = tuple[Part, int, tuple[int, ...]]
+
+
+def place(
+    floor: Floor, wanted: Sequence[tuple[Part, Sequence[int], tuple[int, ...]]], within: Positions | None
+) -> list[Seat] | None:
+    """Seats for all, taken; None, with nothing changed, when none were found in time. The floor's log must be on."""
+    tasks = [(part, index, used) for part, indexes, used in wanted for index in indexes]
+    nodes = range(len(floor.machines)) if within is None else [int(at) for at in within]
+    return _Search(floor, tasks, nodes).run()
+
+
+class _Search:
+    """Depth first. Of nodes in equal states only the first is tried, and equal tasks go to nodes in ascending order."""
+
+    def __init__(self, floor: Floor, tasks: Sequence[Task], nodes: Sequence[int]) -> None:
+        self._floor = floor
+        self._tasks = tasks
+        self._nodes = nodes
+        self._left = PATIENCE
+        self._seats: list[Seat] = []
+        self._at: list[int] = []
+
+    def run(self) -> list[Seat] | None:
+        return self._seats if self._extend() else None
+
+    def _extend(self) -> bool:
+        number = len(self._seats)
+        if number == len(self._tasks):
+            return True
+        part, index, _ = self._tasks[number]
+        for at, positions in self._ways(number):
+            mark = len(self._floor.log)
+            seat = self._floor.machines[at].seat(part.role, index, part.shape, positions)
+            self._floor.change(seat, 1)
+            self._seats.append(seat)
+            self._at.append(at)
+            if self._extend():
+                return True
+            self._floor.undo(mark)
+            self._seats.pop()
+            self._at.pop()
+        return False
+
+    def _ways(self, number: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+        part, _, used = self._tasks[number]
+        peers = [at for at, task in zip(self._at, self._tasks, strict=False) if task[0] is part]
+        seen: set[object] = set()
+        for at in self._nodes:
+            machine = self._floor.machines[at]
+            if (peers and at < peers[-1]) or not _allowed(part, at, {*used, *peers}):
+                continue
+            self._left -= 1
+            if self._left < 0:
+                return
+            # Named devices, labels and other resources make nodes differ in ways that the state does not show.
+            key = (
+                at
+                if part.apart or part.together
+                else (machine.state(), machine.memory, machine.taken, machine.node.name if _special(part.shape) else "")
+            )
+            if key in seen or not machine.fits(part.shape):
+                continue
+            seen.add(key)
+            for positions in _choices(machine.free, machine.needs(part.shape), part.shape, machine.devices(part.shape)):
+                yield at, positions
+
+
+def _allowed(part: Part, at: int, taken: set[int]) -> bool:
+    if part.apart and at in taken:
+        return False
+    return not part.together or not taken or at in taken
+
+
+def _special(shape: Shape) -> bool:
+    return bool(shape.other or shape.where.devices or shape.where.nodes or shape.where.labels)
+
+
+def _choices(free: Sequence[int], needs: Sequence[int], shape: Shape, usual: tuple[int, ...] | None) -> Iterator[tuple[int, ...]]:
+    """Devices worth trying: one of each remainder for a lone share, the usual ones and the emptiest ones else."""
+    if not shape.shares:
+        yield usual or ()
+        return
+    fitting = [at for at, need in enumerate(needs) if need <= free[at]]
+    if shape.gpus > 1:
+        yield usual or ()
+        yield tuple(sorted(sorted(fitting, key=lambda at: -free[at])[: shape.gpus]))
+        return
+    for left in sorted({free[at] for at in fitting}):
+        yield (next(at for at in fitting if free[at] == left),)

@@ -1,0 +1,105 @@
+"""What is free on every node as arrays, for questions about all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairway.plan.scheduling.cluster.machine import ANY_NUMBER, Machine
+from fairway.plan.scheduling.placement.specs import NOWHERE, Flags, Kind, need_on
+from fairway.plan.scheduling.shape import Shape
+
+Wholes = NDArray[np.int64]
+
+
+class Tables:
+    """One line for each node, in order of rank; brought up to date when asked."""
+
+    def __init__(self, machines: Sequence[Machine]) -> None:
+        self._machines = machines
+        self._stale: set[int] = set(range(len(machines)))
+        count, devices = len(machines), max((len(machine.node.devices) for machine in machines), default=0)
+        self._cpu: Wholes = np.zeros(count, np.int64)
+        self._memory: Wholes = np.zeros(count, np.int64)
+        self._tasks: Wholes = np.zeros(count, np.int64)
+        self._free: Wholes = np.zeros((count, devices), np.int64)
+        self._sound: Flags = np.zeros((count, devices), np.bool_)
+        self._kinds: dict[Kind, int] = {}
+        self._kind: Wholes = np.full((count, devices), -1, np.int64)
+        for at, machine in enumerate(machines):
+            for slot, kind in enumerate(machine.model.kinds):
+                self._kind[at, slot] = self._kinds.setdefault(kind, len(self._kinds))
+
+    def touch(self, at: int) -> None:
+        """Something changed on this node."""
+        self._stale.add(at)
+
+    def refresh(self) -> None:
+        """Look again at the nodes that changed."""
+        for at in self._stale:
+            machine = self._machines[at]
+            self._cpu[at] = max(0, machine.cpu)
+            self._memory[at] = max(0, machine.memory)
+            self._tasks[at] = max(0, machine.tasks - machine.taken)
+            self._free[at, : len(machine.free)] = machine.free
+            self._sound[at, : len(machine.free)] = [device.healthy for device in machine.node.devices]
+        self._stale.clear()
+
+    def free(self, what: str) -> Wholes:
+        """What is free of `cpu`, `memory`, `tasks` or another resource."""
+        self.refresh()
+        known = {"cpu": self._cpu, "memory": self._memory, "tasks": self._tasks}
+        if what in known:
+            return known[what]
+        return np.array([machine.other_left(what) for machine in self._machines], np.int64)
+
+    def total(self, what: str) -> Wholes:
+        """What there would be if nothing ran."""
+        if what == "cpu":
+            return np.array([machine.model.cpu for machine in self._machines], np.int64)
+        if what == "memory":
+            return np.array([machine.node.memory >> 20 for machine in self._machines], np.int64)
+        if what == "tasks":
+            return np.array([machine.tasks for machine in self._machines], np.int64)
+        return np.array([machine.node.other.get(what, 0) for machine in self._machines], np.int64)
+
+    def devices(self) -> Wholes:
+        """Free thousandths of every device: a line for each node."""
+        self.refresh()
+        return self._free
+
+    def sound(self) -> Flags:
+        """Which devices are healthy: a line for each node."""
+        self.refresh()
+        return self._sound
+
+    def needs(self, shape: Shape) -> Wholes:
+        """Thousandths that a task takes of each device; `NOWHERE` where it may not go."""
+        by_kind = np.array([*(need_on(shape, kind) for kind in self._kinds), NOWHERE], np.int64)
+        needs: Wholes = by_kind[self._kind]
+        if shape.where.devices:
+            for at, machine in enumerate(self._machines):
+                needs[at, : len(machine.free)] = machine.needs(shape)
+        return needs
+
+    def count(self, shape: Shape) -> Wholes:
+        """How many tasks of the shape would fit on each node, whether or not the node will do."""
+        most = self.free("tasks").copy()
+        for what, need in (("cpu", shape.cpu), ("memory", shape.memory), *shape.other):
+            if need:
+                most = np.minimum(most, self.free(what) // need)
+        return np.minimum(most, self.count_gpus(shape))
+
+    def count_gpus(self, shape: Shape) -> Wholes:
+        """How many tasks of the shape the devices alone have room for (`machine.count_on_devices` says how)."""
+        if not shape.gpus:
+            return np.full(len(self._machines), ANY_NUMBER, np.int64)
+        pieces = self.devices() // self.needs(shape)
+        most: Wholes = pieces.sum(axis=1) // shape.gpus
+        while True:
+            spread: Wholes = np.minimum(pieces, most[:, None]).sum(axis=1) // shape.gpus
+            if (spread >= most).all():
+                return most
+            most = np.minimum(most, spread)

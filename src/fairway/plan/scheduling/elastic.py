@@ -1,0 +1,37 @@
+"""Elastic gangs grow again when nobody waits."""
+
+from __future__ import annotations
+
+from fairway.plan.scheduling import finding
+from fairway.plan.scheduling.decision import Cause, Drafting, Evict
+from fairway.plan.scheduling.ledger import Ledger
+from fairway.plan.scheduling.memory import Reservation
+from fairway.plan.scheduling.request import Running
+
+SETTLED = 60.0
+"""Seconds that a gang runs at one size before it grows: growing means to save and start again."""
+
+
+def grow(ledger: Ledger, now: float, draft: Drafting) -> None:
+    """Let one gang start again with more tasks: the one with the fewest, among those that can resume. One at a time."""
+    if ledger.roster.leaving:
+        return
+    wanting = [running for key in ledger.roster.elastic if _could_grow(running := ledger.running[key])]
+    for running in sorted(wanting, key=lambda running: (len(running.seats), running.request.key)):
+        if now < running.since + SETTLED:
+            draft.wake(running.since + SETTLED)
+            continue
+        mark = ledger.cluster.mark()
+        more = finding.more(ledger, running.request, running.seats)
+        ledger.cluster.undo(mark)
+        if more:
+            key, seats = running.request.key, (*running.seats, *more)
+            sizes = {part.role: sum(seat.role == part.role for seat in seats) for part in running.request.gang.parts}
+            draft.evictions.append(Evict(key, Cause.GROW, None, tuple(sorted(sizes.items()))))
+            ledger.mark_leaving(key)
+            ledger.reserve(key, Reservation(seats, now, now, (str(key),), exact=True))
+            return
+
+
+def _could_grow(running: Running) -> bool:
+    return any(sum(seat.role == part.role for seat in running.seats) < part.most for part in running.request.gang.parts)

@@ -1,0 +1,277 @@
+"""Why a run waits, in words: from what the scheduler found to a `Hold`, with the binding constraint and its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fairway.plan.scheduling import amounts, rights
+from fairway.plan.scheduling.decision import Behind, Cause, Evict, Limit, Obstacle
+from fairway.plan.scheduling.ledger import Ledger, key_of
+from fairway.plan.scheduling.memory import Reservation
+from fairway.plan.scheduling.request import Request
+from fairway.plan.scheduling.shape import WHOLE, Gang, Part, Shape, Shortfall
+from fairway.plan.scheduling.waiting import LineKey
+from fairway.state.job import Hold
+from fairway.state.node import Node
+from fairway.units import quantity, suggest
+
+FEW_NODES = 4
+"""So many nodes, and devices, are named."""
+
+_RIGHTS = {
+    Cause.PRIORITY: "which is more urgent",
+    Cause.RECLAIM: "whose queue takes back what belongs to it",
+    Cause.SLICE: "which has had less time so far",
+    Cause.SHRINK: "which can start when this one goes on with fewer tasks",
+}
+
+
+def obstacles(ledger: Ledger, requests: Iterable[Request], now: float) -> dict[LineKey, Obstacle]:
+    """What keeps the line of each of these runs: as things stand now, with true numbers of what is free."""
+    cluster = ledger.cluster
+    found: dict[LineKey, Obstacle] = {}
+    kept = sorted(ledger.memory.reservations.items(), key=lambda item: (item[1].at, item[0]))
+    mark = cluster.mark()
+    for _, reservation in kept:
+        cluster.give(reservation.seats)
+    for request in requests:
+        line = ledger.line_key(request, now)
+        if line not in found:
+            found[line] = _obstacle(ledger, request, kept)
+    cluster.undo(mark)
+    return found
+
+
+def _obstacle(ledger: Ledger, request: Request, kept: Sequence[tuple[str, Reservation]]) -> Obstacle:
+    asked = amounts.of_gang(request.gang)
+    limit = rights.limit(ledger.queue(request.queue), request.user, asked, ledger.accounts)
+    if limit is not None:
+        return limit
+    mark = ledger.cluster.mark()
+    seats = ledger.places_for(request)
+    ledger.cluster.undo(mark)
+    if isinstance(seats, Shortfall):
+        return seats
+    typed = rights.limit(ledger.queue(request.queue), request.user, amounts.of_seats(seats, ledger.nodes), ledger.accounts)
+    if typed is not None:
+        return typed
+    return _behind(ledger, request, kept)
+
+
+def _behind(ledger: Ledger, request: Request, kept: Sequence[tuple[str, Reservation]]) -> Behind:
+    """Whose places it would take: of those kept for others, the first without which there is room."""
+    cluster = ledger.cluster
+    mark = cluster.mark()
+    found = Behind(request.key)
+    for name, reservation in kept:
+        if name == str(request.key):
+            continue
+        cluster.take(reservation.seats)
+        if ledger.would_fit(request) is None:
+            found = Behind(key_of(name), reservation.at)
+            break
+    cluster.undo(mark)
+    return found
+
+
+def hold(request: Request, obstacle: Obstacle, nodes: Mapping[str, Node] | None = None) -> Hold:
+    """Why it waits and what would help. With the nodes, and few of them, it says who else uses their GPUs."""
+    match obstacle:
+        case Shortfall():
+            return _shortfall(request, obstacle, outsiders(nodes or {}))
+        case Limit():
+            return _limit(obstacle)
+        case Behind(key=key) if key == request.key:
+            return Hold("behind", "there is room for it; it is about to start", "nothing to do; it goes on by itself")
+        case Behind(key=key):
+            message = f"there is room, and it is kept for {key.name}, which comes first"
+            shorter = "a shorter timeout" if request.limit is not None else "a timeout, which says how long it runs at most"
+            return Hold("behind", message, f"{shorter}: what is over in time may go first")
+
+
+def outsiders(nodes: Mapping[str, Node]) -> str:
+    """Who uses GPUs besides us: `GPU 3: pid 7 (python)`; nothing where there are too many nodes to name any."""
+    if len(nodes) > FEW_NODES:
+        return ""
+    found = [
+        f"{f'{name} ' if len(nodes) > 1 else ''}GPU {device.index}: {device.busy_with}"
+        for name, node in sorted(nodes.items())
+        for device in node.devices
+        if device.busy_with
+    ]
+    return ", ".join(found[:FEW_NODES])
+
+
+def eviction(evict: Evict) -> str:
+    """Why a run makes room."""
+    if evict.cause is Cause.GROW:
+        return f"starts again with {_sizes(evict)}: there is room now"
+    if evict.cause is Cause.MOVE:
+        whom = evict.to_whom.name if evict.to_whom is not None else "another run"
+        return f"moves elsewhere, so that {whom} finds its GPUs together"
+    whom = evict.to_whom.name if evict.to_whom is not None else "somebody"
+    more = f" ({_sizes(evict)})" if evict.sizes else ""
+    return f"makes room for {whom}, {_RIGHTS[evict.cause]}{more}"
+
+
+def never(shortfall: Shortfall, gang: Gang, nodes: Sequence[Node] = ()) -> str:
+    """Why a gang could not start even if nothing ran on these nodes."""
+    part = _part(shortfall, gang)
+    if shortfall.what == "nodes":
+        return "there is no node to run on"
+    if shortfall.what in ("placement", "rack"):
+        return _unknown_node(part, nodes) or _placement(shortfall, part, gang)
+    asks = _asks(shortfall, part, gang)
+    total, most = shortfall.total, shortfall.most_on_a_node
+    if not total and shortfall.what == "gpu" and part.shape.gpu_types:
+        return f"{asks}; {_other_types(part.shape.gpu_types, nodes)}"
+    if total in (0, most):
+        return f"{asks}; {_there(shortfall.what, total)}"
+    return f"{asks}; {_there(shortfall.what, total)}, and no node has more than {number(shortfall.what, most)}"
+
+
+def _there(what: str, count: int) -> str:
+    if not count:
+        return "there is none"
+    if what == "memory":
+        return f"{number(what, count)} is all there is"
+    said = number(what, count)
+    return f"there {'is' if said == '1' else 'are'} {said}"
+
+
+def _other_types(asked: Sequence[str], nodes: Sequence[Node]) -> str:
+    types = sorted({device.type for node in nodes for device in node.devices if device.type})
+    if not types:
+        return "there is none"
+    near = next((found for kind in asked if (found := suggest.nearest(kind, types, cutoff=0.8))), "")
+    hint = f" (did you mean {near}?)" if near and near not in asked else ""
+    return f"there is none of that type, only {' and '.join(types)}{hint}"
+
+
+def _unknown_node(part: Part, nodes: Sequence[Node]) -> str:
+    names = [node.name for node in nodes]
+    unknown = [name for name in part.shape.where.nodes if name not in names]
+    if not unknown or len(unknown) < len(part.shape.where.nodes):
+        return ""
+    near = suggest.nearest(unknown[0], names)
+    return f"there is no node {' or '.join(unknown)}" + (f" (did you mean {near}?)" if near else "")
+
+
+def amount(what: str, count: int) -> str:
+    """A number of a resource, for people: `4 GPUs`, `2.5 CPUs`, `16Gi of memory`."""
+    if what == "gpu" or what.startswith("gpu:"):
+        kind = what.partition(":")[2]
+        number = quantity.show_number(count / WHOLE)
+        return f"{number} {kind + ' ' if kind else ''}GPU{'' if count == WHOLE else 's'}"
+    if what == "cpu":
+        return f"{quantity.show_number(count / 1000)} CPU{'' if count == 1000 else 's'}"
+    if what == "memory":
+        return f"{quantity.show_bytes(count << 20)} of memory"
+    if what in ("tasks", "runs"):
+        return f"{count} {what if count != 1 else what[:-1]}"
+    return f"{count} {what}"
+
+
+def number(what: str, count: int) -> str:
+    """The same without the name of the resource: `4`, `2.5`, `16Gi`."""
+    if what == "memory":
+        return quantity.show_bytes(count << 20)
+    return quantity.show_number(count / 1000) if what == "cpu" or what.startswith("gpu") else str(count)
+
+
+def _part(found: Shortfall, gang: Gang) -> Part:
+    return next((part for part in gang.parts if part.role == found.role), gang.parts[0])
+
+
+def _shortfall(request: Request, found: Shortfall, others: str) -> Hold:
+    part = _part(found, request.gang)
+    if found.what == "nodes":
+        return Hold("nodes", "there is no node to run on", "a node must come back or be added")
+    if found.what in ("placement", "rack"):
+        return Hold(
+            found.what, _placement(found, part, request.gang), "another job must end first, or the placement ask for less"
+        )
+    free, most = (number(found.what, max(0, count)) for count in (found.free, found.most_on_a_node))
+    if found.free == found.most_on_a_node:
+        numbers = f"{free} of {number(found.what, found.total)} {_are(free)} free"
+    else:
+        numbers = f"the most any node has free is {most}; {free} {_are(free)} free in all"
+    named = f" ({others})" if found.what == "gpu" and others else ""
+    helps = "a job with GPUs must end first" if found.what == "gpu" else "another job must end first"
+    return Hold(found.what, f"{_asks(found, part, request.gang)}; {numbers}{named}", helps)
+
+
+def _are(number: str) -> str:
+    return "is" if number == "1" else "are"
+
+
+def _asks(found: Shortfall, part: Part, gang: Gang) -> str:
+    """`needs 4 GPUs on one node`, `needs 2 CPUs for each of 3 worker tasks, which start together`."""
+    asked = amount(found.what, found.asked)
+    if found.what == "gpu":
+        asked = _gpus(found, part)
+    apart = found.free > found.most_on_a_node
+    if gang.size <= 1:
+        return f"needs {asked}" + (" on one node" if apart and found.asked > WHOLE and found.what == "gpu" else "")
+    tasks = f"{part.least} {part.role} tasks" if part.least > 1 else f"the {part.role} task"
+    if part.together and part.least > 1:
+        return f"needs {asked} on one node for {tasks}, which stay together"
+    each = f"each of {tasks}" if part.least > 1 else tasks
+    all_of_them = "which start together" if part.least == gang.size else f"which starts with {gang.size - part.least} others"
+    if part.least > 1 and part.least != gang.size:
+        all_of_them = f"which start together with {gang.size - part.least} more"
+    placed = f" ({found.placed} of {gang.size} would find a place)" if found.placed else ""
+    return f"needs {asked} for {each}, {all_of_them}{placed}"
+
+
+def _gpus(found: Shortfall, part: Part) -> str:
+    """`2 GPUs of type T4`, `50% of a GPU with 4 GiB of its memory`."""
+    shape = part.shape
+    kind = f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
+    if shape.shares:
+        return _share(shape) + kind
+    memory = f" with {quantity.show_bytes(shape.gpu_memory << 20)} of memory" if shape.gpu_memory else ""
+    return f"{amount('gpu', found.asked)}{kind}{memory}"
+
+
+def _share(shape: Shape) -> str:
+    part = f"{shape.gpu_milli / WHOLE:.0%} of {'a GPU' if shape.gpus == 1 else f'each of {shape.gpus} GPUs'}"
+    return part + (f" with {quantity.show_bytes(shape.gpu_memory << 20)} of its memory" if shape.gpu_memory else "")
+
+
+def _placement(found: Shortfall, part: Part, gang: Gang) -> str:
+    where = part.shape.where
+    if found.what == "rack":
+        return f"no rack has room for all {gang.size} tasks, which must lie in one"
+    if part.apart and part.least > 1:
+        return f"needs {part.least} nodes for {part.least} {part.role} tasks, which lie apart; only {found.placed} will do"
+    wishes = []
+    if where.nodes:
+        wishes.append(f"called {' or '.join(where.nodes)}")
+    if where.devices:
+        wishes.append(f"with GPU {' or '.join(where.devices)}")
+    if where.labels:
+        wishes.append(f"labelled {', '.join(f'{name}={value}' for name, value in where.labels)}")
+    wanted = " ".join(["a node", *wishes]) if wishes else "a node without taints that it does not tolerate"
+    return f"{part.role} needs {wanted}, and there is none"
+
+
+def _limit(found: Limit) -> Hold:
+    asked, used, allowed = (amount(found.what, count) for count in (found.asked, found.used, found.allowed))
+    if found.of == "quota":
+        message = f"queue {found.queue} may use {allowed} and uses {used}; this needs {asked} more"
+        return Hold(
+            "quota",
+            message,
+            f"a run of queue {found.queue} must end first, or its quota be raised: fairway get queue/{found.queue}",
+        )
+    who = f"each user of queue {found.queue}" if not found.user else f"{found.user} in queue {found.queue}"
+    if found.what == "runs":
+        message = f"{who} may have {allowed} at a time, and has {found.used}"
+        return Hold("limit", message, "one of the same user's runs must end first")
+    message = f"{who} may use {allowed} at a time and uses {used}; this needs {asked} more"
+    return Hold("limit", message, "one of the same user's runs must end first")
+
+
+def _sizes(evict: Evict) -> str:
+    return ", ".join(f"{count} {role}" for role, count in evict.sizes)

@@ -1,0 +1,188 @@
+"""Who starts now: by priority, then the queue that lacks some of its quota or has had least, then who has had least, then age.
+
+Whoever is first and does not fit gets places reserved. Others go past it only with what is not kept for it, or when they
+are expected to be gone before it could start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from fairway.plan.scheduling import finding, reservation
+from fairway.plan.scheduling.decision import Drafting, Limit, Start
+from fairway.plan.scheduling.ledger import Ledger, key_of
+from fairway.plan.scheduling.request import Request, Running
+from fairway.plan.scheduling.shape import Gang, Seat
+from fairway.plan.scheduling.waiting import Line, LineKey
+from fairway.plan.scheduling.walk import Walk, has_room
+
+RESERVED_A_QUEUE = 16
+"""So many blocked gangs of a queue have places kept for them."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found the last time, so that only those are tried for whom something has changed.
+
+    Forgetting it costs time only.
+    """
+
+    freed: int = -1
+    """`Ledger.freed` when all that wait had been tried."""
+    changes: int = -1
+    limited: dict[tuple[str, str], dict[int, tuple[Line, Limit]]] = field(default_factory=dict)
+    """Lines that a rule keeps waiting, by whose release would change that, with the rule."""
+    unsure: dict[LineKey, Line] = field(default_factory=dict)
+    """Lines for which another try may succeed though nothing was freed: the search for their places is not exhaustive."""
+
+
+@dataclass(slots=True)
+class Blocked:
+    """Who goes on waiting, the first of each queue, in order."""
+
+    for_room: list[Line] = field(default_factory=list)
+    by_rule: list[Line] = field(default_factory=list)
+
+
+def fill(ledger: Ledger, findings: Findings, now: float, draft: Drafting) -> Blocked:
+    """Start what fits, in order. Returns who is blocked."""
+    blocked = Blocked()
+    keeping: set[str] = set()
+    anew = findings.freed != ledger.freed
+    walk = Walk(ledger, list(_eager(ledger, findings)), _roomy(ledger) if anew else (), RESERVED_A_QUEUE, now)
+    findings.freed, findings.changes = ledger.freed, ledger.changes
+    for line, hopeful in walk:
+        request, rank = line.first(), line.filed
+        assert request is not None
+        assert rank is not None
+        if line.mistyped and not hopeful:
+            blocked.by_rule.append(line)
+            continue
+        outcome = _try(ledger, request, now, draft) if hopeful else finding.limit_of(ledger, request)
+        if isinstance(outcome, Start):
+            walk.started(line, rank)
+            continue
+        if hopeful or outcome is not None:
+            _remember(ledger, findings, line, outcome)
+            walk.failed(line)
+        if isinstance(outcome, Limit):
+            blocked.by_rule.append(line)
+        elif walk.passed(line):
+            blocked.for_room.append(line)
+            reservation.keep(ledger, request, now, draft)
+            keeping.add(str(request.key))
+    reservation.keep_only(ledger, keeping)
+    blocked.by_rule += [line for line in walk.limited() if line.rule is not None and line.filed is not None]
+    return blocked
+
+
+def start(ledger: Ledger, request: Request, seats: tuple[Seat, ...], now: float, draft: Drafting) -> None:
+    """Give a run the places that the cluster has handed out."""
+    before = ledger.running.get(request.key)
+    ledger.withdraw(request.key)
+    if before is not None:
+        ledger.cluster.give(seats)
+        sitting = replace(before, seats=(*before.seats, *seats), leaving=False)
+        ledger.sit(replace(sitting, request=replace(before.request, resumes=request.resumes)), now)
+    else:
+        ledger.sit(Running(request, seats, now), now, placed=True)
+    ledger.learn(request.gang)
+    draft.starts.append(Start(request.key, seats))
+
+
+def try_start(ledger: Ledger, request: Request, now: float, draft: Drafting) -> bool:
+    """Start the run if there is room for it, whoever else waits."""
+    return isinstance(_try(ledger, request, now, draft, sure=True), Start)
+
+
+def extend(ledger: Ledger, now: float, draft: Drafting) -> None:
+    """Give those that start now more tasks, where nobody else can use the room."""
+    for number, started in enumerate(draft.starts):
+        running = ledger.running[started.key]
+        if running.seats != started.seats or all(part.most <= part.least for part in running.request.gang.parts):
+            continue
+        seats = finding.more(ledger, running.request, running.seats)
+        if seats:
+            draft.starts[number] = Start(started.key, (*started.seats, *seats))
+            ledger.extend(started.key, seats, now)
+
+
+def is_certain(gang: Gang) -> bool:
+    """Whether the gang finds places whenever there are any: then a failure is final until something is freed."""
+    return len(gang.parts) == 1 and not (gang.parts[0].shape.shares and gang.parts[0].shape.gpus > 1)
+
+
+def _eager(ledger: Ledger, findings: Findings) -> Iterator[Line]:
+    """The lines that may start though they could not the last time, or are new."""
+    yield from ledger.room.take_fresh()
+    for rule in ledger.accounts.take_eased():
+        yield from _relieved(ledger, findings.limited.get(rule, {}))
+    if findings.changes != ledger.changes:
+        yield from findings.unsure.values()
+        findings.unsure.clear()
+    if findings.freed == ledger.freed:
+        return
+    for name in ledger.memory.reservations:
+        waiting = ledger.room.line_at(key_of(name)) if any(ledger.promises.ready(name).values()) else None
+        if waiting is not None:
+            yield waiting
+
+
+def _relieved(ledger: Ledger, limited: dict[int, tuple[Line, Limit]]) -> list[Line]:
+    """Those that their rule allows now, as far as it alone is looked at."""
+    found = []
+    for at, (line, limit) in list(limited.items()):
+        if line.filed is not None and line.rule is not None:
+            of_user = ledger.accounts.used_by.get((limit.queue, limit.user), {})
+            used = of_user if limit.of == "per_user" else ledger.accounts.used.get(limit.queue, {})
+            if used.get(limit.what, 0) + limit.asked > limit.allowed:
+                continue
+            line.rule = None
+            found.append(line)
+        del limited[at]
+    return found
+
+
+def _roomy(ledger: Ledger) -> list[Gang]:
+    """What is asked for and may find room."""
+    return [gang for gang in ledger.room.gangs() if has_room(ledger, gang)]
+
+
+def _try(ledger: Ledger, request: Request, now: float, draft: Drafting, *, sure: bool = False) -> Start | Limit | None:
+    """Start the run if there is room for it; what is kept for others is not room. None when there is none.
+
+    Unless one is `sure` that it is worth it, only those are tried that have enough room by a rough count.
+    """
+    limit = finding.limit_of(ledger, request)
+    if limit is not None:
+        return limit
+    kept = ledger.memory.reservations.get(str(request.key))
+    if kept is not None and kept.exact:
+        return None
+    ready = ledger.promises.ready(str(request.key))
+    if not sure and any(ledger.cluster.room(part.shape) + ready.get(part.role, 0) < part.least for part in request.gang.parts):
+        return None
+    mark = ledger.cluster.mark()
+    if kept is not None:
+        ledger.cluster.give(kept.seats)
+    found = finding.places(ledger, request)
+    if not isinstance(found, tuple):
+        ledger.cluster.undo(mark)
+        return found
+    if kept is not None:
+        ledger.cluster.take(kept.seats)
+    start(ledger, request, found, now, draft)
+    return draft.starts[-1]
+
+
+def _remember(ledger: Ledger, findings: Findings, line: Line, outcome: Start | Limit | None) -> None:
+    """What the failure says of the line."""
+    request = line.first()
+    assert request is not None
+    line.mistyped = isinstance(outcome, Limit)
+    if isinstance(outcome, Limit) and finding.limit_of(ledger, request) is not None:
+        line.rule = (line.key.queue, line.key.user if outcome.of == "per_user" else "")
+        findings.limited.setdefault(line.rule, {})[id(line)] = (line, outcome)
+    elif isinstance(outcome, Limit) or not is_certain(line.key.gang) or line.key.beside is not None:
+        findings.unsure[line.key] = line

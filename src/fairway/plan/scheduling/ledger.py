@@ -1,0 +1,387 @@
+"""What the scheduler knows: nodes, queues, who waits, who sits where. Deltas change it; deciding happens elsewhere.
+
+Everything that must outlive the process lies in `memory`; the rest is the state of things, said again by deltas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from fairway.plan.scheduling import amounts, durations, timeshare
+from fairway.plan.scheduling.accounts import Accounts
+from fairway.plan.scheduling.amounts import Amounts
+from fairway.plan.scheduling.cluster import Cluster
+from fairway.plan.scheduling.delta import Asked, Delta, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
+from fairway.plan.scheduling.lessons import Lessons
+from fairway.plan.scheduling.memory import Reservation, SchedulerMemory
+from fairway.plan.scheduling.outlook import Outlook
+from fairway.plan.scheduling.promises import Promises
+from fairway.plan.scheduling.request import Request, Running
+from fairway.plan.scheduling.roster import Roster, weight_of
+from fairway.plan.scheduling.shape import WHOLE, Gang, Seat, Shortfall
+from fairway.plan.scheduling.turns import Looks, Rotation
+from fairway.plan.scheduling.waiting import LineKey, WaitingRoom
+from fairway.state.job import JobKey
+from fairway.state.node import Node
+from fairway.state.queue import Queue
+
+
+class Ledger:
+    """Nodes, queues, waiting and running gangs, kept in step with each other."""
+
+    def __init__(self, memory: SchedulerMemory, policy: str = "fairway") -> None:
+        self.memory = memory
+        self.cluster = Cluster(policy=policy, mix=memory.mix)
+        self.nodes: dict[str, Node] = {}
+        self.queues: dict[str, Queue] = {}
+        self.room = WaitingRoom()
+        self.running: dict[JobKey, Running] = {}
+        self.roster = Roster()
+        self.promises = Promises(self.nodes)
+        self.outlook = Outlook(self.nodes)
+        self.rotation = Rotation()
+        self.accounts = Accounts(memory.usage)
+        self._lessons = Lessons(memory)
+        self.freed = 0
+        """Rises whenever something that was taken is free again, or a rule has changed."""
+        self.changes = 0
+        """Rises whenever anything on the nodes is another than before."""
+        self._climbing = Looks()
+        """Who waits in a queue where runs take turns, by when its rank changes by itself."""
+        for running, taken in memory.sitting.values():
+            # Their places are taken as soon as their nodes are seen.
+            self.running[running.request.key] = running
+            self.roster.add(running, taken)
+            self.promises.sit(running.request.key, running.seats)
+            self.accounts.hold(running.request.queue, running.request.user, taken, None)
+        for name, kept in memory.reservations.items():
+            self.promises.keep(name, kept.seats)
+
+    def apply(self, delta: Delta, now: float) -> None:
+        """Take one change in."""
+        match delta:
+            case NodeSeen(node):
+                self._see(node)
+            case NodeGone(name):
+                self._lose(name)
+            case QueueSet(queue):
+                self._describe(queue, now)
+            case QueueGone(name):
+                self._describe(Queue(name), now)
+                del self.queues[name]
+            case Asked(request):
+                self._ask(request, now)
+            case Withdrawn(key):
+                self.withdraw(key)
+            case Sits(running):
+                self.sit(running, now)
+            case Left():
+                self._leave(delta, now)
+
+    def queue(self, name: str) -> Queue:
+        """The queue of that name, described or not."""
+        return self.queues.get(name) or Queue(name)
+
+    def served(self, key: JobKey, now: float) -> float:
+        """GPU-seconds (core-seconds without GPUs) that the run has had in all."""
+        earlier = self.memory.ran.get(str(key), (0.0, 0.0))[1]
+        running = self.running.get(key)
+        return earlier + (max(0.0, now - running.since) * weight_of(running.request.gang) if running is not None else 0.0)
+
+    def expected_end(self, running: Running, now: float) -> float:
+        """When it is thought to end; later and later for one that should have ended already."""
+        end = self.memory.ends.get(str(running.request.key), now)
+        return end if end > now else now + max(60.0, 0.25 * (now - running.since))
+
+    def longest(self, request: Request) -> float | None:
+        """How long the run may take at most, as far as anybody can say with some confidence; None when nobody can."""
+        found = self._estimate(request)
+        return found.high if found.confidence >= durations.CONFIDENT else None
+
+    def _estimate(self, request: Request) -> durations.Estimate:
+        ran = self.memory.ran.get(str(request.key), (0.0, 0.0))[0]
+        gpus = request.gang.gpus / WHOLE
+        return durations.estimate(self.memory.history, request.user, request.name, gpus, request.limit, ran)
+
+    def active(self) -> list[Queue]:
+        """The queues of which somebody waits or runs, by name."""
+        return [self.queue(name) for name in sorted(self.roster.queues() | self.room.queues())]
+
+    def taken(self, key: JobKey) -> Amounts:
+        """What a running gang holds."""
+        return self.memory.sitting[str(key)][1]
+
+    def line_key(self, request: Request, now: float) -> LineKey:
+        """Where a request stands."""
+        queue = self.queue(request.queue)
+        level = timeshare.level_of(self.standing(request, now), now) if queue.time_slice else 0
+        beside = request.key if request.key in self.running else None
+        return LineKey(request.queue, request.gang, request.user if queue.per_user else "", request.priority, level, beside)
+
+    def standing(self, request: Request, now: float) -> timeshare.Standing:
+        """The run as the rule of taking turns sees it."""
+        running = self.running.get(request.key)
+        since = running.since if running is not None else None
+        waiting_since = self.memory.left.get(str(request.key), request.submitted)
+        served = self.served(request.key, now)
+        return timeshare.Standing(request.key, weight_of(request.gang), served, request.submitted, since, waiting_since)
+
+    def take_turns(self, now: float) -> float | None:
+        """Let those who have waited long stand further ahead, and see whose turn is over; when that changes next."""
+        for key in self._climbing.due(now):
+            request = self.room.get(key)
+            if request is not None:
+                self._stand(request, now)
+        for key in self.rotation.looks.due(now):
+            self._watch(key, now)
+        times = [self._climbing.next(), self.rotation.looks.next() if self.room else None]
+        return min((time for time in times if time is not None), default=None)
+
+    def sit(self, running: Running, now: float, *, placed: bool = False) -> None:
+        """A gang holds its places; `placed` when the cluster has handed them out already."""
+        key = running.request.key
+        before = self.running.get(key)
+        if before is not None and _is_as_before(running, before):
+            self._know(running, self.taken(key))
+            self._watch(key, now)
+            return
+        if before is not None:
+            self._stand_up(before, now)
+        if not placed:
+            self.cluster.take(running.seats)
+        self.changes += 1
+        taken = amounts.of_seats(running.seats, self.nodes)
+        self._know(running, taken)
+        self.promises.sit(key, running.seats)
+        self.accounts.hold(running.request.queue, running.request.user, taken, now)
+        self.memory.ends[str(key)] = running.since + self._estimate(running.request).median
+        self._watch(key, now)
+        self._stand_again(key, now)
+
+    def look_out(self) -> Outlook:
+        """When devices are expected to be free, as far as is known now."""
+        for name in self.outlook.stale():
+            sitters = self.promises.sitters.get(name, {})
+            told = [(self._end_of(key), self.running[key].since, tuple(seats)) for key, seats in sitters.items()]
+            self.outlook.set_node(name, told, self.promises.kept_on(name))
+        return self.outlook
+
+    def _end_of(self, key: JobKey) -> float:
+        return 0.0 if self.running[key].leaving else self.memory.ends.get(str(key), 0.0)
+
+    def extend(self, key: JobKey, seats: tuple[Seat, ...], now: float) -> None:
+        """A running gang has more tasks, at places that the cluster has handed out."""
+        running, request = self.running[key], self.running[key].request
+        self.accounts.release(request.queue, request.user, self.taken(key), now)
+        taken = dict(self.taken(key))
+        amounts.add(taken, amounts.of_seats(seats, self.nodes))
+        self._know(replace(running, seats=(*running.seats, *seats)), taken)
+        self.accounts.hold(request.queue, request.user, taken, now)
+        self.promises.sit(key, seats)
+        self.changes += 1
+
+    def _know(self, running: Running, taken: Amounts) -> None:
+        before = self.running.get(running.request.key)
+        if before is not None:
+            self.roster.remove(before, self.taken(running.request.key))
+        self.roster.add(running, taken)
+        self.outlook.touch(seat.node for seat in running.seats)
+        self.running[running.request.key] = running
+        self.memory.sitting[str(running.request.key)] = (running, taken)
+
+    def _watch(self, key: JobKey, now: float) -> None:
+        running = self.running.get(key)
+        time_slice = self.queue(running.request.queue).time_slice if running is not None else None
+        if running is not None and time_slice and running.request.resumes and not running.leaving:
+            self.rotation.watch(running.request.queue, time_slice, self.standing(running.request, now), now)
+        else:
+            self.rotation.forget(key)
+
+    def mark_leaving(self, key: JobKey) -> None:
+        """A gang was asked to leave; it holds its places until it has."""
+        self._know(replace(self.running[key], leaving=True), self.taken(key))
+        self.rotation.forget(key)
+
+    def withdraw(self, key: JobKey) -> None:
+        """A gang waits no longer; what was kept for it is free."""
+        self.room.remove(key)
+        self._climbing.put(key, None)
+        self.memory.hopeless.pop(str(key), None)
+        self.unreserve(key)
+
+    def find_places(self, gang: Gang, beside: Sequence[Seat] = ()) -> tuple[Seat, ...] | Shortfall:
+        """Places for as many tasks as the gang has at least, beside those that sit already; they are taken."""
+        return self.cluster.place(gang, _sizes(gang, beside), beside)
+
+    def places_for(self, request: Request) -> tuple[Seat, ...] | Shortfall:
+        """Places for a run that waits, beside those of its tasks that sit already; they are taken."""
+        sitting = self.running.get(request.key)
+        return self.find_places(request.gang, sitting.seats if sitting is not None else ())
+
+    def try_places(self, gang: Gang, beside: Sequence[Seat] = ()) -> tuple[Seat, ...] | None:
+        """As `find_places`, for those who do not ask why not."""
+        if any(self.cluster.room(part.shape) < part.least for part in gang.parts):
+            return None
+        return self.cluster.try_place(gang, _sizes(gang, beside), beside)
+
+    def would_fit(self, request: Request) -> tuple[Seat, ...] | None:
+        """The places that the run would get as things stand; they are not taken."""
+        sitting = self.running.get(request.key)
+        mark = self.cluster.mark()
+        found = self.try_places(request.gang, sitting.seats if sitting is not None else ())
+        self.cluster.undo(mark)
+        return found
+
+    def reserve(self, key: JobKey, reservation: Reservation) -> None:
+        """Keep places for a gang, instead of those kept before."""
+        self.unreserve(key)
+        self.memory.reservations[str(key)] = reservation
+        self.promises.keep(str(key), reservation.seats)
+        self.outlook.touch(seat.node for seat in reservation.seats)
+        self.cluster.take(reservation.seats)
+        self.changes += 1
+
+    def unreserve(self, key: JobKey) -> None:
+        """Keep nothing for it."""
+        reservation = self.memory.reservations.pop(str(key), None)
+        if reservation is not None:
+            self.promises.drop(str(key), reservation.seats)
+            self.outlook.touch(seat.node for seat in reservation.seats)
+            self.cluster.give(reservation.seats)
+            self._free()
+
+    def _free(self) -> None:
+        self.freed += 1
+        self.changes += 1
+
+    def _see(self, node: Node) -> None:
+        if self.nodes.get(node.name) == node:
+            return
+        known = self.nodes.get(node.name)
+        if known is not None:
+            amounts.add(self.accounts.totals, amounts.of_nodes([known]), -1)
+        amounts.add(self.accounts.totals, amounts.of_nodes([node]))
+        self.nodes[node.name] = node
+        self.cluster.put_node(node)
+        if known is None:
+            # It was away for a while, and whoever sits there sits there still.
+            sitting = [seat for seats in self.promises.sitters.get(node.name, {}).values() for seat in seats]
+            self.cluster.take([*sitting, *self.promises.kept_on(node.name)])
+        self.promises.look_at(node.name)
+        self.outlook.renew()
+        self._free()
+
+    def _lose(self, name: str) -> None:
+        if name in self.nodes:
+            amounts.add(self.accounts.totals, amounts.of_nodes([self.nodes.pop(name)]), -1)
+            self.cluster.drop_node(name)
+            broken = [each for each, kept in self.memory.reservations.items() if any(seat.node == name for seat in kept.seats)]
+            for each in broken:
+                self.unreserve(key_of(each))
+            self.promises.look_at(name)
+            self.outlook.renew()
+            self._free()
+
+    def _describe(self, queue: Queue, now: float) -> None:
+        self.queues[queue.name] = queue
+        for request in self.room.requests(queue.name):
+            self._stand(request, now)
+        for key in self.roster.of_queue(queue.name):
+            self._watch(key, now)
+        self.room.refresh(queue.name)
+        self._free()
+
+    def _ask(self, request: Request, now: float) -> None:
+        before = self.room.get(request.key)
+        if before is not None and before.gang != request.gang:
+            self.memory.hopeless.pop(str(request.key), None)
+            self.unreserve(request.key)
+        self._stand(request, now)
+
+    def _stand(self, request: Request, now: float) -> None:
+        self.room.add(request, self.line_key(request, now))
+        rotates = self.queue(request.queue).time_slice
+        self._climbing.put(request.key, timeshare.next_look(self.standing(request, now), now) if rotates else None)
+
+    def _stand_again(self, key: JobKey, now: float) -> None:
+        request = self.room.get(key)
+        if request is not None:
+            self._stand(request, now)
+
+    def _leave(self, left: Left, now: float) -> None:
+        running = self.running.get(left.key)
+        if running is None:
+            return
+        name = str(left.key)
+        self._stand_up(running, now)
+        seconds, served = self.memory.ran.get(name, (0.0, 0.0))
+        lasted = max(0.0, left.at - running.since)
+        seconds, served = seconds + lasted, served + lasted * weight_of(running.request.gang)
+        self.memory.ran[name] = (seconds, served)
+        if left.finished:
+            request = running.request
+            gpus = request.gang.gpus / WHOLE
+            self.memory.history = durations.record(self.memory.history, request.user, request.name, gpus, seconds)
+        self.memory.left[name] = left.at
+        self._stand_again(left.key, now)
+
+    def forget_others(self, names: Collection[str]) -> None:
+        """Only these runs may come again; what others have had is of no use any more."""
+        for name in [name for name in self.memory.ran if name not in names]:
+            del self.memory.ran[name]
+            self.memory.left.pop(name, None)
+
+    def _stand_up(self, running: Running, now: float) -> None:
+        key = running.request.key
+        self.cluster.give(running.seats)
+        self.promises.sit(key, running.seats, -1)
+        self.outlook.touch(seat.node for seat in running.seats)
+        self.accounts.release(running.request.queue, running.request.user, self.taken(key), now)
+        self.roster.remove(running, self.taken(key))
+        self.rotation.forget(key)
+        del self.running[key]
+        del self.memory.sitting[str(key)]
+        self.memory.ends.pop(str(key), None)
+        self._free()
+
+    def learn(self, gang: Gang) -> None:
+        """A gang starts: it counts for the mix of work that comes here."""
+        mix = self._lessons.count(gang)
+        if mix is not None:
+            self.cluster.learn(mix)
+            self._free()
+
+
+def key_of(name: str) -> JobKey:
+    """The run of that name."""
+    namespace, _, own = name.partition("/")
+    return JobKey(namespace, own)
+
+
+def with_sizes(gang: Gang, sizes: dict[str, int]) -> Gang:
+    """The gang with no more than these replicas a role."""
+    parts = tuple(replace(part, most=max(part.least, min(part.most, sizes.get(part.role, part.most)))) for part in gang.parts)
+    return replace(gang, parts=parts)
+
+
+def _is_as_before(running: Running, before: Running) -> bool:
+    """Whether the same places are taken for the same account, in whatever order they are told."""
+    if (running.request.queue, running.request.user) != (before.request.queue, before.request.user):
+        return False
+    return running.seats == before.seats or set(running.seats) == set(before.seats)
+
+
+def _sizes(gang: Gang, beside: Sequence[Seat]) -> dict[str, int] | None:
+    """How far indexes go, so that as many are free as tasks want a place."""
+    if not beside:
+        return None
+    sizes: dict[str, int] = {}
+    for part in gang.parts:
+        there = {seat.index for seat in beside if seat.role == part.role}
+        size, missing = 0, part.least
+        while missing:
+            missing -= size not in there
+            size += 1
+        sizes[part.role] = size
+    return sizes

@@ -1,0 +1,108 @@
+"""A plan of moves is carried out: everybody in it leaves, and comes to the very places that the plan names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fairway.plan.scheduling import amounts, defragment, fill, rights
+from fairway.plan.scheduling.decision import Cause, Decision, Drafting, Evict
+from fairway.plan.scheduling.defragment import Move, MovePlan
+from fairway.plan.scheduling.ledger import Ledger
+from fairway.plan.scheduling.memory import Reservation
+from fairway.plan.scheduling.request import Request
+from fairway.plan.scheduling.shape import Gang, Part, Where
+from fairway.state.job import JobKey
+
+PATIENCE = 120.0
+"""Seconds, after the last has left, that places are kept for those who are to come there."""
+
+
+def begin(ledger: Ledger, plan: MovePlan, now: float) -> Decision:
+    """Ask the gangs to leave and keep their new places. Nothing when the plan is not true any more."""
+    request = ledger.room.get(plan.whom)
+    if request is None or any(not _still_sits(ledger, move) for move in plan.moves):
+        return Decision()
+    for name in defragment.behind(ledger, request):
+        ledger.unreserve(_key(name))
+    claims = tuple(str(move.key) for move in plan.moves)
+    draft = Drafting()
+    for move in plan.moves:
+        draft.evictions.append(Evict(move.key, Cause.MOVE, plan.whom, _sizes(move)))
+        ledger.mark_leaving(move.key)
+        ledger.reserve(move.key, Reservation(move.after, now, now, claims, exact=True))
+    ledger.reserve(plan.whom, Reservation(plan.seats, now, now, claims, exact=True))
+    ledger.cluster.keep()
+    return draft.finish()
+
+
+def settle(ledger: Ledger, now: float, draft: Drafting) -> None:
+    """Start those whose very places are free by now; let go of what nobody comes for."""
+    for name, kept in sorted(ledger.memory.reservations.items()):
+        if not kept.exact:
+            continue
+        request = ledger.room.get(_key(name))
+        if request is not None and not _suits(ledger, request, kept):
+            ledger.unreserve(request.key)
+        elif request is not None and _is_free(ledger, kept):
+            ledger.unreserve(request.key)
+            ledger.cluster.take(kept.seats)
+            fill.start(ledger, request, kept.seats, now, draft)
+        elif not _coming(ledger, kept) and now >= _until(ledger, kept):
+            ledger.unreserve(_key(name))
+        elif not _coming(ledger, kept):
+            draft.wake(_until(ledger, kept))
+
+
+def _still_sits(ledger: Ledger, move: Move) -> bool:
+    running = ledger.running.get(move.key)
+    return running is not None and not running.leaving and running.seats == move.before
+
+
+def _sizes(move: Move) -> tuple[tuple[str, int], ...]:
+    counts: dict[str, int] = {}
+    for seat in move.after:
+        counts[seat.role] = counts.get(seat.role, 0) + 1
+    return tuple(sorted(counts.items()))
+
+
+def _suits(ledger: Ledger, request: Request, kept: Reservation) -> bool:
+    """Whether the run still asks for what is kept, and may have it."""
+    shapes = {part.role: part.shape for part in request.gang.parts}
+    counts = {part.role: 0 for part in request.gang.parts}
+    for seat in kept.seats:
+        if shapes.get(seat.role) != seat.shape:
+            return False
+        counts[seat.role] += 1
+    if any(not part.least <= counts[part.role] <= max(part.least, part.most) for part in request.gang.parts):
+        return False
+    taken = amounts.of_seats(kept.seats, ledger.nodes)
+    return rights.limit(ledger.queue(request.queue), request.user, taken, ledger.accounts) is None
+
+
+def _is_free(ledger: Ledger, kept: Reservation) -> bool:
+    """Whether nobody sits on any of these places any more."""
+    cluster = ledger.cluster
+    mark = cluster.mark()
+    cluster.give(kept.seats)
+    parts = []
+    for number, seat in enumerate(kept.seats):
+        where = Where(nodes=(seat.node,), devices=seat.devices, tolerates=("*",))
+        parts.append(Part(str(number), replace(seat.shape, where=where)))
+    free = cluster.try_place(Gang(tuple(parts))) is not None
+    cluster.undo(mark)
+    return free
+
+
+def _coming(ledger: Ledger, kept: Reservation) -> bool:
+    """Whether somebody is still on the way out."""
+    return any(str(key) in kept.claims and running.leaving for key, running in ledger.running.items())
+
+
+def _until(ledger: Ledger, kept: Reservation) -> float:
+    """How long the places are kept when everybody has left."""
+    return max(kept.made, *(ledger.memory.left.get(name, 0.0) for name in kept.claims)) + PATIENCE
+
+
+def _key(name: str) -> JobKey:
+    namespace, _, own = name.partition("/")
+    return JobKey(namespace, own)

@@ -1,0 +1,24 @@
+"""Bundle: keep large idle nodes whole. Nodes in use first, then the node that would have least left."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairway.plan.scheduling.placement.policy import Column, Scored, masked
+from fairway.plan.scheduling.placement.specs import Specs, State
+from fairway.plan.scheduling.shape import WHOLE
+
+IN_USE = 1_000_000_000
+GPU = 10_000
+MOST_LEFT = 90_000
+
+
+class Bundle(Scored):
+    """Whether the node is in use decides first, then free GPUs, then free cores (in tenths)."""
+
+    def column(self, specs: Specs, state: State) -> Column:
+        """Less left is better; an idle node is broken last."""
+        in_use = state.cpu < state.model.cpu or any(free < WHOLE for free in state.free)
+        gpu = np.minimum(sum(state.free) - specs.asked, MOST_LEFT)
+        cpu = np.minimum((state.cpu - specs.cpu) // 100, GPU - 1)
+        return Column(masked(in_use * IN_USE - gpu * GPU - cpu, specs.fit(state)))

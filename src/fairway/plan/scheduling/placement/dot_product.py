@@ -1,0 +1,20 @@
+"""Dot product: the node whose free cores and GPUs point least in the direction of what is asked (after Tetris)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairway.plan.scheduling.placement.best_fit import MOST_CPU, MOST_GPU
+from fairway.plan.scheduling.placement.policy import Column, Scored, masked
+from fairway.plan.scheduling.placement.specs import Specs, State
+
+
+class DotProduct(Scored):
+    """As published with the FGD experiment: in whole percents."""
+
+    def column(self, specs: Specs, state: State) -> Column:
+        """The product, turned round."""
+        cpu = (state.cpu / MOST_CPU) * (specs.cpu / MOST_CPU)
+        gpu = (sum(state.free) / MOST_GPU) * (specs.asked / MOST_GPU)
+        scores = (100.0 * (1.0 - (cpu + gpu) / 2.0)).astype(np.int64)
+        return Column(masked(scores, specs.fit(state)))

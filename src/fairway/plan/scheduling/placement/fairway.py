@@ -1,0 +1,226 @@
+"""Price-guided descent, the default: fragments, the worth of what is left of a GPU, cores that GPUs need, and sought-after types.
+
+A place costs what it adds to the GPUs that typical tasks could not use (as in `fgd`), what it spoils of better fillings of a GPU
+(`prices`), the GPUs it leaves without cores, and the use of a type that others ask for by name. Costs are rounded, so that
+places that are about as good go to the fuller node, and among those to the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairway.plan.scheduling.placement.fgd import devices_of
+from fairway.plan.scheduling.placement.mix import Mix
+from fairway.plan.scheduling.placement.policy import NEVER, Column, Scored
+from fairway.plan.scheduling.placement.prices import Prices
+from fairway.plan.scheduling.placement.scarcity import scarcity
+from fairway.plan.scheduling.placement.specs import Kind, Model, Specs, State, tally
+from fairway.plan.scheduling.placement.typical import Numbers, Typical
+from fairway.plan.scheduling.shape import WHOLE
+
+Wholes = NDArray[np.int64]
+
+STEP = 40.0
+"""Thousandths of a GPU that places may differ by and still be as good."""
+SPOILT = 6.0
+"""Weight of a spoilt filling."""
+STRANDED = 1.0
+"""Weight of GPUs without cores."""
+SOUGHT = 2.0
+"""Weight of types that are asked for by name."""
+FULLER = 0.75
+"""Steps that a node with eight idle GPUs is behind one with none."""
+LARGE = 0.5
+"""Power of the number of GPUs by which a task weighs more than a task of one."""
+CORES = 0.92
+"""Part of the cores that the mix asks for with a GPU, on the average, below which an idle GPU has too few."""
+CLOSE = 0.5
+"""Less than this is the noise of adding up."""
+FEWEST = 1e-3
+"""Cores for each GPU that are as good as none."""
+IMPOSSIBLE = 1e9
+TIE = 10_000
+"""A step, in the numbers that scores are made of: what is below it breaks ties."""
+
+
+class _Ways(NamedTuple):
+    """Ways to take something from devices, whatever else the node has: one line for each."""
+
+    rows: NDArray[np.intp]
+    """Rows of `Specs` that may go one of these ways."""
+    lines: NDArray[np.intp]
+    """Which way each of them goes."""
+    hosts: Wholes
+    """Change in the number of devices with room, for each typical task."""
+    usable: Wholes
+    """Change in free thousandths on such devices."""
+    taken: Numbers
+    cost: Numbers
+    """Of spoilt fillings and sought-after types."""
+
+
+class _Plan(NamedTuple):
+    """What can happen to the devices of a node, whatever its cores, for each device (first index) and row of `Specs`."""
+
+    recovered: NDArray[np.float32]
+    """Usable thousandths after each outcome, added up over typical tasks in order of cores; flat."""
+    start: NDArray[np.intp]
+    """Where the sums of the outcome begin; how many typical tasks have the cores is to be added."""
+    taken: Numbers
+    gain: Numbers
+    """What is taken, less what that costs whatever the cores; far below zero where it does not fit."""
+    slots: NDArray[np.int32]
+    """The position of each of those devices."""
+
+
+class _Cores(NamedTuple):
+    """What a number of free cores means to each row of `Specs`."""
+
+    enough: NDArray[np.intp]
+    """How many typical tasks would still have the cores."""
+    served: Numbers
+    """Thousandths of GPUs that would still have cores; below zero where the cores do not suffice."""
+
+
+class Fairway(Scored):
+    """Ours."""
+
+    def __init__(self, mix: Mix, models: Sequence[Model]) -> None:
+        self._mix = mix
+        self._typical = Typical(_weighted(mix))
+        self._order = np.argsort(self._typical.cpu, kind="stable")
+        self._cpu = self._typical.cpu[self._order]
+        self._gpus = self._typical.gpus[self._order]
+        self._share = self._typical.share[self._order]
+        demand: dict[int, float] = {}
+        for shape, count in mix.counts:
+            if shape.shares:
+                demand[shape.gpu_milli] = demand.get(shape.gpu_milli, 0.0) + count * shape.gpus
+        self._prices = Prices(demand)
+        self._needs: dict[Kind, Wholes] = {}
+        none, unchanged = np.zeros(0, np.intp), np.zeros((1, len(self._cpu)), np.int64)
+        self._nothing = _Ways(none, none, unchanged, unchanged, np.zeros(1), np.zeros(1))
+        self._sought = scarcity(mix, models)
+        self._per_gpu = CORES * cores_per_gpu(mix)
+        """Cores that an idle GPU is taken to need; the same in thousandths of each."""
+
+    @property
+    def key(self) -> Hashable:
+        """The mix, and how sought after the types of these nodes are."""
+        return (self._mix, tuple(sorted(self._sought.items())))
+
+    def column(self, specs: Specs, state: State) -> Column:
+        """The descent, in whole steps, and the fuller node among equals."""
+        plan = specs.plans.get((state.model, state.free))
+        if not isinstance(plan, _Plan):
+            plan = self._plan(specs, state)
+            specs.keep((state.model, state.free), plan)
+        cores = self._cores(specs, state.cpu)
+        left = float(sum(state.free))
+        now = plan.recovered[self._cpu.searchsorted(state.cpu, side="right")]
+        stranded = np.maximum(left - plan.taken - cores.served, 0.0)
+        gain = plan.gain + plan.recovered.take(plan.start + cores.enough)
+        gain -= STRANDED * stranded
+        best = gain.max(axis=0)
+        fits = (cores.served >= 0) & (best > -IMPOSSIBLE / 2)
+        best += STRANDED * max(left - state.cpu / self._per_gpu, 0.0) - now
+        scores = np.floor((best + CLOSE) / STEP) * TIE - round(FULLER * TIE * left / 8000.0)
+        return Column(np.where(fits, scores, float(NEVER)).astype(np.int32), plan.slots[gain.argmax(axis=0)])
+
+    def _cores(self, specs: Specs, cpu: int) -> _Cores:
+        found = specs.plans.get(cpu)
+        if not isinstance(found, _Cores):
+            left = cpu - specs.cpu
+            found = _Cores(self._cpu.searchsorted(left, side="right"), left / self._per_gpu)
+            specs.keep(cpu, found)
+        return found
+
+    def _plan(self, specs: Specs, state: State) -> _Plan:
+        devices = tally(state)
+        hosts = np.zeros(len(self._cpu), np.int64)
+        usable = np.zeros(len(self._cpu), np.int64)
+        for (kind, free), times in devices.items():
+            can = self._need(kind) <= free
+            hosts += times * can
+            usable += times * free * can
+        shares = [self._shares(specs, kind, free) for kind, free in devices]
+        ways = [self._nothing, *shares, *self._others(specs, state)]
+        starts = np.cumsum([0, *(len(way.taken) for way in ways)])
+        outcome = np.full((max(1, len(devices)), len(specs.rows)), starts[-1], np.intp)
+        for number, (way, start) in enumerate(zip(ways[1:], starts[1:-1].tolist(), strict=True)):
+            outcome[number if number < len(shares) else 0, way.rows] = way.lines + start
+        hosts = hosts + np.concatenate([way.hosts for way in ways])
+        usable = usable + np.concatenate([way.usable for way in ways])
+        width = len(self._cpu) + 1
+        recovered = np.zeros((len(hosts) + 1, width), np.float32)
+        np.cumsum(usable * self._share * (hosts >= self._gpus), axis=1, out=recovered[:-1, 1:])
+        taken = np.concatenate([*(way.taken for way in ways), [0.0]])
+        cost = np.concatenate([*(way.cost for way in ways), [IMPOSSIBLE]])
+        pairs = list(zip(state.model.kinds, state.free, strict=True))
+        slots = np.array([pairs.index(device) for device in devices] or [0], np.int32)
+        return _Plan(recovered.ravel(), outcome * width, taken[outcome], (taken - cost)[outcome], slots)
+
+    def _need(self, kind: Kind) -> Wholes:
+        found = self._needs.get(kind)
+        if found is None:
+            found = self._needs[kind] = self._typical.need(kind)[self._order]
+        return found
+
+    def _shares(self, specs: Specs, kind: Kind, free: int) -> _Ways:
+        """Shares of one device of this kind with so much free."""
+        found = specs.plans.get((kind, free))
+        if isinstance(found, _Ways):
+            return found
+        need = specs.need(kind)
+        rows = np.flatnonzero(specs.single & (need <= free))
+        sizes, lines = np.unique(need[rows], return_inverse=True)
+        after = free - sizes[:, None]
+        before, then = self._need(kind) <= free, self._need(kind) <= after
+        spoilt = np.array([self._prices.loss(free, int(size)) for size in sizes], np.float64)
+        cost = SPOILT * 1000.0 * spoilt + SOUGHT * self._sought.get(kind.type, 0.0) * sizes
+        hosts = then.astype(np.int64) - before
+        ways = _Ways(rows, lines, hosts, after * then - free * before, sizes.astype(np.float64), cost)
+        specs.keep((kind, free), ways)
+        return ways
+
+    def _others(self, specs: Specs, state: State) -> list[_Ways]:
+        """Tasks without GPUs, whole devices and several shares: there is one way for each."""
+        found = []
+        for members in specs.groups():
+            first = specs.rows[members[0]]
+            devices = tuple(devices_of(first, specs, int(members[0]), state)) if first.gpus else ()
+            if len(devices) == first.gpus:
+                key = (int(members[0]), devices)
+                ways = specs.plans.get(key)
+                if not isinstance(ways, _Ways):
+                    ways = self._one_way(members, devices)
+                    specs.keep(key, ways)
+                found.append(ways)
+        return found
+
+    def _one_way(self, rows: NDArray[np.intp], devices: Sequence[tuple[Kind, int, int]]) -> _Ways:
+        way = self._nothing._replace(rows=rows, lines=rows * 0)
+        for kind, free, taken in devices:
+            need, after = self._need(kind), free - taken
+            hosts = way.hosts + (need <= after) - (need <= free)
+            usable = way.usable + after * (need <= after) - free * (need <= free)
+            spoilt = self._prices.loss(free, taken) if taken < WHOLE else 0.0
+            cost = way.cost + SPOILT * 1000.0 * spoilt + SOUGHT * self._sought.get(kind.type, 0.0) * taken
+            way = way._replace(hosts=hosts, usable=usable, cost=cost, taken=way.taken + taken)
+        return way
+
+
+def _weighted(mix: Mix) -> Mix:
+    """The mix with tasks of several GPUs weighing more: few as they are, a node broken up for others costs them many GPUs."""
+    return Mix.of({shape: round(100 * count * max(1, shape.gpus) ** LARGE) for shape, count in mix.counts})
+
+
+def cores_per_gpu(mix: Mix) -> float:
+    """Cores that tasks with GPUs ask for, for each GPU, on the average; next to none when they ask for none."""
+    milli = sum(count * shape.gpus * shape.gpu_milli for shape, count in mix.counts)
+    cpu = sum(count * shape.cpu for shape, count in mix.counts if shape.gpus)
+    return max(cpu / milli, FEWEST) if milli else FEWEST

@@ -1,0 +1,158 @@
+"""Fragmentation gradient descent: the place where the share of GPUs that typical tasks could not use grows least.
+
+Exactly as published ("Beware of Fragmentation", USENIX ATC 2023), down to the order in which numbers are added: its whole
+percents and its ties make the result, and a sum in another order falls on the other side of a percent now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairway.plan.scheduling.placement.mix import Mix
+from fairway.plan.scheduling.placement.policy import NEVER, Column, Scored
+from fairway.plan.scheduling.placement.specs import NOWHERE, Ints, Kind, Specs, State, tally
+from fairway.plan.scheduling.placement.typical import Numbers, Typical
+from fairway.plan.scheduling.shape import WHOLE, Shape
+
+Wholes = NDArray[np.int64]
+
+
+class _Places(NamedTuple):
+    """States that a node could be in next, side by side."""
+
+    rows: Wholes
+    """The row of `Specs` that would lead there; -1 for the state as it is."""
+    slots: Wholes
+    """The device it would take."""
+    cpu: Wholes
+    left: Wholes
+    """Free thousandths of GPUs."""
+    hosts: Wholes
+    """Devices with room for each typical task: one line each."""
+    usable: Wholes
+    """Free thousandths on those devices."""
+
+
+class Fgd(Scored):
+    """Scores in whole percents of a sigmoid."""
+
+    ordered = True
+
+    def __init__(self, mix: Mix) -> None:
+        self._mix = mix
+        self._typical = Typical(mix)
+
+    @property
+    def key(self) -> Hashable:
+        """The mix."""
+        return self._mix
+
+    def column(self, specs: Specs, state: State) -> Column:
+        """The gradient; for shares that of the best device, and which one that is."""
+        count = len(specs.rows)
+        scores: Ints = np.full(count, NEVER, np.int32)
+        picks: Ints = np.zeros(count, np.int32)
+        places = self._places(specs, state)
+        if len(places.rows) > 1:
+            waste = self._fragments(state, places)
+            gain = (1.0 / (1.0 + np.exp(-(waste[0] - waste[1:]) / 1000.0)) * 100.0).astype(np.int32)
+            # The last write wins: better places are written later, and among equals the first device last.
+            order = np.lexsort((-places.slots[1:], gain))
+            rows = places.rows[1:][order]
+            scores[rows] = gain[order]
+            picks[rows] = places.slots[1:][order]
+        return Column(scores, picks)
+
+    def _places(self, specs: Specs, state: State) -> _Places:
+        """The state as it is, then every way to take one more task."""
+        devices = tally(state)
+        needs = {kind: self._typical.need(kind) for kind, _ in devices}
+        hosts = sum((times * (needs[kind] <= free) for (kind, free), times in devices.items()), np.zeros_like(self._typical.cpu))
+        usable = sum(
+            (times * free * (needs[kind] <= free) for (kind, free), times in devices.items()), np.zeros_like(self._typical.cpu)
+        )
+        fits = specs.fit(state)
+        here = [np.array([each], np.int64) for each in (-1, 0, state.cpu, sum(state.free))]
+        now = _Places(here[0], here[1], here[2], here[3], hosts[:, None], usable[:, None])
+        blocks = [now, *self._shares(specs, state, fits, now), *self._others(specs, state, fits, now)]
+        return _Places(*(np.concatenate(parts, axis=-1) for parts in zip(*blocks, strict=True)))
+
+    def _shares(self, specs: Specs, state: State, fits: NDArray[np.bool_], now: _Places) -> list[_Places]:
+        """Shares of one device, on each device that differs from those before it."""
+        blocks = []
+        for kind, free in tally(state):
+            rows = np.flatnonzero(fits & specs.single & (specs.need(kind) <= free))
+            if not len(rows):
+                continue
+            taken, need = specs.need(kind)[rows], self._typical.need(kind)[:, None]
+            after = free - taken
+            hosts = now.hosts - (need <= free) + (need <= after)
+            usable = now.usable - free * (need <= free) + after * (need <= after)
+            slot = list(zip(state.model.kinds, state.free, strict=True)).index((kind, free))
+            slots = np.full(len(rows), slot, np.int64)
+            blocks.append(_Places(rows, slots, state.cpu - specs.cpu[rows], now.left - taken, hosts, usable))
+        return blocks
+
+    def _others(self, specs: Specs, state: State, fits: NDArray[np.bool_], now: _Places) -> list[_Places]:
+        """Whole devices, several shares, and tasks without GPUs: there is one way for each."""
+        blocks = []
+        for members in specs.groups():
+            rows = members[fits[members]]
+            if not len(rows):
+                continue
+            hosts, usable, left = now.hosts, now.usable, now.left
+            for kind, free, taken in devices_of(specs.rows[rows[0]], specs, int(rows[0]), state):
+                need = self._typical.need(kind)[:, None]
+                after = free - taken
+                hosts = hosts - (need <= free) + (need <= after)
+                usable = usable - free * (need <= free) + after * (need <= after)
+                left = left - taken
+            shape = (len(hosts), len(rows))
+            full = np.broadcast_to(hosts, shape), np.broadcast_to(usable, shape)
+            blocks.append(_Places(rows, rows * 0, state.cpu - specs.cpu[rows], rows * 0 + left, *full))
+        return blocks
+
+    def _fragments(self, state: State, places: _Places) -> Numbers:
+        """Thousandths of GPUs that a task drawn from the mix could not use, for each of at least two places.
+
+        One sum for each reason, over the typical tasks in order (numpy adds up lines one after the other); then their sum.
+        """
+        typical, left = self._typical, places.left
+        gpu = typical.gpus > 0
+        open_to = np.zeros_like(gpu)
+        for kind in set(state.model.kinds):
+            open_to |= typical.need(kind) < NOWHERE
+        lacks_cpu = places.cpu < typical.cpu[:, None]
+        waste = typical.share[:, None] * left
+        able = np.flatnonzero(gpu & open_to)
+        no_cpu, no_gpu = lacks_cpu[able], places.hosts[able] < typical.gpus[able, None]
+        partly = typical.share[able, None] * (left - places.usable[able])
+        plain = np.flatnonzero(~gpu)
+        reasons = (
+            np.where(no_gpu & no_cpu, waste[able], 0.0),
+            np.where(no_cpu, 0.0, np.where(no_gpu, waste[able], partly)),
+            np.where(no_cpu & ~no_gpu, waste[able], 0.0),
+            np.where(lacks_cpu[plain], 0.0, waste[plain]),
+            np.where(lacks_cpu[plain], waste[plain], 0.0),
+            waste[np.flatnonzero(gpu & ~open_to)],
+        )
+        total = np.zeros(len(left))
+        for reason in reasons:
+            total += np.add.reduce(reason, axis=0)
+        return total
+
+
+def devices_of(spec: Shape, specs: Specs, row: int, state: State) -> list[tuple[Kind, int, int]]:
+    """The devices that a task takes that does not share one: their kind, what is free, what it takes."""
+    fitting = []
+    for kind, free in zip(state.model.kinds, state.free, strict=True):
+        need = int(specs.need(kind)[row])
+        if need <= free:
+            fitting.append((kind, free, need))
+    if spec.gpu_milli < WHOLE:
+        fitting.sort(key=lambda device: device[1])
+    return fitting[: spec.gpus]

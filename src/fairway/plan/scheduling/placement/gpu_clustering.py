@@ -1,0 +1,28 @@
+"""GPU clustering: tasks of a kind (shares, 1 GPU, 2 GPUs ...) go where others of the kind sit (after Gandiva)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairway.plan.scheduling.placement.policy import Column, Scored, masked
+from fairway.plan.scheduling.placement.specs import Specs, State
+
+MOST_GPU = 8_000
+"""The largest node of the published experiment; it only sets the scale."""
+
+
+class GpuClustering(Scored):
+    """As published with the FGD experiment: the class of node first, then the fuller node."""
+
+    tagged = True
+
+    def column(self, specs: Specs, state: State) -> Column:
+        """75 where only its kind sits, 50 where its kind sits too, 25 on an idle node, 0 among others; fuller nodes first."""
+        fullness = 25 * max(0, MOST_GPU - sum(state.free)) // MOST_GPU
+        classes = [self._class(tag, state.tags) + fullness if tag else 0 for tag in specs.tags]
+        return Column(masked(np.array(classes, np.int64), specs.fit(state)))
+
+    def _class(self, tag: str, tags: frozenset[str]) -> int:
+        if tag in tags:
+            return 75 if len(tags) == 1 else 50
+        return 0 if tags else 25

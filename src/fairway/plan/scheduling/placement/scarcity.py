@@ -1,0 +1,32 @@
+"""How sought after each type of GPU is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fairway.plan.scheduling.placement.mix import Mix
+from fairway.plan.scheduling.placement.specs import Model
+from fairway.plan.scheduling.shape import WHOLE
+
+
+def scarcity(mix: Mix, models: Iterable[Model]) -> dict[str, float]:
+    """For each type, the part of it that tasks ask for by name when the mix fills the cluster, less the least such part.
+
+    Zero everywhere when nobody names types, and on the type that is best left to those who name none.
+    """
+    capacity: dict[str, int] = {}
+    for model in models:
+        for kind in model.kinds:
+            capacity[kind.type] = capacity.get(kind.type, 0) + WHOLE
+    asked = sum(count * shape.gpus * shape.gpu_milli for shape, count in mix.counts)
+    if not asked or not capacity:
+        return dict.fromkeys(capacity, 0.0)
+    named = dict.fromkeys(capacity, 0.0)
+    scale = sum(capacity.values()) / asked
+    for shape, count in mix.counts:
+        choice = {name: capacity[name] for name in shape.gpu_types if name in capacity}
+        for name, have in choice.items():
+            named[name] += scale * count * shape.gpus * shape.gpu_milli * have / sum(choice.values())
+    sought = {name: named[name] / capacity[name] for name in capacity}
+    least = min(sought.values())
+    return {name: part - least for name, part in sought.items()}

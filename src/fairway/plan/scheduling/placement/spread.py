@@ -1,0 +1,27 @@
+"""Spread: the emptiest node, and the emptiest device on it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairway.plan.scheduling.placement.policy import Column, Scored, masked
+from fairway.plan.scheduling.placement.specs import Specs, State
+from fairway.plan.scheduling.shape import WHOLE
+
+SCALE = 10_000
+
+
+class Spread(Scored):
+    """For tasks with GPUs the free part of the GPUs decides first, then that of the cores; for others the cores alone."""
+
+    def column(self, specs: Specs, state: State) -> Column:
+        """More left is better."""
+        cpu = SCALE * state.cpu // max(1, state.model.cpu)
+        gpu = SCALE * sum(state.free) // max(1, WHOLE * len(state.free))
+        scores = np.where(specs.gpus > 0, gpu * SCALE + cpu, cpu)
+        most = np.full(len(specs.rows), -1)
+        picks = np.zeros(len(specs.rows), np.int32)
+        for slot, (kind, free) in enumerate(zip(state.model.kinds, state.free, strict=True)):
+            better = (specs.need(kind) <= free) & (free > most)
+            most[better], picks[better] = free, slot
+        return Column(masked(scores, specs.fit(state)), picks)

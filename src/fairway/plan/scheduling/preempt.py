@@ -1,0 +1,141 @@
+"""Who must make room for whom: the cheapest victims that really help, never anybody for nothing.
+
+Tasks beyond the least of an elastic gang go first; whole gangs after them. A gang that was asked to leave waits again
+and goes on later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairway.plan.scheduling import amounts, choice, fill, finding, reservation, slack
+from fairway.plan.scheduling.decision import Cause, Drafting, Evict
+from fairway.plan.scheduling.fill import Blocked
+from fairway.plan.scheduling.ledger import Ledger, key_of
+from fairway.plan.scheduling.memory import Reservation
+from fairway.plan.scheduling.request import Request
+from fairway.plan.scheduling.shape import Seat
+from fairway.plan.scheduling.victims import Claim, Rivals, Victim, leaving_cost
+from fairway.plan.scheduling.waiting import Line
+from fairway.state.job import JobKey
+
+__all__ = ["leaving_cost", "make_room", "would_leave"]
+
+MOST_PREEMPTORS = 16
+"""For so many gangs room is made in one decision."""
+MANY = 512
+"""Where more gangs run than this, nobody is asked for a while after it was in vain."""
+REST = 10.0
+"""Seconds that such a while lasts. What ends or arrives meanwhile will wake us often enough."""
+
+
+def make_room(ledger: Ledger, blocked: Blocked, now: float, draft: Drafting) -> None:
+    """Ask others to leave for those who have a right to their places."""
+    for name in [name for name, until in ledger.memory.futile.items() if until <= now]:
+        del ledger.memory.futile[name]
+    rivals = Rivals.at(ledger, now)
+    left = MOST_PREEMPTORS
+    for lines, own_queue in ((blocked.for_room, False), (blocked.by_rule, True)):
+        for line in lines:
+            for request in line.in_order() if rivals.matter_to(ledger, line.key) else ():
+                if left <= 0:
+                    return
+                if _is_served(ledger, request):
+                    continue
+                claim = Claim(ledger, rivals, request, _asked(line), now)
+                if now < ledger.memory.futile.get(str(request.key), now) or not claim.is_promising(_asked(line)):
+                    break
+                left -= 1
+                if not _make_room(ledger, claim, now, draft, own_queue=own_queue):
+                    _rest(ledger, request, now)
+                    break
+                rivals = Rivals.at(ledger, now)
+
+
+def _rest(ledger: Ledger, request: Request, now: float) -> None:
+    if len(ledger.running) > MANY:
+        ledger.memory.futile[str(request.key)] = now + REST
+
+
+def would_leave(ledger: Ledger, request: Request, now: float) -> list[Victim]:
+    """Who would be asked to make room for the run as things stand; nobody when none may be asked, or none would help."""
+    rivals = Rivals.at(ledger, now, (request.queue,))
+    claim = Claim(ledger, rivals, request, amounts.of_gang(request.gang), now)
+    found = choice.cheapest(ledger, claim)
+    return [] if found is None else found[0]
+
+
+def _asked(line: Line) -> amounts.Amounts:
+    if line.asked is None:
+        line.asked = amounts.of_gang(line.key.gang)
+    return line.asked
+
+
+def _is_served(ledger: Ledger, request: Request) -> bool:
+    """Whether somebody is on the way out for it already."""
+    kept = ledger.memory.reservations.get(str(request.key))
+    return kept is not None and (kept.exact or reservation.is_coming(ledger, kept))
+
+
+def _make_room(ledger: Ledger, claim: Claim, now: float, draft: Drafting, *, own_queue: bool) -> bool:
+    """Whether it found anybody who leaves, or places that are kept for lesser claims."""
+    request = claim.request
+    if not own_queue and _displace(ledger, claim, now, draft):
+        return True
+    found = choice.cheapest(ledger, claim, own_queue=own_queue)
+    if found is None:
+        return False
+    victims, seats = found
+    if not victims and fill.try_start(ledger, request, now, draft):
+        return True
+    for victim in victims:
+        sizes = _sizes_after(victim)
+        draft.evictions.append(Evict(victim.key, victim.cause, request.key, sizes))
+        ledger.mark_leaving(victim.key)
+        if victim.cause is Cause.SHRINK:
+            gone = set(victim.seats)
+            rest = tuple(seat for seat in victim.running.seats if seat not in gone)
+            ledger.reserve(victim.key, Reservation(rest, now, now, (str(victim.key),), exact=True))
+    _drop_lesser(ledger, claim, {seat.node for seat in seats})
+    claims = [str(victim.key) for victim in victims]
+    claims += [str(key) for key in _leaving_from(ledger, seats) if str(key) not in claims]
+    ledger.reserve(request.key, Reservation(seats, now, now, tuple(claims)))
+    return True
+
+
+def _leaving_from(ledger: Ledger, seats: Sequence[Seat]) -> list[JobKey]:
+    nodes = {seat.node for seat in seats}
+    return sorted(key for key in ledger.roster.leaving if any(seat.node in nodes for seat in ledger.running[key].seats))
+
+
+def _displace(ledger: Ledger, claim: Claim, now: float, draft: Drafting) -> bool:
+    """Start it at places that are kept for those who would have to give way if they ran."""
+    nodes = [idle for idle in slack.idle_nodes(ledger) if all(claim.is_lesser(name) for name in idle.owners)]
+    if not slack.may_hold(claim.request.gang, nodes):
+        return False
+    mark = ledger.cluster.mark()
+    slack.give(ledger, claim.request, nodes)
+    found = finding.would_do(ledger, claim.request)
+    ledger.cluster.undo(mark)
+    if found is None:
+        return False
+    _drop_lesser(ledger, claim, {seat.node for seat in found})
+    return fill.try_start(ledger, claim.request, now, draft)
+
+
+def _drop_lesser(ledger: Ledger, claim: Claim, nodes: set[str]) -> None:
+    """Nothing is kept on these nodes for those who would have to give way."""
+    names = {name for node in nodes for name, _ in ledger.promises.kept_for(node)} - {str(claim.request.key)}
+    for name in sorted(names):
+        if claim.is_lesser(name) and not ledger.memory.reservations[name].exact:
+            ledger.unreserve(key_of(name))
+
+
+def _sizes_after(victim: Victim) -> tuple[tuple[str, int], ...]:
+    if victim.cause is not Cause.SHRINK:
+        return ()
+    gone = set(victim.seats)
+    counts = {part.role: 0 for part in victim.running.request.gang.parts}
+    for seat in victim.running.seats:
+        counts[seat.role] += seat not in gone
+    return tuple(sorted(counts.items()))

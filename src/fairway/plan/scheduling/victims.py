@@ -1,0 +1,236 @@
+"""Who may be asked to make room for whom, and what that costs."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from fairway.plan.scheduling import amounts, rights, timeshare
+from fairway.plan.scheduling.amounts import Amounts
+from fairway.plan.scheduling.decision import Cause
+from fairway.plan.scheduling.ledger import Ledger, key_of
+from fairway.plan.scheduling.request import Request, Running
+from fairway.plan.scheduling.rights import Own
+from fairway.plan.scheduling.roster import lost_since, weight_of
+from fairway.plan.scheduling.shape import Gang, Seat
+from fairway.plan.scheduling.waiting import LineKey
+from fairway.state.job import JobKey
+from fairway.state.queue import GPU_TYPE
+
+RESTART_COST = 60.0
+"""Seconds that leaving and coming again take, roughly."""
+MARGIN = 0.9
+"""A queue takes back its part only from those that have had clearly more: small differences even out as runs end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A gang, or the tasks of it beyond its least, that could make room."""
+
+    running: Running
+    seats: tuple[Seat, ...]
+    """What becomes free."""
+    cause: Cause
+    cost: float
+    """GPU-seconds of work that would be done again, and of places that stand idle meanwhile."""
+
+    @property
+    def key(self) -> JobKey:
+        """Which run it is."""
+        return self.running.request.key
+
+    @property
+    def standing(self) -> tuple[bool, int]:
+        """What weighs more than any cost: tasks beyond the least go first, then whole gangs by urgency."""
+        return (self.cause is not Cause.SHRINK, self.running.request.priority)
+
+    @property
+    def rank(self) -> tuple[bool, int, float, int, JobKey]:
+        """Cheapest first."""
+        return (*self.standing, self.cost, len(self.seats), self.key)
+
+
+@dataclass(slots=True)
+class Rivals:
+    """Who could give way, seen from all queues at once; made for one decision."""
+
+    own: Mapping[str, Own]
+    used: Mapping[str, Amounts]
+    """What each queue will use when those have left who are on the way out, and those have started whom they leave for."""
+    spare: Mapping[str, Own]
+    """What each queue does not use of its own then; below zero what it borrows."""
+    borrowing: dict[str, int]
+    """Queues that use more than belongs to them, with the lowest priority that runs there."""
+    lowest: int
+    """The lowest priority of all that run."""
+    had: Mapping[str, float]
+    """What each queue has and has had lately, by its weight: who has had less is served first."""
+    free: Amounts
+    """What nobody holds, or will hold any longer when those have left who are on the way out."""
+
+    @classmethod
+    def at(cls, ledger: Ledger, now: float, more: tuple[str, ...] = ()) -> Rivals:
+        """As things stand; `more` are queues that count though nobody of them waits or runs."""
+        queues = {queue.name: queue for queue in (*ledger.active(), *(ledger.queue(name) for name in more))}
+        own = rights.belongings([queues[name] for name in sorted(queues)], ledger.accounts.totals)
+        borrowing: dict[str, int] = {}
+        used = _used(ledger)
+        spare = {name: rights.spare(mine, used.get(name, {})) for name, mine in own.items()}
+        for queue, priority in ledger.roster.classes:
+            if any(count < 0 for count in spare[queue].values()):
+                borrowing[queue] = min(priority, borrowing.get(queue, priority))
+        free = dict(ledger.accounts.totals)
+        for held in ledger.roster.held.values():
+            amounts.add(free, held, -1)
+        had = {name: ledger.accounts.had(name, now) / queues[name].weight for name in borrowing}
+        return cls(own, used, spare, borrowing, min((priority for _, priority in ledger.roster.classes), default=0), had, free)
+
+    def more_of(self, ledger: Ledger, queue: str, asked: Amounts) -> Amounts:
+        """What the queue will use more than now, with what is asked besides."""
+        more = dict(asked)
+        amounts.add(more, self.used.get(queue, {}))
+        amounts.add(more, ledger.accounts.used.get(queue, {}), -1)
+        return more
+
+    def matter_to(self, ledger: Ledger, line: LineKey) -> bool:
+        """Whether anybody of that line might have a claim on somebody. Quick, and generous."""
+        if line.priority > self.lowest or ledger.roster.surplus or ledger.queue(line.queue).time_slice:
+            return True
+        return bool(self.borrowing) and all(count >= 0 for count in self.spare[line.queue].values())
+
+
+class Claim:
+    """By what right a run may take the places of others."""
+
+    def __init__(self, ledger: Ledger, rivals: Rivals, request: Request, asked: Amounts, now: float) -> None:
+        self._ledger, self._rivals, self._now = ledger, rivals, now
+        self.request = request
+        queue = ledger.queue(request.queue)
+        self._slice = queue.time_slice
+        spare = rivals.spare[queue.name]
+        self._owns = bool(rivals.borrowing) and all(asked.get(name, 0) <= count for name, count in spare.items())
+        # A quota is its own whatever it has had; a part by weight only as long as it has had less than the others.
+        self._had = 0.0
+        if self._owns and not queue.quota:
+            self._had = ledger.accounts.had(queue.name, now, rivals.more_of(ledger, queue.name, asked)) / queue.weight
+
+    def cause(self, queue: str, priority: int) -> Cause | None:
+        """Why a run of that queue and priority must give way; None: it need not. Turns are another matter."""
+        if self.request.priority > priority:
+            return Cause.PRIORITY
+        if self.request.priority < priority or queue == self.request.queue or not self._owns:
+            return None
+        return Cause.RECLAIM if self._had <= MARGIN * self._rivals.had.get(queue, -1.0) else None
+
+    def is_promising(self, asked: Amounts) -> bool:
+        """Whether there is anybody who might give way, and whether all of those together hold enough."""
+        mine, roster = self.request, self._ledger.roster
+        if roster.surplus or (self._slice and self._ledger.rotation.anybody_above(mine.queue, self._level())):
+            return True
+        reclaims = self._owns and any(low <= mine.priority for name, low in self._rivals.borrowing.items() if name != mine.queue)
+        if self._rivals.lowest >= mine.priority and not reclaims:
+            return False
+        may = [held for key, held in roster.held.items() if self.cause(*key) is not None]
+        return all(
+            self._rivals.free.get(name, 0) + sum(held.get(name, 0) for held in may) >= count for name, count in asked.items()
+        )
+
+    def is_lesser(self, name: str) -> bool:
+        """Whether what is kept for that waiting run is the claimant's: it is its own, or the run would have to give way."""
+        owner = self._ledger.room.get(key_of(name))
+        if owner is None:
+            return False
+        return owner.key == self.request.key or self.cause(owner.queue, owner.priority) is not None
+
+    def cheapest(self, most: int, *, own_queue: bool) -> list[Victim]:
+        """Those who may be asked, the cheapest of them first; `own_queue`: only whole gangs of the same queue."""
+        worth: list[tuple[int, float, JobKey]] = []
+        kinds = _kinds(self.request.gang)
+        for (queue, priority), members in self._ledger.roster.classes.items():
+            if self.cause(queue, priority) is None or (own_queue and queue != self.request.queue):
+                continue
+            worth += [
+                (priority, _cost(self._now, since, weight), key)
+                for key, (since, weight, taken) in members.items()
+                if kinds is None or not kinds.isdisjoint(taken)
+            ]
+        keys = dict.fromkeys(key for _, _, key in heapq.nsmallest(most, worth))
+        if self._slice:
+            keys.update(dict.fromkeys(self._ledger.rotation.above(self.request.queue, self._level())))
+        if not own_queue:
+            keys.update(self._ledger.roster.surplus)
+        found = [victim for key in keys for victim in self.victims(key, own_queue=own_queue)]
+        return heapq.nsmallest(most, found, key=lambda victim: victim.rank)
+
+    def victims(self, key: JobKey, *, own_queue: bool) -> Iterator[Victim]:
+        """How that gang may be asked to make room: with its tasks beyond the least, or as a whole."""
+        running = self._ledger.running[key]
+        other = running.request
+        if running.leaving or key == self.request.key or (own_queue and other.queue != self.request.queue):
+            return
+        cost = leaving_cost(running, self._now)
+        entitled = other.queue == self.request.queue or self._owns or other.queue in self._rivals.borrowing
+        if not own_queue and other.priority <= self.request.priority and entitled:
+            seats = surplus_of(running)
+            if seats:
+                yield Victim(running, seats, Cause.SHRINK, cost)
+        cause = self.cause(other.queue, other.priority) or self._turn(running)
+        if cause is not None:
+            yield Victim(running, running.seats, cause, cost)
+
+    def _turn(self, running: Running) -> Cause | None:
+        other = running.request
+        if not self._slice or other.queue != self.request.queue or other.priority != self.request.priority or not other.resumes:
+            return None
+        waits, sits = (self._ledger.standing(each, self._now) for each in (self.request, other))
+        return Cause.SLICE if timeshare.may_displace(waits, sits, self._now, self._slice) else None
+
+    def may_reclaim(self, queue: str, gone: Amounts, victim: Mapping[str, int]) -> bool:
+        """Whether that queue, when so much of what it uses is gone, would come nearer to its own without the victim."""
+        spare = self._rivals.spare[queue]
+        return any(0 < victim.get(name, 0) <= -2 * (count + gone.get(name, 0)) for name, count in spare.items())
+
+    def _level(self) -> int:
+        return timeshare.level_of(self._ledger.standing(self.request, self._now), self._now)
+
+
+def _used(ledger: Ledger) -> dict[str, Amounts]:
+    """What queues will use when all who are on the way out have left and those have started whom they leave for."""
+    found: dict[str, Amounts] = {}
+    for (queue, _), held in ledger.roster.held.items():
+        amounts.add(found.setdefault(queue, {}), held)
+    if ledger.roster.leaving:
+        for name, kept in ledger.memory.reservations.items():
+            request = ledger.room.get(key_of(name)) if kept.claims else None
+            if request is not None and any(key_of(claim) in ledger.roster.leaving for claim in kept.claims):
+                amounts.add(found.setdefault(request.queue, {}), amounts.of_gang(request.gang))
+    return found
+
+
+def _kinds(gang: Gang) -> set[str] | None:
+    """The types of GPUs of which somebody must have some to be of any help; None: any."""
+    wanted = [part.shape.gpu_types for part in gang.parts if part.shape.gpus]
+    return {f"{GPU_TYPE}{kind}" for kinds in wanted for kind in kinds} if wanted and all(wanted) else None
+
+
+def surplus_of(running: Running) -> tuple[Seat, ...]:
+    """The tasks that the gang could do without, the last first; none when it could not go on after that."""
+    if not running.request.resumes:
+        return ()
+    least = {part.role: part.least for part in running.request.gang.parts}
+    counts: dict[str, int] = {}
+    for seat in running.seats:
+        counts[seat.role] = counts.get(seat.role, 0) + 1
+    extra = [seat for seat in running.seats if seat.index >= least.get(seat.role, 0)]
+    extra = [seat for seat in extra if counts[seat.role] > least.get(seat.role, 0)]
+    return tuple(sorted(extra, key=lambda seat: (-seat.index, seat.role)))
+
+
+def leaving_cost(running: Running, now: float) -> float:
+    """What is lost when it leaves now: all since its last checkpoint, or since its start; and the time to come again."""
+    return _cost(now, lost_since(running), weight_of(running.request.gang))
+
+
+def _cost(now: float, since: float, weight: float) -> float:
+    return (max(0.0, now - since) + RESTART_COST) * max(weight, 0.001)

@@ -1,0 +1,329 @@
+"""The cheapest changes that would let a waiting run start: each is tried on the undo log, and only what helps is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from fairway.plan.scheduling import durations, finding, preempt, reservation
+from fairway.plan.scheduling.ledger import Ledger
+from fairway.plan.scheduling.request import Request, Running
+from fairway.plan.scheduling.shape import WHOLE, Part, Shape
+from fairway.state.job import JobKey
+
+MOST_TOLD = 5
+MOST_ENDS = 64
+"""So many running gangs are looked at for one whose end would be enough, the first to end first."""
+MOST_OTHERS = 64
+"""So many lines are thought to go first when what is kept for the run becomes free."""
+LEAST_TIMEOUT = 60.0
+"""Shorter runs are not worth a word."""
+
+
+class Kind(StrEnum):
+    """What is changed; in the order of what it costs whoever asks."""
+
+    TIMEOUT = "timeout"
+    TYPE = "gpu_type"
+    PLACEMENT = "placement"
+    QUEUE = "queue"
+    GPUS = "gpus"
+    CPU = "cpu"
+    MEMORY = "memory"
+    REPLICAS = "replicas"
+    PRIORITY = "priority"
+    ENDS = "ends"
+
+
+_ORDER = {kind: number for number, kind in enumerate(Kind)}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change that helps."""
+
+    kind: Kind
+    request: Request
+    """The run as it would ask then; as it is, where it only waits for others."""
+    role: str = ""
+    """Which tasks are meant."""
+    value: str = ""
+    """What is asked for instead: a number, a type, the name of a queue, the rule of a placement that is left out."""
+    after: tuple[JobKey, ...] = ()
+    """Who makes room or ends first; nobody: it starts at once."""
+    wait: durations.Estimate | None = None
+    """How long that takes, where they end by themselves."""
+    lost: float = 0.0
+    """Among changes of one kind the one with least is told."""
+
+
+def cheapest(ledger: Ledger, key: JobKey, now: float, queues: Sequence[str] = ()) -> list[Change]:
+    """What would let the run start, the cheapest first, one of a kind. `queues` are those that it might go to instead.
+
+    A run of which some tasks sit already can only wait for others to end.
+    """
+    request = ledger.room.get(key)
+    if request is None:
+        return []
+    found: dict[Kind, Change] = {}
+    for change in _all(ledger, request, now, queues):
+        known = found.get(change.kind)
+        if known is None or change.lost < known.lost:
+            found[change.kind] = change
+    ordered = sorted(found.values(), key=lambda change: _ORDER[change.kind])
+    waits = [change for change in ordered if change.kind is Kind.ENDS]
+    return [change for change in ordered if change.kind is not Kind.ENDS][: MOST_TOLD - len(waits)] + waits
+
+
+def _all(ledger: Ledger, request: Request, now: float, queues: Sequence[str]) -> Iterator[Change]:
+    if request.key not in ledger.running:
+        yield from _shorter(ledger, request, now)
+        mark = ledger.cluster.mark()
+        _step_aside(ledger, request, now)
+        asked_otherwise = [*_of_parts(ledger, request), *_elsewhere(ledger, request), *_other_queues(ledger, request, queues)]
+        ledger.cluster.undo(mark)
+        yield from asked_otherwise
+        yield from _more_urgent(ledger, request, now)
+    yield from _ends(ledger, request, now)
+
+
+def _of_parts(ledger: Ledger, request: Request) -> Iterator[Change]:
+    for part in request.gang.parts:
+        yield from _other_types(ledger, request, part)
+        yield from _fewer_gpus(ledger, request, part)
+        yield from _smaller(ledger, request, part)
+        yield from _fewer_replicas(ledger, request, part)
+
+
+def _step_aside(ledger: Ledger, request: Request, now: float) -> None:
+    """The run stops asking for what it asks for now: whoever waits longer than one that asks anew takes what becomes free."""
+    kept = ledger.memory.reservations.get(str(request.key))
+    if kept is None:
+        return
+    ledger.cluster.give(kept.seats)
+    for line in sorted(ledger.room.lines(), key=lambda line: line.rank())[:MOST_OTHERS]:
+        others = sorted((other for other in line.members.values() if other.key != request.key), key=lambda other: other.submitted)
+        if not others or str(others[0].key) in ledger.memory.reservations or finding.limit_of(ledger, others[0]) is not None:
+            continue
+        if not isinstance(finding.places(ledger, others[0]), tuple):
+            later = reservation.soonest(ledger, others[0], now)
+            ledger.cluster.take(later[0] if later is not None else ())
+
+
+def _starts(ledger: Ledger, changed: Request) -> bool:
+    """Whether the run would start at once if it asked for this, with things as they are when it has stepped aside."""
+    return finding.limit_of(ledger, changed) is None and finding.would_do(ledger, changed) is not None
+
+
+def _with_part(request: Request, part: Part, changed: Part) -> Request:
+    parts = tuple(changed if each is part else each for each in request.gang.parts)
+    return replace(request, gang=replace(request.gang, parts=parts))
+
+
+def _with_shape(request: Request, part: Part, shape: Shape) -> Request:
+    return _with_part(request, part, replace(part, shape=shape))
+
+
+def _other_types(ledger: Ledger, request: Request, part: Part) -> Iterator[Change]:
+    shape = part.shape
+    if not shape.gpus or not shape.gpu_types:
+        return
+    there = {device.type for node in ledger.nodes.values() for device in node.devices if device.type and device.healthy}
+    for kind in sorted(there.difference(shape.gpu_types)):
+        changed = _with_shape(request, part, replace(shape, gpu_types=(kind,)))
+        if _starts(ledger, changed):
+            yield Change(Kind.TYPE, changed, part.role, kind)
+
+
+def _fewer_gpus(ledger: Ledger, request: Request, part: Part) -> Iterator[Change]:
+    for count in range(part.shape.gpus - 1, 0, -1):
+        changed = _with_shape(request, part, replace(part.shape, gpus=count))
+        if _starts(ledger, changed):
+            yield Change(Kind.GPUS, changed, part.role, str(count), lost=1 - count / part.shape.gpus)
+            return
+
+
+def _fewer_replicas(ledger: Ledger, request: Request, part: Part) -> Iterator[Change]:
+    too_many, enough = part.least, 0
+    while too_many - enough > 1:
+        middle = (too_many + enough) // 2
+        if _starts(ledger, _with_part(request, part, replace(part, least=middle, most=middle))):
+            enough = middle
+        else:
+            too_many = middle
+    if enough:
+        changed = _with_part(request, part, replace(part, least=enough, most=enough))
+        yield Change(Kind.REPLICAS, changed, part.role, str(enough), lost=1 - enough / part.least)
+
+
+def _smaller(ledger: Ledger, request: Request, part: Part) -> Iterator[Change]:
+    """Fewer cores or less memory for each task: as much as the emptiest nodes have, in round numbers."""
+    found = ledger.cluster.shortfall(request.gang)
+    if found is None or found.role != part.role or found.what not in ("cpu", "memory"):
+        return
+    shape, cores = part.shape, found.what == "cpu"
+    asked = shape.cpu if cores else shape.memory
+    for amount in _round_amounts(found.what, found.most_on_a_node // (part.least if part.together else 1)):
+        changed = _with_shape(request, part, replace(shape, cpu=amount) if cores else replace(shape, memory=amount))
+        if _starts(ledger, changed):
+            yield Change(Kind.CPU if cores else Kind.MEMORY, changed, part.role, str(amount), lost=1 - amount / asked)
+            return
+
+
+def _round_amounts(what: str, most: int) -> Iterator[int]:
+    """Whole cores and half ones; memory in steps of 256 MiB; each time half as much."""
+    step = 500 if what == "cpu" else 256
+    while most >= step:
+        yield most // step * step
+        most //= 2
+
+
+def _elsewhere(ledger: Ledger, request: Request) -> Iterator[Change]:
+    """Without one of the rules of its placement."""
+    gang = request.gang
+    if gang.same_rack:
+        yield from _lifted(ledger, replace(request, gang=replace(gang, same_rack=False)), "same_rack", "")
+    for part in gang.parts:
+        where = part.shape.where
+        without = {
+            "together": replace(part, together=False),
+            "apart": replace(part, apart=False),
+            "nodes": replace(part, shape=replace(part.shape, where=replace(where, nodes=()))),
+            "devices": replace(part, shape=replace(part.shape, where=replace(where, devices=()))),
+            "labels": replace(part, shape=replace(part.shape, where=replace(where, labels=()))),
+        }
+        for rule, changed in without.items():
+            if changed != part:
+                yield from _lifted(ledger, _with_part(request, part, changed), rule, part.role)
+
+
+def _lifted(ledger: Ledger, changed: Request, rule: str, role: str) -> Iterator[Change]:
+    if _starts(ledger, changed):
+        yield Change(Kind.PLACEMENT, changed, role, rule)
+
+
+def _other_queues(ledger: Ledger, request: Request, queues: Iterable[str]) -> Iterator[Change]:
+    for name in queues:
+        changed = replace(request, queue=name)
+        if name != request.queue and _starts(ledger, changed):
+            yield Change(Kind.QUEUE, changed, value=name)
+
+
+def _more_urgent(ledger: Ledger, request: Request, now: float) -> Iterator[Change]:
+    """The lowest priority with which others would make room for it, if its queue allows it."""
+    highest = ledger.queue(request.queue).priority
+    others = {running.request.priority for running in ledger.running.values() if not running.leaving}
+    for priority in sorted(other + 1 for other in others if other >= request.priority):
+        if priority > 1000 or (highest is not None and priority > highest):
+            return
+        changed = replace(request, priority=priority)
+        leaving = () if _others_first(ledger, changed) else _leaving_for(ledger, changed, now)
+        if leaving:
+            yield Change(Kind.PRIORITY, changed, value=str(priority), after=leaving)
+            return
+
+
+def _others_first(ledger: Ledger, changed: Request) -> bool:
+    """Whether somebody as urgent would take first what is kept for the run now."""
+    kept = ledger.memory.reservations
+    return str(changed.key) in kept and any(
+        other.priority >= changed.priority and other.key != changed.key and str(other.key) not in kept
+        for other in ledger.room.requests()
+    )
+
+
+def _leaving_for(ledger: Ledger, changed: Request, now: float) -> tuple[JobKey, ...]:
+    if finding.limit_of(ledger, changed) is not None:
+        return ()
+    return tuple(victim.running.request.key for victim in preempt.would_leave(ledger, changed, now))
+
+
+def _shorter(ledger: Ledger, request: Request, now: float) -> Iterator[Change]:
+    """A promise to be gone before somebody else needs the places that are kept for them.
+
+    Whoever has places kept for it waits for those, and whoever stands behind others who ask for the same waits for them.
+    """
+    kept = ledger.memory.reservations
+    if any(request.key in line.members and len(line.members) > 1 for line in ledger.room.lines()):
+        return
+    until = min((each.at for each in kept.values()), default=now)
+    spare = _round_seconds(until - now)
+    if not spare or str(request.key) in kept or (request.limit is not None and request.limit <= spare):
+        return
+    changed = replace(request, limit=spare)
+    if _slips_in(ledger, changed):
+        yield Change(Kind.TIMEOUT, changed, value=f"{spare:.0f}")
+
+
+def _slips_in(ledger: Ledger, changed: Request) -> bool:
+    if ledger.longest(changed) is None or finding.limit_of(ledger, changed) is not None:
+        return False
+    cluster = ledger.cluster
+    mark = cluster.mark()
+    for kept in ledger.memory.reservations.values():
+        cluster.give(kept.seats)
+    found = finding.would_do(ledger, changed)
+    cluster.undo(mark)
+    return found is not None
+
+
+def _round_seconds(span: float) -> float:
+    """No more than the span, as people write it; 0 when it is too short."""
+    for step in (86400.0, 3600.0, 900.0, 300.0, 60.0):
+        if span >= 2 * step or (step == LEAST_TIMEOUT and span >= step):
+            return span // step * step
+    return 0.0
+
+
+def _ends(ledger: Ledger, request: Request, now: float) -> Iterator[Change]:
+    """Whose end would be enough: the one that is expected first, or else the first few together."""
+    leaving = sorted(ledger.running.values(), key=lambda running: (_expected(ledger, running, now).median, running.request.key))
+    others = [running for running in leaving if running.request.key != request.key][:MOST_ENDS]
+    together: list[Running] = []
+    for running in others:
+        if _starts_without(ledger, request, [running]):
+            yield Change(Kind.ENDS, request, after=(running.request.key,), wait=_expected(ledger, running, now))
+            return
+    for running in others:
+        together.append(running)
+        if _starts_without(ledger, request, together):
+            needed = _spared(together, lambda rest: _starts_without(ledger, request, rest))
+            last = max(needed, key=lambda each: _expected(ledger, each, now).median)
+            keys = tuple(each.request.key for each in needed)
+            yield Change(Kind.ENDS, request, after=keys, wait=_expected(ledger, last, now))
+            return
+
+
+def _spared(gangs: Sequence[Running], enough: Callable[[Sequence[Running]], bool]) -> list[Running]:
+    """Only those that are needed."""
+    needed = list(gangs)
+    for running in gangs[:-1]:
+        rest = [each for each in needed if each is not running]
+        if enough(rest):
+            needed = rest
+    return needed
+
+
+def _starts_without(ledger: Ledger, request: Request, gone: Sequence[Running]) -> bool:
+    """Whether it would start if these had ended."""
+    same = [running for running in gone if running.request.queue == request.queue]
+    held = [(running.request.user, ledger.taken(running.request.key)) for running in same]
+    if finding.limit_of(ledger, request, held) is not None:
+        return False
+    cluster = ledger.cluster
+    mark = cluster.mark()
+    own = ledger.memory.reservations.get(str(request.key))
+    if own is not None:
+        cluster.give(own.seats)
+    for running in gone:
+        cluster.give(running.seats)
+    seats = finding.would_do(ledger, request, held)
+    cluster.undo(mark)
+    return seats is not None
+
+
+def _expected(ledger: Ledger, running: Running, now: float) -> durations.Estimate:
+    request = running.request
+    ran = ledger.memory.ran.get(str(request.key), (0.0, 0.0))[0] + max(0.0, now - running.since)
+    return durations.estimate(ledger.memory.history, request.user, request.name, request.gang.gpus / WHOLE, request.limit, ran)

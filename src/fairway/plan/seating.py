@@ -1,0 +1,144 @@
+"""Between runs and the scheduler: what a run asks for, what it holds, and tasks with the places that it got."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from fairway.plan import gang as gangs
+from fairway.plan.scheduling.request import Request, Running
+from fairway.plan.scheduling.shape import WHOLE, Gang, Part, Seat, Shape, Where, device_memory, milli_on
+from fairway.spec.job import JobSpec
+from fairway.spec.resources import Placement
+from fairway.state.job import Job
+from fairway.state.node import Node
+from fairway.state.phase import TaskPhase
+from fairway.state.task import Need, Task
+from fairway.units import quantity
+
+
+def request_of(job: Job, tasks: Sequence[Task], capacity_cpu: float) -> Request:
+    """What the run waits for: its pending tasks, and more of them where it may grow at the start."""
+    return Request(
+        key=job.key,
+        gang=gang_of(job, tasks, capacity_cpu),
+        submitted=job.created,
+        queue=job.spec.queue,
+        user=job.origin.user,
+        name=job.series,
+        priority=job.spec.priority,
+        limit=quantity.seconds(job.spec.timeout) if job.spec.timeout is not None else None,
+        resumes=resumes(job),
+    )
+
+
+def gang_of(job: Job, tasks: Sequence[Task], capacity_cpu: float) -> Gang:
+    """The gang that the pending tasks make; the rest of the run may sit already."""
+    pending: dict[str, list[Task]] = {}
+    for task in tasks:
+        if task.phase is TaskPhase.PENDING:
+            pending.setdefault(task.key.role, []).append(task)
+    # Only a gang of which nothing has begun may grow: later on each index has had its task.
+    begun = any(task.phase is not TaskPhase.PENDING and task.key.attempt >= job.attempt for task in tasks)
+    fixed = begun or gangs.folds_into_one(job.spec)
+    limits = job.sizes or gangs.largest_sizes(job.spec)
+    parts = []
+    for name, role in job.spec.roles.items():
+        own = pending.get(name, [])
+        if not own and (fixed or not limits.get(name)):
+            continue
+        need = own[0].need if own else gangs.need_of(role, min(1.0, capacity_cpu), job.memory_factor)
+        most = len(own) if fixed else max(len(own), limits.get(name, 0))
+        wish = role.placement
+        parts.append(Part(name, shape_of(need, wish), len(own), most, wish.together, wish.apart))
+    return Gang(tuple(parts), any(role.placement.same_rack for role in job.spec.roles.values()))
+
+
+def running_of(job: Job, tasks: Sequence[Task], nodes: Mapping[str, Node], known: Running | None, now: float) -> Running | None:
+    """What the run holds; None when nothing. `known` is what was known of it before: since when it sits there."""
+    sitting = [task for task in tasks if task.phase.holds_resources]
+    if not sitting:
+        return None
+    seats = tuple(_seat(task, job.spec.roles[task.key.role].placement, nodes) for task in sitting)
+    leaving = job.ending is not None or job.leaving is not None or all(task.evicting_since is not None for task in sitting)
+    since = min((task.started for task in sitting if task.started is not None), default=now)
+    if known is not None and {(seat.role, seat.index, seat.node) for seat in known.seats} == {
+        (seat.role, seat.index, seat.node) for seat in seats
+    }:
+        since = known.since
+    return Running(
+        request=Request(
+            key=job.key,
+            gang=_whole_gang(job.spec, sitting),
+            submitted=job.created,
+            queue=job.spec.queue,
+            user=job.origin.user,
+            name=job.series,
+            priority=job.spec.priority,
+            limit=quantity.seconds(job.spec.timeout) if job.spec.timeout is not None else None,
+            resumes=resumes(job),
+        ),
+        seats=seats,
+        since=since,
+        saved=job.progress.checkpoint_time,
+        leaving=leaving,
+    )
+
+
+def resumes(job: Job) -> bool:
+    """Whether the run goes on where it was after it had to leave: it has shown that it saves checkpoints."""
+    return job.progress.checkpoint_step is not None
+
+
+def shape_of(need: Need, wish: Placement) -> Shape:
+    """What one task takes from a node, in the scheduler's numbers."""
+    where = Where(
+        nodes=wish.nodes,
+        devices=wish.devices,
+        labels=tuple(sorted(wish.labels.items())),
+        tolerates=wish.tolerations,
+    )
+    return Shape(
+        cpu=round(need.cpu * 1000),
+        memory=-(-need.memory >> 20),
+        gpus=need.gpus,
+        gpu_milli=WHOLE if wish.alone else need.gpu_milli,
+        gpu_memory=-(-need.gpu_memory >> 20),
+        gpu_types=need.gpu_type if need.gpus else (),
+        other=tuple(sorted((name, count) for name, count in need.other.items() if count)),
+        where=where,
+    )
+
+
+def seat_tasks(pending: Iterable[Task], seats: Iterable[Seat]) -> tuple[list[Task], list[Seat]]:
+    """The pending tasks with the places they got, and the places left over for tasks that do not exist yet."""
+    left: dict[str, list[Seat]] = {}
+    for seat in sorted(seats, key=lambda seat: seat.index):
+        left.setdefault(seat.role, []).append(seat)
+    seated = []
+    for task in sorted(pending, key=lambda task: task.key):
+        seat = left[task.key.role].pop(0)
+        seated.append(replace(task, node=seat.node, devices=seat.devices))
+    return seated, [seat for seats in left.values() for seat in seats]
+
+
+def _whole_gang(spec: JobSpec, sitting: Sequence[Task]) -> Gang:
+    """The gang as the document has it, with the needs of the tasks that sit."""
+    parts = []
+    for name, role in spec.roles.items():
+        own = [task for task in sitting if task.key.role == name]
+        if not own:
+            continue
+        fold = gangs.folds_into_one(spec)
+        least, most = (1, 1) if fold else (role.replicas.min, role.replicas.max)
+        wish = role.placement
+        parts.append(Part(name, shape_of(own[0].need, wish), min(least, len(own)), most, wish.together, wish.apart))
+    return Gang(tuple(parts), any(role.placement.same_rack for role in spec.roles.values()))
+
+
+def _seat(task: Task, wish: Placement, nodes: Mapping[str, Node]) -> Seat:
+    shape = shape_of(task.need, wish)
+    node = nodes.get(task.node)
+    own = [device_memory(device) for device in node.devices if device.uuid in task.devices] if node is not None else []
+    milli = max((milli_on(shape, memory) for memory in own), default=WHOLE)
+    return Seat(task.key.role, task.key.index, shape, task.node, task.devices, milli)

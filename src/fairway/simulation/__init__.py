@@ -1,0 +1,1 @@
+"""Traces in, reports out: the scheduler on a virtual clock."""

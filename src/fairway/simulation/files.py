@@ -1,0 +1,116 @@
+"""The files of a simulation, read with words for whoever gave the wrong one."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, TypeVar
+
+from fairway.errors import Mistake, SpecError, UsageError
+from fairway.plan.scheduling.placement.mix import Mix
+from fairway.plan.scheduling.shape import Shape
+from fairway.simulation import philly, traces
+from fairway.simulation.queue.entry import Entry
+from fairway.state.node import Node
+from fairway.units.suggest import did_you_mean, nearest
+
+NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu")
+POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+_R = TypeVar("_R")
+
+
+def read_nodes(path: str) -> list[Node]:
+    """A list of nodes."""
+    return _read_table(path, "--nodes", NODE_COLUMNS, traces.read_nodes)
+
+
+def read_pods(path: str) -> list[Shape]:
+    """A list of pods."""
+    return _read_table(path, "--pods", POD_COLUMNS, traces.read_pods)
+
+
+def read_order(path: str) -> traces.Order:
+    """The order in which pods arrive."""
+    return _read(path, "--order", _check_order, traces.read_order)
+
+
+def read_mix(text: str) -> str | Mix:
+    """What a policy knows of the workload: `given`, `learned`, or the mix of a list of pods in a file."""
+    if text in ("given", "learned"):
+        return text
+    near = nearest(text, ("given", "learned"))
+    if near and not Path(text).exists():
+        raise UsageError(f"--mix {text}: neither given nor learned, and there is no file of that name", fix=f"write --mix {near}")
+    return _read_table(text, "--mix", POD_COLUMNS, traces.read_mix)
+
+
+def read_jobs(path: str) -> list[Entry]:
+    """A recorded queue."""
+    return _read_table(path, "--trace", philly.COLUMNS, _parse_jobs)
+
+
+def _parse_jobs(file: Path) -> list[Entry]:
+    with _open(file) as lines:
+        return philly.parse(lines, str(file))
+
+
+def _read_table(path: str, flag: str, columns: Sequence[str], read: Callable[[Path], _R]) -> _R:
+    return _read(path, flag, lambda file: _check_columns(file, columns), read)
+
+
+def _read(path: str, flag: str, check: Callable[[Path], None], read: Callable[[Path], _R]) -> _R:
+    file = Path(path)
+    try:
+        check(file)
+        return read(file)
+    except FileNotFoundError:
+        raise UsageError(f"{flag} {path}: there is no such file", fix=_beside(file)) from None
+    except IsADirectoryError:
+        raise UsageError(f"{flag} {path} is a folder", fix="name a file in it") from None
+    except (gzip.BadGzipFile, EOFError):
+        raise UsageError(
+            f"{flag} {path} is not whole, or not compressed", fix="gzip -t says more; the name ends in .gz"
+        ) from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{flag} {path} is no text file", fix="name a CSV or JSON file; a compressed one ends in .gz") from None
+
+
+def _open(file: Path) -> IO[str]:
+    return gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8")
+
+
+def _beside(file: Path) -> str:
+    """Names what was probably meant."""
+    try:
+        known = [other.name for other in file.parent.iterdir()]
+    except OSError:
+        return f"there is no folder {file.parent} either"
+    return did_you_mean(file.name, known) or f"look with: ls {file.parent}"
+
+
+def _check_columns(file: Path, columns: Sequence[str]) -> None:
+    with _open(file) as lines:
+        found = next(csv.reader(lines), [])
+    mistakes = []
+    for name in columns:
+        if name not in found:
+            hint = did_you_mean(name, found) and f"is {nearest(name, found, cutoff=0.6)} meant? rename it"
+            fix = hint or f"the first line must name {', '.join(columns)}"
+            mistakes.append(Mistake(f"has no column {name}", file=str(file), line=1, fix=fix))
+    if mistakes:
+        raise SpecError(mistakes)
+
+
+def _check_order(file: Path) -> None:
+    with _open(file) as text:
+        try:
+            found = json.load(text)
+        except json.JSONDecodeError as problem:
+            mistake = Mistake(f"is no JSON: {problem.msg}", file=str(file), line=problem.lineno, column=problem.colno)
+            raise SpecError([mistake]) from problem
+    if not isinstance(found, dict) or not isinstance(found.get("pods"), list):
+        fix = 'write {"pods": [places in the list of pods, sorted by name], "node_rank": [...]}'
+        raise SpecError([Mistake("has no list `pods`", file=str(file), fix=fix)])

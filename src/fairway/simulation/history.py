@@ -1,0 +1,69 @@
+"""A Fairway history of one's own as a queue to play again: finished runs, what they asked for and how long they ran."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fairway.simulation.queue.entry import Entry
+from fairway.views.job import JobView, TaskView
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Runs that can be played again, the earliest first, and how many cannot."""
+
+    entries: tuple[Entry, ...]
+    without_gpus: int = 0
+    """Runs that asked for none: they do not wait for GPUs, and are left out."""
+    unfinished: int = 0
+    """Runs that never ran or are not over."""
+
+
+def read_history(runs: Iterable[JobView]) -> History:
+    """The finished runs as a queue. Times count from the first submit; a share of a GPU counts as a whole one."""
+    entries: list[tuple[float, Entry]] = []
+    without_gpus = unfinished = 0
+    for run in runs:
+        ran = seconds_run(run)
+        if ran is None:
+            unfinished += 1
+        elif not run.gpus:
+            without_gpus += 1
+        else:
+            entries.append((run.created, Entry(run.created, math.ceil(run.gpus), ran, run.series, run.user)))
+    first = min((created for created, _ in entries), default=0.0)
+    found = [
+        Entry(entry.submitted - first, entry.gpus, entry.duration, entry.name, entry.user)
+        for _, entry in sorted(entries, key=lambda pair: pair[0])
+    ]
+    return History(tuple(found), without_gpus, unfinished)
+
+
+def has_gaps(run: JobView) -> bool:
+    """Whether the run started more than once, so that only its tasks tell how long it ran."""
+    return run.attempt > 0 or run.restarts > 0
+
+
+def seconds_run(run: JobView) -> float | None:
+    """How long it held its places, pauses between attempts left out; None when it never ran or is not over."""
+    if run.started is None or run.finished is None:
+        return None
+    spans = sorted(
+        (task.started, task.finished)
+        for task in (*_given(run.earlier), *_given(run.tasks))
+        if task.started is not None and task.finished is not None
+    )
+    if not spans:
+        return max(0.0, run.finished - run.started)
+    total, reached = 0.0, -math.inf
+    for started, finished in spans:
+        total += max(0.0, finished - max(started, reached))
+        reached = max(reached, finished)
+    return total
+
+
+def _given(tasks: object) -> tuple[TaskView, ...]:
+    """Lists of runs leave the tasks out."""
+    return tasks if isinstance(tasks, tuple) else ()

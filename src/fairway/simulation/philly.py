@@ -1,0 +1,57 @@
+"""Reads recorded queues: one line a job, `submit_s,gpus,duration_s,model`, as the Philly virtual clusters are given.
+
+The durations of those traces are reconstructed from throughputs on V100 GPUs, not measured: say so when quoting them.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from fairway.errors import Mistake, SpecError
+from fairway.simulation.queue.entry import Entry
+
+COLUMNS = ("submit_s", "gpus", "duration_s")
+
+
+def read(path: Path) -> list[Entry]:
+    """The jobs of a trace, the earliest first."""
+    with path.open(encoding="utf-8", newline="") as lines:
+        return parse(lines, str(path))
+
+
+def parse(lines: Iterable[str], file: str = "") -> list[Entry]:
+    """The jobs in these lines, the earliest first. The model is left out: it was drawn at random when the trace was made.
+
+    Raises SpecError with every mistake.
+    """
+    rows = csv.DictReader(lines)
+    missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
+    if missing:
+        fix = f"the first line must name {', '.join(COLUMNS)}"
+        raise SpecError([Mistake(f"has no column {name}", file=file, line=1, fix=fix) for name in missing])
+    found: list[Entry] = []
+    mistakes: list[Mistake] = []
+    for line, row in enumerate(rows, 2):
+        wrong = [mistake for name in COLUMNS if (mistake := _mistake(row, name, file, line)) is not None]
+        mistakes += wrong
+        if not wrong:
+            found.append(Entry(float(row["submit_s"]), int(float(row["gpus"])), float(row["duration_s"])))
+    if mistakes:
+        raise SpecError(mistakes)
+    return sorted(found, key=lambda entry: entry.submitted)
+
+
+def _mistake(row: Mapping[str, str | None], name: str, file: str, line: int) -> Mistake | None:
+    text = row.get(name) or ""
+    try:
+        value = float(text)
+    except ValueError:
+        return Mistake("is not a number", path=name, value=f'"{text}"', file=file, line=line)
+    if not math.isfinite(value) or value < 0:
+        return Mistake("is not a count of seconds or GPUs", path=name, value=text, file=file, line=line)
+    if name == "gpus" and (value < 1 or value != int(value)):
+        return Mistake("is not a whole number of GPUs", path=name, value=text, file=file, line=line, fix="write 1 or more")
+    return None

@@ -1,0 +1,128 @@
+"""The published experiment: pods arrive one by one, none departs, and who does not fit is turned away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fairway.errors import UsageError
+from fairway.plan.scheduling.cluster.machine import Machine, model_of
+from fairway.plan.scheduling.placement.mix import Mix
+from fairway.plan.scheduling.placement.specs import State
+from fairway.plan.scheduling.placement.typical import Typical
+from fairway.plan.scheduling.shape import WHOLE, Seat, Shape
+from fairway.simulation.placement.outcome import PlacementResult
+from fairway.simulation.placement.player import Player, milli_of
+from fairway.simulation.traces import Order, check
+from fairway.state.node import Node
+
+Progress = Callable[[int, int], None]
+"""Told how many of how many are done."""
+
+
+def silent(_done: int, _total: int) -> None:
+    """Tell nobody."""
+
+
+def run(
+    nodes: Sequence[Node], pods: Sequence[Shape], order: Order, policy: str, mix: str | Mix = "given", progress: Progress = silent
+) -> PlacementResult:
+    """Fill the nodes with the pods, in that order.
+
+    `mix` is what the policy knows of the workload: `given` (that of the pod list, as published), `learned` (from what has arrived
+    so far), or a mix of one's own.
+    """
+    check(nodes, pods, order)
+    names = sorted(node.name for node in nodes)
+    ranks = dict(zip(names, order.ranks, strict=True)) if order.ranks else None
+    player = Player(nodes, policy, knowledge(mix, pods), ranks)
+    meter = _Meter(nodes, Mix.of(pods))
+    for number, pod in enumerate(order.pods):
+        if number % 256 == 0:
+            progress(number, len(order.pods))
+        shape = pods[pod]
+        meter.see(shape, player.place(shape))
+    progress(len(order.pods), len(order.pods))
+    curve, fragmentation = meter.curves()
+    return PlacementResult(
+        policy=policy,
+        mix=mix if isinstance(mix, str) else "own",
+        nodes=len(nodes),
+        gpus=meter.capacity // WHOLE,
+        curve=curve,
+        fragmentation=fragmentation,
+        allocated=meter.allocated,
+        kinds=player.kinds(),
+        pace=player.pace(),
+    )
+
+
+def knowledge(mix: str | Mix, pods: Sequence[Shape]) -> Mix | None:
+    """What a policy is told: a mix, or None when it has to learn."""
+    if isinstance(mix, Mix):
+        return mix
+    if mix not in ("given", "learned"):
+        raise UsageError(f"the mix {mix} is neither given nor learned, nor a file")
+    return Mix.of(pods) if mix == "given" else None
+
+
+def changed(nodes: Sequence[Node], add: Sequence[tuple[str, int]] = (), remove: Collection[str] = ()) -> list[Node]:
+    """Other nodes, to see what would be: so many more like a named one, and some of them gone."""
+    by_name = {node.name: node for node in nodes}
+    unknown = [name for name in (*(name for name, _ in add), *remove) if name not in by_name]
+    if unknown:
+        raise UsageError(f"there is no node {unknown[0]} in the list of nodes")
+    more = [_copy(by_name[name], number) for name, count in add for number in range(1, count + 1)]
+    return [node for node in nodes if node.name not in set(remove)] + more
+
+
+def _copy(node: Node, number: int) -> Node:
+    name = f"{node.name}+{number}"
+    devices = tuple(replace(device, uuid=f"{name}/{device.index}") for device in node.devices)
+    return replace(node, name=name, devices=devices)
+
+
+class _Meter:
+    """Counts what arrived and what sits where, on its own."""
+
+    def __init__(self, nodes: Sequence[Node], mix: Mix) -> None:
+        self._machines = {node.name: Machine(node, model_of(node), 0) for node in nodes}
+        self._typical = Typical(mix)
+        self._known: dict[State, float] = {}
+        self.capacity = sum(len(node.devices) for node in nodes) * WHOLE
+        self._arrived = self._used = 0
+        self._fragments = sum(self._measure(machine) for machine in self._machines.values())
+        self._bins: dict[int, list[tuple[float, float]]] = {}
+
+    @property
+    def allocated(self) -> float:
+        """Percent."""
+        return 100.0 * self._used / self.capacity if self.capacity else 0.0
+
+    def see(self, shape: Shape, seat: Seat | None) -> None:
+        """A task came, and sits there or nowhere."""
+        self._arrived += milli_of(shape)
+        if seat is not None:
+            machine = self._machines[seat.node]
+            self._fragments -= self._measure(machine)
+            machine.change(seat, 1)
+            self._fragments += self._measure(machine)
+            self._used += seat.milli * len(seat.devices)
+        if self.capacity:
+            idle = self.capacity - self._used
+            share = 100.0 * self._fragments / idle if idle else 0.0
+            self._bins.setdefault(round(100.0 * self._arrived / self.capacity), []).append((self.allocated, share))
+
+    def curves(self) -> tuple[dict[int, float], dict[int, float]]:
+        """Allocation and fragmentation by percent arrived."""
+        means = {at: np.mean(points, axis=0) for at, points in sorted(self._bins.items())}
+        return {at: float(mean[0]) for at, mean in means.items()}, {at: float(mean[1]) for at, mean in means.items()}
+
+    def _measure(self, machine: Machine) -> float:
+        state = machine.state()._replace(tags=frozenset())
+        found = self._known.get(state)
+        if found is None:
+            found = self._known[state] = self._typical.fragments(state)
+        return found

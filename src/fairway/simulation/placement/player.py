@@ -1,0 +1,73 @@
+"""A cluster on which tasks are placed one by one, with a stopwatch."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from fairway.plan.scheduling.cluster import Cluster
+from fairway.plan.scheduling.placement.mix import Learner, Mix
+from fairway.plan.scheduling.placement.specs import tag_of
+from fairway.plan.scheduling.shape import Gang, Part, Seat, Shape
+from fairway.simulation.placement.outcome import Pace, Turned
+from fairway.state.node import Node
+
+
+class Player:
+    """Places tasks by a policy. `mix` is what the policy knows; without one it learns from what comes."""
+
+    def __init__(self, nodes: Sequence[Node], policy: str, mix: Mix | None, ranks: Mapping[str, int] | None = None) -> None:
+        self._cluster = Cluster(nodes, policy, mix, ranks)
+        self._learner = Learner() if mix is None else None
+        self._gangs: dict[Shape, Gang] = {}
+        self._took: list[int] = []
+        self._arrived: Counter[str] = Counter()
+        self._rejected: Counter[str] = Counter()
+
+    def place(self, shape: Shape) -> Seat | None:
+        """A place for one task, taken; None when it is turned away."""
+        gang = self._gangs.get(shape)
+        if gang is None:
+            gang = self._gangs[shape] = Gang((Part("task", shape),))
+        began = time.process_time_ns()
+        if self._learner is not None:
+            mix = self._learner.see(shape)
+            if mix is not None:
+                self._cluster.learn(mix)
+        found = self._cluster.try_place(gang)
+        self._took.append(time.process_time_ns() - began)
+        kind = kind_of(shape)
+        self._arrived[kind] += 1
+        if found is None:
+            self._rejected[kind] += 1
+            return None
+        return found[0]
+
+    def give(self, seats: Iterable[Seat]) -> None:
+        """They leave."""
+        self._cluster.give(seats)
+
+    def kinds(self) -> dict[str, Turned]:
+        """How many came, and how many were turned away."""
+        return {kind: Turned(self._arrived[kind], self._rejected[kind]) for kind in sorted(self._arrived)}
+
+    def pace(self) -> Pace:
+        """How long it took."""
+        took = np.array(self._took or [0]) / 1000.0
+        total = float(took.sum()) / 1e6
+        p50, p99 = np.percentile(took, [50, 99])
+        return Pace(len(self._took), len(self._took) / total if total else 0.0, float(p50), float(p99))
+
+
+def kind_of(shape: Shape) -> str:
+    """`cpu`, `share`, or `N-gpu`."""
+    tag = tag_of(shape)
+    return "cpu" if not tag else tag if tag == "share" else f"{tag}-gpu"
+
+
+def milli_of(shape: Shape) -> int:
+    """Thousandths of GPUs that it asks for."""
+    return shape.gpus * shape.gpu_milli

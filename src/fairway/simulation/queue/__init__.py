@@ -1,0 +1,1 @@
+"""A recorded queue, played again under another policy or on other machines."""

@@ -1,0 +1,17 @@
+"""One job of a recorded queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What was asked, when, and how long it took."""
+
+    submitted: float
+    gpus: int
+    duration: float
+    """Seconds of running that it needs. Only policies called oracles may look at it."""
+    name: str = ""
+    user: str = ""

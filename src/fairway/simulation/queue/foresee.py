@@ -1,0 +1,161 @@
+"""Forecasts of starts in a simulated queue, held against what then happened."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fairway.plan.scheduling import durations, forecast
+from fairway.simulation.queue.entry import Entry
+from fairway.simulation.queue.floor import Nodes
+from fairway.simulation.queue.hall import Hall, Policy
+from fairway.simulation.queue.replay import Progress, Replay, policy_named
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What was said of one wait, and how long it lasted."""
+
+    said: forecast.Forecast
+    naive: float
+    """The mean of all waits that had ended by then."""
+    waited: float
+
+    @property
+    def held(self) -> bool:
+        """Whether the range was right."""
+        return self.said.low - forecast.GRAIN <= self.waited <= self.said.high + forecast.GRAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Foresight:
+    """How good the forecasts were. Errors are in hours."""
+
+    policy: str
+    forecasts: int
+    median_error_h: float
+    p90_error_h: float
+    naive_median_error_h: float
+    naive_p90_error_h: float
+    covered: float
+    """The part of the waits that ended within the range that was stated."""
+    median_width_h: float
+    guesses: tuple[Guess, ...]
+
+
+def foresee(
+    hall: Hall, index: int, history: durations.History, calibration: forecast.Calibration, policy: Callable[[], Policy]
+) -> forecast.Forecast | None:
+    """When the waiting job will start, by playing the queue forward with durations drawn from the history."""
+
+    def run(part: forecast.Part) -> float | None:
+        lasting = {
+            job.index: durations.remaining(
+                history, job.entry.user, job.entry.name, job.entry.gpus, None, job.worked(hall.now), part(job.index)
+            )
+            for job in (*hall.running.values(), *hall.waiting.values())
+        }
+        return _wait_of(index, hall.imagine(lasting, policy()))
+
+    return forecast.play(run, calibration)
+
+
+def _wait_of(index: int, hall: Hall) -> float | None:
+    began = hall.now
+    hall.policy.decide(hall)
+    while index in hall.waiting:
+        times = [time for time in (hall.next_end(), hall.policy.next_look(hall)) if time is not None]
+        if not times:
+            return None
+        hall.pass_to(min(times))
+        hall.policy.decide(hall)
+    return hall.now - began
+
+
+def assess(
+    entries: Sequence[Entry], nodes: Nodes, policy: str = "fairway", every: int = 1, progress: Progress | None = None
+) -> Foresight:
+    """Play the queue, and forecast the end of every so-many-th wait that does not end at once."""
+    watcher = _Watcher(policy, every)
+    replay = Replay(entries, nodes, policy_named(policy))
+    over = 0
+    while replay.step() is not None:
+        for record in replay.records[over:]:
+            watcher.ended(record.entry)
+        over = len(replay.records)
+        watcher.look(replay.hall)
+        if progress is not None:
+            progress(over, len(entries))
+    return watcher.sum_up()
+
+
+class _Watcher:
+    """Asks for a forecast when a wait begins, and learns when it ends."""
+
+    def __init__(self, policy: str, every: int) -> None:
+        self._policy, self._every = policy, every
+        self._history = durations.History()
+        self._calibration = forecast.Calibration()
+        self._waiting: dict[int, tuple[float, forecast.Forecast | None, float]] = {}
+        self._learnt: set[int] = set()
+        self._begun = 0
+        self._waits: list[float] = []
+        self._guesses: list[Guess] = []
+
+    def ended(self, entry: Entry) -> None:
+        """A job is over, and its duration known."""
+        self._history = durations.record(self._history, entry.user, entry.name, entry.gpus, entry.duration)
+
+    def look(self, hall: Hall) -> None:
+        """Something has happened."""
+        for index, (began, said, naive) in list(self._waiting.items()):
+            waited = hall.now - began
+            over = _is_over(index, began, hall)
+            if said is not None and index not in self._learnt and (over or waited > said.high + forecast.GRAIN):
+                self._calibration = forecast.learn(self._calibration, said, waited)
+                self._learnt.add(index)
+            if over:
+                self._waits.append(waited)
+                self._learnt.discard(index)
+                del self._waiting[index]
+                if said is not None:
+                    self._guesses.append(Guess(said, naive, waited))
+        for index, job in hall.waiting.items():
+            if index not in self._waiting:
+                self._begin(hall, index, job.waiting_since)
+
+    def _begin(self, hall: Hall, index: int, since: float) -> None:
+        self._begun += 1
+        said = None
+        if self._begun % self._every == 0 and self._waits:
+            said = foresee(hall, index, self._history, self._calibration, lambda: policy_named(self._policy))
+        self._waiting[index] = (since, said, statistics.fmean(self._waits) if self._waits else 0.0)
+
+    def sum_up(self) -> Foresight:
+        """The figures."""
+        guesses = self._guesses
+        errors = sorted(abs(guess.said.median - guess.waited) / 3600 for guess in guesses)
+        naive = sorted(abs(guess.naive - guess.waited) / 3600 for guess in guesses)
+        widths = sorted((guess.said.high - guess.said.low) / 3600 for guess in guesses)
+        return Foresight(
+            self._policy,
+            len(guesses),
+            _at(errors, 0.5),
+            _at(errors, 0.9),
+            _at(naive, 0.5),
+            _at(naive, 0.9),
+            sum(guess.held for guess in guesses) / max(1, len(guesses)),
+            _at(widths, 0.5),
+            tuple(guesses),
+        )
+
+
+def _is_over(index: int, began: float, hall: Hall) -> bool:
+    """Whether the wait that began then has ended; the job may wait again already."""
+    job = hall.waiting.get(index)
+    return job is None or job.waiting_since != began
+
+
+def _at(ordered: Sequence[float], part: float) -> float:
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else 0.0

@@ -1,0 +1,81 @@
+"""Room by moving: when enough GPUs are free but scattered, a few runs are started anew elsewhere, and nobody has to wait."""
+
+from __future__ import annotations
+
+from fairway.plan.scheduling import timeshare
+from fairway.simulation.queue.floor import Places
+from fairway.simulation.queue.hall import Active, Hall
+
+MOST_TRIALS = 4
+"""So many nodes, or sets of nodes, are tried, those first where the fewest GPUs must be moved."""
+
+
+def make_room(hall: Hall, job: Active) -> bool:
+    """Start the job by moving others, if that can be done with all of them running on; nothing happens otherwise."""
+    size = hall.floor.nodes.gpus
+    need = min(job.entry.gpus, size)
+    count = -(-job.entry.gpus // size)
+    if hall.floor.idle < need * count:
+        return False
+    ways = _ways(hall, need)
+    for first in range(min(MOST_TRIALS, len(ways) - count + 1)):
+        chosen = ways[first : first + count]
+        places: Places = tuple((node, need) for _, node, _ in chosen)
+        moved = [other for *_, leaving in chosen for other in leaving]
+        targets = _targets(hall, places, moved)
+        if targets is not None:
+            for other, _ in targets:
+                hall.stop(other)
+            hall.start(job, places)
+            for other, where in targets:
+                hall.start(other, where)
+                other.moves += 1
+            return True
+    return False
+
+
+def _ways(hall: Hall, need: int) -> list[tuple[int, int, list[Active]]]:
+    """By node: GPUs that must be moved away from it, and whose; the fewest first."""
+    movable: dict[int, list[Active]] = {}
+    for other in hall.running.values():
+        if len(other.places) == 1 and timeshare.may_move(other.standing(hall.now), hall.now):
+            movable.setdefault(other.places[0][0], []).append(other)
+    ways: list[tuple[int, int, list[Active]]] = []
+    for node, free in enumerate(hall.floor.free):
+        leaving = _fewest(movable.get(node, []), need - free)
+        if leaving is not None:
+            ways.append((sum(other.entry.gpus for other in leaving), node, leaving))
+    return sorted(ways, key=lambda way: way[:2])
+
+
+def _fewest(movable: list[Active], lacking: int) -> list[Active] | None:
+    """The smallest one that is enough by itself, or else small ones until it is enough."""
+    if lacking <= 0:
+        return []
+    by_size = sorted(movable, key=lambda other: (other.entry.gpus, other.index))
+    alone = next((other for other in by_size if other.entry.gpus >= lacking), None)
+    if alone is not None:
+        return [alone]
+    leaving: list[Active] = []
+    for other in by_size:
+        leaving.append(other)
+        lacking -= other.entry.gpus
+        if lacking <= 0:
+            return leaving
+    return None
+
+
+def _targets(hall: Hall, places: Places, moved: list[Active]) -> list[tuple[Active, Places]] | None:
+    """Where those who move would go; None when one of them would find no room."""
+    floor = hall.floor.copy()
+    for other in moved:
+        floor.give(other.places)
+    floor.take(places)
+    targets: list[tuple[Active, Places]] = []
+    for other in sorted(moved, key=lambda other: (-other.entry.gpus, other.index)):
+        found = floor.find(other.entry.gpus)
+        if found is None:
+            return None
+        floor.take(found)
+        targets.append((other, found))
+    return targets

@@ -1,0 +1,118 @@
+"""What came of a simulated queue, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fairway.simulation.queue.entry import Entry
+
+HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One job that is over."""
+
+    entry: Entry
+    started: float
+    """When it started first."""
+    ended: float
+    evictions: int
+    moves: int
+    """How many of them only moved it to other GPUs."""
+
+    @property
+    def completion(self) -> float:
+        """Seconds from asking to the end."""
+        return self.ended - self.entry.submitted
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All jobs of a queue under one policy. Times are in hours where the name says so."""
+
+    policy: str
+    nodes: int
+    gpus_per_node: int
+    jobs: int
+    average_jct_h: float
+    median_jct_h: float
+    p99_jct_h: float
+    average_wait_h: float
+    """Time that a job was there beyond what it needs to run: waiting, and what interruptions cost it."""
+    average_first_wait_h: float
+    """Time until it ran for the first time."""
+    utilisation: float
+    """GPUs held, from the first job's coming until the last one's."""
+    makespan_h: float
+    preemptions: int
+    preemptions_per_job: float
+    moves: int
+    records: tuple[Record, ...]
+    busy: tuple[tuple[float, int], ...]
+    """GPUs held from this time on, in seconds."""
+
+    def figures(self) -> dict[str, object]:
+        """All but the single jobs."""
+        left_out = ("records", "busy")
+        return {name: getattr(self, name) for name in self.__slots__ if name not in left_out}
+
+
+def summarise(policy: str, nodes: tuple[int, int], records: Sequence[Record], busy: Sequence[tuple[float, int]]) -> Outcome:
+    """The figures of a queue that is done. There must be at least one job."""
+    completions = sorted(record.completion for record in records)
+    count = len(records)
+    first = min(record.entry.submitted for record in records)
+    last = max(record.entry.submitted for record in records)
+    end = max(record.ended for record in records)
+    waits = sum(record.completion - record.entry.duration for record in records)
+    evictions = sum(record.evictions for record in records)
+    return Outcome(
+        policy=policy,
+        nodes=nodes[0],
+        gpus_per_node=nodes[1],
+        jobs=count,
+        average_jct_h=sum(completions) / count / HOUR,
+        median_jct_h=completions[count // 2] / HOUR,
+        p99_jct_h=completions[min(count - 1, int(0.99 * count))] / HOUR,
+        average_wait_h=waits / count / HOUR,
+        average_first_wait_h=sum(record.started - record.entry.submitted for record in records) / count / HOUR,
+        utilisation=average_busy(busy, first, max(last, first + 1.0)) / (nodes[0] * nodes[1]),
+        makespan_h=(end - first) / HOUR,
+        preemptions=evictions,
+        preemptions_per_job=evictions / count,
+        moves=sum(record.moves for record in records),
+        records=tuple(records),
+        busy=tuple(busy),
+    )
+
+
+def average_busy(busy: Sequence[tuple[float, int]], start: float, end: float) -> float:
+    """GPUs held on average between two times."""
+    total, held, since = 0.0, 0, start
+    for time, gpus in busy:
+        if time >= end:
+            break
+        total += held * max(0.0, time - since)
+        held, since = gpus, max(start, time)
+    return (total + held * (end - since)) / (end - start)
+
+
+def usage_curve(outcome: Outcome, points: int = 200) -> list[tuple[float, float]]:
+    """The part of the GPUs that is held, averaged over equal spans of time: (hours since the first job came, 0 to 1)."""
+    start = min(record.entry.submitted for record in outcome.records)
+    span = max(1.0, outcome.makespan_h * HOUR) / points
+    total = outcome.nodes * outcome.gpus_per_node
+    curve: list[tuple[float, float]] = []
+    position, held = 0, 0
+    for point in range(points):
+        begin, end = start + point * span, start + (point + 1) * span
+        area, since = 0.0, begin
+        while position < len(outcome.busy) and outcome.busy[position][0] < end:
+            time, gpus = outcome.busy[position]
+            area += held * max(0.0, time - since)
+            held, since, position = gpus, max(since, time), position + 1
+        area += held * (end - since)
+        curve.append((point * span / HOUR, area / span / total))
+    return curve

@@ -1,0 +1,107 @@
+"""Plays a recorded queue again: jobs come when they came, and a policy decides who runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fairway.errors import NeverFitsError, UsageError
+from fairway.simulation.queue import in_order, ranked, scheduled, shared
+from fairway.simulation.queue.entry import Entry
+from fairway.simulation.queue.floor import Nodes
+from fairway.simulation.queue.hall import RESTART_COST, Active, Hall, Policy
+from fairway.simulation.queue.outcome import Outcome, Record, summarise
+
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "fifo": in_order.fifo,
+    "fifo-skip": in_order.skip,
+    "backfill": in_order.Backfill,
+    "sjf-oracle": in_order.sjf,
+    "las": ranked.las,
+    "srtf-oracle": ranked.srtf,
+    "fairway": shared.Shared,
+    "scheduler": scheduled.Scheduled,
+}
+"""By name. `backfill` and those called oracles know the true durations; the others know nothing of them.
+
+`fairway` is our rule on counted places, `scheduler` the whole scheduler that runs in production.
+"""
+
+Progress = Callable[[int, int], None]
+"""Is told how many jobs are over, and of how many."""
+
+
+def policy_named(name: str) -> Policy:
+    """A new one of that name."""
+    if name not in POLICIES:
+        raise UsageError(f'there is no policy "{name}"', fix=f"use one of {', '.join(POLICIES)}")
+    return POLICIES[name]()
+
+
+def replay(
+    entries: Sequence[Entry],
+    nodes: Nodes,
+    policy: str = "fairway",
+    *,
+    restart_cost: float = RESTART_COST,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Play the queue to its end. Every interruption costs `restart_cost` seconds, in which the job holds its GPUs."""
+    return Replay(entries, nodes, policy_named(policy), restart_cost).run(policy, progress)
+
+
+class Replay:
+    """A queue on the way."""
+
+    def __init__(self, entries: Sequence[Entry], nodes: Nodes, policy: Policy, restart_cost: float = RESTART_COST) -> None:
+        _check(entries, nodes)
+        self.hall = Hall(nodes, policy, restart_cost)
+        self.records: list[Record] = []
+        self.busy: list[tuple[float, int]] = []
+        self._to_come = [Active(index, entry, entry.submitted) for index, entry in enumerate(entries)]
+        self._to_come.sort(key=lambda job: (job.entry.submitted, job.index), reverse=True)
+        self._look: float | None = None
+
+    def step(self) -> list[Active] | None:
+        """Go on to the next thing that happens; the jobs that have come. None: all is over."""
+        times = [time for time in (self.hall.next_end(), self._look) if time is not None]
+        if self._to_come:
+            times.append(self._to_come[-1].entry.submitted)
+        if not times:
+            return None
+        now = max(self.hall.now, min(times))
+        for job in self.hall.pass_to(now):
+            assert job.started is not None
+            self.records.append(Record(job.entry, job.started, now, job.evictions, job.moves))
+        arrived: list[Active] = []
+        while self._to_come and self._to_come[-1].entry.submitted <= now:
+            job = self._to_come.pop()
+            self.hall.admit(job)
+            arrived.append(job)
+        self.hall.policy.decide(self.hall)
+        self._look = self.hall.policy.next_look(self.hall)
+        held = self.hall.floor.nodes.total - self.hall.floor.idle
+        if not self.busy or self.busy[-1][1] != held:
+            self.busy.append((now, held))
+        return arrived
+
+    def run(self, name: str, progress: Progress | None = None) -> Outcome:
+        """Go on to the end."""
+        total = len(self._to_come) + len(self.hall.waiting) + len(self.hall.running) + len(self.records)
+        told = -1
+        while self.step() is not None:
+            if progress is not None and len(self.records) != told:
+                told = len(self.records)
+                progress(told, total)
+        nodes = self.hall.floor.nodes
+        return summarise(name, (nodes.count, nodes.gpus), self.records, self.busy)
+
+
+def _check(entries: Sequence[Entry], nodes: Nodes) -> None:
+    if not entries:
+        raise UsageError("the trace has no jobs", fix="give one with at least one line below its head")
+    largest = max(entries, key=lambda entry: entry.gpus)
+    if nodes.whole(largest.gpus) > nodes.total:
+        raise NeverFitsError(
+            f"a job of the trace asks for {largest.gpus} GPUs; {nodes.count} nodes with {nodes.gpus} each have {nodes.total}",
+            fix="give more nodes",
+        )

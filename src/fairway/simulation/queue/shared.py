@@ -1,0 +1,135 @@
+"""Our policy on counted places: the order and the time-sharing of `plan.scheduling.timeshare`, nothing known of durations."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from dataclasses import replace
+
+from fairway.plan.scheduling import timeshare
+from fairway.simulation.queue import displacing, moving
+from fairway.simulation.queue.hall import Active, Hall
+
+Rank = tuple[int, float, int]
+LineKey = tuple[int, int]
+"""The level, and the GPUs: those who stand in one line wait for the same."""
+
+
+class Shared:
+    """Starts in order of rank; whoever does not fit may take the places of others as the rule allows.
+
+    With `moves`, a run that keeps running may be started anew elsewhere when only that lets another one start.
+    """
+
+    def __init__(self, *, moves: bool = True) -> None:
+        self._moves = moves
+        self._lines: dict[LineKey, list[tuple[float, int]]] = {}
+        self._where: dict[int, LineKey] = {}
+        self._looks: list[tuple[float, int]] = []
+        """When the rule may see a job differently: a heap; only those that `_due` names count."""
+        self._due: dict[int, float] = {}
+        self._ready: dict[int, int] = {}
+        """Those who run and have had their turn, with their levels."""
+
+    def arrives(self, job: Active, hall: Hall) -> None:
+        """It stands in the line of its level and size."""
+        self._ready.pop(job.index, None)
+        standing = job.standing(hall.now)
+        key = (timeshare.level_of(standing, hall.now), job.entry.gpus)
+        insort(self._lines.setdefault(key, []), (job.entry.submitted, job.index))
+        self._where[job.index] = key
+        self._look_at(standing, job.index, hall)
+
+    def departs(self, job: Active, hall: Hall) -> None:
+        """It runs, and stands in no line any more."""
+        self._step_out(job)
+        self._look_at(replace(job.standing(hall.now), since=hall.now), job.index, hall)
+
+    def runs(self, job: Active, hall: Hall) -> None:
+        """It has its turn already."""
+        self._see(job, hall)
+
+    def ends(self, job: Active, hall: Hall) -> None:
+        """It is done."""
+        self._ready.pop(job.index, None)
+        self._due.pop(job.index, None)
+
+    def next_look(self, hall: Hall) -> float | None:
+        """When the level of anybody changes or a turn has lasted long enough, while anybody waits."""
+        self._look_again(hall)
+        return self._looks[0][0] if hall.waiting and self._looks else None
+
+    def decide(self, hall: Hall) -> None:
+        """Go through the lines in order of rank until nothing more can start."""
+        self._look_again(hall)
+        heads = [(*self._head(key), key) for key in self._lines]
+        heapq.heapify(heads)
+        blocked: list[LineKey] = []
+        while heads:
+            *_, index, key = heapq.heappop(heads)
+            if self._where.get(index) != key:
+                continue
+            job = hall.waiting[index]
+            outcome = self._try(hall, job, key[0])
+            if outcome is None:
+                blocked.append(key)
+                continue
+            again = [key, *outcome, *(blocked if outcome else ())]
+            if outcome:
+                blocked = []
+            for line in dict.fromkeys(again):
+                if line in self._lines:
+                    heapq.heappush(heads, (*self._head(line), line))
+
+    def _head(self, key: LineKey) -> Rank:
+        submitted, index = self._lines[key][0]
+        return (key[0], submitted, index)
+
+    def _look_at(self, standing: timeshare.Standing, index: int, hall: Hall) -> None:
+        look = timeshare.next_look(standing, hall.now)
+        self._due.pop(index, None)
+        if look is not None:
+            heapq.heappush(self._looks, (look, index))
+            self._due[index] = look
+
+    def _look_again(self, hall: Hall) -> None:
+        """Those whose time has come: who waits may stand in another line now."""
+        while self._looks and self._looks[0][0] <= hall.now:
+            look, index = heapq.heappop(self._looks)
+            if self._due.get(index) != look:
+                continue
+            if index in hall.waiting:
+                self._step_out(hall.waiting[index])
+                self.arrives(hall.waiting[index], hall)
+            else:
+                self._see(hall.running[index], hall)
+
+    def _see(self, job: Active, hall: Hall) -> None:
+        standing = job.standing(hall.now)
+        if timeshare.had_turn(standing, hall.now):
+            self._ready[job.index] = timeshare.level_of(standing, hall.now)
+        self._look_at(standing, job.index, hall)
+
+    def _step_out(self, job: Active) -> None:
+        key = self._where.pop(job.index)
+        line = self._lines[key]
+        del line[bisect_left(line, (job.entry.submitted, job.index))]
+        if not line:
+            del self._lines[key]
+
+    def _try(self, hall: Hall, job: Active, level: int) -> list[LineKey] | None:
+        """Start it if the rule allows; the lines in which those it displaced stand now. None: it must wait."""
+        places = hall.floor.find(job.entry.gpus)
+        if places is not None:
+            hall.start(job, places)
+            return []
+        found = displacing.cheapest(hall, job.entry.gpus, {key: other for key, other in self._ready.items() if other > level})
+        if found is not None:
+            victims, places = found
+            for victim in victims:
+                hall.stop(victim)
+            hall.start(job, places)
+            return [self._where[victim.index] for victim in victims]
+        if self._moves and moving.make_room(hall, job):
+            return []
+        return None

@@ -1,0 +1,159 @@
+"""The pages of the simulations: which charts tell what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairway.simulation.placement.churn import WARM_UP
+from fairway.simulation.placement.outcome import ChurnResult, PlacementResult
+from fairway.simulation.queue.outcome import Outcome, usage_curve
+from fairway.simulation.report import scales, tables
+from fairway.simulation.report.chart import Chart, Line
+from fairway.simulation.report.page import Page, side_by_side
+
+CLOSE_FROM = 85
+"""Percent of the GPUs asked for, from which policies differ."""
+QUANTILES = 200
+"""Points of a distribution."""
+SPANS = 120
+"""Of equal length, over which use is averaged: what is shorter is noise in a picture."""
+PERCENT = scales.linear(0.0, 100.0, " %")
+
+
+def placement_page(results: Sequence[PlacementResult], facts: dict[str, str]) -> Page:
+    """A cluster that was filled."""
+    names = [result.policy for result in results]
+    return Page(
+        title=f"Placement: {side_by_side(names)}",
+        summary="Tasks arrive one by one and stay. Who does not fit is turned away: the later that begins, the better.",
+        facts={**facts, "nodes": f"{results[0].nodes:,}", "GPUs": f"{results[0].gpus:,}", "mix": results[0].mix},
+        tables=(
+            (
+                "In numbers",
+                "GPUs allocated, in percent, when so many percent have been asked for.",
+                tables.placement_table(results),
+            ),
+            ("Turned away", "By what a task asks for: how many of those that came found no place.", _turned_away(results)),
+        ),
+        charts=(
+            _arrivals(
+                "GPUs allocated", "All of what arrives fits at first; the curve bends where it no longer does.", results, 0
+            ),
+            _arrivals("GPUs allocated, the last stretch", "The same, where the policies part.", results, CLOSE_FROM),
+            Chart(
+                title="Fragmentation",
+                note="Of the GPUs that are idle, the part that a typical task could not use.",
+                x=_arrived_axis(results, 0),
+                y=PERCENT,
+                x_title="GPUs asked for so far, percent of all",
+                y_title="idle and of no use",
+                lines=tuple(Line(result.policy, sorted(result.fragmentation.items())) for result in results),
+            ),
+        ),
+    )
+
+
+def _arrivals(title: str, note: str, results: Sequence[PlacementResult], since: int) -> Chart:
+    lines = [Line(result.policy, [point for point in sorted(result.curve.items()) if point[0] >= since]) for result in results]
+    values = [value for line in lines for _, value in line.points] or [0.0, 100.0]
+    return Chart(
+        title=title,
+        note=note,
+        x=_arrived_axis(results, since),
+        y=scales.linear(min(values), max(values), " %") if since else PERCENT,
+        x_title="GPUs asked for so far, percent of all",
+        y_title="allocated",
+        lines=tuple(lines),
+    )
+
+
+def _arrived_axis(results: Sequence[PlacementResult], since: int) -> scales.Scale:
+    return scales.linear(since, max(max(result.curve, default=100) for result in results), " %", exact=True)
+
+
+def churn_page(results: Sequence[ChurnResult], facts: dict[str, str]) -> Page:
+    """A cluster where tasks come and go."""
+    series = [Line(result.policy, [point for point in result.series if point[0] >= WARM_UP]) for result in results]
+    values = [value for line in series for _, value in line.points] or [0.0, 100.0]
+    longest = max((at for line in series for at, _ in line.points), default=WARM_UP)
+    return Page(
+        title=f"Placement under churn: {side_by_side([result.policy for result in results])}",
+        summary="Tasks come at random and leave after a while. Who does not fit when it comes is turned away.",
+        facts={**facts, "load": f"{results[0].load:g}", "seed": str(results[0].seed), "mix": results[0].mix},
+        tables=(
+            ("In numbers", "GPUs allocated on average over time, and offered GPUs turned away.", tables.churn_table(results)),
+            ("Turned away", "By what a task asks for: how many of those that came found no place.", _turned_away(results)),
+        ),
+        charts=(
+            Chart(
+                title="GPUs allocated over time",
+                note="Time is in mean lifetimes of a task; the first two, in which the cluster fills, are left out everywhere.",
+                x=scales.linear(WARM_UP, longest, exact=True),
+                y=scales.linear(min(values), max(values), " %"),
+                x_title="lifetimes",
+                y_title="allocated",
+                lines=tuple(series),
+            ),
+        ),
+    )
+
+
+def _turned_away(results: Sequence[PlacementResult] | Sequence[ChurnResult]) -> tables.Table:
+    kinds = tables.kinds_of(results)
+    columns = tables.columns_of(["POLICY", *(kind.upper() for kind in kinds)])
+    return columns, [[result.policy, *tables.turned(result, kinds)] for result in results]
+
+
+def queue_page(results: Sequence[Outcome], facts: dict[str, str]) -> Page:
+    """A queue that was played again."""
+    first = results[0]
+    completions = [record.completion for result in results for record in result.records]
+    nodes = f"{first.nodes} x {first.gpus_per_node} GPUs"
+    return Page(
+        title=f"Queue: {side_by_side([result.policy for result in results])}",
+        summary="The same jobs, coming when they came, under each policy. An interruption costs a job two minutes of its places.",
+        facts={**facts, "jobs": f"{first.jobs:,}", "nodes": nodes},
+        tables=(("In numbers", "Hours from asking to the end, and what it took.", tables.queue_table(results)),),
+        charts=(
+            Chart(
+                title="Time to completion",
+                note="The part of the jobs that were done so long after they were asked for. Higher and further left is better.",
+                x=scales.moments(min(completions), max(completions)),
+                y=PERCENT,
+                x_title="from asking to the end",
+                y_title="jobs done",
+                lines=tuple(Line(r.policy, distribution([record.completion for record in r.records])) for r in results),
+            ),
+            Chart(
+                title="Queueing",
+                note="The part of the jobs that waited no longer than that in all; on the left edge, those that never did.",
+                x=scales.moments(1.0, max(wait for result in results for wait in waits_of(result))),
+                y=PERCENT,
+                x_title="waited, or held up by interruptions",
+                y_title="jobs",
+                lines=tuple(Line(r.policy, distribution(waits_of(r))) for r in results),
+            ),
+            Chart(
+                title="Utilisation",
+                note="GPUs that are held, over time.",
+                x=scales.linear(0.0, max(result.makespan_h for result in results) / 24.0, exact=True),
+                y=PERCENT,
+                x_title="days",
+                y_title="GPUs held",
+                lines=tuple(Line(r.policy, [(at / 24.0, 100.0 * part) for at, part in usage_curve(r, SPANS)]) for r in results),
+            ),
+        ),
+    )
+
+
+def waits_of(result: Outcome) -> list[float]:
+    """Seconds that each job was there beyond what it needed to run."""
+    return [max(0.0, record.completion - record.entry.duration) for record in result.records]
+
+
+def distribution(values: Sequence[float]) -> list[tuple[float, float]]:
+    """The value below which each part of the values lies: (value, percent), both rising, from the smallest to 100 percent."""
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    places = sorted({round(last * number / QUANTILES) for number in range(QUANTILES + 1)})
+    return [(ordered[place], 100.0 * (place + 1) / len(ordered)) for place in places]

@@ -1,0 +1,173 @@
+"""Simulations as they are asked for: one after the other for every policy, on the same cluster and the same arrivals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fairway.errors import UsageError
+from fairway.plan.scheduling.placement import catalogue
+from fairway.plan.scheduling.placement.mix import Mix
+from fairway.plan.scheduling.shape import WHOLE, Shape
+from fairway.simulation.placement import churn, experiment
+from fairway.simulation.placement.outcome import ChurnResult, PlacementResult
+from fairway.simulation.placement.player import milli_of
+from fairway.simulation.queue.entry import Entry
+from fairway.simulation.queue.floor import Nodes
+from fairway.simulation.queue.outcome import Outcome
+from fairway.simulation.queue.replay import POLICIES, replay
+from fairway.simulation.traces import Order, check
+from fairway.state.node import Node
+from fairway.units.suggest import did_you_mean
+
+PLACEMENT_POLICIES = tuple(catalogue.POLICIES)
+QUEUE_POLICIES = tuple(POLICIES)
+DEFAULT_POLICY = "fairway"
+FILL = 1.3
+"""An order that is drawn goes on until so many times the GPUs there are have been asked for."""
+
+Progress = Callable[[str, int, int], None]
+"""Is told which policy is at work, how many arrivals or jobs are done, and of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Other machines than those that were given, to see what would be."""
+
+    add: int = 0
+    gpus: int | None = None
+    """Of each node that is added; None: as the commonest have."""
+    remove: int = 0
+
+    @classmethod
+    def parse(cls, add: str, remove: int) -> Change:
+        """From `4` or `4x8`, and a number of nodes to take away."""
+        if not add:
+            return cls(remove=remove)
+        count, cross, gpus = add.partition("x")
+        if not count.isdecimal() or (cross and not gpus.isdecimal()):
+            raise UsageError(f"--add-nodes {add}: a number of nodes is needed", fix="write 4, or 4x8 for nodes with 8 GPUs each")
+        return cls(int(count), int(gpus) if cross else None, remove)
+
+
+def check_policies(names: Sequence[str], known: Collection[str]) -> None:
+    """Complain about a policy that does not exist."""
+    for name in names:
+        kind, _, seed = name.partition(":")
+        if kind not in known or (seed and (kind != "random" or not seed.isdecimal())):
+            fix = did_you_mean(name, known) or f"use one of {', '.join(sorted(known))}"
+            raise UsageError(f"--policy {name}: there is no such policy", fix=fix)
+
+
+def place(
+    nodes: Sequence[Node], pods: Sequence[Shape], order: Order, policies: Sequence[str], mix: str | Mix, progress: Progress
+) -> list[PlacementResult]:
+    """Fill the cluster once for each policy."""
+    check_order(nodes, pods, order)
+    return [experiment.run(nodes, pods, order, policy, mix, _told(progress, policy)) for policy in policies]
+
+
+def come_and_go(
+    nodes: Sequence[Node],
+    pods: Sequence[Shape],
+    load: float,
+    policies: Sequence[str],
+    mix: str | Mix,
+    seed: int,
+    progress: Progress,
+    *,
+    count: int | None = None,
+) -> list[ChurnResult]:
+    """Let tasks come and go once for each policy: the same tasks at the same times. `count` of them, or as many as are usual."""
+    if not load > 0:
+        raise UsageError(f"--churn {load:g}: a load above 0 is needed", fix="1.1 asks for 10 % more GPUs than there are")
+    return [
+        churn.churn(nodes, pods, load, policy, mix, seed, count=count, progress=_told(progress, policy)) for policy in policies
+    ]
+
+
+def queue(entries: Sequence[Entry], nodes: Nodes, policies: Sequence[str], progress: Progress) -> list[Outcome]:
+    """Play a recorded queue once for each policy."""
+    check_policies(policies, QUEUE_POLICIES)
+    return [replay(entries, nodes, policy, progress=_told(progress, policy)) for policy in policies]
+
+
+def _told(progress: Progress, policy: str) -> Callable[[int, int], None]:
+    return lambda done, total: progress(policy, done, total)
+
+
+def check_order(nodes: Sequence[Node], pods: Sequence[Shape], order: Order) -> None:
+    """Complain when the three do not belong together."""
+    if not nodes or not pods:
+        raise UsageError(
+            f"the list of {'pods' if nodes else 'nodes'} is empty", fix="give one with a line for each below its head"
+        )
+    try:
+        check(nodes, pods, order)
+    except UsageError as problem:
+        fix = "give the order that was made for these pods and nodes, or none: then one is drawn (--seed N)"
+        raise UsageError(problem.message, fix=fix) from problem
+
+
+def drawn_order(nodes: Sequence[Node], pods: Sequence[Shape], seed: int) -> Order:
+    """An order of one's own: all pods shuffled, then more of them at random, as in the published experiment."""
+    chance = np.random.default_rng(seed)
+    found = [int(at) for at in chance.permutation(len(pods))]
+    wanted = FILL * WHOLE * sum(len(node.devices) for node in nodes)
+    asked = sum(milli_of(pod) for pod in pods)
+    if not asked:
+        return Order(tuple(found))
+    while asked < wanted:
+        found.append(int(chance.integers(len(pods))))
+        asked += milli_of(pods[found[-1]])
+    return Order(tuple(found))
+
+
+def change_queue_nodes(nodes: Nodes, change: Change) -> Nodes:
+    """The nodes of a queue, changed."""
+    if change.gpus not in (None, nodes.gpus):
+        fix = f"write --add-nodes {change.add} or {change.add}x{nodes.gpus}"
+        raise UsageError(f"nodes with {change.gpus} GPUs beside nodes with {nodes.gpus} are not simulated", fix=fix)
+    return nodes.changed(change.add, change.remove)
+
+
+def change_nodes(nodes: Sequence[Node], order: Order, change: Change) -> tuple[list[Node], Order]:
+    """The nodes of a cluster, changed, and the order with ranks for them: new nodes come last in a tie."""
+    if not change.add and not change.remove:
+        return list(nodes), order
+    if change.remove >= len(nodes):
+        raise UsageError(f"--remove-nodes {change.remove}: there are {len(nodes)}", fix="remove fewer")
+    more = [(_commonest(nodes, change.gpus).name, change.add)] if change.add else []
+    found = experiment.changed(nodes, more, _spread(nodes, change.remove))
+    if not order.ranks:
+        return found, order
+    names = sorted(node.name for node in nodes)
+    if len(names) != len(order.ranks):
+        check_order(nodes, [Shape()] * (1 + max(order.pods, default=0)), order)
+    ranks = dict(zip(names, order.ranks, strict=True))
+    after = sorted(node.name for node in found)
+    return found, replace(order, ranks=tuple(ranks.get(name, len(ranks) + at) for at, name in enumerate(after)))
+
+
+def _commonest(nodes: Sequence[Node], gpus: int | None) -> Node:
+    """One of the commonest kind of nodes, among those with so many GPUs."""
+    fitting = [node for node in nodes if (len(node.devices) == gpus if gpus is not None else node.devices)]
+    if not fitting:
+        sizes = sorted({len(node.devices) for node in nodes})
+        fix = f"nodes here have {', '.join(map(str, sizes))} GPUs"
+        raise UsageError(f"no node has {'any' if gpus is None else gpus} GPUs, and more of them were asked for", fix=fix)
+    kinds = Counter(map(_kind, fitting))
+    return max(fitting, key=lambda node: kinds[_kind(node)])
+
+
+def _kind(node: Node) -> tuple[float, int, tuple[str, ...]]:
+    return (node.cpu, node.memory, tuple(device.type for device in node.devices))
+
+
+def _spread(nodes: Sequence[Node], count: int) -> list[str]:
+    """So many nodes, evenly over all kinds."""
+    by_kind = sorted(nodes, key=lambda node: (_kind(node), node.name))
+    return [by_kind[int((place + 0.5) * len(by_kind) / count)].name for place in range(count)]

@@ -1,0 +1,276 @@
+"""Machines that exist only in a test: carries out what a scheduler decides, on a clock that the test winds."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from fairway.plan.scheduling import amounts, memory
+from fairway.plan.scheduling.decision import Cause, Decision, Evict, Start
+from fairway.plan.scheduling.delta import Asked, Delta, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
+from fairway.plan.scheduling.ledger import with_sizes
+from fairway.plan.scheduling.request import Request, Running
+from fairway.plan.scheduling.scheduler import Scheduler
+from fairway.plan.scheduling.shape import WHOLE, Gang, Part, Shape
+from fairway.state.job import JobKey
+from fairway.state.node import Device, Node
+from fairway.state.queue import Queue
+
+GIB = 1 << 30
+GRACE = 30.0
+"""Seconds that a gang needs to save and leave."""
+MOST_DECISIONS = 50
+"""With nothing happening in between, a scheduler is done after fewer."""
+
+
+def machine(
+    name: str, gpus: int = 4, kind: str = "T4", *, cpu: float = 64, memory: int = 256, rack: str = "", sick: int = 0, **more: int
+) -> Node:
+    """A node with equal GPUs, the first of them sick; `memory` in GiB."""
+    devices = tuple(Device(f"{name}-{index}", index, kind, 16 * GIB, healthy=index >= sick) for index in range(gpus))
+    return Node(name, cpu, memory * GIB, devices, other=more, rack=rack)
+
+
+def gang(
+    gpus: int = 1, tasks: int = 1, most: int = 0, *, milli: int = WHOLE, kind: str = "", cpu: int = 1000, apart: bool = False
+) -> Gang:
+    """A gang of one role."""
+    shape = Shape(cpu=cpu, memory=1024, gpus=gpus, gpu_milli=milli, gpu_types=(kind,) if kind else ())
+    return Gang((Part("worker", shape, tasks, max(most, tasks), apart=apart),))
+
+
+class FakeFloor:
+    """Nodes, queues and runs. Several schedulers may look on: they must all decide the same."""
+
+    def __init__(self, nodes: Iterable[Node] = (), queues: Iterable[Queue] = (), policy: str = "best-fit") -> None:
+        self.policy = policy
+        self.schedulers = [Scheduler(policy=policy)]
+        self.now = 1000.0
+        self.nodes: dict[str, Node] = {}
+        self.queues: dict[str, Queue] = {}
+        self.requests: dict[JobKey, Request] = {}
+        """Every run that is not over, as it was submitted."""
+        self.waiting: dict[JobKey, Request] = {}
+        self.running: dict[JobKey, Running] = {}
+        self.lasting: dict[JobKey, float] = {}
+        """Seconds of work that a run has still to do; it goes on for ever when it is not named here."""
+        self.evictions: list[tuple[float, Evict]] = []
+        self.started: list[tuple[float, Start]] = []
+        self.held: Counter[str] = Counter()
+        """GPU-seconds by queue."""
+        self.wake_at: float | None = None
+        self._turn: Counter[JobKey] = Counter()
+        self._happens: list[tuple[float, JobKey, int, str]] = []
+        """Who ends, or has saved and leaves."""
+        self._sizes: dict[JobKey, dict[str, int]] = {}
+        for node in nodes:
+            self.put_node(node)
+        for queue in queues:
+            self.put_queue(queue)
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The first of those that look on."""
+        return self.schedulers[0]
+
+    def tell(self, delta: Delta) -> None:
+        """Every scheduler learns of it."""
+        for scheduler in self.schedulers:
+            scheduler.apply(delta, self.now)
+
+    def put_node(self, node: Node) -> None:
+        """A node comes, or changes."""
+        self.nodes[node.name] = node
+        self.tell(NodeSeen(node))
+
+    def drop_node(self, name: str) -> None:
+        """A node goes; whoever sat there must start again."""
+        del self.nodes[name]
+        self.tell(NodeGone(name))
+        for key in [key for key, running in self.running.items() if any(seat.node == name for seat in running.seats)]:
+            self._stop(key)
+            self._ask(self.requests[key])
+
+    def put_queue(self, queue: Queue) -> None:
+        """A queue is described."""
+        self.queues[queue.name] = queue
+        self.tell(QueueSet(queue))
+
+    def drop_queue(self, name: str) -> None:
+        """A queue is described no longer."""
+        del self.queues[name]
+        self.tell(QueueGone(name))
+
+    def ask(self, run: str, asked: Gang, *, lasts: float | None = None, **more: object) -> JobKey:
+        """A run is submitted."""
+        request = Request(JobKey("default", run), asked, self.now, **more)  # type: ignore[arg-type]
+        self.requests[request.key] = request
+        if lasts is not None:
+            self.lasting[request.key] = lasts
+        self._ask(request)
+        return request.key
+
+    def withdraw(self, key: JobKey) -> None:
+        """A run that waits is deleted."""
+        del self.waiting[key], self.requests[key]
+        self.tell(Withdrawn(key))
+
+    def end(self, key: JobKey) -> None:
+        """A run that runs is done."""
+        self._stop(key, finished=True)
+        del self.requests[key]
+        for scheduler in self.schedulers:
+            scheduler.ledger.forget_others({str(key) for key in self.requests})
+
+    def save(self, key: JobKey) -> None:
+        """A run writes a checkpoint: from now on it can resume."""
+        running = self.running[key]
+        request = self.requests[key] = replace(self.requests[key], resumes=True)
+        self.running[key] = replace(running, saved=self.now, request=replace(running.request, resumes=request.resumes))
+        self.tell(Sits(self.running[key]))
+
+    def look_on(self, *, backwards: bool = False) -> None:
+        """One more scheduler, made from what the first remembers and told how things are."""
+        other = Scheduler(memory.decode(self.scheduler.ledger.memory.encode()), self.policy)
+        deltas: list[Delta] = [NodeSeen(node) for node in self.nodes.values()]
+        deltas += [QueueSet(queue) for queue in self.queues.values()]
+        deltas += [Asked(request) for request in self.waiting.values()]
+        for delta in reversed(deltas) if backwards else deltas:
+            other.apply(delta, self.now)
+        self.schedulers.append(other)
+
+    def decide(self) -> Decision:
+        """Decide once, and carry it out."""
+        decisions = [scheduler.decide(self.now) for scheduler in self.schedulers]
+        assert all(decision == decisions[0] for decision in decisions), decisions
+        decision = decisions[0]
+        for start in decision.starts:
+            self._start(start)
+        for eviction in decision.evictions:
+            self._evict(eviction)
+        self.wake_at = decision.wake_at
+        return decision
+
+    def settle(self) -> list[Decision]:
+        """Decide until there is nothing to be done."""
+        done: list[Decision] = []
+        while not (decision := self.decide()).empty:
+            done.append(decision)
+            assert len(done) < MOST_DECISIONS, "it never comes to rest"
+        return done
+
+    def next_event(self) -> float | None:
+        """When something happens next by itself."""
+        while self._happens and self._turn[self._happens[0][1]] != self._happens[0][2]:
+            heapq.heappop(self._happens)
+        times = [self._happens[0][0]] if self._happens else []
+        if self.wake_at is not None:
+            times.append(self.wake_at)
+        return min(times, default=None)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass and things happen, deciding whenever there is something to decide."""
+        until, looks = self.now + seconds, Counter[float]()
+        while (at := self.next_event()) is not None and at <= until:
+            self._wind(max(at, self.now))
+            looks[self.now] += 1
+            assert looks[self.now] < MOST_DECISIONS, "it wants to be woken again and again"
+            self.happen()
+            self.settle()
+        self._wind(until)
+
+    def happen(self) -> None:
+        """What is due happens."""
+        while self._happens and self._happens[0][0] <= self.now:
+            _, key, turn, what = heapq.heappop(self._happens)
+            if self._turn[key] == turn and what == "end":
+                self.end(key)
+            elif self._turn[key] == turn:
+                self._stop(key)
+                self._ask(self.requests[key])
+
+    def check(self) -> None:
+        """Nothing is over-committed, no gang is half placed, every rule of a queue is kept."""
+        devices: Counter[tuple[str, str]] = Counter()
+        used: dict[str, Counter[str]] = {name: Counter() for name in self.nodes}
+        for running in self.running.values():
+            self._check_gang(running)
+            for seat in running.seats:
+                shape = seat.shape
+                used[seat.node].update({"cpu": shape.cpu, "memory": shape.memory, **dict(shape.other)})
+                devices.update({(seat.node, uuid): seat.milli for uuid in seat.devices})
+        assert all(milli <= WHOLE for milli in devices.values()), devices
+        for name, node in self.nodes.items():
+            there = {"cpu": round(node.cpu * 1000), "memory": node.memory >> 20, **node.other}
+            assert all(count <= there.get(what, 0) for what, count in used[name].items()), (name, used[name])
+
+    def _check_gang(self, running: Running) -> None:
+        for part in self.requests[running.request.key].gang.parts:
+            seats = [seat for seat in running.seats if seat.role == part.role]
+            assert part.least <= len(seats) <= part.most
+            assert sorted(seat.index for seat in seats) == list(range(len(seats)))
+            assert not part.apart or len({seat.node for seat in seats}) == len(seats)
+            assert not part.together or len({seat.node for seat in seats}) == 1
+            for seat in seats:
+                own = {device.uuid: device for device in self.nodes[seat.node].devices}
+                assert len(set(seat.devices)) == part.shape.gpus, (seat, self.nodes[seat.node])
+                assert all(own[uuid].type in (part.shape.gpu_types or (own[uuid].type,)) for uuid in seat.devices)
+
+    def check_rules(self) -> None:
+        """No queue that may not borrow holds more than its quota, and no user more than is allowed to each."""
+        for queue in self.queues.values():
+            mine = [running for running in self.running.values() if running.request.queue == queue.name]
+            if not queue.borrow:
+                _within(amounts.of_seats((seat for run in mine for seat in run.seats), self.nodes), queue.quota)
+            for user in {running.request.user for running in mine}:
+                own = [running for running in mine if running.request.user == user]
+                held = amounts.of_seats((seat for run in own for seat in run.seats), self.nodes)
+                _within({**held, "runs": len(own)}, queue.per_user)
+
+    def _start(self, start: Start) -> None:
+        del self.waiting[start.key]
+        self.started.append((self.now, start))
+        # However few tasks it starts with: it may have as many again as its document says.
+        self.running[start.key] = Running(self.requests[start.key], start.seats, self.now)
+        self.tell(Sits(self.running[start.key]))
+        self._turn[start.key] += 1
+        if start.key in self.lasting:
+            heapq.heappush(self._happens, (self.now + self.lasting[start.key], start.key, self._turn[start.key], "end"))
+
+    def _evict(self, eviction: Evict) -> None:
+        self.evictions.append((self.now, eviction))
+        key = eviction.key
+        self.running[key] = replace(self.running[key], leaving=True)
+        self._sizes[key] = dict(eviction.sizes)
+        heapq.heappush(self._happens, (self.now + GRACE, key, self._turn[key], "leave"))
+
+    def _ask(self, request: Request) -> None:
+        sizes = self._sizes.pop(request.key, {})
+        asked = replace(request, gang=with_sizes(request.gang, sizes))
+        self.waiting[request.key] = asked
+        self.tell(Asked(asked))
+
+    def _stop(self, key: JobKey, *, finished: bool = False) -> None:
+        running = self.running.pop(key)
+        self._turn[key] += 1
+        if key in self.lasting:
+            worked = self.now - running.since
+            self.lasting[key] -= worked if running.request.resumes else 0.0
+        self.tell(Left(key, self.now, finished))
+
+    def _wind(self, until: float) -> None:
+        for running in self.running.values():
+            gpus = sum(len(seat.devices) * seat.milli for seat in running.seats) / WHOLE
+            self.held[running.request.queue] += gpus * (until - self.now)  # type: ignore[assignment]
+        self.now = until
+
+
+def shrinks(evictions: Iterable[tuple[float, Evict]]) -> int:
+    """How many of these leave their gang running with fewer tasks."""
+    return sum(evict.cause is Cause.SHRINK for _, evict in evictions)
+
+
+def _within(held: dict[str, int], allowed: dict[str, int]) -> None:
+    assert all(held.get(name, 0) <= count for name, count in allowed.items()), (held, allowed)

@@ -1,0 +1,314 @@
+"""Moves that bring free GPUs together: the fewest, nobody worse off, and carried out to the letter."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+from random import Random
+
+import pytest
+
+from fairway.plan.scheduling import defragment, memory
+from fairway.plan.scheduling.decision import Cause
+from fairway.plan.scheduling.defragment import MovePlan, plan_moves
+from fairway.plan.scheduling.delta import Asked, Left, NodeGone, NodeSeen, QueueSet, Sits
+from fairway.plan.scheduling.request import Request, Running
+from fairway.plan.scheduling.scheduler import Scheduler
+from fairway.plan.scheduling.shape import Gang, Part, Seat, Shape
+from fairway.state.job import JobKey
+from fairway.state.node import Device, Node
+from fairway.state.queue import Queue
+
+NOW = 10_000.0
+WAITER = JobKey("default", "wide-1")
+
+
+def node(name: str, gpus: int, kind: str = "A100", rack: str = "") -> Node:
+    devices = tuple(Device(f"{name}-{index}", index, kind, 80 << 30) for index in range(gpus))
+    return Node(name, cpu=256.0, memory=1 << 40, devices=devices, rack=rack)
+
+
+def request(name: str, gpus: int, tasks: int = 1, *, resumes: bool = True, kind: tuple[str, ...] = ()) -> Request:
+    part = Part("worker", Shape(cpu=1000, gpus=gpus, gpu_types=kind), tasks, tasks)
+    return Request(JobKey("default", name), Gang((part,)), 0.0, resumes=resumes)
+
+
+def sitting(name: str, *places: tuple[str, int, int], resumes: bool = True, saved: float | None = None) -> Running:
+    """A gang with a task on each place: node, first device, number of devices."""
+    asked = request(name, places[0][2], len(places), resumes=resumes)
+    shape = asked.gang.parts[0].shape
+    seats = [
+        Seat("worker", index, shape, at, tuple(f"{at}-{first + each}" for each in range(count)))
+        for index, (at, first, count) in enumerate(places)
+    ]
+    return Running(asked, tuple(seats), 0.0, saved)
+
+
+def scheduler(nodes: Sequence[Node], running: Sequence[Running], *waiting: Request, queues: Sequence[Queue] = ()) -> Scheduler:
+    made = Scheduler()
+    for each in nodes:
+        made.apply(NodeSeen(each), 0.0)
+    for queue in queues:
+        made.apply(QueueSet(queue), 0.0)
+    for each in running:
+        made.apply(Sits(each), 0.0)
+    for number, asked in enumerate(waiting):
+        made.apply(Asked(replace(asked, submitted=float(number))), NOW)
+    made.decide(NOW)
+    return made
+
+
+def carry_out(made: Scheduler, plan: MovePlan) -> dict[JobKey, tuple[Seat, ...]]:
+    """Play the engine: everybody who is asked leaves and asks again. Who sits where at the end."""
+    decision = made.move(plan, NOW)
+    assert [evict.cause for evict in decision.evictions] == [Cause.MOVE] * len(plan.moves)
+    asking = {evict.key: made.ledger.running[evict.key].request for evict in decision.evictions}
+    for number, (key, again) in enumerate(asking.items()):
+        made.apply(Left(key, NOW + number), NOW + number)
+        made.decide(NOW + number)
+        made.apply(Asked(again), NOW + number + 0.5)
+        made.decide(NOW + number + 0.5)
+    made.decide(NOW + 10)
+    return {key: running.seats for key, running in made.ledger.running.items()}
+
+
+def nodes_of(seats: Sequence[Seat]) -> list[str]:
+    return sorted({seat.node for seat in seats})
+
+
+def test_one_move_where_one_is_enough() -> None:
+    running = [sitting("a-1", ("n1", 0, 2)), sitting("b-1", ("n2", 0, 2))]
+    made = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
+    plan = plan_moves(made.ledger, NOW)
+    assert plan is not None
+    assert plan.whom == WAITER
+    assert len(plan.moves) == 1
+    assert nodes_of(plan.moves[0].before) != nodes_of(plan.moves[0].after)
+    seats = carry_out(made, plan)
+    assert nodes_of(seats[WAITER]) == nodes_of(plan.seats)
+    assert seats[plan.moves[0].key] == plan.moves[0].after
+    assert not made.ledger.memory.reservations
+
+
+def test_the_cheaper_of_two_moves_is_taken() -> None:
+    running = [sitting("a-1", ("n1", 0, 2), saved=NOW - 5000), sitting("b-1", ("n2", 0, 2), saved=NOW - 10)]
+    made = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
+    plan = plan_moves(made.ledger, NOW)
+    assert plan is not None
+    assert [move.key.name for move in plan.moves] == ["b-1"]
+    assert plan.cost == pytest.approx(2 * (10 + 60))
+
+
+def test_who_cannot_resume_does_not_move() -> None:
+    running = [sitting("a-1", ("n1", 0, 2), resumes=False), sitting("b-1", ("n2", 0, 2), resumes=False)]
+    made = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
+    assert plan_moves(made.ledger, NOW) is None
+
+
+def test_the_budget_bounds_the_moves() -> None:
+    running = [sitting(f"{at}-{index}", (at, index, 1)) for at in ("n1", "n2") for index in range(2)]
+    made = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
+    assert plan_moves(made.ledger, NOW, budget=1) is None
+    plan = plan_moves(made.ledger, NOW, budget=2)
+    assert plan is not None
+    assert len(plan.moves) == 2
+
+
+def test_nobody_gets_gpus_of_another_type_or_more_nodes_or_racks() -> None:
+    other = [sitting("a-1", ("n1", 0, 2)), sitting("b-1", ("n2", 0, 3), resumes=False)]
+    made = scheduler([node("n1", 4), node("n2", 4), node("n3", 2, "T4")], other, request("wide-1", 4, kind=("A100",)))
+    assert plan_moves(made.ledger, NOW) is None, "the only room is on GPUs of another type"
+    pair = [sitting("a-1", ("n1", 0, 1), ("n1", 1, 1)), *(sitting(f"s-{at}", (at, 0, 3), resumes=False) for at in ("n2", "n3"))]
+    made = scheduler([node("n1", 4), node("n2", 4), node("n3", 4)], pair, request("wide-1", 4))
+    assert plan_moves(made.ledger, NOW) is None, "the two tasks would no longer be on one node"
+
+
+def test_links_do_not_get_worse() -> None:
+    linked = replace(node("n1", 4), devices=tuple(replace(device, island="x", numa=0) for device in node("n1", 4).devices))
+    loose = replace(node("n2", 4), devices=tuple(replace(device, numa=device.index % 2) for device in node("n2", 4).devices))
+    made = scheduler(
+        [linked, loose], [sitting("a-1", ("n1", 0, 2)), sitting("b-1", ("n2", 0, 2), resumes=False)], request("wide-1", 4)
+    )
+    assert plan_moves(made.ledger, NOW) is None
+
+
+def test_nothing_helps_where_too_little_is_free_or_a_rule_is_in_the_way() -> None:
+    running = [sitting("a-1", ("n1", 0, 3)), sitting("b-1", ("n2", 0, 2))]
+    made = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
+    assert plan_moves(made.ledger, NOW) is None, "three are free in all"
+    running = [sitting("a-1", ("n1", 0, 2)), sitting("b-1", ("n2", 0, 2))]
+    queue = Queue("default", quota={"gpu": 7000}, borrow=False)
+    made = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4), queues=[queue])
+    assert plan_moves(made.ledger, NOW) is None
+
+
+def test_halves_of_two_gpus_become_one_whole() -> None:
+    def half(name: str, device: str) -> Running:
+        shape = Shape(cpu=1000, gpus=1, gpu_milli=500)
+        asked = Request(JobKey("default", name), Gang((Part("worker", shape),)), 0.0, resumes=True)
+        return Running(asked, (Seat("worker", 0, shape, "here", (device,), 500),), 0.0, NOW - 1)
+
+    made = scheduler([node("here", 2)], [half("a-1", "here-0"), half("b-1", "here-1")], request("wide-1", 1))
+    plan = plan_moves(made.ledger, NOW)
+    assert plan is not None
+    assert len(plan.moves) == 1
+    seats = carry_out(made, plan)
+    assert seats[JobKey("default", "a-1")][0].devices == seats[JobKey("default", "b-1")][0].devices
+    assert seats[WAITER] == plan.seats
+
+
+def test_a_plan_that_is_not_true_any_more_moves_nobody() -> None:
+    running = [sitting("a-1", ("n1", 0, 2)), sitting("b-1", ("n2", 0, 2))]
+    made = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
+    plan = plan_moves(made.ledger, NOW)
+    assert plan is not None
+    made.apply(Left(plan.moves[0].key, NOW + 1, finished=True), NOW + 1)
+    assert made.move(plan, NOW + 1).empty
+    assert made.decide(NOW + 1).starts, "the end of that gang made the room"
+
+
+def test_places_are_not_kept_for_ever_for_somebody_who_never_comes() -> None:
+    running = [sitting("a-1", ("n1", 0, 2)), sitting("b-1", ("n2", 0, 2))]
+    made = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
+    plan = plan_moves(made.ledger, NOW)
+    assert plan is not None
+    made.move(plan, NOW)
+    made.apply(Left(plan.moves[0].key, NOW + 5, finished=True), NOW + 5)
+    wake = made.decide(NOW + 5).wake_at
+    assert wake is not None
+    assert str(plan.moves[0].key) in made.ledger.memory.reservations
+    made.decide(NOW + 500)
+    assert str(plan.moves[0].key) not in made.ledger.memory.reservations
+
+
+def test_a_node_that_goes_takes_its_part_of_the_plan_with_it() -> None:
+    running = [sitting("a-1", ("n1", 0, 2)), sitting("b-1", ("n2", 0, 2))]
+    made = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
+    plan = plan_moves(made.ledger, NOW)
+    assert plan is not None
+    made.move(plan, NOW)
+    made.apply(NodeGone(plan.moves[0].after[0].node), NOW + 1)
+    made.decide(NOW + 1)
+    assert str(plan.moves[0].key) not in made.ledger.memory.reservations
+
+
+Crowd = tuple[list[Node], list[Running], Request]
+
+
+def crowd(seed: int) -> Crowd:
+    """Up to four nodes of four GPUs, nearly full with gangs of one task, most of which resume; and one that waits."""
+    dice = Random(seed)
+    nodes = [node(f"n{index}", 4, dice.choice(["A100", "A100", "A100", "T4"])) for index in range(dice.randint(2, 4))]
+    running: list[Running] = []
+    for each in nodes:
+        first = 0
+        for size in dice.choice([(1,), (1, 1), (1, 2), (2,), (2, 1), (3,), (1, 1, 1), (1, 1, 2), (2, 2), ()]):
+            running.append(sitting(f"r-{len(running)}", (each.name, first, size), resumes=dice.random() < 0.85))
+            first += size
+    return nodes, running, request("wide-1", dice.choice([2, 3, 4, 4]), dice.choice([1, 1, 2]))
+
+
+THREE_MOVES = (225, 239, 306, 351, 1087, 1937)
+"""Crowds of which it is known that they need as many."""
+CROWDS = (*range(200), *THREE_MOVES)
+
+
+def fewest(nodes: Sequence[Node], running: Sequence[Running], waiting: Request, budget: int) -> int | None:
+    """How many moves are needed, by trying everything: sizes are all that matters, since nothing else is asked for."""
+    kinds = {each.name: each.devices[0].type for each in nodes}
+    free = {each.name: 4 - sum(run.seats[0].shape.gpus for run in running if run.seats[0].node == each.name) for each in nodes}
+    part = waiting.gang.parts[0]
+    movers = [run for run in running if run.request.resumes]
+    for count in range(budget + 1):
+        for chosen in combinations(movers, count):
+            left = dict(free)
+            for run in chosen:
+                left[run.seats[0].node] += run.seats[0].shape.gpus
+            for places in packings(part.shape.gpus, part.least, left):
+                if can_pack([(run.seats[0].shape.gpus, kinds[run.seats[0].node]) for run in chosen], places, kinds):
+                    return count
+    return None
+
+
+def packings(gpus: int, tasks: int, free: dict[str, int]) -> Iterator[dict[str, int]]:
+    if not tasks:
+        yield free
+        return
+    for name, left in free.items():
+        if left >= gpus:
+            yield from packings(gpus, tasks - 1, {**free, name: left - gpus})
+
+
+def can_pack(gangs: Sequence[tuple[int, str]], free: dict[str, int], kinds: dict[str, str]) -> bool:
+    if not gangs:
+        return True
+    (size, kind), *rest = gangs
+    return any(
+        can_pack(rest, {**free, name: left - size}, kinds) for name, left in free.items() if left >= size and kinds[name] == kind
+    )
+
+
+def test_as_few_moves_as_trying_everything_finds() -> None:
+    seen: Counter[int | None] = Counter()
+    for seed in CROWDS:
+        nodes, running, waiting = crowd(seed)
+        needed = fewest(nodes, running, waiting, 3) or None
+        plan = plan_moves(scheduler(nodes, running, waiting).ledger, NOW)
+        assert (None if plan is None else len(plan.moves)) == needed, seed
+        seen[needed] += 1
+    assert all(seen[count] >= 5 for count in (None, 1, 2)), "every kind of case was tried"
+    assert seen[3] == len(THREE_MOVES)
+
+
+def test_carried_out_nobody_loses_and_the_gang_starts() -> None:
+    carried = 0
+    for seed in CROWDS:
+        nodes, running, waiting = crowd(seed)
+        made = scheduler(nodes, running, waiting)
+        before = (made.ledger.memory.encode(), made.ledger.cluster.free_gpus())
+        plan = plan_moves(made.ledger, NOW)
+        assert (made.ledger.memory.encode(), made.ledger.cluster.free_gpus()) == before, "planning changes nothing"
+        if plan is None:
+            continue
+        carried += 1
+        seats = carry_out(made, plan)
+        moved = {move.key: move for move in plan.moves}
+        assert seats[WAITER] == plan.seats
+        for run in running:
+            now_at = seats[run.request.key]
+            assert now_at == (moved[run.request.key].after if run.request.key in moved else run.seats), seed
+        held = [uuid for each in seats.values() for seat in each for uuid in seat.devices]
+        assert len(held) == len(set(held)), "no device is held twice"
+    assert carried > 20
+
+
+def test_a_scheduler_made_anew_in_the_middle_of_it_goes_on() -> None:
+    running = [sitting("a-1", ("n1", 0, 2)), sitting("b-1", ("n2", 0, 2))]
+    nodes = [node("n1", 4), node("n2", 4)]
+    made = scheduler(nodes, running, request("wide-1", 4))
+    plan = plan_moves(made.ledger, NOW)
+    assert plan is not None
+    made.move(plan, NOW)
+    other = Scheduler(memory.decode(made.ledger.memory.encode()))
+    for each in nodes:
+        other.apply(NodeSeen(each), NOW + 1)
+    other.apply(Asked(request("wide-1", 4)), NOW + 1)
+    mover = other.ledger.running[plan.moves[0].key].request
+    other.apply(Left(mover.key, NOW + 2), NOW + 2)
+    other.apply(Asked(mover), NOW + 2)
+    starts = {start.key: start.seats for start in other.decide(NOW + 2).starts}
+    assert starts == {WAITER: plan.seats, mover.key: plan.moves[0].after}
+
+
+def test_with_many_gangs_the_likely_ones_are_tried() -> None:
+    running = [sitting(f"r-{at}-{index}", (f"n{at:02}", 2 * index, 2)) for at in range(30) for index in range(2)]
+    running[10:12] = [sitting("lone-1", ("n05", 0, 2))]
+    running[20:21] = []
+    nodes = [node(f"n{at:02}", 4) for at in range(30)]
+    made = scheduler(nodes, running, request("wide-1", 4))
+    plan = plan_moves(made.ledger, NOW)
+    assert plan is not None
+    assert len(plan.moves) == 1
+    assert len(running) > defragment.MOST_MOVERS

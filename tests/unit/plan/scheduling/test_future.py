@@ -1,0 +1,138 @@
+"""When a waiting run starts, by playing the scheduler forward."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fairway.plan.scheduling import durations, forecast, future
+from fairway.plan.scheduling.delta import Asked, NodeSeen, QueueSet
+from fairway.plan.scheduling.forecast import Calibration
+from fairway.plan.scheduling.future import Play, Prospect
+from fairway.plan.scheduling.memory import SchedulerMemory
+from fairway.plan.scheduling.request import Request
+from fairway.plan.scheduling.scheduler import Scheduler
+from fairway.plan.scheduling.shape import Gang, Part, Shape
+from fairway.state.job import JobKey
+from fairway.state.node import Device, Node
+from fairway.state.queue import Queue
+
+NOW = 1000.0
+EXACT = Calibration(stretch=0.0)
+
+
+def never() -> bool:
+    return False
+
+
+def ask(name: str, gpus: int = 1, limit: float | None = None, **more: object) -> Request:
+    part = Part("worker", Shape(cpu=1000, gpus=gpus))
+    return Request(JobKey("default", name), Gang((part,)), 0.0, name=name, limit=limit, **more)  # type: ignore[arg-type]
+
+
+def scheduler(gpus: int, *requests: Request, memory: SchedulerMemory | None = None, queue: Queue | None = None) -> Scheduler:
+    made = Scheduler(memory)
+    made.apply(NodeSeen(Node("a", 64.0, 1 << 40, tuple(Device(f"GPU-{each}", each) for each in range(gpus)))), 0.0)
+    if queue is not None:
+        made.apply(QueueSet(queue), 0.0)
+    for number, request in enumerate(requests):
+        made.apply(Asked(replace(request, submitted=float(number))), float(number))
+        made.decide(float(number))
+    made.decide(NOW)
+    return made
+
+
+def of(made: Scheduler, name: str) -> future.Situation:
+    return future.situation(made.ledger, JobKey("default", name), NOW)
+
+
+def wait(made: Scheduler, name: str, part: float) -> float | None:
+    return Play(of(made, name), lambda _: part).wait(future.HORIZON, never)
+
+
+def test_it_starts_when_the_one_before_it_ends() -> None:
+    made = scheduler(1, ask("x-1", limit=9000.0), ask("y-1"))
+    assert wait(made, "y-1", 0.5) == pytest.approx((9000 - NOW) / 2, abs=60)
+    assert wait(made, "y-1", 1.0) == pytest.approx(9000 - NOW, abs=60)
+
+
+def test_those_before_it_in_line_take_their_turn_first() -> None:
+    made = scheduler(1, ask("x-1", limit=3000.0), ask("y-1", limit=4000.0), ask("z-1"))
+    assert wait(made, "z-1", 1.0) == pytest.approx(3000 - NOW + 4000, rel=0.06)
+
+
+def test_durations_come_from_the_history_of_the_like() -> None:
+    history = durations.History()
+    for lasted in (3000.0, 4000.0, 5000.0, 6000.0, 7000.0):
+        history = durations.record(history, "", "x-1", 1, lasted)
+    made = scheduler(1, ask("x-1"), ask("y-1"), memory=SchedulerMemory(history=history))
+    found = future.prospect(of(made, "y-1"), EXACT, never)
+    assert found.forecast is not None
+    assert found.plays == forecast.SCENARIOS
+    assert found.forecast.low + 60 >= 3000 - NOW
+    assert found.forecast.high <= 7000 - NOW + 60
+    assert found.forecast.low < found.forecast.median < found.forecast.high
+
+
+def test_a_large_gang_is_not_overtaken_for_ever() -> None:
+    small = [ask(f"s-{number}", 1, limit=4000.0) for number in range(4)]
+    made = scheduler(4, *small, ask("wide-1", 4), *(ask(f"t-{number}", 1, limit=4000.0) for number in range(4)))
+    assert wait(made, "wide-1", 1.0) == pytest.approx(4000 - NOW, abs=120)
+
+
+def test_beyond_the_horizon_is_said() -> None:
+    made = scheduler(1, ask("x-1", limit=10 * 86400.0), ask("y-1"))
+    assert wait(made, "y-1", 1.0) is None
+    far = scheduler(1, ask("x-1", limit=100 * 86400.0), ask("y-1"))
+    found = future.prospect(of(far, "y-1"), EXACT, never)
+    assert (found.forecast, found.beyond, found.horizon) == (None, True, future.HORIZON)
+
+
+def test_when_patience_is_spent_what_was_seen_so_far_is_told() -> None:
+    made = scheduler(1, *(ask(f"x-{number}", limit=5000.0) for number in range(30)))
+    looks = iter([False] * 7 + [True] * 100)
+    found = future.prospect(of(made, "x-29"), EXACT, lambda: next(looks))
+    assert found.forecast is None
+    assert not found.beyond
+    assert found.plays < future.LEAST_PLAYS
+    assert found.at_least > 0
+
+
+def test_few_plays_are_better_than_none() -> None:
+    made = scheduler(1, ask("x-1", limit=9000.0), ask("y-1"))
+    count = 0
+
+    def spent() -> bool:
+        nonlocal count
+        count += 1
+        return count > 6
+
+    found = future.prospect(of(made, "y-1"), EXACT, spent)
+    assert future.LEAST_PLAYS <= found.plays < forecast.SCENARIOS
+    assert found.forecast is not None
+
+
+def test_runs_that_take_turns_and_are_evicted_come_again() -> None:
+    queue = Queue("default", time_slice=600.0)
+    made = scheduler(1, ask("x-1", limit=400_000.0, resumes=True), ask("y-1"), queue=queue)
+    waited = wait(made, "y-1", 1.0)
+    assert waited is not None
+    assert waited < 30_000, "it need not wait until the other has ended"
+
+
+def test_the_real_scheduler_is_left_as_it_is() -> None:
+    made = scheduler(1, ask("x-1", limit=9000.0), ask("y-1"))
+    before = made.ledger.memory.encode()
+    first, second = (future.prospect(of(made, "y-1"), EXACT, never) for _ in range(2))
+    assert first == second, "the same question, the same answer"
+    assert isinstance(first, Prospect)
+    assert made.ledger.memory.encode() == before
+
+
+def test_of_very_many_before_it_only_some_play_a_part() -> None:
+    requests = [ask(f"x-{number}", limit=5000.0) for number in range(future.MOST_WAITING + 20)]
+    made = scheduler(1, *requests)
+    start = of(made, f"x-{len(requests) - 1}")
+    assert len(start.waiting) == future.MOST_WAITING + 1
+    assert start.left_out == len(requests) - 2 - future.MOST_WAITING

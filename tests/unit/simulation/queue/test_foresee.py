@@ -1,0 +1,43 @@
+"""Forecasts in a simulated queue."""
+
+from __future__ import annotations
+
+from fairway.plan.scheduling.durations import History, record
+from fairway.plan.scheduling.forecast import Calibration
+from fairway.simulation.queue.entry import Entry
+from fairway.simulation.queue.floor import Nodes
+from fairway.simulation.queue.foresee import assess, foresee
+from fairway.simulation.queue.replay import Replay, policy_named
+
+ONE = Nodes(1, 8)
+
+
+def test_the_start_is_foreseen_by_playing_the_queue_forward() -> None:
+    history = History()
+    for _ in range(10):
+        history = record(history, "", "", 8, 500.0)
+    replay = Replay([Entry(0.0, 8, 900.0), Entry(100.0, 8, 50.0), Entry(200.0, 8, 50.0)], ONE, policy_named("fifo"))
+    for _ in range(3):
+        replay.step()
+    said = foresee(replay.hall, 2, history, Calibration(), lambda: policy_named("fifo"))
+    assert said is not None
+    # The first has run for 200 of 500 seconds, then the second takes 500.
+    assert said.spread == (800.0, 800.0, 800.0)
+    assert said.low < 800.0 < said.high
+
+
+def test_looking_ahead_changes_nothing() -> None:
+    queue = [Entry(100.0 * number, 8 - number % 3, 900.0 + 300 * (number % 5)) for number in range(12)]
+    plain = Replay(queue, ONE, policy_named("fairway")).run("fairway")
+    replay = Replay(queue, ONE, policy_named("fairway"))
+    while replay.step() is not None:
+        for index in list(replay.hall.waiting)[:1]:
+            foresee(replay.hall, index, History(), Calibration(), lambda: policy_named("fairway"))
+    assert tuple(replay.records) == plain.records
+
+
+def test_a_steady_queue_is_foreseen_well() -> None:
+    queue = [Entry(400.0 * number, 8, 500.0) for number in range(60)]
+    found = assess(queue, ONE, "fifo")
+    assert found.median_error_h < 0.3 * found.naive_median_error_h
+    assert found.covered > 0.9
