@@ -19,6 +19,7 @@ OUTSIDE: dict[str, str] = {
     "engines/local/supervision/identity.py signal.pidfd_send_signal": "whoever calls `Identity.send` has the point",
     "engines/local/provision/programs.py os.killpg": "ends an installer that nobody waits for; what it made is discarded anyway",
     "engines/local/supervision/record.py os.rename": IN_THE_SUPERVISOR,
+    "engines/local/supervision/spare.py os.kill": IN_THE_SUPERVISOR,
     "engines/local/supervision/supervisor.py os.kill": IN_THE_SUPERVISOR,
     "registry/snapshot.py os.link": "into a folder that is renamed when it is whole",
     "registry/snapshot.py os.rename": "`_rename_folder`: whoever calls it has the point",

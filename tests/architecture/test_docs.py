@@ -12,6 +12,7 @@ import pytest
 from source import ROOT
 
 from fairway.spec.document import read_documents
+from fairway.spec.kinds import KINDS
 
 PAGES = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
@@ -74,13 +75,20 @@ def test_every_command_of_the_readme_has_a_target() -> None:
 DOCUMENT = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if "kind: TrainingJob" in page.read_text()], ids=lambda page: page.stem)
+BUILT = tuple(f"kind: {kind}" for kind in KINDS)
+
+
+def has_document(text: str) -> bool:
+    """Whether there is a document of a kind that can be read."""
+    return any(kind in text for kind in BUILT)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if has_document(page.read_text())], ids=lambda page: page.stem)
 def test_every_document_on_a_page_is_sound(page: Path) -> None:
-    documents = [text for text in DOCUMENT.findall(page.read_text(encoding="utf-8")) if "kind: TrainingJob" in text]
+    documents = [text for text in DOCUMENT.findall(page.read_text(encoding="utf-8")) if has_document(text)]
     assert documents
     for text in documents:
-        only_jobs = "\n---\n".join(part for part in text.split("\n---\n") if "kind: TrainingJob" in part)
-        read_documents(only_jobs, page.name)
+        read_documents("\n---\n".join(part for part in text.split("\n---\n") if has_document(part)), page.name)
 
 
 def test_the_reference_is_current() -> None:
@@ -94,4 +102,7 @@ def test_short_forms_mean_what_the_reference_says() -> None:
     reference = runpy.run_path(str(ROOT / "scripts" / "reference"))
     for short, long in reference["SHORT_FORMS"]:
         one, other = (read_documents(f"kind: TrainingJob\nname: a\n{text}")[0] for text in (short, long))
+        assert one == other, short
+    for short, long in reference["QUEUE_SHORT_FORMS"]:
+        one, other = (read_documents(f"kind: JobQueue\nname: a\n{text}")[0] for text in (short, long))
         assert one == other, short
