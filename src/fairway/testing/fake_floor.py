@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from fairway.plan.scheduling import amounts, memory
-from fairway.plan.scheduling.decision import Cause, Decision, Evict, Start
+from fairway.plan.scheduling.decision import Decision, Evict, Start
 from fairway.plan.scheduling.delta import Asked, Delta, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
 from fairway.plan.scheduling.ledger import with_sizes
 from fairway.plan.scheduling.request import Request, Running
@@ -60,6 +60,8 @@ class FakeFloor:
         self.started: list[tuple[float, Start]] = []
         self.held: Counter[str] = Counter()
         """GPU-seconds by queue."""
+        self.submitted = 0
+        """Runs, so far."""
         self.wake_at: float | None = None
         self._turn: Counter[JobKey] = Counter()
         self._happens: list[tuple[float, JobKey, int, str]] = []
@@ -107,6 +109,7 @@ class FakeFloor:
         """A run is submitted."""
         request = Request(JobKey("default", run), asked, self.now, **more)  # type: ignore[arg-type]
         self.requests[request.key] = request
+        self.submitted += 1
         if lasts is not None:
             self.lasting[request.key] = lasts
         self._ask(request)
@@ -265,11 +268,6 @@ class FakeFloor:
             gpus = sum(len(seat.devices) * seat.milli for seat in running.seats) / WHOLE
             self.held[running.request.queue] += gpus * (until - self.now)  # type: ignore[assignment]
         self.now = until
-
-
-def shrinks(evictions: Iterable[tuple[float, Evict]]) -> int:
-    """How many of these leave their gang running with fewer tasks."""
-    return sum(evict.cause is Cause.SHRINK for _, evict in evictions)
 
 
 def _within(held: dict[str, int], allowed: dict[str, int]) -> None:

@@ -14,7 +14,7 @@ from fairway.plan.scheduling.decision import Drafting, Limit, Start
 from fairway.plan.scheduling.ledger import Ledger, key_of
 from fairway.plan.scheduling.request import Request, Running
 from fairway.plan.scheduling.shape import Gang, Seat
-from fairway.plan.scheduling.waiting import Line, LineKey
+from fairway.plan.scheduling.waiting import Kind, Line, LineKey
 from fairway.plan.scheduling.walk import Walk, has_room
 
 RESERVED_A_QUEUE = 16
@@ -49,8 +49,12 @@ def fill(ledger: Ledger, findings: Findings, now: float, draft: Drafting) -> Blo
     """Start what fits, in order. Returns who is blocked."""
     blocked = Blocked()
     keeping: set[str] = set()
-    anew = findings.freed != ledger.freed
-    walk = Walk(ledger, list(_eager(ledger, findings)), _roomy(ledger) if anew else (), RESERVED_A_QUEUE, now)
+    kinds = _roomy(ledger) if findings.freed != ledger.freed else []
+    eager = list(_eager(ledger, findings))
+    if eager or kinds or findings.changes != ledger.changes:
+        eager += findings.unsure.values()
+        findings.unsure.clear()
+    walk = Walk(ledger, eager, kinds, RESERVED_A_QUEUE, now)
     findings.freed, findings.changes = ledger.freed, ledger.changes
     for line, hopeful in walk:
         request, rank = line.first(), line.filed
@@ -118,9 +122,6 @@ def _eager(ledger: Ledger, findings: Findings) -> Iterator[Line]:
     yield from ledger.room.take_fresh()
     for rule in ledger.accounts.take_eased():
         yield from _relieved(ledger, findings.limited.get(rule, {}))
-    if findings.changes != ledger.changes:
-        yield from findings.unsure.values()
-        findings.unsure.clear()
     if findings.freed == ledger.freed:
         return
     for name in ledger.memory.reservations:
@@ -144,9 +145,9 @@ def _relieved(ledger: Ledger, limited: dict[int, tuple[Line, Limit]]) -> list[Li
     return found
 
 
-def _roomy(ledger: Ledger) -> list[Gang]:
+def _roomy(ledger: Ledger) -> list[Kind]:
     """What is asked for and may find room."""
-    return [gang for gang in ledger.room.gangs() if has_room(ledger, gang)]
+    return [kind for kind in ledger.room.kinds() if has_room(ledger, kind.gang)]
 
 
 def _try(ledger: Ledger, request: Request, now: float, draft: Drafting, *, sure: bool = False) -> Start | Limit | None:

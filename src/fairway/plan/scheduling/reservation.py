@@ -21,10 +21,17 @@ WIDER = (1, 2, 4, 8)
 
 
 def keep(ledger: Ledger, request: Request, now: float, draft: Drafting) -> None:
-    """See that the gang has places kept for it; they stay the same until they prove to be a mistake."""
+    """See that the gang has places kept for it; they stay the same until they prove to be a mistake.
+
+    Where runs take turns, places are kept only while somebody is on the way out: a gang whose turn it is makes room for itself,
+    and places that stand empty until then would cost everybody.
+    """
     name = str(request.key)
     kept = ledger.memory.reservations.get(name)
     if kept is not None and (kept.exact or is_coming(ledger, kept)):
+        return
+    if ledger.queue(request.queue).time_slice:
+        ledger.unreserve(request.key)
         return
     until = kept_until(kept) if kept is not None else _hopeless_until(ledger, name)
     if now < until:

@@ -187,9 +187,17 @@ class Claim:
         return Cause.SLICE if timeshare.may_displace(waits, sits, self._now, self._slice) else None
 
     def may_reclaim(self, queue: str, gone: Amounts, victim: Mapping[str, int]) -> bool:
-        """Whether that queue, when so much of what it uses is gone, would come nearer to its own without the victim."""
-        spare = self._rivals.spare[queue]
-        return any(0 < victim.get(name, 0) <= -2 * (count + gone.get(name, 0)) for name, count in spare.items())
+        """Whether that queue still borrows when so much of what it uses is gone, and the victim holds of that.
+
+        A quota is given back even if one large gang must leave for it. Between parts by weight, only those leave without whom
+        their queue comes nearer to its own: else a little too much would cost everything.
+        """
+        quota = bool(self._ledger.queue(self.request.queue).quota)
+        for name, count in self._rivals.spare[queue].items():
+            over = -(count + gone.get(name, 0))
+            if over > 0 and victim.get(name, 0) > 0 and (quota or victim[name] <= 2 * over):
+                return True
+        return False
 
     def _level(self) -> int:
         return timeshare.level_of(self._ledger.standing(self.request, self._now), self._now)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Iterator, KeysView, Mapping
+from collections.abc import Iterator, KeysView, ValuesView
 from dataclasses import dataclass, field
 
 from fairway.plan.scheduling.amounts import Amounts
@@ -34,11 +34,24 @@ class LineKey:
 Rank = tuple[int, int, float, JobKey]
 
 
+class Kind:
+    """All lines that ask for the same, by queue, first served first."""
+
+    __slots__ = ("aisles", "futile", "gang")
+
+    def __init__(self, gang: Gang) -> None:
+        self.gang = gang
+        self.aisles: dict[str, list[Entry]] = {}
+        self.futile: object = None
+        """Whoever has found that there is no room for it may leave a mark here."""
+
+
 @dataclass(slots=True, eq=False)
 class Line:
     """Runs that wait for the same, first come first."""
 
     key: LineKey
+    kind: Kind
     order: list[tuple[float, JobKey]] = field(default_factory=list)
     """A heap; may hold entries of runs that left the line."""
     brief: list[tuple[float, float, JobKey]] = field(default_factory=list)
@@ -98,7 +111,7 @@ class WaitingRoom:
         self._lines: dict[LineKey, Line] = {}
         self._where: dict[JobKey, Line] = {}
         self._queues: dict[str, list[Entry]] = {}
-        self._gangs: dict[Gang, dict[str, list[Entry]]] = {}
+        self._kinds: dict[Gang, Kind] = {}
         self._fresh: dict[LineKey, Line] = {}
 
     def __len__(self) -> int:
@@ -130,7 +143,10 @@ class WaitingRoom:
         self.remove(request.key)
         line = self._lines.get(line_key)
         if line is None:
-            line = self._lines[line_key] = self._fresh[line_key] = Line(line_key)
+            kind = self._kinds.get(line_key.gang)
+            if kind is None:
+                kind = self._kinds[line_key.gang] = Kind(line_key.gang)
+            line = self._lines[line_key] = self._fresh[line_key] = Line(line_key, kind)
         line.members[request.key] = request
         heapq.heappush(line.order, (request.submitted, request.key))
         if request.limit is not None:
@@ -158,8 +174,8 @@ class WaitingRoom:
         rank = line.rank() if line.members else None
         if rank == line.filed:
             return
-        of_gang = self._gangs.setdefault(line.key.gang, {})
-        shelves = (self._queues.setdefault(line.key.queue, []), of_gang.setdefault(line.key.queue, []))
+        aisles = line.kind.aisles
+        shelves = (self._queues.setdefault(line.key.queue, []), aisles.setdefault(line.key.queue, []))
         for shelf in shelves:
             if line.filed is not None:
                 del shelf[bisect_left(shelf, (line.filed,))]
@@ -169,9 +185,9 @@ class WaitingRoom:
         if not shelves[0]:
             del self._queues[line.key.queue]
         if not shelves[1]:
-            del of_gang[line.key.queue]
-            if not of_gang:
-                del self._gangs[line.key.gang]
+            del aisles[line.key.queue]
+            if not aisles:
+                del self._kinds[line.key.gang]
 
     def refresh(self, queue: str) -> None:
         """Whatever was known of the lines of this queue counts no longer."""
@@ -197,9 +213,9 @@ class WaitingRoom:
         """The lines of a queue, first served first. A view: not to be written to; it changes with the room."""
         return self._queues.get(queue, [])
 
-    def gangs(self) -> Mapping[Gang, Mapping[str, list[Entry]]]:
-        """The lines by what they ask for and by queue, first served first. A view."""
-        return self._gangs
+    def kinds(self) -> ValuesView[Kind]:
+        """The lines by what they ask for."""
+        return self._kinds.values()
 
     @property
     def line_count(self) -> int:

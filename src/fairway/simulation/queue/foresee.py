@@ -74,7 +74,7 @@ def _wait_of(index: int, hall: Hall) -> float | None:
 
 
 def assess(
-    entries: Sequence[Entry], nodes: Nodes, policy: str = "fairway", every: int = 1, progress: Progress | None = None
+    entries: Sequence[Entry], nodes: Nodes, policy: str = "timeshare", every: int = 1, progress: Progress | None = None
 ) -> Foresight:
     """Play the queue, and forecast the end of every so-many-th wait that does not end at once."""
     watcher = _Watcher(policy, every)

@@ -18,12 +18,12 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "sjf-oracle": in_order.sjf,
     "las": ranked.las,
     "srtf-oracle": ranked.srtf,
-    "fairway": shared.Shared,
-    "scheduler": scheduled.Scheduled,
+    "fairway": scheduled.Scheduled,
+    "timeshare": shared.Shared,
 }
 """By name. `backfill` and those called oracles know the true durations; the others know nothing of them.
 
-`fairway` is our rule on counted places, `scheduler` the whole scheduler that runs in production.
+`fairway` is the scheduler that runs in production; `timeshare` its rule of taking turns alone, on counted places.
 """
 
 Progress = Callable[[int, int], None]

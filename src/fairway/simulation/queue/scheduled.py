@@ -37,7 +37,7 @@ class Scheduled:
 
     def runs(self, job: Active, hall: Hall) -> None:
         """Not to be had: a scheduler is taken over with its memory, not in the middle of things."""
-        raise UsageError("the scheduler cannot take over a queue that is on its way", fix="forecast with the policy fairway")
+        raise UsageError("the scheduler cannot take over a queue that is on its way", fix="forecast with the policy timeshare")
 
     def ends(self, job: Active, hall: Hall) -> None:
         """It has left for good."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from fairway.plan.scheduling import memory
 from fairway.plan.scheduling.cluster import Cluster
 from fairway.plan.scheduling.decision import Cause, Evict
-from fairway.plan.scheduling.request import Running
 from fairway.plan.scheduling.shape import Gang, Part, Shape, Shortfall, Where
 from fairway.state.job import JobKey
 from fairway.state.queue import Queue
@@ -21,9 +19,9 @@ from fairway.testing.fake_floor import GRACE, FakeFloor, machine
 
 QUEUES = ["a", "b", "default"]
 KINDS = ["T4", "A100"]
-POLICIES = os.environ.get("P", "best-fit").split(",")
+POLICIES = ["best-fit", "fairway"]
 
-quick = settings(max_examples=int(os.environ.get("N", "60")), deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 
 shapes = st.builds(
     Shape,
@@ -42,7 +40,8 @@ def gangs(draw: st.DrawFn) -> Gang:
     for role in ["worker", "server"][: draw(st.sampled_from([1, 1, 1, 2]))]:
         shape = draw(shapes)
         least = draw(st.sampled_from([1, 1, 2, 3]))
-        spread = draw(st.sampled_from(["", "", "", "", "apart", "together"]))
+        together = "" if shape.shares and shape.gpus > 1 else "together"
+        spread = draw(st.sampled_from(["", "", "", "", "apart", together]))
         most = least + draw(st.sampled_from([0, 0, 1, 3]))
         parts.append(Part(role, shape, least, most, together=spread == "together", apart=spread == "apart"))
     return Gang(tuple(parts), draw(st.sampled_from([False, False, False, False, True])))
@@ -72,8 +71,9 @@ Step = Callable[[FakeFloor], object]
 
 def _asks(asked: Gang, queue: str, user: str, priority: int, limit: float | None, resumes: bool) -> Step:
     def step(floor: FakeFloor) -> None:
-        floor.asked = getattr(floor, "asked", 0) + 1  # type: ignore[attr-defined]
-        floor.ask(f"r{floor.asked:02}", asked, queue=queue, user=user, name=user, priority=priority, limit=limit, resumes=resumes)
+        floor.ask(
+            f"r{floor.submitted:02}", asked, queue=queue, user=user, name=user, priority=priority, limit=limit, resumes=resumes
+        )
 
     return step
 
@@ -275,7 +275,10 @@ def check_evictions(floor: FakeFloor, evictions: list[Evict]) -> None:
         whole = {evict.key for evict in own if evict.cause is not Cause.SHRINK} | others
         shrunk = {evict.key: evict.sizes for evict in own if evict.cause is Cause.SHRINK}
         assert would_start(floor, whom, whole, shrunk), (whom, own)
-        for evict in own if len(floor.waiting[whom].gang.parts) == 1 else ():
+        queue = floor.scheduler.ledger.queue(floor.waiting[whom].queue)
+        if queue.quota or queue.per_user or len(floor.waiting[whom].gang.parts) > 1:
+            continue  # Some leave for the sake of a rule, and to find places for gangs of several roles is a matter of luck.
+        for evict in own:
             left = {key: sizes for key, sizes in shrunk.items() if key != evict.key}
             assert not would_start(floor, whom, whole - {evict.key}, left), (whom, evict)
 
@@ -316,7 +319,3 @@ def test_memory_survives_being_written_down(fleet: list, described: list, histor
     kept = floor.scheduler.ledger.memory.encode()
     assert memory.decode(kept).encode() == kept
     assert memory.decode(kept) == floor.scheduler.ledger.memory
-
-
-def test_running_is_a_value() -> None:
-    assert Running.__dataclass_params__.frozen  # type: ignore[attr-defined]

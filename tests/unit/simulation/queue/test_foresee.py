@@ -28,11 +28,11 @@ def test_the_start_is_foreseen_by_playing_the_queue_forward() -> None:
 
 def test_looking_ahead_changes_nothing() -> None:
     queue = [Entry(100.0 * number, 8 - number % 3, 900.0 + 300 * (number % 5)) for number in range(12)]
-    plain = Replay(queue, ONE, policy_named("fairway")).run("fairway")
-    replay = Replay(queue, ONE, policy_named("fairway"))
+    plain = Replay(queue, ONE, policy_named("timeshare")).run("timeshare")
+    replay = Replay(queue, ONE, policy_named("timeshare"))
     while replay.step() is not None:
         for index in list(replay.hall.waiting)[:1]:
-            foresee(replay.hall, index, History(), Calibration(), lambda: policy_named("fairway"))
+            foresee(replay.hall, index, History(), Calibration(), lambda: policy_named("timeshare"))
     assert tuple(replay.records) == plain.records
 
 

@@ -50,14 +50,14 @@ def test_the_oracle_interrupts_for_a_shorter_one_and_pays_for_it() -> None:
     assert found.preemptions == 1
 
 
-@pytest.mark.parametrize("policy", ["fairway", "scheduler"])
+@pytest.mark.parametrize("policy", ["fairway", "timeshare"])
 def test_ours_interrupts_one_that_had_much_when_its_turn_is_over(policy: str) -> None:
     # 8 GPUs reach level 1 after 15 minutes. The newcomer waits for that, runs, and the first goes on.
     found = replay([Entry(0.0, 8, 5000.0), Entry(300.0, 8, 100.0)], ONE, policy)
     assert ends(found) == pytest.approx({300.0: 1000.0, 0.0: 1000.0 + RESTART_COST + 4100.0}, abs=0.1)
 
 
-@pytest.mark.parametrize("policy", ["fairway", "scheduler"])
+@pytest.mark.parametrize("policy", ["fairway", "timeshare"])
 def test_ours_leaves_those_alone_who_are_on_the_same_level(policy: str) -> None:
     found = replay([Entry(0.0, 8, 800.0), Entry(300.0, 8, 100.0)], ONE, policy)
     assert ends(found) == {0.0: 800.0, 300.0: 900.0}
@@ -66,7 +66,7 @@ def test_ours_leaves_those_alone_who_are_on_the_same_level(policy: str) -> None:
 
 def test_ours_displaces_only_as_many_as_needed() -> None:
     queue = [Entry(0.0, 4, 20 * HOUR), Entry(0.5, 4, 20 * HOUR), Entry(10 * HOUR, 2, 60.0)]
-    found = replay(queue, ONE, "fairway")
+    found = replay(queue, ONE, "timeshare")
     assert found.preemptions == 1
     assert ends(found)[10 * HOUR] == 10 * HOUR + 60.0
 
@@ -76,11 +76,11 @@ def test_ours_moves_one_where_only_that_makes_room() -> None:
     queue = [Entry(0.0, 7, 600.0), Entry(1.0, 1, 1.9 * HOUR), Entry(2.0, 2, 0.9 * HOUR)]
     two = Nodes(2, 8)
     late = Entry(0.6 * HOUR, 8, 60.0)
-    moved = replay([*queue, late], two, "fairway")
+    moved = replay([*queue, late], two, "timeshare")
     assert ends(moved)[late.submitted] == late.submitted + 60.0
     assert moved.moves == 1
     assert [record.moves for record in moved.records if record.entry.gpus == 1] == [1]
-    stiff = Replay([*queue, late], two, Shared(moves=False)).run("fairway")
+    stiff = Replay([*queue, late], two, Shared(moves=False)).run("timeshare")
     assert (stiff.moves, ends(stiff)[late.submitted]) == (0, 2.0 + 0.9 * HOUR + 60.0)
 
 
@@ -150,7 +150,7 @@ def test_every_job_ends_gets_its_time_and_nothing_is_over_committed(policy: str,
 @settings(max_examples=25, deadline=None)
 @given(queue=queues)
 def test_ours_leaves_nothing_idle_that_somebody_could_use(queue: list[Entry]) -> None:
-    replayed = Replay(queue, Nodes(2, 8), policy_named("fairway"))
+    replayed = Replay(queue, Nodes(2, 8), policy_named("timeshare"))
     while replayed.step() is not None:
         hall = replayed.hall
         assert all(hall.floor.find(job.entry.gpus) is None for job in hall.waiting.values())
