@@ -113,7 +113,7 @@ class Load:
         return Request(
             JobKey("default", f"job-{self.count:07}"),
             gang,
-            self.now,
+            self.now + self.count * 1e-6,
             queue=f"q{user % 20:02}",
             user=self.users[user],
             name=series,

@@ -25,7 +25,7 @@ MOST_PREEMPTORS = 16
 """For so many gangs room is made in one decision."""
 MANY = 512
 """Where more gangs run than this, nobody is asked for a while after it was in vain."""
-REST = 10.0
+REST = 60.0
 """Seconds that such a while lasts. What ends or arrives meanwhile will wake us often enough."""
 
 

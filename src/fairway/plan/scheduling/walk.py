@@ -42,6 +42,11 @@ class _Aisle:
         """All has been offered."""
         heapq.heapify(self._eager)
 
+    def keep_certain(self) -> None:
+        """There is no room for any kind."""
+        self._eager = [entry for entry in self._eager if entry[0] in self._certain]
+        heapq.heapify(self._eager)
+
     def next(self, walk: object) -> Rank | None:
         """The rank of the line that comes next. Those that a rule keeps waiting are left out, unless they are worth a try."""
         front, eager = self._front, self._eager
@@ -95,7 +100,8 @@ class Walk:
         self._ledger, self._now = ledger, now
         self._aisles = {name: _Aisle(ledger.room.in_order(name), depth) for name in ledger.room.queues()}
         self._orders: dict[str, tuple[bool, float]] = {}
-        for kind in kinds:
+        self._hopeful = set(kinds)
+        for kind in self._hopeful:
             for name, lines in kind.aisles.items():
                 self._aisles[name].offer_all(lines)
         for line in eager:
@@ -125,8 +131,12 @@ class Walk:
 
     def failed(self, line: Line) -> None:
         """It was tried in vain. Where there is no room for its kind, the others of the kind need not be tried."""
-        if not has_room(self._ledger, line.kind.gang):
+        if line.kind in self._hopeful and not has_room(self._ledger, line.kind.gang):
             line.kind.futile = self
+            self._hopeful.remove(line.kind)
+            if not self._hopeful:
+                for aisle in self._aisles.values():
+                    aisle.keep_certain()
 
     def passed(self, line: Line) -> bool:
         """The line goes on waiting for room; whether it is among the first of its queue that do."""
