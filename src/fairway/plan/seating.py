@@ -99,7 +99,8 @@ def shape_of(need: Need, wish: Placement) -> Shape:
         tolerates=wish.tolerations,
     )
     return Shape(
-        cpu=round(need.cpu * 1000),
+        # Down: three tasks that each get a third of two cores must fit on them.
+        cpu=int(need.cpu * 1000 + 1e-6),
         memory=-(-need.memory >> 20),
         gpus=need.gpus,
         gpu_milli=WHOLE if wish.alone else need.gpu_milli,

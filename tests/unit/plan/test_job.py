@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairway.plan.action import BindGang, EvictTask, NudgeTask
+from fairway.plan.admit import never_fits
 from fairway.state.node import Device, Node
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Exit
@@ -65,6 +66,13 @@ def test_what_is_behind_a_blocked_run_may_start_only_where_it_takes_nothing_from
     assert world.job(small).phase is JobPhase.RUNNING
     large = world.submit("d-1", {"roles": {"worker": {"command": ["x"], "resources": {"cpu": "1"}}}})
     assert world.job(large).phase is JobPhase.PENDING, "the last core is kept for the run that waits for the GPU"
+
+
+def test_tasks_that_share_all_cores_fit_however_many_they_are() -> None:
+    world = World(Node("here", cpu=2.0, memory=1 << 30))
+    key = world.submit("a-1", spec(3))
+    assert world.job(key).phase is JobPhase.RUNNING
+    assert never_fits(world.job(key), world.snapshot.nodes) == ""
 
 
 def test_a_higher_priority_goes_first() -> None:
