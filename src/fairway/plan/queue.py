@@ -201,8 +201,8 @@ def _say_why(draft: Draft, scheduler: Scheduler) -> None:
         obstacle = found.get(line.key)
         nodes = scheduler.ledger.nodes
         hold = explain.hold(head, obstacle, nodes) if obstacle is not None else Hold("queue", "waits behind many others")
-        for key in line.members:
-            job = draft.job(key)
+        for request in line.in_order():
+            job = draft.job(request.key)
             if obstacle is not None or job.hold is None:
                 _hold(draft, job, hold)
 

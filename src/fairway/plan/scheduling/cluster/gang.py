@@ -130,6 +130,9 @@ def _place_part(floor: Floor, missing: Missing, within: Positions | None, seats:
         if at is None:
             return "together"
         for index in missing.indexes:
+            if floor.machines[at].devices(shape) is None:
+                # Those before it lie badly; the search may find another way.
+                return "together"
             sit(floor, seats, part.role, index, shape, at)
         return None
     used = list(missing.used) if part.apart else []

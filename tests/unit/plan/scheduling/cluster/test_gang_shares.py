@@ -1,0 +1,14 @@
+"""Tasks on one node that each share several devices: all of them get their devices, or none sits."""
+
+from __future__ import annotations
+
+from fairway.plan.scheduling.cluster import Cluster
+from fairway.plan.scheduling.shape import Gang, Part, Shape
+from fairway.state.node import Device, Node
+
+
+def test_tasks_together_that_share_several_devices_all_get_them() -> None:
+    node = Node("a", 8.0, 1 << 40, tuple(Device(f"G{index}", index) for index in range(3)))
+    found = Cluster([node], "best-fit").place(Gang((Part("w", Shape(cpu=1000, gpus=2, gpu_milli=500), 3, 3, together=True),)))
+    assert isinstance(found, tuple)
+    assert [len(seat.devices) for seat in found] == [2, 2, 2]
