@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from fairway.app.ports import Changes, Clock, Engine, MetricPoint, Observation, Store
@@ -126,7 +127,7 @@ class Loop:
         """One turn, to the point where nothing more is to be done now. Returns when to look again."""
         await self._observe()
         plan = Plan()
-        try:
+        with self._carrying_out():
             for _ in range(MOST_ROUNDS):
                 if any(job.phase is JobPhase.PENDING for job in self.snapshot.jobs.values()):
                     await self.refresh_nodes()
@@ -134,12 +135,17 @@ class Loop:
                 if plan.empty:
                     break
                 await self._adopt(plan)
-        except BaseException:
-            # A plan was made and not carried out: what the planner took for done is not.
-            self._outlooks = cycle.Outlooks()
-            raise
         self._forget_finished()
         return self._next_look(plan)
+
+    @contextlib.contextmanager
+    def _carrying_out(self) -> Iterator[None]:
+        """Plan and adopt within; the planner takes what it planned for done, so it begins anew where that is not so."""
+        try:
+            yield
+        except BaseException:  # Also when the turn is cancelled in the middle.
+            self._outlooks = cycle.Outlooks()
+            raise
 
     async def refresh_nodes(self) -> None:
         """Ask the engine what there is, unless it was asked just now."""
@@ -161,11 +167,8 @@ class Loop:
             follower, now = self._outlooks.scheduler, self.clock.now()
             found = plan_moves(follower.scheduler.ledger, now, budget) if follower is not None else None
             if found is not None and follower is not None and carry_out:
-                try:
+                with self._carrying_out():
                     await self._adopt(queue.move(self.snapshot, now, follower, found))
-                except BaseException:
-                    self._outlooks = cycle.Outlooks()
-                    raise
                 self.wake()
             return found
 

@@ -7,11 +7,9 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fairway.cli import completion, doctor, verbs
 from fairway.cli.main import main
 from fairway.errors import RefusedError
 from fairway.testing.fake_daemon import Answer, Asked, FakeDaemon
@@ -422,126 +420,3 @@ def test_tensorboard_says_how_to_get_it(
         capsys.readouterr().out == f"{bin_folder}/tensorboard --logdir {tmp_path}/run/tensorboard --port 7007 --host localhost\n"
     )
     assert main(["tensorboard", "mnist", "other"]) == 3
-
-
-FRAMEWORKS = ("pytorch", "tensorflow", "jax", "mpi", "command")
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_init_writes_a_job_that_is_right(framework: str, tmp_path: Path, capsys: Shown) -> None:
-    from fairway.spec.document import read_documents
-
-    folder = tmp_path / "My First"
-    assert main(["init", "--framework", framework, str(folder)]) == 0
-    shown = capsys.readouterr()
-    assert shown.out == f"{folder}/train.py\n{folder}/job.yaml\n"
-    assert "fairway run job.yaml" in shown.err
-    [job] = read_documents((folder / "job.yaml").read_text())
-    assert (job.metadata.name, job.spec.framework, job.spec.roles["worker"].command) == (
-        "my-first",
-        framework,
-        ("python", "train.py"),
-    )
-    compile((folder / "train.py").read_text(), "train.py", "exec")
-
-
-def test_init_overwrites_nothing(tmp_path: Path, capsys: Shown) -> None:
-    (tmp_path / "job.yaml").write_text("mine")
-    assert main(["init", str(tmp_path)]) == 5
-    assert "there already; nothing was written" in capsys.readouterr().err
-    assert (tmp_path / "job.yaml").read_text() == "mine"
-    assert not (tmp_path / "train.py").exists()
-
-
-def test_init_can_plan_and_refuses_bad_names(tmp_path: Path, capsys: Shown) -> None:
-    assert main(["init", str(tmp_path / "new"), "--plan"]) == 0
-    assert "new/train.py would be written" in capsys.readouterr().out
-    assert not (tmp_path / "new").exists()
-    assert main(["init", "--name", "No Name", str(tmp_path / "new")]) == 2
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_every_verb_and_flag(shell: str, capsys: Shown) -> None:
-    assert main(["completion", shell]) == 0
-    script = capsys.readouterr().out
-    for name, verb in verbs.VERBS.items():
-        assert name in script
-        for command in verb.load().values():
-            for flag in command.flags:
-                assert (flag.key if shell == "fish" else flag.names[0]) in script
-
-
-def test_completion_works_in_bash(capsys: Shown, tmp_path: Path) -> None:
-    main(["completion", "bash"])
-    script = tmp_path / "completion.bash"
-    script.write_text(capsys.readouterr().out)
-    ask = f'source {script}; COMP_WORDS=(fairway "$@"); COMP_CWORD=$#; _fairway; echo "${{COMPREPLY[@]}}"'
-
-    def complete(*words: str) -> list[str]:
-        done = subprocess.run(
-            ["bash", "-c", ask, "-", *words], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
-        )
-        return done.stdout.split()
-
-    assert complete("des") == ["describe"]
-    assert "submit" in complete("s")
-    assert complete("run", "--wor") == ["--workers"]
-    assert complete("daemon", "st") == ["status", "start", "stop"]
-
-
-def test_names_are_asked_of_fairway_itself() -> None:
-    for command in completion._NAMES.values():
-        words = command.split(" 2>")[0].split()[1:]
-        assert verbs.find_verb(words[0])
-
-
-def test_the_doctor_reports_on_everything(daemon: FakeDaemon, capsys: Shown) -> None:
-    device: dict[str, Any] = {"index": 0, "type": "H100", "memory": 80 * 2**30, "uuid": "GPU-1", "healthy": True, "busy_with": ""}
-    devices = [device, {**device, "index": 1, "busy_with": "pid 7 (python)"}]
-    daemon.answers["GET /v1/health"] = {"version": "1.2.3", "pid": 42}
-    daemon.answers["GET /v1/nodes"] = {"nodes": [{"name": "a", "cpu": 8.0, "memory": 2**34, "devices": devices}]}
-    assert main(["doctor", "-o", "json"]) == 0
-    findings = json.loads(capsys.readouterr().out)["findings"]
-    names = {finding["name"] for finding in findings}
-    assert names >= {
-        "python",
-        "frameworks",
-        "home",
-        "disk",
-        "/dev/shm",
-        "ulimit -n",
-        "ulimit -u",
-        "ports",
-        "cgroups",
-        "daemon",
-        "node",
-        "gpu",
-    }
-    assert [finding["state"] for finding in findings if finding["name"] == "gpu"] == ["ok", "warning"]
-    assert all(finding["fix"] for finding in findings if finding["state"] == "problem")
-    daemon.answers["GET /v1/nodes"] = {
-        "nodes": [{"name": "a", "cpu": 8.0, "memory": 2**34, "devices": [{**device, "healthy": False}]}]
-    }
-    assert main(["doctor"]) == 1
-    assert "GPU-1) is sick\n" in capsys.readouterr().out
-
-
-def test_the_doctor_says_when_the_daemon_does_not_start(home: str, monkeypatch: pytest.MonkeyPatch, capsys: Shown) -> None:
-    monkeypatch.setattr(sys, "executable", "/no/such/python")
-    assert main(["doctor"]) == 1
-    assert "/no/such/python cannot be started" in capsys.readouterr().out
-
-
-def test_a_home_on_a_network_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_file_system", lambda _path: "nfs4")
-    finding = doctor._home("/home/ada/state")
-    assert (finding.state, finding.fix) == ("problem", "set FAIRWAY_HOME to a folder on a local disk")
-
-
-def test_frameworks_are_read_without_importing_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "torch-9.9.dist-info").mkdir()
-    (tmp_path / "torch-9.9.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.9\n")
-    (tmp_path / "torch.py").write_text("raise SystemExit('imported!')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    [finding] = doctor._frameworks()
-    assert (finding.state, finding.text.split(",")[0]) == ("ok", "torch 9.9")
