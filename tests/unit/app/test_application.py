@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from fairway.app.application import Application
-from fairway.app.ports import LogQuery, MetricPoint, Observation
+from fairway.app.ports import Changes, LogQuery, MetricPoint, Observation
 from fairway.app.submission import Submission
 from fairway.errors import ConflictError, NeverFitsError, NotFoundError, RefusedError
 from fairway.spec.job import TrainingJob
 from fairway.state.job import Job, JobKey, Origin
 from fairway.state.node import Node
-from fairway.state.phase import JobPhase
+from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Exit
 from fairway.stores.sqlite.store import SqliteStore
 from fairway.testing.fake_engine import FakeEngine, FakeMachine
@@ -280,3 +280,22 @@ async def test_whoever_reports_first_speaks_until_the_leader_does(tmp_path: Path
         assert await report("worker-1", 5) == 5
         assert await report("worker-0", 3) == 3
         assert await report("worker-1", 9) == 3, "the leader speaks now"
+
+
+async def test_a_start_that_could_not_be_remembered_is_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with desk(tmp_path) as at:
+        job = await at.app.submit(ask())
+        commit, failed = at.app.store.commit, []
+
+        def fail_once(changes: Changes) -> None:
+            if not failed and any(task.phase is TaskPhase.PLACED for task in changes.tasks):
+                failed.append(changes)
+                raise OSError("no space left on device")
+            commit(changes)
+
+        monkeypatch.setattr(at.app.store, "commit", fail_once)
+        with pytest.raises(OSError, match="no space"):
+            await at.settled()
+        await at.settled()
+        assert failed, "the start was never tried"
+        assert at.app.find("default", job.key.name).phase is JobPhase.RUNNING
