@@ -14,6 +14,7 @@ from fairway.app.application import Application
 from fairway.app.ports import Changes, LogQuery, MetricPoint, Observation
 from fairway.app.submission import Submission
 from fairway.errors import ConflictError, NeverFitsError, NotFoundError, RefusedError
+from fairway.plan.scheduling import memory
 from fairway.spec.job import TrainingJob
 from fairway.state.job import Job, JobKey, Origin
 from fairway.state.node import Node
@@ -299,3 +300,6 @@ async def test_a_start_that_could_not_be_remembered_is_planned_again(tmp_path: P
         await at.settled()
         assert failed, "the start was never tried"
         assert at.app.find("default", job.key.name).phase is JobPhase.RUNNING
+        remembered = memory.decode(at.app.store.memory() or b"")
+        assert list(remembered.sitting) == [str(job.key)]
+        assert remembered.ran == {}, "the start that never was counts as a turn that it has had"
