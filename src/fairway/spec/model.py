@@ -88,6 +88,14 @@ def _shared_memory(text: str) -> None:
         raise ValueError(message) from None
 
 
+def _model_reference(text: str) -> None:
+    name, mark, version = text.partition("@")
+    if not text or (_MODEL.fullmatch(name) and (_MODEL_VERSION.fullmatch(version) or not mark)):
+        return
+    message = "names no model: write for example mnist, mnist@7 or mnist@champion"
+    raise ValueError(message)
+
+
 def _pattern(text: str) -> None:
     try:
         with warnings.catch_warnings():
@@ -109,6 +117,8 @@ _NUMBER = r"([0-9]+(\.[0-9]+)?|\.[0-9]+)"
 _TIME = rf"(({_NUMBER}(ms|s|m|h|d|w))+|{_NUMBER})"
 _MEMORY = rf"{_NUMBER}([kKMGTP]|[KMGTP]i|[KMGT]i?B)?"
 
+_MODEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+_MODEL_VERSION = re.compile(r"[1-9][0-9]*|[a-z]([a-z0-9-]*[a-z0-9])?")
 _ACCOUNT = re.compile(r"[^\s:,]+")
 
 Duration = Annotated[str, _checked(quantity.seconds), _like(_TIME)]
@@ -131,6 +141,10 @@ Name = Annotated[str, AfterValidator(names.check_name), _like("[a-z]([a-z0-9-]*[
 """A DNS label: lower-case letters, digits and dashes, at most 52 characters."""
 VariableName = Annotated[str, AfterValidator(names.check_variable), _like("[A-Za-z_][A-Za-z0-9_]*")]
 """The name of an environment variable."""
+Percent = Annotated[str, _checked(quantity.percent), _like(rf"({_NUMBER}%|0?\.[0-9]+|[01])")]
+"""A part of a whole as text: `5%`, `0.05`."""
+ModelReference = Annotated[str, _checked(_model_reference)]
+"""A model version: `mnist`, `mnist@7`, `mnist@champion`."""
 LinePattern = Annotated[str, _checked(_pattern)]
 """A regular expression."""
 StopCondition = Annotated[str, _checked(lambda text: condition.parse(text) if text else None)]

@@ -42,6 +42,16 @@ def number(text: str) -> float:
     return _single(text, _COUNT, "is no amount; write for example 1, 0.5 or 500m")
 
 
+@lru_cache(maxsize=1024)
+def percent(text: str) -> float:
+    """`5%` -> 0.05, `0.05` -> 0.05."""
+    message = "is no part of a whole; write for example 5% or 0.05"
+    part = _single(text[:-1], {"": 0.01}, message) if text.endswith("%") else _single(text, {"": 1.0}, message)
+    if part > 1:
+        raise ValueError(message)
+    return part
+
+
 def _single(text: str, units: dict[str, float] | dict[str, int], message: str) -> float:
     match = _NUMBER.fullmatch(text)
     if not match or match["unit"] not in units:

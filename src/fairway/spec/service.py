@@ -1,0 +1,242 @@
+"""The service document: which model, how many replicas, how it scales, and how a new version comes in. One type a field."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from fairway.spec.job import Code, Environment, Metadata
+from fairway.spec.model import Amount, Duration, ModelReference, Name, Percent, SpecModel, VariableName
+from fairway.spec.resources import Placement, Resources
+from fairway.units import quantity
+
+
+class ServingRuntime(StrEnum):
+    """What answers the requests."""
+
+    AUTO = "auto"
+    """By the format of the model."""
+    ONNX = "onnx"
+    TORCH = "torch"
+    SAVEDMODEL = "savedmodel"
+    PYTHON = "python"
+    COMMAND = "command"
+
+
+class ServiceReplicas(SpecModel):
+    """How many replicas there are; the autoscaler moves between the two."""
+
+    min: Annotated[int, Field(ge=0, le=1000)] = 1
+    """Fewer than this only when there is no room; 0 lets an idle service end all of them."""
+    max: Annotated[int, Field(ge=1, le=1000)] = 1
+    """More than this are never made."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ServiceReplicas:
+        if self.min > self.max:
+            message = f"min {self.min} is more than max {self.max}; swap them"
+            raise ValueError(message)
+        return self
+
+
+class Objective(SpecModel):
+    """What is promised to those who ask."""
+
+    p95: Duration | None = None
+    """95 of 100 requests are answered within this."""
+
+
+class Scaling(SpecModel):
+    """How the number of replicas follows the load."""
+
+    utilisation: Percent = "75%"
+    """How busy a replica should be."""
+    hold: Duration = "5m"
+    """Replicas go only when fewer would have done for this long; longer where starting one takes long."""
+    idle: Duration = "5m"
+    """With `min: 0`: the last replica goes after this long without a request."""
+
+
+class Batching(SpecModel):
+    """How requests are put together, and when they are turned away."""
+
+    max: Annotated[int, Field(ge=1, le=65_536)] = 64
+    """Rows of one batch at the most; 1 puts nothing together."""
+    queue: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    """Requests that wait at a replica at the most; more are answered 429 with `Retry-After`."""
+    deadline: Duration = "30s"
+    """A request that would be answered later than this is refused at once."""
+
+
+class Sampling(SpecModel):
+    """Requests and answers kept for later evaluation."""
+
+    rate: Percent = "0%"
+    """The part of the requests that is kept."""
+    dataset: Name | None = None
+    """The dataset that gets them; default: `NAME-requests`."""
+
+
+class HeaderRule(SpecModel):
+    """Who gets the new version in an A/B release, whatever the weights."""
+
+    header: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9-]+$")]
+    """The header's name."""
+    value: Annotated[str, Field(max_length=1000)]
+    """Its value, exactly."""
+
+
+class Traffic(SpecModel):
+    """How requests find their version."""
+
+    sticky: Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z0-9-]*$")] = ""
+    """A header whose value keeps its sender on one version during a release."""
+    headers: tuple[HeaderRule, ...] = ()
+    """During a release: requests with one of these go to the new version."""
+
+
+class RolloutStrategy(StrEnum):
+    """How a new version comes in."""
+
+    ROLLING = "rolling"
+    """Traffic moves with the replicas as they become ready."""
+    BLUE_GREEN = "blue-green"
+    """All replicas of the new version first; then all traffic at once."""
+    CANARY = "canary"
+    """Traffic moves in timed steps."""
+    AB = "ab"
+    """A part of the traffic for a time, to compare a metric; then all or nothing."""
+    SHADOW = "shadow"
+    """The new version answers copies of requests; nobody sees its answers until it takes over."""
+
+
+class RolloutStep(SpecModel):
+    """One step of a canary, an A/B or a shadow release."""
+
+    to: Percent
+    """The new version's part of the traffic; of a shadow release, the part that is copied."""
+    for_: Annotated[Duration, Field(alias="for")] = "10m"
+    """How long it stays there before the next step."""
+
+
+class MetricGuard(SpecModel):
+    """A metric of the answers, compared between both versions by a test that may be read at any time."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    """What is reported: `fairway.report_outcome` or the header `fairway-outcome` says a number for a request."""
+    better: Literal["higher", "lower"] = "higher"
+    """Which way is better."""
+    confidence: Percent = "95%"
+    """How sure the test must be before it says that one is better."""
+
+
+class Guard(SpecModel):
+    """What sends a release back to the last good version."""
+
+    errors: Percent | None = None
+    """More failed answers than this, and significantly more than the old version has."""
+    p95: Duration | None = None
+    """Slower than this."""
+    slower: Amount | None = "2"
+    """The 95th percentile is this many times that of the old version's, at the same time."""
+    metric: MetricGuard | None = None
+    """Significantly worse by this metric."""
+    ready: Duration = "10m"
+    """No replica of the new version was ready within this."""
+
+
+class RolloutPolicy(SpecModel):
+    """How a new version comes in, and what sends it back."""
+
+    strategy: RolloutStrategy = RolloutStrategy.ROLLING
+    """rolling, blue-green, canary, ab or shadow."""
+    steps: tuple[RolloutStep, ...] = ()
+    """For canary, ab and shadow; default: 5 % and 50 %, ten minutes each (ab: 50 % for an hour)."""
+    guard: Guard = Guard()
+    """What sends it back."""
+
+    @model_validator(mode="after")
+    def _steps_rise(self) -> RolloutPolicy:
+        parts = [quantity.percent(step.to) for step in self.steps]
+        if parts != sorted(parts):
+            message = "has steps that go back; let `to` rise from step to step"
+            raise ValueError(message)
+        if self.steps and self.strategy in (RolloutStrategy.ROLLING, RolloutStrategy.BLUE_GREEN):
+            message = f"has steps, and {self.strategy} knows none; use strategy: canary, or leave the steps out"
+            raise ValueError(message)
+        return self
+
+
+class ServiceSpec(SpecModel):
+    """Everything that a service asks for."""
+
+    model: ModelReference = ""
+    """The model version: `mnist`, `mnist@7`, `mnist@champion`. It is pinned when the document is applied."""
+    follow: bool = False
+    """Whether a new version behind the model's alias starts a rollout by itself."""
+    runtime: ServingRuntime = ServingRuntime.AUTO
+    """What runs the model; auto goes by its format."""
+    command: tuple[str, ...] = ()
+    """Instead of a model: any HTTP server that listens on `$FAIRWAY_PORT`."""
+    ready: Annotated[str, Field(max_length=1000, pattern=r"^(/.*)?$")] = ""
+    """The path that answers 200 when a replica is ready; default: `/v2/health/ready` for a model, `/` for a command."""
+    code: Code = Code()
+    """Files beside the command, or none."""
+    environment: Environment = Environment()
+    """Interpreter, requirements or image for the command and for runtimes that need a framework."""
+    env: dict[VariableName, str] = {}
+    """Variables of the replicas."""
+    secrets: tuple[VariableName, ...] = ()
+    """Names of secrets that become variables."""
+    replicas: ServiceReplicas = ServiceReplicas()
+    """How many."""
+    objective: Objective = Objective()
+    """What is promised."""
+    scaling: Scaling = Scaling()
+    """How the number follows the load."""
+    batching: Batching = Batching()
+    """How requests are put together."""
+    sampling: Sampling = Sampling()
+    """Requests kept for later evaluation."""
+    resources: Resources = Resources()
+    """What each replica is promised."""
+    limits: Resources = Resources()
+    """What each replica may not exceed."""
+    placement: Placement = Placement()
+    """Where replicas should or must lie."""
+    traffic: Traffic = Traffic()
+    """How requests find their version."""
+    rollout: RolloutPolicy = RolloutPolicy()
+    """How a new version comes in."""
+    port: Annotated[int, Field(ge=0, le=65_535)] = 0
+    """Where it listens; 0: a free one, kept from then on."""
+    hold: Duration = "60s"
+    """How long a request waits for the first replica of a service that has none."""
+    grace: Duration = "30s"
+    """How long a replica may take to finish what it has."""
+    queue: Name = "default"
+    """Whose part of the machines the replicas take."""
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = 100
+    """Higher goes first; above jobs unless told otherwise."""
+
+    @model_validator(mode="after")
+    def _something_to_serve(self) -> ServiceSpec:
+        if bool(self.model) == bool(self.command):
+            message = "has both a model and a command; keep one" if self.model else "serves nothing; add a model or a command"
+            raise ValueError(message)
+        return self
+
+
+class ModelService(SpecModel):
+    """A service document in the Kubernetes spelling."""
+
+    api_version: Literal["fairway.dev/v1alpha1"] = "fairway.dev/v1alpha1"
+    """The version of this schema."""
+    kind: Literal["ModelService"] = "ModelService"
+    """What the document describes."""
+    metadata: Metadata
+    """Name and labels."""
+    spec: ServiceSpec
+    """What is asked."""

@@ -1,0 +1,76 @@
+"""What routers and replicas measured: counters that only grow, and what is under way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+LATENCY_BOUNDS = tuple(0.0001 * 1.3**step for step in range(52))
+"""Upper bounds in seconds of the latency histogram's buckets, 0.1 ms to about 65 s; one more bucket takes the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionLoad:
+    """What the requests of one revision came to, since the router's epoch."""
+
+    arrived: int = 0
+    answered: int = 0
+    """With 2xx, 3xx or 4xx but 429."""
+    client_errors: int = 0
+    """4xx but 429; counted in `answered` as well."""
+    failed: int = 0
+    """5xx, or no answer, after retries."""
+    rejected: int = 0
+    """429."""
+    latency: tuple[int, ...] = ()
+    """Answers by `LATENCY_BOUNDS`; empty: none yet."""
+    latency_sum: float = 0.0
+    mirrored: int = 0
+    mirror_failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BackendLoad:
+    """What one replica did, as the router saw it."""
+
+    in_flight: int = 0
+    answered: int = 0
+    failed: int = 0
+    refused: int = 0
+    """Connections that it did not take: it is not there, or not ready."""
+    busy_seconds: float = 0.0
+    """Time with at least one request under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteLoad:
+    """What a router saw of one service."""
+
+    time: float
+    epoch: str = ""
+    """Another one after every start of the router process; counters of different epochs do not compare."""
+    held: int = 0
+    """Requests that wait because there is no backend."""
+    held_since: float | None = None
+    """When the oldest of them came."""
+    arrived: int = 0
+    """All requests, held ones included."""
+    expired: int = 0
+    """Held requests that nobody took in time, or for which there was no room."""
+    revisions: dict[int, RevisionLoad] = field(default_factory=dict)
+    backends: dict[str, BackendLoad] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLoad:
+    """What a replica says of itself; counters since it started. A server that is not ours says nothing."""
+
+    time: float
+    served: int = 0
+    failed: int = 0
+    refused: int = 0
+    busy_seconds: float = 0.0
+    """Time in which the model ran."""
+    queue: int = 0
+    in_flight: int = 0
+    batches: int = 0
+    batch_rows: int = 0

@@ -1,0 +1,65 @@
+"""A model: numbered versions of what a job left behind, with where each came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One input or output of a model."""
+
+    name: str
+    datatype: str
+    """The word of the Open Inference Protocol: `FP32`, `INT64`, `BYTES` ..."""
+    shape: tuple[int, ...] = ()
+    """-1 is a dimension of any length; the first one is the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a model takes and gives."""
+
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Where a version came from. What is not known is empty."""
+
+    run: str = ""
+    """`default/mnist-7`."""
+    code: str = ""
+    """Digest of the code."""
+    data: dict[str, str] = field(default_factory=dict)
+    """Inputs by name: the dataset version or the reference that the run named."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Interpreter, requirements, image."""
+    parameters: dict[str, str] = field(default_factory=dict)
+    source: str = ""
+    """For an import: the path or URI that it was read from."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelVersion:
+    """One version. Nothing of it but aliases and tags ever changes."""
+
+    name: str
+    version: int
+    digest: str
+    """Names the manifest, and with it the content."""
+    format: str
+    """`onnx`, `torch-export`, `savedmodel`, `safetensors`, `python`, `pickle`."""
+    files: int
+    size: int
+    created: float
+    signature: Signature = Signature()
+    metrics: dict[str, float] = field(default_factory=dict)
+    lineage: Lineage = Lineage()
+    tags: dict[str, str] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """`mnist@3`: how it is named everywhere."""
+        return f"{self.name}@{self.version}"

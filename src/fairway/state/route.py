@@ -1,0 +1,64 @@
+"""Where requests to a service go: the one value that every router understands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WHOLE = 10_000
+"""Weights are parts of this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A replica that takes requests."""
+
+    name: str
+    """The replica's name, unique in the service for ever."""
+    revision: int
+    address: str
+    """`127.0.0.1:40123`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderMatch:
+    """Requests with this header go to this revision, whatever the weights."""
+
+    header: str
+    value: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """A copy of some requests goes to another revision; its answers are measured and thrown away."""
+
+    revision: int
+    share: int = WHOLE
+    """Parts of `WHOLE`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoutePlan:
+    """Routes of one service."""
+
+    service: str
+    """`default/mnist`."""
+    backends: tuple[Backend, ...] = ()
+    """Only those that may get new requests; one that is gone from here finishes what it has."""
+    weights: tuple[tuple[int, int], ...] = ()
+    """(revision, parts of `WHOLE`). A revision without a backend gives its part to the others."""
+    matches: tuple[HeaderMatch, ...] = ()
+    """Looked at first, in order. One whose revision has no backend does not count."""
+    sticky: str = ""
+    """A header whose value keeps its sender on one revision while the weights stay; growing a revision's part moves only
+    those who must move."""
+    mirror: Mirror | None = None
+    port: int = 0
+    """Where to listen; 0: any, kept from the first time on."""
+    host: str = "127.0.0.1"
+    hold_seconds: float = 60.0
+    """How long a request waits when there is no backend at all."""
+    hold_limit: int = 1_000
+    """How many may wait so; more are answered 503 with `Retry-After`."""
+    retry_statuses: tuple[int, ...] = (502, 503)
+    """Answers of a backend that are tried once more on another, for requests that are safe to repeat."""
