@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Protocol
 
 from fairway.app.ports import Changes, Clock, Engine, MetricPoint, Observation, Store
 from fairway.plan import cycle, queue
@@ -39,6 +40,22 @@ MOST_ROUNDS = 50
 log = logging.getLogger("fairway.loop")
 
 
+class Companion(Protocol):
+    """Somebody whose work is part of every turn: it makes runs and ends them, and the loop does the rest."""
+
+    async def start(self) -> None:
+        """Take up what was remembered; the snapshot is there."""
+        ...
+
+    async def turn(self) -> float | None:
+        """Look, plan and act, under the loop's lock. Returns when to look again."""
+        ...
+
+    async def close(self) -> None:
+        """Let go."""
+        ...
+
+
 class Loop:
     """Owns the snapshot. Commands change it under `lock`; the loop does the rest."""
 
@@ -47,6 +64,7 @@ class Loop:
         self.engine = engine
         self.clock = clock
         self.snapshot = Snapshot()
+        self.companions: list[Companion] = []
         self.lock = asyncio.Lock()
         self._wake = asyncio.Event()
         self._closing = False
@@ -74,6 +92,8 @@ class Loop:
                 self.snapshot.put_task(task)
         await self.refresh_nodes()
         await self._adopt(recover(self.snapshot, self.clock.now()))
+        for companion in self.companions:
+            await companion.start()
 
     async def _remove_strays(self) -> None:
         """What an engine keeps of a run that was never remembered is nobody's: the daemon died in the middle of a submit."""
@@ -107,6 +127,8 @@ class Loop:
         for waiting in self._watchers.values():
             for future in waiting:
                 future.cancel()
+        for companion in self.companions:
+            await companion.close()
         await self.engine.close()
 
     async def sweep(self) -> None:
@@ -126,6 +148,7 @@ class Loop:
     async def turn(self) -> float | None:
         """One turn, to the point where nothing more is to be done now. Returns when to look again."""
         await self._observe()
+        later = [await companion.turn() for companion in self.companions]
         plan = Plan()
         with self._carrying_out():
             for _ in range(MOST_ROUNDS):
@@ -136,7 +159,7 @@ class Loop:
                     break
                 await self._adopt(plan)
         self._forget_finished()
-        return self._next_look(plan)
+        return min((at for at in [self._next_look(plan), *later] if at is not None), default=None)
 
     @contextlib.contextmanager
     def _carrying_out(self) -> Iterator[None]:

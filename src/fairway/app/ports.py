@@ -15,6 +15,7 @@ from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.node import Node
 from fairway.state.queue import Queue
+from fairway.state.service import ServiceKey, ServiceRecord
 from fairway.state.task import Task, TaskKey, TaskReport
 
 
@@ -175,6 +176,8 @@ class Changes:
     queues_deleted: tuple[str, ...] = ()
     memory: bytes | None = None
     """What the scheduler remembers, in its own words; None leaves what was remembered last."""
+    services: tuple[ServiceRecord, ...] = ()
+    services_deleted: tuple[ServiceKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +272,10 @@ class Store(Protocol):
 
     def memory(self) -> bytes | None:
         """What the scheduler remembers, as committed last; None when it never was."""
+        ...
+
+    def services(self) -> list[ServiceRecord]:
+        """The services that were put and not deleted, in order of namespace and name."""
         ...
 
 

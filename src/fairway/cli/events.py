@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fairway.cli.grammar import FORMAT, Command, Flag, Options, Word
-from fairway.cli.session import Session, job_path
+from fairway.cli.session import Session, path_of
 
 
 def events(options: Options) -> int:
     """Print the events of a run, or of everything, oldest first."""
-    path = job_path(options.word(), "/events") if options.word() else "/v1/events"
+    path = path_of(options.word(), "/events") if options.word() else "/v1/events"
     Session(options).show(path, {"limit": options.number("limit")})
     return 0
 
@@ -18,7 +18,7 @@ COMMANDS = {
         "events",
         "Tell what happened to a run and its tasks, oldest first.",
         events,
-        words=(Word("NAME", "a run, or a series for its newest run; left out: everything", optional=True),),
+        words=(Word("NAME", "a run, a series for its newest run, or service/NAME; left out: everything", optional=True),),
         flags=(Flag("--limit", "only the newest", "N", number=True), FORMAT),
     )
 }

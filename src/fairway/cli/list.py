@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairway.cli.grammar import FORMAT, Command, Flag, Options, Word
-from fairway.cli.session import Session, job_name
+from fairway.cli.session import SERVICES, Session, job_name
 
 
 def list_jobs(options: Options) -> int:
@@ -11,6 +11,9 @@ def list_jobs(options: Options) -> int:
     session = Session(options)
     if options.on("all-namespaces"):
         session.namespace = "*"
+    if options.word() in SERVICES:
+        session.show("/v1/services")
+        return 0
     phases = ",".join([*options.many("phase"), *(["active"] if options.on("active") else [])])
     series = job_name(options.word()) if options.word() else ""
     session.show(
@@ -24,7 +27,7 @@ COMMANDS = {
         "list",
         "List runs, newest first.",
         list_jobs,
-        words=(Word("NAME", "only the runs of this series", optional=True),),
+        words=(Word("NAME", "only the runs of this series; `services` lists those instead", optional=True),),
         flags=(
             Flag("--phase", "only those in this phase: pending, running, failed ...; may be given again", "PHASE", many=True),
             Flag("--active", "only those that are not over"),
@@ -33,6 +36,6 @@ COMMANDS = {
             Flag("--all-namespaces -A", "in every namespace"),
             FORMAT,
         ),
-        examples=("fairway list", "fairway list mnist --phase failed", "fairway list -o json"),
+        examples=("fairway list", "fairway list mnist --phase failed", "fairway list services", "fairway list -o json"),
     )
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from fairway.cli.grammar import Command, Flag, Options, Word
-from fairway.cli.session import Session, has_colour, job_path, say, write
+from fairway.cli.session import Session, has_colour, path_of, say, write
 from fairway.errors import UnavailableError, UsageError
 from fairway.units import quantity
 
@@ -25,7 +25,7 @@ def logs(options: Options) -> int:
         "prefix": options.on("prefix") or None,
         "colour": has_colour(1),
     }
-    path = job_path(options.word(), "/logs")
+    path = path_of(options.word(), "/logs")
     heard = 0.0
     while True:
         try:
@@ -82,7 +82,7 @@ COMMANDS = {
         "logs",
         "Print what a run's tasks printed. With several tasks each line begins with its task's name.",
         logs,
-        words=(Word("NAME", "a run, or a series for its newest run"),),
+        words=(Word("NAME", "a run, a series for its newest run, or service/NAME for its replicas"),),
         flags=(
             Flag("--follow -f", "go on until the run has ended"),
             Flag("--role", "only this role", "NAME"),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 KINDS = {"job": "job", "jobs": "job", "trainingjob": "job"}
 """What may stand before the slash of an address."""
 QUEUES = ("queue", "queues", "jobqueue")
+SERVICES = ("service", "services", "svc", "modelservice")
 LOCAL = "local"
 
 
@@ -104,6 +105,22 @@ def is_queue(address: str) -> bool:
     return bool(mark) and kind.lower() in QUEUES
 
 
+def service_path(address: str, tail: str = "") -> str:
+    """The path of a service by its address: `mnist` or `service/mnist`."""
+    return f"/v1/services/{quote(address.partition('/')[2] if is_service(address) else address)}{tail}"
+
+
+def is_service(address: str) -> bool:
+    """Whether an address says that it is one of a service."""
+    kind, mark, _ = address.partition("/")
+    return bool(mark) and kind.lower() in SERVICES
+
+
+def path_of(address: str, tail: str = "") -> str:
+    """The path of a service when the address says so, else of a job."""
+    return service_path(address, tail) if is_service(address) else job_path(address, tail)
+
+
 def job_name(address: str) -> str:
     """The name in an address of a job."""
     kind, mark, name = address.rpartition("/")
@@ -111,7 +128,7 @@ def job_name(address: str) -> str:
         message = f"{address}: no kind is called {kind!r}{suggest(kind, sorted(KINDS))}"
         raise UsageError(
             message,
-            fix="addresses are job/NAME, or NAME alone for a job",
+            fix="addresses are job/NAME, service/NAME, or NAME alone for a job",
         )
     if not name:
         message = f"{address!r} names no job"

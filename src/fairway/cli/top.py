@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairway.cli.grammar import FORMAT, Command, Options, Word
-from fairway.cli.session import Session, job_name
+from fairway.cli.session import Session, job_name, service_path
 from fairway.sdk.wire import quote
 
 
@@ -18,6 +18,13 @@ def top_job(options: Options) -> int:
     """Print running jobs with what they hold, or the tasks of one with what they use."""
     name = options.word()
     Session(options).show(f"/v1/top/jobs/{quote(job_name(name))}" if name else "/v1/top/jobs")
+    return 0
+
+
+def top_service(options: Options) -> int:
+    """Print services with what comes in and what their replicas use, or the replicas of one."""
+    name = options.word()
+    Session(options).show(service_path(name, "/top") if name else "/v1/services")
     return 0
 
 
@@ -36,5 +43,13 @@ COMMANDS = {
         words=(Word("NAME", "the tasks of this run, or of a series' newest run", optional=True),),
         flags=(FORMAT,),
         examples=("fairway top job", "fairway top job mnist"),
+    ),
+    "service": Command(
+        "top service",
+        "Show what services are asked and how they do; of one service, what each replica uses.",
+        top_service,
+        words=(Word("NAME", "the replicas of this service", optional=True),),
+        flags=(FORMAT,),
+        examples=("fairway top service mnist",),
     ),
 }

@@ -43,22 +43,36 @@ GROUPS: tuple[tuple[str, tuple[Verb, ...]], ...] = (
         (
             Verb("run", "run a command or a document now, and watch it", names="file"),
             Verb("submit", "queue a document; each submit is a new run: NAME-1, NAME-2 ...", names="file"),
-            Verb("apply", "make every document of a file or a folder so: jobs, queues", names="file"),
+            Verb("apply", "make every document of a file or a folder so: jobs, queues, services", names="file"),
             Verb("stop", "end runs; what they saved stays", aliases=("cancel",), names="job"),
             Verb("resume", "go on with a run that was stopped or has failed", names="job"),
-            Verb("delete", "remove runs with their logs, checkpoints and outputs; or queues", aliases=("rm",), names="job"),
+            Verb(
+                "delete", "remove runs with their logs, checkpoints and outputs; queues; services", aliases=("rm",), names="job"
+            ),
             Verb("wait", "wait until runs have ended", names="job"),
+        ),
+    ),
+    (
+        "serve",
+        (
+            Verb("serve", "serve a model, or any HTTP server; prints a request that works"),
+            Verb("scale", "set the least number of replicas of a service"),
+            Verb(
+                "rollout",
+                "releases of a service",
+                parts=("start", "status", "pause", "resume", "undo", "history"),
+            ),
         ),
     ),
     (
         "look",
         (
-            Verb("list", "list runs", aliases=("ps", "ls")),
-            Verb("get", "show one run: tasks, progress, how it ended", aliases=("describe",), names="job"),
+            Verb("list", "list runs, or services", aliases=("ps", "ls")),
+            Verb("get", "show one run: tasks, progress, how it ended; or a service", aliases=("describe",), names="job"),
             Verb("logs", "print what the tasks printed", names="job"),
             Verb("events", "tell what happened to a run", names="job"),
             Verb("why", "say why a run waits, failed or restarts, and what would help", names="job"),
-            Verb("top", "show what uses the machine", parts=("node", "job")),
+            Verb("top", "show what uses the machine", parts=("node", "job", "service")),
             Verb("metrics", "print the numbers that a run reported", names="job"),
             Verb("tensorboard", "open TensorBoard over a run", names="job"),
         ),

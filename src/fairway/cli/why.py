@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from fairway.cli.grammar import FORMAT, Command, Options, Word
-from fairway.cli.session import Session, job_path
+from fairway.cli.session import Session, path_of
 
 
 def why(options: Options) -> int:
-    """Print why a run is where it is."""
-    Session(options).show(job_path(options.word(), "/why"))
+    """Print why a run is where it is, or why a service has as many replicas as it has."""
+    Session(options).show(path_of(options.word(), "/why"))
     return 0
 
 
 COMMANDS = {
     "": Command(
         "why",
-        "Say why a run waits, restarts or failed, and what would help.",
+        "Say why a run waits, restarts or failed, and what would help; of a service, which rule set its number of replicas.",
         why,
-        words=(Word("NAME", "a run, or a series for its newest run"),),
+        words=(Word("NAME", "a run, a series for its newest run, or service/NAME"),),
         flags=(FORMAT,),
     )
 }

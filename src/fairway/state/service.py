@@ -170,3 +170,12 @@ class Service:
     def revision(self, number: int) -> Revision | None:
         """The revision of that number, when it is still known."""
         return next((revision for revision in self.revisions if revision.number == number), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRecord:
+    """A service with its replicas: what is remembered together."""
+
+    service: Service
+    replicas: tuple[Replica, ...] = ()
+    """Those that are not gone, and the last few that are."""

@@ -8,6 +8,7 @@ from fairway.plan.retention import deadlines
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.queue import Queue
+from fairway.state.service import ServiceKey, ServiceRecord
 from fairway.state.task import Task, TaskKey
 
 
@@ -23,6 +24,7 @@ class MemoryStore:
         self._events: list[Event] = []
         self._points: dict[JobKey, list[MetricPoint]] = {}
         self._queues: dict[str, Queue] = {}
+        self._services: dict[ServiceKey, ServiceRecord] = {}
         self._memory: bytes | None = None
 
     def close(self) -> None:
@@ -52,6 +54,9 @@ class MemoryStore:
         self._queues.update((queue.name, queue) for queue in changes.queues)
         for name in changes.queues_deleted:
             self._queues.pop(name, None)
+        self._services.update((record.service.key, record) for record in changes.services)
+        for gone in changes.services_deleted:
+            self._services.pop(gone, None)
         self._memory = self._memory if changes.memory is None else changes.memory
         self._events.extend(changes.events)
 
@@ -117,6 +122,10 @@ class MemoryStore:
     def series_names(self, namespace: str) -> list[str]:
         """The names of all series that have runs."""
         return sorted({job.series for job in self._jobs.values() if not namespace or job.key.namespace == namespace})
+
+    def services(self) -> list[ServiceRecord]:
+        """The services that were put and not deleted, in order of namespace and name."""
+        return [self._services[key] for key in sorted(self._services)]
 
     def queues(self) -> list[Queue]:
         """The queues that were put and not deleted, in order of name."""

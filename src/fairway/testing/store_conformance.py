@@ -16,6 +16,7 @@ from fairway.state.job import Hold, Job, JobKey, Origin, Outcome, Progress, Resu
 from fairway.state.phase import Intent, JobPhase, TaskPhase
 from fairway.state.task import Exit, Need, Task, TaskKey
 from fairway.testing.queue_conformance import QueueConformance
+from fairway.testing.service_conformance import ServiceConformance
 
 SPEC = JobSpec(roles={"worker": Role(command=("python", "train.py"), replicas=Replicas(min=2, max=4))})
 
@@ -63,7 +64,7 @@ def _refusal(store: Store, wanted: JobFilter) -> str:
     return ""
 
 
-class StoreConformance(QueueConformance):
+class StoreConformance(QueueConformance, ServiceConformance):
     """The suite."""
 
     def test_an_empty_store_holds_nothing(self, store: Store) -> None:

@@ -14,13 +14,15 @@ from typing import Any
 import msgspec
 
 from fairway.spec.job import JobSpec
+from fairway.spec.service import ServiceSpec
 from fairway.state.job import Job
 from fairway.state.queue import Queue
+from fairway.state.service import ServiceRecord
 from fairway.state.task import Task
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, JobSpec):
+    if isinstance(value, JobSpec | ServiceSpec):
         return value.model_dump_json()
     message = f"{type(value).__name__} cannot be stored"
     raise NotImplementedError(message)
@@ -29,6 +31,8 @@ def _plain(value: Any) -> Any:
 def _rich(kind: type, value: Any) -> Any:
     if kind is JobSpec:
         return _spec(value)
+    if kind is ServiceSpec:
+        return _service_spec(value)
     message = f"{kind.__name__} cannot be read back"
     raise NotImplementedError(message)
 
@@ -37,6 +41,12 @@ def _rich(kind: type, value: Any) -> Any:
 def _spec(text: str) -> JobSpec:
     """Runs of a series mostly share one document, and checking it is the dear part of reading a run."""
     return JobSpec.model_validate_json(text)
+
+
+@lru_cache(maxsize=64)
+def _service_spec(text: str) -> ServiceSpec:
+    """A service keeps the document of every revision, mostly the same."""
+    return ServiceSpec.model_validate_json(text)
 
 
 class _OlderNeed(msgspec.Struct):
@@ -53,10 +63,11 @@ _task_decoder = msgspec.msgpack.Decoder(Task)
 _older_decoder = msgspec.msgpack.Decoder(_OlderTask)
 _GPUS = msgspec.msgpack.encode("gpus")
 _queue_decoder = msgspec.msgpack.Decoder(Queue)
+_service_decoder = msgspec.msgpack.Decoder(ServiceRecord, dec_hook=_rich)
 
 
-def pack(value: Job | Task | Queue) -> bytes:
-    """A run, a task or a queue as bytes."""
+def pack(value: Job | Task | Queue | ServiceRecord) -> bytes:
+    """A run, a task, a queue or a service as bytes."""
     return _encoder.encode(value)
 
 
@@ -79,6 +90,11 @@ def _older_task(data: bytes) -> Task:
 def unpack_queue(data: bytes) -> Queue:
     """The queue that `pack` was given."""
     return _queue_decoder.decode(data)
+
+
+def unpack_service(data: bytes) -> ServiceRecord:
+    """The service that `pack` was given."""
+    return _service_decoder.decode(data)
 
 
 def pack_floats(values: list[float]) -> bytes:

@@ -147,7 +147,16 @@ CREATE TABLE memory (
 );
 """
 
-MIGRATIONS = (_FIRST, _LONG_CURVES, _RETENTION, _QUEUES)
+_SERVICES = """
+CREATE TABLE service (
+    namespace TEXT NOT NULL,
+    name      TEXT NOT NULL,
+    body      BLOB NOT NULL,
+    PRIMARY KEY (namespace, name)
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS = (_FIRST, _LONG_CURVES, _RETENTION, _QUEUES, _SERVICES)
 """Each takes the file from the version before to the next; never changed once released, only added to."""
 VERSION = len(MIGRATIONS)
 

@@ -20,6 +20,7 @@ from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.phase import JOB_OVER, JobPhase
 from fairway.state.queue import Queue
+from fairway.state.service import ServiceRecord
 from fairway.state.task import Task
 from fairway.stores.sqlite import codec, listing, schema
 from fairway.stores.sqlite.curves import Curves
@@ -94,6 +95,7 @@ class SqliteStore:
                 self._connection.execute("DELETE FROM job WHERE namespace = ? AND name = ?", (key.namespace, key.name))
                 self._connection.execute("DELETE FROM event WHERE run = ?", (str(key),))
             self._put_queues(changes)
+            self._put_services(changes)
             self._connection.executemany(
                 "INSERT INTO event (time, run, subject, reason, message) VALUES (?, ?, ?, ?, ?)",
                 [(event.time, _run_of(event.subject), event.subject, event.reason, event.message) for event in changes.events],
@@ -138,6 +140,15 @@ class SqliteStore:
             self._connection.execute("DELETE FROM queue WHERE name = ?", (name,))
         if changes.memory is not None:
             self._connection.execute("INSERT OR REPLACE INTO memory VALUES (1, ?)", (changes.memory,))
+
+    def _put_services(self, changes: Changes) -> None:
+        for record in changes.services:
+            key = record.service.key
+            self._connection.execute(
+                "INSERT OR REPLACE INTO service VALUES (?, ?, ?)", (key.namespace, key.name, codec.pack(record))
+            )
+        for key in changes.services_deleted:
+            self._connection.execute("DELETE FROM service WHERE namespace = ? AND name = ?", (key.namespace, key.name))
 
     def active_jobs(self) -> list[Job]:
         """The runs that are not over, oldest first."""
@@ -220,6 +231,18 @@ class SqliteStore:
         """What the scheduler remembers, as committed last; None when it never was."""
         rows = self._rows("SELECT body FROM memory")
         return bytes(rows[0][0]) if rows else None
+
+    def services(self) -> list[ServiceRecord]:
+        """The services that were put and not deleted, in order of namespace and name."""
+        rows = self._rows("SELECT namespace, name, body FROM service ORDER BY namespace, name")
+        return [self._service(*row) for row in rows]
+
+    def _service(self, namespace: str, name: str, body: bytes) -> ServiceRecord:
+        try:
+            return codec.unpack_service(body)
+        except (msgspec.DecodeError, ValueError) as problem:
+            what = f"service {namespace}/{name}"
+            raise self._unreadable(what, problem) from problem
 
     def _queue(self, name: str, body: bytes) -> Queue:
         try:

@@ -1,0 +1,92 @@
+"""What services need of the outside, as roles: a router, somebody who looks at replicas, and who knows models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from fairway.state.load import ReplicaLoad, RouteLoad
+from fairway.state.model import ModelVersion
+from fairway.state.route import RoutePlan
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A replica that is looked at."""
+
+    address: str
+    ready_path: str
+    tells_load: bool
+    """Whether it is a server of ours, that says how busy it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What was seen of a replica last."""
+
+    ready: bool = False
+    since: float = 0.0
+    """When `ready` became what it is."""
+    load: ReplicaLoad | None = None
+
+
+class ReplicaWatch(Protocol):
+    """Looks whether replicas answer. Promises to call `wake` as soon as one becomes ready, or stops to be."""
+
+    def start(self, wake: Callable[[], None]) -> None:
+        """Begin; `wake` is called from the event loop."""
+        ...
+
+    def follow(self, targets: Mapping[str, Watched]) -> None:
+        """Look at exactly these from now on, by name."""
+        ...
+
+    def seen(self) -> Mapping[str, Sight]:
+        """What was seen of each; those not seen yet are left out."""
+        ...
+
+    async def close(self) -> None:
+        """Stop looking."""
+        ...
+
+
+class ModelCatalogue(Protocol):
+    """Knows models."""
+
+    def find(self, reference: str) -> ModelVersion:
+        """The version that `mnist`, `mnist@7` or `mnist@champion` means; `NotFoundError` with what there is."""
+        ...
+
+
+class Router(Protocol):
+    """Sends requests to replicas. Promises:
+
+    1. `put` is idempotent and returns when the plan is in force; no request fails because of a change.
+    2. The listening socket outlives the router's process and the daemon.
+    3. Counters never go back; a router that started anew has another `epoch`.
+    """
+
+    async def start(self, wake: Callable[[], None]) -> None:
+        """Begin. `wake` is called when something urgent is seen: a request without a replica, a replica that refuses."""
+        ...
+
+    async def close(self) -> None:
+        """Let go. Routers go on."""
+        ...
+
+    async def put(self, plan: RoutePlan) -> int:
+        """Make it so; the port it listens on."""
+        ...
+
+    async def drop(self, service: str) -> None:
+        """End the router of a service. What is held is answered 503."""
+        ...
+
+    async def look(self) -> dict[str, RouteLoad]:
+        """What was measured, by service."""
+        ...
+
+    async def kept(self) -> list[str]:
+        """The services that have a router, also from before a restart."""
+        ...

@@ -1,0 +1,250 @@
+"""The services' part of every turn of the loop.
+
+Replicas are runs. This module gives the planner what is known of them, and turns its plan into runs to start and to stop,
+routes for the router, and what to remember. It decides nothing itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from fairway.app.loop import Loop
+from fairway.app.ports import Changes
+from fairway.app.service_ports import ReplicaWatch, Router, Watched
+from fairway.plan.service.plan import Measured, Sample, ServicePlan, advance
+from fairway.plan.service.replica import new_replica, ready_path, replica_run
+from fairway.state.event import Event
+from fairway.state.job import Job
+from fairway.state.load import RouteLoad
+from fairway.state.phase import Intent, JobPhase, TaskPhase
+from fairway.state.route import RoutePlan
+from fairway.state.service import Replica, ReplicaPhase, Service, ServiceKey, ServiceRecord
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at what routers and replicas measured."""
+GONE_KEPT = 20
+"""So many replicas that are gone are remembered: how often, and how, they ended."""
+
+log = logging.getLogger("fairway.services")
+
+
+@dataclass(slots=True)
+class Standing:
+    """One service as it is in memory."""
+
+    record: ServiceRecord
+    measured: Measured = Measured()
+    routed: RoutePlan | None = None
+    """The routes that the router was told last."""
+    load: RouteLoad | None = None
+    wake_at: float | None = None
+
+    @property
+    def service(self) -> Service:
+        """The service."""
+        return self.record.service
+
+
+class ServiceTurns:
+    """The services of one loop, a companion of it. Everything here happens under the loop's lock."""
+
+    def __init__(self, loop: Loop, router: Router, watch: ReplicaWatch, python: str) -> None:
+        self.loop = loop
+        self.known: dict[ServiceKey, Standing] = {}
+        self._router = router
+        self._watch = watch
+        self._python = python
+        """The interpreter that has Fairway's own server."""
+        self._looked = float("-inf")
+        self._watchers: set[asyncio.Future[None]] = set()
+
+    async def start(self) -> None:
+        """Take up what was remembered; routers of services that nobody remembers are ended."""
+        await self._router.start(self.loop.wake)
+        self._watch.start(self.loop.wake)
+        for record in self.loop.store.services():
+            self.known[record.service.key] = Standing(record)
+        names = {str(key) for key in self.known}
+        for stray in await self._router.kept():
+            if stray not in names:
+                await self._router.drop(stray)
+
+    async def close(self) -> None:
+        """Let go. Routers and replicas go on."""
+        for future in self._watchers:
+            future.cancel()
+        await self._watch.close()
+        await self._router.close()
+
+    async def turn(self) -> float | None:
+        """Look, plan and act for every service. Returns when to look again."""
+        if not self.known:
+            return None
+        now = self.loop.clock.now()
+        looked = now >= self._looked + LOOK_EVERY
+        if looked:
+            self._looked = now
+            await self._look(now)
+        for standing in list(self.known.values()):
+            try:
+                await self._advance(standing, now)
+            except OSError as error:
+                # A router that cannot be reached must not hold up the runs and the other services.
+                log.warning("service %s: %s; tried again in a moment", standing.service.key, error)
+                standing.wake_at = now + LOOK_EVERY
+        self._follow()
+        times = [standing.wake_at for standing in self.known.values() if standing.wake_at is not None]
+        return min([*times, self._looked + LOOK_EVERY]) if self.known else None
+
+    async def put(self, service: Service, events: Sequence[tuple[str, str]] = ()) -> None:
+        """Take a new value of a service, and remember it."""
+        before = self.known.get(service.key)
+        record = ServiceRecord(service, before.record.replicas if before else ())
+        self.loop.store.commit(Changes(services=(record,), events=self._events(service.key, events)))
+        if before is None:
+            self.known[service.key] = Standing(record)
+        else:
+            before.record = record
+        self._tell()
+        self.loop.wake()
+
+    async def changed(self) -> None:
+        """Wait until something about any service changes."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watchers.add(future)
+        try:
+            await future
+        finally:
+            self._watchers.discard(future)
+
+    def _tell(self) -> None:
+        for future in self._watchers:
+            if not future.done():
+                future.set_result(None)
+
+    async def _look(self, now: float) -> None:
+        loads = await self._router.look()
+        seen = self._watch.seen()
+        for standing in self.known.values():
+            standing.load = loads.get(str(standing.service.key), standing.load)
+            replicas = {
+                replica.name: sight.load
+                for replica in standing.record.replicas
+                if (sight := seen.get(str(replica.run))) is not None and sight.load is not None
+            }
+            standing.measured = standing.measured.add(Sample(now, standing.load, replicas))
+
+    async def _advance(self, standing: Standing, now: float) -> None:
+        before = standing.record
+        replicas = tuple(self._refreshed(replica, now) for replica in before.replicas)
+        plan = advance(standing.service, replicas, standing.measured, now)
+        started = self._started(plan, now)
+        service = replace(plan.service, replicas_made=max([plan.service.replicas_made, *(each.number for each in started)]))
+        kept = _kept([_drained(replica, plan.drain, now) for replica in replicas] + started)
+        record = ServiceRecord(service, kept)
+        runs = [*self._runs(service, started), *self._stopping(kept, plan.stop)]
+        events = self._events(service.key, plan.events)
+        if record != before or runs or events:
+            self.loop.store.commit(Changes(services=(record,), jobs=tuple(runs), events=events))
+            for run in runs:
+                self.loop.snapshot.put_job(run)
+            standing.record = record
+            self._tell()
+        standing.wake_at = plan.wake_at
+        await self._route(standing, plan)
+
+    async def _route(self, standing: Standing, plan: ServicePlan) -> None:
+        key = standing.service.key
+        if plan.routes is None:
+            await self._router.drop(str(key))
+            self.loop.store.commit(Changes(services_deleted=(key,), events=self._events(key, [("Deleted", "")])))
+            del self.known[key]
+            self._tell()
+            return
+        if plan.routes == standing.routed:
+            return
+        port = await self._router.put(plan.routes)
+        standing.routed = plan.routes
+        if port != standing.service.port:
+            record = ServiceRecord(replace(standing.service, port=port), standing.record.replicas)
+            self.loop.store.commit(Changes(services=(record,)))
+            standing.record = record
+            standing.wake_at = self.loop.clock.now()
+            self._tell()
+
+    def _started(self, plan: ServicePlan, now: float) -> list[Replica]:
+        number = plan.service.replicas_made
+        return [new_replica(plan.service, revision, number + place, now) for place, revision in enumerate(plan.start, start=1)]
+
+    def _runs(self, service: Service, started: Iterable[Replica]) -> Iterable[Job]:
+        for replica in started:
+            revision = service.revision(replica.revision)
+            if revision is not None:
+                yield replica_run(service, revision, replica, self._python)
+
+    def _stopping(self, replicas: Iterable[Replica], names: Sequence[str]) -> Iterable[Job]:
+        for replica in replicas:
+            run = self.loop.snapshot.jobs.get(replica.run)
+            if replica.name in names and run is not None and run.intent is not Intent.STOP:
+                yield replace(run, intent=Intent.STOP)
+
+    def _refreshed(self, replica: Replica, now: float) -> Replica:
+        """The replica as its run and the watch show it."""
+        if replica.phase is ReplicaPhase.GONE:
+            return replica
+        run = self.loop.snapshot.jobs.get(replica.run)
+        if run is None or run.phase.over:
+            return self._gone(replica, now)
+        address = self._address(run)
+        sight = self._watch.seen().get(str(replica.run))
+        if run.phase is not JobPhase.RUNNING:
+            phase, message = ReplicaPhase.WAITING, run.hold.message if run.hold else ""
+        elif sight is None or not sight.ready:
+            phase, message = ReplicaPhase.STARTING, "it does not answer yet"
+        else:
+            phase, message = ReplicaPhase.READY, ""
+        if replica.phase is ReplicaPhase.DRAINING:
+            return replace(replica, address=address)
+        since = replica.since if phase is replica.phase else now
+        return replace(replica, phase=phase, address=address, message=message, since=since)
+
+    def _gone(self, replica: Replica, now: float) -> Replica:
+        run = self.loop.store.get_job(replica.run)
+        outcome = run.outcome if run is not None else None
+        message = (outcome.message or outcome.reason) if outcome is not None else "its run is not there any more"
+        failed = run is None or run.intent is not Intent.STOP
+        return replace(replica, phase=ReplicaPhase.GONE, since=now, message=message, failed=failed, address="")
+
+    def _address(self, run: Job) -> str:
+        tasks = [task for task in self.loop.snapshot.tasks_of(run.key) if task.phase is TaskPhase.RUNNING]
+        return tasks[-1].address if tasks else ""
+
+    def _follow(self) -> None:
+        """Look at every replica that has an address."""
+        targets = {}
+        for standing in self.known.values():
+            for replica in standing.record.replicas:
+                revision = standing.service.revision(replica.revision)
+                if replica.address and revision is not None:
+                    targets[str(replica.run)] = Watched(replica.address, ready_path(revision.spec), not revision.spec.command)
+        self._watch.follow(targets)
+
+    def _events(self, key: ServiceKey, told: Iterable[tuple[str, str]]) -> tuple[Event, ...]:
+        now = self.loop.clock.now()
+        return tuple(Event(now, f"service:{key}", reason, message) for reason, message in told)
+
+
+def _drained(replica: Replica, names: Sequence[str], now: float) -> Replica:
+    if replica.name not in names or replica.phase in (ReplicaPhase.GONE, ReplicaPhase.DRAINING):
+        return replica
+    return replace(replica, phase=ReplicaPhase.DRAINING, since=now)
+
+
+def _kept(replicas: Sequence[Replica]) -> tuple[Replica, ...]:
+    """Those that are there, and the last few that are gone."""
+    gone = [replica for replica in replicas if replica.phase is ReplicaPhase.GONE]
+    forgotten = {replica.number for replica in gone[:-GONE_KEPT]}
+    return tuple(replica for replica in replicas if replica.number not in forgotten)

@@ -1,0 +1,81 @@
+"""`fairway rollout`: releases of a service."""
+
+from __future__ import annotations
+
+from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
+from fairway.cli.session import Session, say, service_path, write
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NAME = Word("NAME", "a service: mnist or service/mnist")
+
+
+def start(options: Options) -> int:
+    """Release another version of the model."""
+    session = Session(options)
+    address, model = options.words
+    body = {"model": model, "strategy": options.text("strategy"), "plan": options.on("plan")}
+    if not options.on("plan"):
+        session.announce()
+    write(session.call("POST", service_path(address, "/rollout/start"), session.look(), body).read())
+    if options.on("plan"):
+        say("nothing was changed (--plan)")
+    return 0
+
+
+def status(options: Options) -> int:
+    """Print where the release is."""
+    Session(options).show(service_path(options.word(), "/rollout"))
+    return 0
+
+
+def history(options: Options) -> int:
+    """Print the releases so far."""
+    Session(options).show(service_path(options.word(), "/rollout/history"))
+    return 0
+
+
+def _changing(verb: str) -> Callable[[Options], int]:
+    def act(options: Options) -> int:
+        session = Session(options)
+        if not options.on("plan"):
+            session.announce()
+        body = {"plan": options.on("plan")}
+        write(session.call("POST", service_path(options.word(), f"/rollout/{verb}"), session.look(), body).read())
+        if options.on("plan"):
+            say("nothing was changed (--plan)")
+        return 0
+
+    return act
+
+
+COMMANDS = {
+    "start": Command(
+        "rollout start",
+        "Release another version of the model, the way the service's document says.",
+        start,
+        words=(_NAME, Word("MODEL", "the version: mnist@8")),
+        flags=(
+            Flag(
+                "--strategy",
+                "for this release: rolling, blue-green, canary, ab, shadow",
+                "NAME",
+                choices=("rolling", "blue-green", "canary", "ab", "shadow"),
+            ),
+            PLAN,
+            FORMAT,
+        ),
+        examples=("fairway rollout start mnist mnist@8", "fairway rollout start mnist mnist@champion --strategy canary"),
+    ),
+    "status": Command(
+        "rollout status", "Show where the release is, and what its guards see.", status, words=(_NAME,), flags=(FORMAT,)
+    ),
+    "pause": Command("rollout pause", "Hold the release where it is.", _changing("pause"), words=(_NAME,), flags=(PLAN, FORMAT)),
+    "resume": Command("rollout resume", "Let a paused release go on.", _changing("resume"), words=(_NAME,), flags=(PLAN, FORMAT)),
+    "undo": Command("rollout undo", "Go back to the version before.", _changing("undo"), words=(_NAME,), flags=(PLAN, FORMAT)),
+    "history": Command(
+        "rollout history", "List the releases: when, from what to what, how they ended.", history, words=(_NAME,), flags=(FORMAT,)
+    ),
+}

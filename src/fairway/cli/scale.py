@@ -1,0 +1,35 @@
+"""`fairway scale`: a floor under the autoscaler."""
+
+from __future__ import annotations
+
+from fairway.cli.grammar import PLAN, Command, Options, Word
+from fairway.cli.session import Session, say, service_path, write
+from fairway.errors import UsageError
+
+
+def scale(options: Options) -> int:
+    """Never fewer replicas than this."""
+    address, number = options.words
+    if not number.isdecimal():
+        message = f"{number}: a whole number of replicas is needed"
+        raise UsageError(message, fix="fairway scale service/mnist 3; 0 takes the floor away")
+    session = Session(options)
+    body = {"floor": int(number), "plan": options.on("plan")}
+    if not options.on("plan"):
+        session.announce()
+    write(session.call("POST", service_path(address, "/scale"), session.look(), body).read())
+    if options.on("plan"):
+        say("nothing was changed (--plan)")
+    return 0
+
+
+COMMANDS = {
+    "": Command(
+        "scale",
+        "Set the least number of replicas of a service. The autoscaler obeys it and goes above it when the load asks for more.",
+        scale,
+        words=(Word("NAME", "a service: mnist or service/mnist"), Word("N", "replicas at the least; 0 takes the floor away")),
+        flags=(PLAN,),
+        examples=("fairway scale service/mnist 3", "fairway scale mnist 0"),
+    )
+}

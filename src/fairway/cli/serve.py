@@ -1,0 +1,148 @@
+"""`fairway serve`: an endpoint for a model, or for any HTTP server."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
+from fairway.cli.session import Session, say, service_path, show_line, write_json
+from fairway.cli.submission import print_plan
+from fairway.errors import UsageError
+from fairway.sdk import document
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+RUNTIMES = ("auto", "onnx", "torch", "savedmodel", "python")
+_REPLICAS = re.compile(r"([0-9]+)(?:\.\.([0-9]+))?")
+_TYPE = re.compile(r"(?P<type>[^:]+):(?P<count>[0-9.]+)")
+
+
+def serve(options: Options) -> int:
+    """Make the service so, wait until it answers, and print a request that works."""
+    session = Session(options)
+    body = {
+        "document": make_service(options, session.namespace),
+        "origin": document.make_origin(os.getcwd(), interpreter=document.find_python()),
+    }
+    if options.on("plan"):
+        return print_plan(session, "/v1/services", body)
+    session.announce()
+    made = session.send("POST", "/v1/services", body)
+    name = made["name"]
+    if options.on("detach"):
+        return _print(session, options, name)
+    say(f"{name}: waiting until it answers; Ctrl-C leaves it to itself")
+    settled = session.send("GET", service_path(name, "/settled"))
+    if not settled["ready_replicas"] and settled["min_replicas"]:
+        session.show(service_path(name))
+        return 1
+    return _print(session, options, name)
+
+
+def _print(session: Session, options: Options, name: str) -> int:
+    if options.text("format") == "json":
+        write_json(session.fetch(service_path(name)))
+        return 0
+    if options.text("format") not in ("", "name"):
+        session.show(service_path(name))
+        return 0
+    found = session.fetch(service_path(name))
+    show_line(name if options.text("format") == "name" else found["url"])
+    if found["example"]:
+        say(f"try: {found['example']}")
+    say(f"next: fairway get service/{name}; fairway logs service/{name}; fairway bench service/{name}")
+    return 0
+
+
+def make_service(options: Options, namespace: str) -> dict[str, Any]:
+    """The document that the flags mean, in the Kubernetes spelling."""
+    model, command = options.word(), options.rest
+    if bool(model) == bool(command):
+        message = "one model or one command is needed"
+        raise UsageError(message, fix="fairway serve mnist@champion, or fairway serve --name chat -- python server.py")
+    name = options.text("name") or model.partition("@")[0]
+    if not name:
+        message = "a command needs a name to be served under"
+        raise UsageError(message, fix="fairway serve --name chat -- ...")
+    spec: dict[str, Any] = {"model": model} if model else {"command": list(command), "code": {"path": ".", "inPlace": True}}
+    if options.on("follow"):
+        spec["follow"] = True
+    for flag, field in (("runtime", "runtime"), ("ready", "ready"), ("queue", "queue")):
+        if options.text(flag):
+            spec[field] = options.text(flag)
+    if options.number("port") is not None:
+        spec["port"] = options.number("port")
+    if options.text("python"):
+        python = options.text("python")
+        spec["environment"] = {"python": os.path.abspath(python) if os.sep in python else python}
+    spec.update(_amounts(options))
+    return {
+        "apiVersion": "fairway.dev/v1alpha1",
+        "kind": "ModelService",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def _amounts(options: Options) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if options.text("replicas"):
+        match = _REPLICAS.fullmatch(options.text("replicas"))
+        if match is None:
+            message = f"--replicas {options.text('replicas')}: a number, or two with dots between them, is needed"
+            raise UsageError(message, fix="write --replicas 2, or --replicas 0..4")
+        least = int(match[1])
+        found["replicas"] = {"min": least, "max": int(match[2]) if match[2] else max(1, least)}
+    resources: dict[str, Any] = {}
+    if options.text("cpus"):
+        resources["cpu"] = options.text("cpus")
+    if options.text("memory"):
+        resources["memory"] = options.text("memory")
+    if options.text("gpus"):
+        typed = _TYPE.fullmatch(options.text("gpus"))
+        resources.update({"gpu": typed["count"], "gpuType": [typed["type"]]} if typed else {"gpu": options.text("gpus")})
+    if resources:
+        found["resources"] = resources
+    if options.text("p95"):
+        found["objective"] = {"p95": options.text("p95")}
+    if options.pairs("env"):
+        found["env"] = options.pairs("env")
+    return found
+
+
+COMMANDS = {
+    "": Command(
+        "serve",
+        "Serve a model version, or any HTTP server that listens on $FAIRWAY_PORT. Waits until it answers. "
+        "The same name again is a release of what is new.",
+        serve,
+        words=(Word("MODEL", "mnist, mnist@7 or mnist@champion", optional=True),),
+        flags=(
+            Flag("--name", "the service (default: the model's name)", "NAME"),
+            Flag("--replicas", "how many: 2, or 0..4 to follow the load", "N"),
+            Flag("--port", "where it listens (default: a free port, kept from then on)", "N", number=True),
+            Flag("--p95", "what is promised: 95 of 100 answers within this", "TIME"),
+            Flag("--runtime", f"what runs the model: {', '.join(RUNTIMES)}", "NAME", choices=RUNTIMES),
+            Flag("--follow", "a promotion of the alias starts a release"),
+            Flag("--ready", "the path that answers 200 when a command's server is ready (default: /)", "PATH"),
+            Flag("--gpus", "GPUs a replica: 1, 0.25, H100:1", "N"),
+            Flag("--cpus", "cores a replica: 2, 500m", "N"),
+            Flag("--memory", "memory a replica: 512Mi, 2Gi", "SIZE"),
+            Flag("--env -e", "a variable of the replicas; may be given again", "NAME=VALUE", many=True),
+            Flag("--python", "the interpreter or virtual environment that has the model's framework", "PATH"),
+            Flag("--queue", "whose part of the machines the replicas take (default: default)", "NAME"),
+            Flag("--detach -d", "do not wait until it answers"),
+            PLAN,
+            FORMAT,
+        ),
+        rest="COMMAND...",
+        examples=(
+            "fairway serve mnist@champion",
+            "fairway serve mnist --replicas 1..4 --p95 50ms",
+            "fairway serve --name chat --port 8000 --gpus 1 -- vllm serve MODEL --port {{port}}",
+        ),
+    )
+}

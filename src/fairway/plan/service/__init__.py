@@ -1,0 +1,1 @@
+"""What services do next: how many replicas, which version gets whose requests, and when a release goes back."""

@@ -1,0 +1,107 @@
+"""A replica as a run: what it executes, with what, and how it is called."""
+
+from __future__ import annotations
+
+from fairway.spec.job import Framework, JobSpec, Keep, Replicas, Restart, Role
+from fairway.spec.service import ServiceSpec, ServingRuntime
+from fairway.state.job import Job, JobKey, Origin
+from fairway.state.service import Replica, Revision, Service, ServiceKey
+from fairway.units import quantity
+
+OWN_NAMESPACE = ".services"
+"""Follows the service's namespace in that of its replicas. No document can name one with a dot, so they never mix."""
+ROLE = "replica"
+READY_PATH = "/v2/health/ready"
+SERVICE_LABEL = "fairway.dev/service"
+REVISION_LABEL = "fairway.dev/revision"
+KEPT = "7d"
+"""How long logs and record of a replica stay after its end."""
+
+
+def replica_key(service: ServiceKey, revision: int, number: int) -> JobKey:
+    """`default.services/mnist-r3-7`."""
+    return JobKey(f"{service.namespace}{OWN_NAMESPACE}", f"{service.name}-r{revision}-{number}")
+
+
+def is_replica(key: JobKey) -> bool:
+    """Whether a run belongs to a service."""
+    return key.namespace.endswith(OWN_NAMESPACE)
+
+
+def new_replica(service: Service, revision: int, number: int, now: float) -> Replica:
+    """A replica that is about to be made."""
+    key = replica_key(service.key, revision, number)
+    return Replica(service.key, revision, number, key, since=now, created=now)
+
+
+def replica_run(service: Service, revision: Revision, replica: Replica, python: str) -> Job:
+    """The run that is the replica. `python` is the interpreter that has Fairway's own server."""
+    spec = revision.spec
+    role = Role(
+        replicas=Replicas(min=1, max=1),
+        processes=1,
+        command=spec.command or _server(revision, python),
+        env={**spec.env, "FAIRWAY_PORT": "{{port}}"},
+        resources=spec.resources,
+        limits=spec.limits,
+        placement=spec.placement,
+    )
+    asked = JobSpec(
+        framework=Framework.COMMAND,
+        code=spec.code,
+        environment=spec.environment,
+        secrets=spec.secrets,
+        data={"model": f"model://{revision.model}"} if revision.model else {},
+        roles={ROLE: role},
+        grace=spec.grace,
+        # A replica that ends is replaced by another; it does not start again by itself.
+        restart=Restart(max=0),
+        queue=spec.queue,
+        priority=spec.priority,
+        keep=Keep(logs=KEPT, record=KEPT),
+    )
+    return Job(
+        key=replica.run,
+        series=f"{service.key.name}-r{revision.number}",
+        number=replica.number,
+        spec=asked,
+        origin=Origin(service.origin.user, service.origin.folder, service.origin.interpreter),
+        labels={SERVICE_LABEL: service.key.name, REVISION_LABEL: str(revision.number)},
+        created=replica.created,
+    )
+
+
+def ready_path(spec: ServiceSpec) -> str:
+    """The path that answers 200 when a replica is ready."""
+    return spec.ready or ("/" if spec.command else READY_PATH)
+
+
+def _server(revision: Revision, python: str) -> tuple[str, ...]:
+    spec = revision.spec
+    name, _, version = revision.model.partition("@")
+    words = [
+        # -I: the copy of the runtime library that every task has on its path must not hide the whole of Fairway.
+        *(python, "-I", "-m", "fairway.serving.replica"),
+        *("--folder", "{{data.model}}"),
+        *("--name", name),
+        *("--version", version),
+        *("--format", revision.model_format),
+        *("--port", "{{port}}"),
+        *("--runtime", str(spec.runtime)),
+        *("--max-batch", str(spec.batching.max)),
+        *("--max-queue", str(spec.batching.queue)),
+        *("--deadline", quantity.show_number(quantity.seconds(spec.batching.deadline))),
+    ]
+    if _needs_framework(revision):
+        # Found on the path of the run's environment.
+        words += ["--python", "python"]
+    rate = quantity.percent(spec.sampling.rate)
+    if rate > 0:
+        words += ["--sample-folder", "{{shared_dir}}/requests", "--sample-rate", quantity.show_number(rate)]
+    return tuple(words)
+
+
+def _needs_framework(revision: Revision) -> bool:
+    if revision.spec.runtime is ServingRuntime.AUTO:
+        return revision.model_format != "onnx"
+    return revision.spec.runtime is not ServingRuntime.ONNX

@@ -1,0 +1,69 @@
+"""What every `Store` must do with services. Part of `store_conformance`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fairway.app.ports import Changes, Store
+from fairway.spec.service import ServiceSpec
+from fairway.state.event import Event
+from fairway.state.job import JobKey, Origin
+from fairway.state.service import (
+    Replica,
+    ReplicaPhase,
+    Revision,
+    RevisionPhase,
+    Rollout,
+    RolloutPhase,
+    Scale,
+    Service,
+    ServiceKey,
+    ServiceRecord,
+)
+
+
+def a_service(name: str = "mnist", namespace: str = "default") -> Service:
+    """A service of one revision."""
+    spec = ServiceSpec.model_validate({"model": "mnist@champion", "replicas": {"min": 1, "max": 3}})
+    revision = Revision(1, spec, model="mnist@7", model_format="onnx", created=1.0)
+    return Service(ServiceKey(namespace, name), spec, Origin(user="ana"), revisions=(revision,), created=1.0)
+
+
+class ServiceConformance:
+    """The part of the suite about services."""
+
+    def test_services_come_back_as_they_went_in_in_order_of_name(self, store: Store) -> None:
+        plain = ServiceRecord(a_service("alpha"))
+        service = replace(
+            a_service(),
+            stable=1,
+            rollout=Rollout(0, 1, RolloutPhase.STEPPING, 0, 2.0, 1.0, reason="so far so good", marks={"arrived": 1e9}),
+            history=(Rollout(0, 1, RolloutPhase.ROLLED_BACK, finished=3.0, reason="errors 3 % > 1 %"),),
+            scale=Scale(2, "rate", "20 a second", ((1.0, 2), (2.0, 1)), {1: 12.5}, quiet_since=4.0, changed=1.5),
+            floor=1,
+            replicas_made=2,
+            port=4711,
+            labels={"team": "nlp"},
+        )
+        service = replace(service, revisions=(replace(service.revisions[0], phase=RevisionPhase.GOOD, cold_start=0.5),))
+        replicas = (
+            Replica(service.key, 1, 1, JobKey("default.services", "mnist-r1-1"), ReplicaPhase.GONE, 1.0, failed=True),
+            Replica(service.key, 1, 2, JobKey("default.services", "mnist-r1-2"), ReplicaPhase.READY, 2.0, 1.0, "127.0.0.1:4"),
+        )
+        rich = ServiceRecord(service, replicas)
+        event = Event(1.0, "service:default/mnist", "Applied", "by ana")
+        store.commit(Changes(services=(rich, plain), events=(event,)))
+        assert store.services() == [plain, rich]
+        assert store.events_of("service:default/mnist") == [event]
+        later = ServiceRecord(replace(service, floor=2))
+        store.commit(Changes(services=(later,)))
+        assert store.services() == [plain, later]
+
+    def test_a_deleted_service_is_gone_and_its_events_stay(self, store: Store) -> None:
+        kept = ServiceRecord(a_service("kept"))
+        store.commit(
+            Changes(services=(kept, ServiceRecord(a_service())), events=(Event(1.0, "service:default/mnist", "Applied", ""),))
+        )
+        store.commit(Changes(services_deleted=(ServiceKey("default", "mnist"), ServiceKey("default", "nothing"))))
+        assert store.services() == [kept]
+        assert [event.reason for event in store.events_of("service:default/mnist")] == ["Applied"]
