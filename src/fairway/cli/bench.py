@@ -1,0 +1,140 @@
+"""`fairway bench`: how much a service can take. The load comes from this process; the daemon only says where to ask."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from fairway.cli.grammar import FORMAT, Command, Flag, Options, Word
+from fairway.cli.session import Session, has_colour, is_terminal, say, service_path, show_line, terminal_width, write
+from fairway.errors import ConflictError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fairway.serving.bench.result import Point
+    from fairway.views.bench import BenchPoint, BenchView
+
+STEPS = "1,2,4,8,16,32,64"
+
+
+def bench(options: Options) -> int:
+    """Ask with more and more connections, and say where the knee is."""
+    session = Session(options)
+    found = session.fetch(service_path(options.word()))
+    if not found["url"]:
+        message = f"{found['name']} does not listen yet"
+        raise ConflictError(message, fix=f"see `fairway get service/{found['name']}`")
+    path, body = _request(options, found)
+    seconds = _seconds(options)
+    view = _measure(found["url"] + path, body, _connections(options), seconds)
+    if options.text("report"):
+        _write_report(view, options.text("report"))
+    _show(session, view)
+    return 0 if view.knee else 1
+
+
+def _request(options: Options, found: dict[str, object]) -> tuple[str, bytes]:
+    if options.text("data"):
+        with open(options.text("data"), "rb") as file:
+            body = file.read()
+    else:
+        body = str(found["example_body"]).encode()
+    path = options.text("path") or str(found["example_path"]) or "/"
+    return (path if path.startswith("/") else f"/{path}"), body
+
+
+def _connections(options: Options) -> list[int]:
+    text = options.text("connections") or STEPS
+    try:
+        found = sorted({int(word) for word in text.split(",")})
+    except ValueError:
+        found = [0]
+    if found[0] < 1 or found[-1] > 4096:
+        message = f"--connections {text}: numbers from 1 to 4096 with commas between them are needed"
+        raise UsageError(message, fix=f"write --connections {STEPS}")
+    return found
+
+
+def _seconds(options: Options) -> float:
+    from fairway.units import quantity
+
+    text = options.text("time") or "2s"
+    try:
+        return quantity.seconds(text)
+    except ValueError as error:
+        message = f"--time {text} {error}"
+        raise UsageError(message) from None
+
+
+def _measure(url: str, body: bytes, connections: list[int], seconds: float) -> BenchView:
+    import asyncio
+
+    from fairway.serving.bench.drive import drive, request_bytes
+    from fairway.serving.bench.result import knee
+    from fairway.views.bench import BenchView
+
+    request = request_bytes(url, body, {"Content-Type": "application/json"} if body else {})
+    points = []
+    for number in connections:
+        if is_terminal(2):
+            sys.stderr.write(f"\r\x1b[K{number} connections ...")
+            sys.stderr.flush()
+        points.append(asyncio.run(drive(url, request, number, seconds)))
+    if is_terminal(2):
+        sys.stderr.write("\r\x1b[K")
+    best = knee(points)
+    return BenchView(url, seconds, tuple(_shown(found) for found in points), best.connections if best else 0)
+
+
+def _shown(found: Point) -> BenchPoint:
+    from fairway.views.bench import BenchPoint
+
+    p50, p90, p95, p99 = (round(1000 * found.latency.get(percent, 0.0), 3) for percent in (50, 90, 95, 99))
+    statuses = {str(status): count for status, count in sorted(found.statuses.items())}
+    rate = round(found.rate, 1)
+    return BenchPoint(found.connections, rate, p50, p90, p95, p99, found.answered, found.failed, statuses)
+
+
+def _show(session: Session, view: BenchView) -> None:
+    from fairway.views.bench import bench_text
+    from fairway.views.output import to_json, to_yaml
+    from fairway.views.table import Page
+
+    if session.output == "json":
+        write(to_json(view, pretty=True))
+    elif session.output == "yaml":
+        write(to_yaml(view).encode())
+    elif session.output == "name":
+        show_line(str(view.knee))
+    else:
+        write(bench_text(view, Page(terminal_width(), has_colour(1), wide=session.output == "wide")).encode())
+
+
+def _write_report(view: BenchView, path: str) -> None:
+    import shlex
+
+    from fairway.simulation.report.bench import bench_page
+    from fairway.simulation.report.page import write_page
+
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(write_page(bench_page(view), shlex.join(["fairway", *sys.argv[1:]])))
+    say(f"the page is in {os.path.abspath(path)}")
+
+
+COMMANDS = {
+    "": Command(
+        "bench",
+        "Test a service under load: answers a second and latency with more and more connections, and where the knee is.",
+        bench,
+        words=(Word("NAME", "a service: mnist or service/mnist"),),
+        flags=(
+            Flag("--connections -c", f"how many at once, one after the other (default: {STEPS})", "N,N..."),
+            Flag("--time -t", "how long each (default: 2s)", "TIME"),
+            Flag("--data", "the body of the request (default: zeros of the model's shape)", "FILE"),
+            Flag("--path", "where to ask (default: the model's infer route, or /)", "PATH"),
+            Flag("--report", "write a page with plots there", "FILE.html"),
+            FORMAT,
+        ),
+        examples=("fairway bench service/mnist", "fairway bench service/mnist -c 1,16,64 --report bench.html"),
+    )
+}

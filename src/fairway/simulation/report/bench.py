@@ -1,0 +1,54 @@
+"""The page of a load test."""
+
+from __future__ import annotations
+
+from fairway.simulation.report import scales
+from fairway.simulation.report.chart import Chart, Line
+from fairway.simulation.report.page import Page
+from fairway.simulation.report.tables import columns_of
+from fairway.views.bench import BenchView
+
+
+def bench_page(view: BenchView) -> Page:
+    """Throughput and latency over the number of connections, and latency over throughput."""
+    answered = [point for point in view.points if point.answered]
+    rows = [
+        [
+            *(str(point.connections), f"{point.rate:,.0f}"),
+            *(f"{value:.2f}" for value in (point.p50_ms, point.p90_ms, point.p95_ms, point.p99_ms)),
+            str(point.failed),
+        ]
+        for point in view.points
+    ]
+    titles = ["CONNECTIONS", "ANSWERS/S", "P50 MS", "P90 MS", "P95 MS", "P99 MS", "FAILED"]
+    rates = [point.rate for point in answered] or [1.0]
+    slowest = max([point.p99_ms for point in answered], default=1.0)
+    charts = (
+        Chart(
+            title="Latency over throughput",
+            note="Each dot is a number of connections. Where the curve turns upwards is the knee: beyond it, load only waits.",
+            x=scales.linear(0.0, max(rates)),
+            y=scales.linear(0.0, slowest),
+            x_title="answers a second",
+            y_title="ms",
+            lines=tuple(
+                Line(name, [(point.rate, getattr(point, field)) for point in answered])
+                for name, field in (("p50", "p50_ms"), ("p95", "p95_ms"), ("p99", "p99_ms"))
+            ),
+        ),
+        Chart(
+            title="Throughput over connections",
+            note="Good answers a second.",
+            x=scales.linear(0.0, float(max(point.connections for point in view.points))),
+            y=scales.linear(0.0, max(rates)),
+            x_title="connections",
+            y_title="answers a second",
+            lines=(Line("answers a second", [(float(point.connections), point.rate) for point in answered]),),
+        ),
+    )
+    return Page(
+        title=f"Load test of {view.url}",
+        summary=f"{view.seconds:g} seconds a point; the knee is at {view.knee} connections.",
+        tables=(("In numbers", "Every connection asks again as soon as it has its answer.", (columns_of(titles), rows)),),
+        charts=charts if answered else (),
+    )
