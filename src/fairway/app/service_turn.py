@@ -141,8 +141,7 @@ class ServiceTurns:
         before = standing.record
         replicas = tuple(self._refreshed(replica, now) for replica in before.replicas)
         plan = advance(standing.service, replicas, standing.measured, now)
-        started = self._started(plan, now)
-        service = replace(plan.service, replicas_made=max([plan.service.replicas_made, *(each.number for each in started)]))
+        service, started = plan.service, self._started(plan, now)
         kept = _kept([_drained(replica, plan.drain, now) for replica in replicas] + started)
         record = ServiceRecord(service, kept)
         runs = [*self._runs(service, started), *self._stopping(kept, plan.stop)]
@@ -176,7 +175,7 @@ class ServiceTurns:
             self._tell()
 
     def _started(self, plan: ServicePlan, now: float) -> list[Replica]:
-        number = plan.service.replicas_made
+        number = plan.service.replicas_made - len(plan.start)
         return [new_replica(plan.service, revision, number + place, now) for place, revision in enumerate(plan.start, start=1)]
 
     def _runs(self, service: Service, started: Iterable[Replica]) -> Iterable[Job]:
@@ -209,7 +208,7 @@ class ServiceTurns:
         if replica.phase is ReplicaPhase.DRAINING:
             return replace(replica, address=address)
         since = replica.since if phase is replica.phase else now
-        return replace(replica, phase=phase, address=address, message=message, since=since)
+        return replace(replica, phase=phase, address=address, message=message, since=since, started=run.started)
 
     def _gone(self, replica: Replica, now: float) -> Replica:
         run = self.loop.store.get_job(replica.run)

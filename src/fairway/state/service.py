@@ -47,6 +47,8 @@ class Replica:
     since: float = 0.0
     """When it came into its phase."""
     created: float = 0.0
+    started: float | None = None
+    """When its process started."""
     address: str = ""
     message: str = ""
     """Why it waits or how it ended."""
@@ -81,11 +83,19 @@ class Revision:
     model: str = ""
     """`mnist@7`; empty for a command."""
     model_format: str = ""
+    origin: Origin = Origin()
+    """Whose code and interpreter its replicas use."""
     created: float = 0.0
     phase: RevisionPhase = RevisionPhase.NEW
     reason: str = ""
     cold_start: float | None = None
     """Seconds from the start of a replica's process until it was ready, as measured last."""
+    failures: int = 0
+    """Replicas that ended by themselves, one after the other; forgotten when one has been ready for a while."""
+    failed_at: float = 0.0
+    """When the last of them did."""
+    failed_number: int = 0
+    """Its number."""
 
 
 class RolloutPhase(StrEnum):
