@@ -201,6 +201,9 @@ class ServiceTurns:
         sight = self._watch.seen().get(str(replica.run))
         if run.phase is not JobPhase.RUNNING:
             phase, message = ReplicaPhase.WAITING, run.hold.message if run.hold else ""
+        elif sight is None and replica.phase is ReplicaPhase.READY:
+            # After a restart nobody has looked yet: what was ready stays so until somebody has.
+            phase, message = ReplicaPhase.READY, ""
         elif sight is None or not sight.ready:
             phase, message = ReplicaPhase.STARTING, "it does not answer yet"
         else:

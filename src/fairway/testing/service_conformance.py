@@ -48,7 +48,9 @@ class ServiceConformance:
         service = replace(service, revisions=(replace(service.revisions[0], phase=RevisionPhase.GOOD, cold_start=0.5),))
         replicas = (
             Replica(service.key, 1, 1, JobKey("default.services", "mnist-r1-1"), ReplicaPhase.GONE, 1.0, failed=True),
-            Replica(service.key, 1, 2, JobKey("default.services", "mnist-r1-2"), ReplicaPhase.READY, 2.0, 1.0, "127.0.0.1:4"),
+            Replica(
+                service.key, 1, 2, JobKey("default.services", "mnist-r1-2"), ReplicaPhase.READY, 2.0, 1.0, address="127.0.0.1:4"
+            ),
         )
         rich = ServiceRecord(service, replicas)
         event = Event(1.0, "service:default/mnist", "Applied", "by ana")
