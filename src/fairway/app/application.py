@@ -22,6 +22,9 @@ from fairway.app.ports import (
     Store,
 )
 from fairway.app.queues import Queues
+from fairway.app.service_ports import Serving
+from fairway.app.service_turn import ServiceTurns
+from fairway.app.services import Services
 from fairway.app.submission import Submission, Submissions
 from fairway.app.system import SystemPeople
 from fairway.app.waiting import Waiting
@@ -51,6 +54,7 @@ class Application:
         submissions: Submissions,
         datasets: DatasetStore,
         people: People = SystemPeople(),
+        serving: Serving | None = None,
     ) -> None:
         self.store = store
         self.engine = engine
@@ -61,6 +65,12 @@ class Application:
         self.loop = Loop(store, engine, clock)
         self.queues = Queues(self.loop, people)
         self.waiting = Waiting(self.loop, self.queues)
+        self.services: Services | None = None
+        """None where nothing can be served."""
+        if serving is not None:
+            turns = ServiceTurns(self.loop, serving)
+            self.loop.companions.append(turns)
+            self.services = Services(turns, secrets, submissions)
         self._background: set[asyncio.Task[None]] = set()
 
     # Commands

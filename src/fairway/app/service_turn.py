@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 
 from fairway.app.loop import Loop
 from fairway.app.ports import Changes
-from fairway.app.service_ports import ReplicaWatch, Router, Watched
+from fairway.app.service_ports import Serving, Watched
+from fairway.errors import FairwayError
+from fairway.plan.service import commands
 from fairway.plan.service.plan import Measured, Sample, ServicePlan, advance
 from fairway.plan.service.replica import new_replica, ready_path, replica_run
 from fairway.state.event import Event
@@ -51,13 +53,13 @@ class Standing:
 class ServiceTurns:
     """The services of one loop, a companion of it. Everything here happens under the loop's lock."""
 
-    def __init__(self, loop: Loop, router: Router, watch: ReplicaWatch, python: str) -> None:
+    def __init__(self, loop: Loop, serving: Serving) -> None:
         self.loop = loop
+        self.models = serving.models
         self.known: dict[ServiceKey, Standing] = {}
-        self._router = router
-        self._watch = watch
-        self._python = python
-        """The interpreter that has Fairway's own server."""
+        self._router = serving.router
+        self._watch = serving.watch
+        self._python = serving.python
         self._looked = float("-inf")
         self._watchers: set[asyncio.Future[None]] = set()
 
@@ -88,6 +90,7 @@ class ServiceTurns:
         if looked:
             self._looked = now
             await self._look(now)
+            await self._follow_models(now)
         for standing in list(self.known.values()):
             try:
                 await self._advance(standing, now)
@@ -136,6 +139,25 @@ class ServiceTurns:
                 if (sight := seen.get(str(replica.run))) is not None and sight.load is not None
             }
             standing.measured = standing.measured.add(Sample(now, standing.load, replicas))
+
+    async def _follow_models(self, now: float) -> None:
+        """Start a release in every service that follows its model, when that means another version than it was given last.
+
+        A version that was rolled back is the last one given, so it is not tried again.
+        """
+        for standing in self.known.values():
+            service = standing.service
+            if not service.spec.follow or service.deleting or not service.revisions:
+                continue
+            try:
+                version = self.models.find(service.spec.model)
+            except FairwayError:
+                continue
+            if str(version) != service.revisions[-1].model:
+                after = commands.applied(
+                    service, service.key, service.spec, str(version), version.format, service.origin, service.labels, now
+                )
+                await self.put(after, [("Followed", f"{service.spec.model} means {version} now")])
 
     async def _advance(self, standing: Standing, now: float) -> None:
         before = standing.record

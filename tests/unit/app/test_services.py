@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from fairway.app.loop import Loop
-from fairway.app.service_ports import Sight, Watched
+from fairway.app.service_ports import Serving, Sight, Watched
 from fairway.app.service_turn import ServiceTurns
 from fairway.app.services import ServiceAsk, Services
+from fairway.app.submission import Submission
 from fairway.errors import NeverFitsError, NotFoundError, RefusedError
 from fairway.plan.service import commands
 from fairway.spec.service import ModelService
@@ -101,6 +102,13 @@ class OneSecret:
         return ["HF_TOKEN"]
 
 
+class AsItIs:
+    """Takes code as it is."""
+
+    async def receive(self, submission: Submission) -> Origin:
+        return submission.origin
+
+
 class House:
     """A loop with services, that can be thrown away and made anew over the same store, machine and router."""
 
@@ -112,8 +120,8 @@ class House:
     async def open(self) -> None:
         self.engine = FakeEngine(self.machine, self.clock)
         self.loop = Loop(self.store, self.engine, self.clock)
-        self.turns = ServiceTurns(self.loop, self.routes, self.eyes, "/usr/bin/python3")
-        self.services = Services(self.turns, self.models, self.secrets)
+        self.turns = ServiceTurns(self.loop, Serving(self.routes, self.eyes, self.models, "/usr/bin/python3"))
+        self.services = Services(self.turns, self.secrets, AsItIs())
         self.loop.companions.append(self.turns)
         await self.loop.start()
 
@@ -233,16 +241,17 @@ async def test_what_cannot_be_served_is_refused_and_changes_nothing(house: House
     assert house.store.services() == []
 
 
-async def test_a_promotion_starts_a_release_where_it_is_followed(house: House) -> None:
+async def test_a_promotion_starts_a_release_where_it_is_followed_and_only_once(house: House) -> None:
     await house.apply(follow=True)
     await house.settle()
-    version = house.models.find("mnist@2")
-    assert [str(service.key) for service in await house.services.follow(version, "champion", "ana")] == ["default/mnist"]
-    assert await house.services.follow(version, "challenger", "ana") == []
-    await house.settle(40)
-    assert house.services.find(KEY).service.revisions[-1].model == "mnist@2"
-    assert house.backends == ["r2-2"]
-    assert house.services.serving(version) == "service mnist (revision 2)"
+    house.models.aliases["champion"] = 2
+    await house.settle(3)
+    assert [revision.model for revision in house.services.find(KEY).service.revisions] == ["mnist@1", "mnist@2"]
+    await house.services.undo(KEY)
+    await house.settle(80)
+    assert len(house.services.find(KEY).service.revisions) == 2, "what was taken back is not tried again"
+    assert [name[:2] for name in house.backends] == ["r1"]
+    assert house.services.serving(house.models.find("mnist@2")) == "service mnist (revision 2)"
 
 
 async def test_routers_of_unknown_services_are_ended(house: House) -> None:
