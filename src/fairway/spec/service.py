@@ -31,7 +31,7 @@ class ServiceReplicas(SpecModel):
     min: Annotated[int, Field(ge=0, le=1000)] = 1
     """Fewer than this only when there is no room; 0 lets an idle service end all of them."""
     max: Annotated[int, Field(ge=1, le=1000)] = 1
-    """More than this are never made."""
+    """More than this are made only while a new version comes in."""
 
     @model_validator(mode="after")
     def _ordered(self) -> ServiceReplicas:
@@ -135,7 +135,7 @@ class MetricGuard(SpecModel):
 class Guard(SpecModel):
     """What sends a release back to the last good version."""
 
-    errors: Percent | None = None
+    errors: Percent | None = "1%"
     """More failed answers than this, and significantly more than the old version has."""
     p95: Duration | None = None
     """Slower than this."""

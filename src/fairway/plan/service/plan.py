@@ -107,5 +107,4 @@ def _message(service: Service, replicas: Sequence[Replica], parts: dict[int, spl
 def _wake(service: Service, replicas: Sequence[Replica], due: float | None, now: float) -> float | None:
     live = any(replica.phase is not ReplicaPhase.GONE for replica in replicas)
     times = [due, rollout.wake_at(service), now + LOOK if live or service.scale.wanted else None]
-    coming = [time for time in times if time is not None]
-    return max(now, min(coming)) if coming else None
+    return min((time for time in times if time is not None and time > now), default=None)

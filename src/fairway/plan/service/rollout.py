@@ -107,6 +107,12 @@ def advance(service: Service, replicas: Sequence[Replica], measured: Measured, n
     verdict = guards.of_replicas(service, rollout, replicas, now)
     if verdict:
         return rolled_back(service, rollout, f"{verdict.guard}: {verdict.reason}", now)
+    if rollout.step >= 0:
+        marks, verdict = guards.of_answers(service, rollout, measured)
+        rollout = replace(rollout, marks=marks)
+        service = replace(service, rollout=rollout)
+        if verdict:
+            return rolled_back(service, rollout, f"{verdict.guard}: {verdict.reason}", now)
     if rollout.marks.get(SHARE, 0.0) >= 1.0:
         is_over = rollout.phase is not RolloutPhase.PAUSED and now >= rollout.step_since + BAKE
         return _done(service, rollout, now) if is_over else (service, ())
@@ -125,7 +131,7 @@ def _step(service: Service, rollout: Rollout, ready: Mapping[int, int], now: flo
         return service, ()
     part = _next(service, rollout)
     is_copy = service.spec.rollout.strategy is RolloutStrategy.SHADOW and rollout.step + 1 < len(steps(service.spec.rollout))
-    marks = {**rollout.marks, **({MIRROR: part} if is_copy else {SHARE: part, MIRROR: 0.0})}
+    marks = {**guards.without_metric(rollout.marks), **({MIRROR: part} if is_copy else {SHARE: part, MIRROR: 0.0})}
     stepped = replace(rollout, phase=RolloutPhase.STEPPING, step=rollout.step + 1, step_since=now, marks=marks, reason="")
     what = f"answers copies of {part:.0%} of the requests" if is_copy else f"gets {part:.0%} of the traffic"
     return replace(service, rollout=stepped), (("RolloutStep", f"r{rollout.target} {what}"),)
@@ -157,6 +163,5 @@ def wake_at(service: Service) -> float | None:
     rollout = service.rollout
     if rollout is None or not is_active(rollout) or rollout.phase is RolloutPhase.PAUSED:
         return None
-    if rollout.step < 0:
-        return rollout.started + quantity.seconds(service.spec.rollout.guard.ready)
-    return rollout.step_since + _seconds(service, rollout)
+    patience = rollout.started + quantity.seconds(service.spec.rollout.guard.ready)
+    return patience if rollout.step < 0 else rollout.step_since + _seconds(service, rollout)
