@@ -1,6 +1,6 @@
-"""What the application needs of the outside, as roles. Adapters live in `engines`, `stores`, `registry`.
+"""What the application needs of the outside, as roles. Adapters live in `engines`, `stores`, `registry`, `serving`.
 
-Every implementation of `Engine` and of `Store` passes the suite of that name in `fairway.testing`.
+Every implementation of `Engine`, `Store` and `Router` passes the suite of that name in `fairway.testing`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from fairway.plan.action import Action
 from fairway.state.dataset import DatasetVersion
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
+from fairway.state.load import RouteLoad
 from fairway.state.node import Node
 from fairway.state.queue import Queue
+from fairway.state.route import RoutePlan
 from fairway.state.task import Task, TaskKey, TaskReport
 
 
@@ -309,4 +311,38 @@ class SecretStore(Protocol):
 
     def reveal(self, names: Iterable[str]) -> dict[str, str]:
         """The values, for a task's environment only."""
+        ...
+
+
+class Router(Protocol):
+    """Sends requests to replicas. Promises:
+
+    1. `put` is idempotent and returns when the plan is in force; no request fails because of a change.
+    2. The listening socket outlives the router's process and the daemon.
+    3. Counters never go back; a restart of the router's process begins a new `epoch`.
+    4. A backend that is gone from the plan gets nothing new and finishes what it has.
+    """
+
+    async def start(self, wake: Callable[[], None]) -> None:
+        """Begin. `wake` is called when something urgent is seen: a request that waits for a replica, a backend that refuses."""
+        ...
+
+    async def close(self) -> None:
+        """Let go. Routers go on."""
+        ...
+
+    async def put(self, plan: RoutePlan) -> int:
+        """Follow this plan from now on. Gives the port it listens on: the plan's, or one that is kept from the first time on."""
+        ...
+
+    async def drop(self, service: str) -> None:
+        """Close the service's socket. Requests that wait are answered 503, those under way are finished."""
+        ...
+
+    async def look(self) -> dict[str, RouteLoad]:
+        """What was seen, by service."""
+        ...
+
+    async def kept(self) -> list[str]:
+        """The services that have a socket, also from before a restart of the daemon."""
         ...
