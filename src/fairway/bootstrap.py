@@ -19,6 +19,7 @@ import uvloop
 from fairway.api.asgi import About, make_api
 from fairway.app import crash
 from fairway.app.application import Application
+from fairway.app.service_ports import Serving
 from fairway.app.system import SystemClock
 from fairway.devices.probe import pick_probe
 from fairway.engines.local.engine import LocalEngine
@@ -30,6 +31,8 @@ from fairway.errors import FairwayError, UnavailableError
 from fairway.registry.blobs import Blobs
 from fairway.registry.dataset import Datasets
 from fairway.sdk import place, wire
+from fairway.serving.router.local import LocalRouter
+from fairway.serving.watch import HttpWatch
 from fairway.settings import Settings, environment
 from fairway.stores.sqlite.store import SqliteStore
 from fairway.version import VERSION
@@ -65,7 +68,12 @@ def build(settings: Settings) -> Application:
         cpus=settings.cpus,
         other=settings.other_resources(),
     )
-    application = Application(store, engine, clock, secrets, LocalSubmissions(home, blobs), Datasets(home.path, blobs))
+    # Sockets have short paths only, so they lie beside the daemon's own.
+    router = LocalRouter(home.path / "routers", settings.socket.parent, clock)
+    serving = Serving(router, HttpWatch(clock), models, sys.executable)
+    application = Application(
+        store, engine, clock, secrets, LocalSubmissions(home, blobs), Datasets(home.path, blobs), serving=serving
+    )
     engine.is_over = application.is_over
     return application
 

@@ -15,6 +15,7 @@ from fairway.api.jobs import Jobs
 from fairway.api.machine import Machine
 from fairway.api.problems import Guard
 from fairway.api.queues import Queues
+from fairway.api.services import ServiceRoutes
 from fairway.api.showing import About, Showing
 from fairway.app.application import Application
 
@@ -30,6 +31,7 @@ def make_api(application: Application, about: About, now: Callable[[], float] | 
         Inside(application),
         Datasets(application),
         Queues(application),
+        ServiceRoutes(application, showing.now),
         Machine(application, showing),
     )
     routes: list[BaseRoute] = [route for group in groups for route in group.routes()]

@@ -54,7 +54,7 @@ class ReplicaWatch(Protocol):
 class ModelCatalogue(Protocol):
     """Knows models."""
 
-    def find(self, reference: str) -> ModelVersion:
+    def get(self, reference: str) -> ModelVersion:
         """The version that `mnist`, `mnist@7` or `mnist@champion` means; `NotFoundError` with what there is."""
         ...
 

@@ -150,7 +150,7 @@ class ServiceTurns:
             if not service.spec.follow or service.deleting or not service.revisions:
                 continue
             try:
-                version = self.models.find(service.spec.model)
+                version = self.models.get(service.spec.model)
             except FairwayError:
                 continue
             if str(version) != service.revisions[-1].model:

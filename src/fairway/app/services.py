@@ -68,7 +68,7 @@ class Services:
         if missing:
             message = f"there is no secret {', '.join(missing)}"
             raise RefusedError(message, fix=f"fairway secret set {missing[0]}")
-        version = self._models.find(spec.model) if spec.model else None
+        version = self._models.get(spec.model) if spec.model else None
         after = commands.applied(
             self._service(ask.key),
             ask.key,
@@ -152,7 +152,7 @@ class Services:
         if revision is None or not revision.model:
             return None
         try:
-            return self._models.find(revision.model)
+            return self._models.get(revision.model)
         except NotFoundError:
             return None
 

@@ -76,7 +76,7 @@ class Models:
     def __init__(self) -> None:
         self.aliases = {"champion": 1}
 
-    def find(self, reference: str) -> ModelVersion:
+    def get(self, reference: str) -> ModelVersion:
         name, _, word = reference.partition("@")
         number = self.aliases.get(word) or (int(word) if word.isdecimal() else 2)
         if name != "mnist":
@@ -251,7 +251,7 @@ async def test_a_promotion_starts_a_release_where_it_is_followed_and_only_once(h
     await house.settle(80)
     assert len(house.services.find(KEY).service.revisions) == 2, "what was taken back is not tried again"
     assert [name[:2] for name in house.backends] == ["r1"]
-    assert house.services.serving(house.models.find("mnist@2")) == "service mnist (revision 2)"
+    assert house.services.serving(house.models.get("mnist@2")) == "service mnist (revision 2)"
 
 
 async def test_routers_of_unknown_services_are_ended(house: House) -> None:
