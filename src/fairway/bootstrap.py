@@ -50,6 +50,13 @@ class DaemonServer(uvicorn.Server):
         self.should_exit = True
 
 
+class NoModels:
+    def get(self, reference):
+        from fairway.errors import NotFoundError
+
+        raise NotFoundError(f"there is no model {reference}")
+
+
 def build(settings: Settings) -> Application:
     """The application over the local engine."""
     home = Home.open(settings.home)
@@ -70,6 +77,7 @@ def build(settings: Settings) -> Application:
     )
     # Sockets have short paths only, so they lie beside the daemon's own.
     router = LocalRouter(home.path / "routers", settings.socket.parent, clock)
+    models = NoModels()
     serving = Serving(router, HttpWatch(clock), models, sys.executable)
     application = Application(
         store, engine, clock, secrets, LocalSubmissions(home, blobs), Datasets(home.path, blobs), serving=serving

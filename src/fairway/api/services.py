@@ -29,13 +29,11 @@ from fairway.views.event import event_list
 from fairway.views.listing import events_text
 from fairway.views.log import LogMixer
 from fairway.views.plan import PlanView, plan_text
+from fairway.views.release import history_text, release_text, release_view
 from fairway.views.service import (
     ServiceList,
     ServiceView,
     change_sentence,
-    history_text,
-    release_text,
-    release_view,
     service_text,
     service_view,
     services_text,

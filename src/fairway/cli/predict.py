@@ -6,7 +6,7 @@ import os
 import sys
 
 from fairway.cli.grammar import FORMAT_SHORT, PLAN, Command, Flag, Options, Word
-from fairway.cli.session import Session, say
+from fairway.cli.session import Session
 from fairway.cli.submission import print_plan, print_submitted, submit_jobs
 from fairway.errors import UsageError
 from fairway.sdk import document

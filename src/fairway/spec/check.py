@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel, to_snake
 
 from fairway.errors import Mistake, SpecError
 from fairway.spec import macros
-from fairway.spec.job import Container, JobSpec, Role, SuccessPolicy
+from fairway.spec.job import Container, JobSpec, Role, SuccessPolicy, TrainingJob
 from fairway.spec.kinds import Document
 from fairway.spec.queue import Allotment, JobQueue, QueueSpec
 from fairway.spec.resources import Resources, gpu_ask
@@ -37,7 +37,10 @@ class Problem:
 def problems(document: Document) -> list[Problem]:
     """Everything that is wrong with it."""
     found = list(_labels(document))
-    found.extend(_queue_problems(document.spec) if isinstance(document, JobQueue) else _job_problems(document.spec))
+    if isinstance(document, JobQueue):
+        found.extend(_queue_problems(document.spec))
+    elif isinstance(document, TrainingJob):
+        found.extend(_job_problems(document.spec))
     found.extend(_no_nul(document.model_dump(mode="json", by_alias=True, exclude_defaults=True), ()))
     return found
 

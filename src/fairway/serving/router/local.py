@@ -12,6 +12,7 @@ import fcntl
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -144,15 +145,8 @@ class LocalRouter:
             host,
             str(port),
         ]
-        with open(home / LOG, "ab") as log:
-            started = await asyncio.create_subprocess_exec(
-                *command,
-                *self._limits,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-            )
-        said, _ = await started.communicate()
+        # Not by the event loop: uvloop lets the child inherit its end of the pipe, which the keeper would then hold open.
+        said = await asyncio.to_thread(_say, [*command, *self._limits], home / LOG)
         return said.decode().strip()
 
     async def _tell(self, plan: RoutePlan, home: Path) -> str:
@@ -273,3 +267,9 @@ async def _ask(path: Path, line: bytes) -> bytes:
                 writer.close()
     except OSError:
         return b""
+
+
+def _say(command: list[str], log: Path) -> bytes:
+    """What the program prints until it ends."""
+    with open(log, "ab") as errors:
+        return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, check=False).stdout
