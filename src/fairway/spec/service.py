@@ -135,12 +135,12 @@ class MetricGuard(SpecModel):
 class Guard(SpecModel):
     """What sends a release back to the last good version."""
 
-    errors: Percent | None = "1%"
+    errors: Percent = "1%"
     """More failed answers than this, and significantly more than the old version has."""
     p95: Duration | None = None
     """Slower than this."""
-    slower: Amount | None = "2"
-    """The 95th percentile is this many times that of the old version's, at the same time."""
+    slower: Amount = "2"
+    """The 95th percentile is this many times that of the old version's, at the same time; 0: not compared."""
     metric: MetricGuard | None = None
     """Significantly worse by this metric."""
     ready: Duration = "10m"

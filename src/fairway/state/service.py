@@ -142,6 +142,8 @@ class Scale:
     """The rule with its numbers, in a sentence."""
     recommendations: tuple[tuple[float, int], ...] = ()
     """(time, number) within the hold window, thinned: scaling in goes to the largest of them."""
+    backlogged: tuple[float, int] = (0.0, 0)
+    """When a backlog asked for more than the rate did, last, and for how many: kept for a minute, not for the window."""
     service_rate: dict[int, float] = field(default_factory=dict)
     """Requests a busy second of one replica, learnt a revision."""
     quiet_since: float | None = None

@@ -3,8 +3,9 @@
     need = arrivals / (rate x utilisation) + backlog / (rate x 20 s)
 
 `arrivals` is the rate of the last minute, or of the last six seconds where that is more than chance above it. `rate` is
-requests a busy second of one replica, measured. Going up is at once; going down is to the largest need of the hold window, a
-fifth at a time. The latency objective is a guard: it adds replicas, and keeps them. Every number comes with its rule.
+requests a busy second of one replica, measured. Going up is at once. Going down is to the largest need of the hold window, where a
+tenth would be to spare, and a fifth at a time; what a backlog asked for counts for a minute only. The latency objective is a
+guard: it adds replicas, and keeps them. Every number comes with its rule.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ BACKLOG_FACTOR = 3
 """A backlog at most multiplies the number by this."""
 PACE, PACE_PART = 10.0, 0.2
 """Going down: this part within this many seconds."""
+SPARE = 1.1
+"""Going down needs this much room."""
 CHANCE = 3.0
 """Standard deviations that the short rate must be above the long one."""
 COLD_STARTS = 10
@@ -63,6 +66,10 @@ class _Wish:
     number: int
     rule: str
     why: str
+    roomy: int = 0
+    """The number at which a tenth would be to spare: going down stops there, so that a boundary is not crossed to and fro."""
+    lasting: int | None = None
+    """What of it the hold window remembers: not what a backlog asks for, which will be gone; None: all."""
 
 
 def decide(
@@ -79,7 +86,10 @@ def decide(
     scale = replace(scale, quiet_since=_quiet_since(scale, measured, now))
     seen = signals(scale, ready, shares, measured)
     wish = _bounded(_wish(service, scale, seen, now), service, scale, now)
-    scale = replace(scale, recommendations=_remembered(service, scale, wish.number, measured, now))
+    lasting = max(wish.number if wish.lasting is None else wish.lasting, min(scale.wanted, wish.roomy))
+    scale = replace(scale, recommendations=_remembered(service, scale, lasting, measured, now))
+    if wish.rule == "backlog" and wish.number >= _backlogged(scale, now):
+        scale = replace(scale, backlogged=(now, wish.number))
     return _settled(service, scale, wish, now, may_shrink=may_shrink)
 
 
@@ -146,25 +156,29 @@ def _wish(service: Service, scale: Scale, seen: Signals, now: float) -> _Wish:
     capped = min(wanted, BACKLOG_FACTOR * max(1, seen.ready, _ceil(by_rate)))
     rate = f"{_number(seen.arrivals)} requests/s over {seen.window:.0f} s"
     each = f"a replica answers {_number(1 / seen.cost)} a busy second and should be busy {busy:.0%} of the time"
-    found = _Wish(_ceil(by_rate), "rate", f"{rate}; {each}")
+    roomy = _ceil(SPARE * by_rate)
+    found = _Wish(_ceil(by_rate), "rate", f"{rate}; {each}", roomy)
     if capped > _ceil(by_rate):
-        found = _Wish(capped, "backlog", f"{seen.backlog} {_requests(seen.backlog)} and {rate}; {each}")
-    late = _latency(service, scale, seen, now)
+        found = _Wish(capped, "backlog", f"{seen.backlog} {_requests(seen.backlog)} and {rate}; {each}", roomy, _ceil(by_rate))
+    late = _latency(service, scale, seen, found, now)
     return late if late and late.number > found.number else found
 
 
-def _latency(service: Service, scale: Scale, seen: Signals, now: float) -> _Wish | None:
+def _latency(service: Service, scale: Scale, seen: Signals, found: _Wish, now: float) -> _Wish | None:
     """The objective is missed: one fifth more where replicas are busy; in any case none goes."""
     objective = service.spec.objective.p95
     if objective is None or seen.p95 is None or seen.p95 <= quantity.seconds(objective):
         return None
     said = f"p95 is {quantity.show_seconds(seen.p95)}, the objective is {objective}"
     busy = quantity.percent(service.spec.scaling.utilisation)
+    use = f"replicas are busy {seen.utilisation or 0:.0%}"
+    kept = replace(found, number=scale.wanted, rule="latency", why=f"{said}; {use}", lasting=found.lasting or found.number)
     if (seen.utilisation or 0.0) < _AT_WORK * busy and not seen.backlog:
-        return _Wish(scale.wanted, "latency", f"{said}; replicas are busy {seen.utilisation or 0:.0%}, so more would not help")
+        return replace(kept, why=f"{said}; {use}, so more would not help")
     settled = seen.ready >= scale.wanted and now - scale.changed >= _LATENCY_WINDOW + (_cold_start(service) or 0.0)
-    more = max(1, _ceil(PACE_PART * seen.ready)) if settled else 0
-    return _Wish(max(scale.wanted, seen.ready + more), "latency", f"{said}; replicas are busy {seen.utilisation or 0:.0%}")
+    if not settled or found.number > seen.ready:
+        return kept
+    return replace(kept, number=seen.ready + max(1, _ceil(PACE_PART * seen.ready)), lasting=None)
 
 
 def _bounded(wish: _Wish, service: Service, scale: Scale, now: float) -> _Wish:
@@ -248,7 +262,8 @@ def _settled(service: Service, scale: Scale, wish: _Wish, now: float, *, may_shr
     if wish.rule in ("zero", "fixed"):
         return replace(scale, wanted=wish.number, rule=wish.rule, why=wish.why, changed=now)
     window = hold_seconds(service)
-    target = min(_most(service), max(wish.number, *(number for _, number in scale.recommendations)))
+    past = (_backlogged(scale, now), *(number for _, number in scale.recommendations))
+    target = min(_most(service), max(wish.number, *past))
     if target >= scale.wanted:
         why = f"{wish.number} would do ({wish.why}), and {scale.wanted} were needed within {quantity.show_seconds(window)}"
         return replace(scale, rule="hold", why=why)
@@ -256,6 +271,12 @@ def _settled(service: Service, scale: Scale, wish: _Wish, now: float, *, may_shr
         return replace(scale, rule="pace", why=f"on the way to {target}: {wish.why}")
     fewer = max(target, min(_most(service), scale.wanted - max(1, math.floor(PACE_PART * scale.wanted))))
     return replace(scale, wanted=fewer, rule="pace" if fewer > target else wish.rule, why=wish.why, changed=now)
+
+
+def _backlogged(scale: Scale, now: float) -> int:
+    """What a backlog asked for within the last minute."""
+    time, number = scale.backlogged
+    return number if now - time < LONG else 0
 
 
 def _most(service: Service) -> int:

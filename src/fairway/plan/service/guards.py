@@ -103,8 +103,6 @@ def without_metric(marks: Mapping[str, float]) -> Marks:
 
 
 def _count_errors(marks: Marks, guard: Guard, mine: RevisionLoad, old: RevisionLoad) -> None:
-    if guard.errors is None:
-        return
     failed = mine.failed + mine.mirror_failed
     total = mine.answered + mine.failed + mine.mirrored
     other = old.answered + old.failed
@@ -123,7 +121,7 @@ def _count_errors(marks: Marks, guard: Guard, mine: RevisionLoad, old: RevisionL
 
 def _errors(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
     allowed = service.spec.rollout.guard.errors
-    if allowed is None or marks.get("errors.k", 0.0) < _LEAST_ERRORS or not _speaks(marks, "errors"):
+    if marks.get("errors.k", 0.0) < _LEAST_ERRORS or not _speaks(marks, "errors"):
         return None
     part = _part(marks, "errors")
     if part <= quantity.percent(allowed):
@@ -152,7 +150,8 @@ def _count_slow(marks: Marks, service: Service, rollout: Rollout, mine: Revision
 
 def _slower_bound(guard: Guard, marks: Marks) -> float | None:
     usual = marks.get("slower.old")
-    return usual * quantity.number(guard.slower) if guard.slower and usual is not None else None
+    factor = quantity.number(guard.slower)
+    return usual * factor if factor and usual is not None else None
 
 
 def _p95_bound(guard: Guard, usual: float | None) -> float | None:
@@ -174,7 +173,7 @@ def _slow(service: Service, rollout: Rollout, marks: Marks, measured: Measured) 
     old = f"that of r{rollout.source} {quantity.show_seconds(marks['slower.old'])}" if "slower.old" in marks else ""
     if guard.p95 and _speaks(marks, "p95"):
         return Verdict("p95", f"{mine}{', ' + old if old else ''}; allowed are {guard.p95}")
-    if guard.slower and _speaks(marks, "slower"):
+    if quantity.number(guard.slower) and _speaks(marks, "slower"):
         return Verdict("slower", f"{mine}, {old}; allowed is {guard.slower} times as much")
     return None
 

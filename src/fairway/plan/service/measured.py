@@ -196,7 +196,10 @@ def histogram(measured: Measured, revision: int | None, window: float) -> tuple[
 
 
 def percentile(bars: tuple[int, ...], part: float) -> float | None:
-    """The bound under which that part of the answers lies, by the upper end of its bar; None without answers."""
+    """The bound under which that part of the answers lies, by the upper end of its bar; None without answers.
+
+    What lies above all bars counts as the last of them.
+    """
     total = sum(bars)
     if not total:
         return None
@@ -204,5 +207,5 @@ def percentile(bars: tuple[int, ...], part: float) -> float | None:
     for index, count in enumerate(bars):
         reached += count
         if reached >= part * total:
-            return LATENCY_BOUNDS[index] if index < len(LATENCY_BOUNDS) else float("inf")
+            return LATENCY_BOUNDS[min(index, len(LATENCY_BOUNDS) - 1)]
     return None

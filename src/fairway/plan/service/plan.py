@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from fairway.plan.service import autoscale, fleet, rollout, route, split
 from fairway.plan.service.measured import Measured, Sample
 from fairway.state.route import RoutePlan
-from fairway.state.service import Replica, ReplicaPhase, Service
+from fairway.state.service import Replica, ReplicaPhase, Scale, Service
 
-__all__ = ["LOOK", "Measured", "Sample", "ServicePlan", "advance"]
+__all__ = ["LOOK", "Measured", "Rule", "Sample", "ServicePlan", "advance"]
 
 LOOK = 2.0
 """Seconds until a service with replicas is looked at again."""
@@ -41,7 +42,30 @@ class ServicePlan:
     wake_at: float | None = None
 
 
-def advance(service: Service, replicas: Sequence[Replica], measured: Measured, now: float) -> ServicePlan:
+class Rule(Protocol):
+    """What sets the number of replicas over all revisions: `autoscale.decide`, or another one in a simulation."""
+
+    def __call__(
+        self,
+        service: Service,
+        ready: dict[int, frozenset[str]],
+        shares: dict[int, float],
+        measured: Measured,
+        now: float,
+        *,
+        may_shrink: bool,
+    ) -> Scale:
+        """The number with its reason."""
+        ...
+
+
+def advance(
+    service: Service,
+    replicas: Sequence[Replica],
+    measured: Measured,
+    now: float,
+    rule: Rule = autoscale.decide,
+) -> ServicePlan:
     """What a service does next, given its replicas and what was measured lately."""
     if service.deleting:
         return _deleting(service, replicas, measured, now)
@@ -51,7 +75,7 @@ def advance(service: Service, replicas: Sequence[Replica], measured: Measured, n
     shares = rollout.shares(service, now)
     under_way = rollout.is_active(service.rollout) and bool(service.stable)
     ready = fleet.ready_names(replicas)
-    scale = autoscale.decide(service, ready, shares.coming, measured, now, may_shrink=not under_way)
+    scale = rule(service, ready, shares.coming, measured, now, may_shrink=not under_way)
     service = replace(service, scale=scale)
     parts = split.parts(service, shares)
     orders = fleet.orders(service, replicas, parts, measured, now)
