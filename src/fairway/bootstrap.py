@@ -27,8 +27,9 @@ from fairway.engines.local.provision.prepare import Preparer
 from fairway.engines.local.secrets import FileSecrets
 from fairway.engines.local.submissions import LocalSubmissions
 from fairway.errors import FairwayError, UnavailableError
-from fairway.registry.blobs import Blobs
 from fairway.registry.dataset import Datasets
+from fairway.registry.model import Models
+from fairway.registry.remote import open_blobs
 from fairway.sdk import place, wire
 from fairway.settings import Settings, environment
 from fairway.stores.sqlite.store import SqliteStore
@@ -51,7 +52,7 @@ def build(settings: Settings) -> Application:
     """The application over the local engine."""
     home = Home.open(settings.home)
     clock = SystemClock()
-    blobs = Blobs(home.path / "blobs")
+    blobs = open_blobs(home.path / "blobs", settings.blobs)
     store = SqliteStore(settings.home / "fairway.db")
     secrets = FileSecrets(settings.home / "secrets")
     engine = LocalEngine(
@@ -59,14 +60,23 @@ def build(settings: Settings) -> Application:
         machine_folder=settings.machine_folder,
         node_name=settings.node_name,
         probe=pick_probe(settings.fake_gpus, settings.machine_folder),
-        preparer=Preparer(home),
+        preparer=Preparer(home, blobs=blobs),
         reveal=secrets.reveal,
         clock=clock,
         cpus=settings.cpus,
         other=settings.other_resources(),
     )
-    application = Application(store, engine, clock, secrets, LocalSubmissions(home, blobs), Datasets(home.path, blobs))
+    application = Application(
+        store,
+        engine,
+        clock,
+        secrets,
+        LocalSubmissions(home, blobs),
+        Datasets(home.path, blobs),
+        models=Models(home.path, blobs),
+    )
     engine.is_over = application.is_over
+    application.models.output_of = lambda key, name: str(home.job(key) / "outputs" / name)
     return application
 
 
@@ -74,6 +84,7 @@ async def serve(settings: Settings) -> None:
     """Be the daemon until told to end. Tasks outlive it."""
     application = build(settings)
     await application.loop.start()
+    await application.models.start()
     turning = asyncio.create_task(application.loop.run())
     about = About(VERSION, os.getpid(), str(settings.home))
     # Only now: whoever can connect gets an answer.
