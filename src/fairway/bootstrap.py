@@ -28,8 +28,9 @@ from fairway.engines.local.provision.prepare import Preparer
 from fairway.engines.local.secrets import FileSecrets
 from fairway.engines.local.submissions import LocalSubmissions
 from fairway.errors import FairwayError, UnavailableError
-from fairway.registry.blobs import Blobs
 from fairway.registry.dataset import Datasets
+from fairway.registry.model import Models
+from fairway.registry.remote import open_blobs
 from fairway.sdk import place, wire
 from fairway.serving.router.local import LocalRouter
 from fairway.serving.watch import HttpWatch
@@ -50,18 +51,11 @@ class DaemonServer(uvicorn.Server):
         self.should_exit = True
 
 
-class NoModels:
-    def get(self, reference):
-        from fairway.errors import NotFoundError
-
-        raise NotFoundError(f"there is no model {reference}")
-
-
 def build(settings: Settings) -> Application:
     """The application over the local engine."""
     home = Home.open(settings.home)
     clock = SystemClock()
-    blobs = Blobs(home.path / "blobs")
+    blobs = open_blobs(home.path / "blobs", settings.blobs)
     store = SqliteStore(settings.home / "fairway.db")
     secrets = FileSecrets(settings.home / "secrets")
     engine = LocalEngine(
@@ -69,20 +63,27 @@ def build(settings: Settings) -> Application:
         machine_folder=settings.machine_folder,
         node_name=settings.node_name,
         probe=pick_probe(settings.fake_gpus, settings.machine_folder),
-        preparer=Preparer(home),
+        preparer=Preparer(home, blobs=blobs),
         reveal=secrets.reveal,
         clock=clock,
         cpus=settings.cpus,
         other=settings.other_resources(),
     )
+    models = Models(home.path, blobs)
     # Sockets have short paths only, so they lie beside the daemon's own.
     router = LocalRouter(home.path / "routers", settings.socket.parent, clock)
-    models = NoModels()
-    serving = Serving(router, HttpWatch(clock), models, sys.executable)
     application = Application(
-        store, engine, clock, secrets, LocalSubmissions(home, blobs), Datasets(home.path, blobs), serving=serving
+        store,
+        engine,
+        clock,
+        secrets,
+        LocalSubmissions(home, blobs),
+        Datasets(home.path, blobs),
+        models=models,
+        serving=Serving(router, HttpWatch(clock), models, sys.executable),
     )
     engine.is_over = application.is_over
+    application.models.output_of = lambda key, name: str(home.job(key) / "outputs" / name)
     return application
 
 
@@ -90,6 +91,7 @@ async def serve(settings: Settings) -> None:
     """Be the daemon until told to end. Tasks outlive it."""
     application = build(settings)
     await application.loop.start()
+    await application.models.start()
     turning = asyncio.create_task(application.loop.run())
     about = About(VERSION, os.getpid(), str(settings.home))
     # Only now: whoever can connect gets an answer.

@@ -42,6 +42,7 @@ class Showing:
             position=0 if job.phase.over else self.application.position(job),
             folder=self.folder(job),
             warnings=warnings,
+            models=[str(version) for version in self.application.models.of_job(job)],
             spec_too=spec_too,
         )
 

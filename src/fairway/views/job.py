@@ -137,6 +137,8 @@ class JobView(msgspec.Struct, frozen=True):
     """The current attempt of each task. Lists leave it out."""
     earlier: tuple[TaskView, ...] | msgspec.UnsetType = msgspec.UNSET
     """Attempts before that, oldest first."""
+    models: tuple[str, ...] = ()
+    """The model versions that it left behind: `mnist@3`."""
     spec: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """The document in the flat spelling; values that look secret are masked."""
 
@@ -157,6 +159,7 @@ def job_view(
     position: int = 0,
     folder: str = "",
     warnings: Iterable[str] = (),
+    models: Iterable[str] = (),
     tasks_too: bool = True,
     spec_too: bool = True,
 ) -> JobView:
@@ -198,6 +201,7 @@ def job_view(
         origin=job.origin.folder,
         code_digest=job.origin.code_digest,
         warnings=(*warnings, *_warnings(job, now)),
+        models=tuple(models),
         tasks=tuple(task_view(task, now) for task in current) if tasks_too else msgspec.UNSET,
         earlier=tuple(task_view(task, now) for task in earlier) if tasks_too else msgspec.UNSET,
         spec=flat_spec(job) if spec_too else msgspec.UNSET,
