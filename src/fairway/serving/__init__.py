@@ -1,0 +1,1 @@
+"""The process inside a replica (`replica/`), and what sends requests to replicas."""
