@@ -2,45 +2,51 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import msgspec
 
 from fairway.serving.replica.batching import Batcher
+from fairway.serving.replica.bodies import Bodies, BodyLimits, GoneError, Receive, Scope, Send
+from fairway.serving.replica.datatypes import Array
 from fairway.serving.replica.metrics import Metrics
-from fairway.serving.replica.model import Answer, ServedModel, check_version
+from fairway.serving.replica.model import Answer, Question, ServedModel, check_version
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols import openinference
 from fairway.serving.replica.protocols.openinference import OpenInference
 from fairway.version import __version__
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Do = Callable[[Scope, Receive], Awaitable[Answer]]
 
 _log = logging.getLogger("fairway.replica")
-_SWEEP = 1.0
 _INDEX = "/v2/repository/index"
 """A page that is asked for with POST; what its body says does not matter here."""
 
 
-@dataclass(frozen=True, slots=True)
-class BodyLimits:
-    """What a request's body may be."""
+class Form(Protocol):
+    """One way to put a question to the model: from a body to arrays, and from arrays to an answer."""
 
-    size: int = 64 << 20
-    seconds: float = 30.0
-    """How long it may take to arrive."""
+    def read(self, body: bytes, head_length: bytes | None) -> Question:
+        """A question, or a `RequestError`."""
+        ...
+
+    def write(self, question: Question, outputs: list[Array]) -> Answer:
+        """Its answer."""
+        ...
 
 
-class GoneError(Exception):
-    """The client went away; nobody waits for an answer."""
+class Asker(Protocol):
+    """Who asked, and waits on the short way (`lane.py`)."""
+
+    began: float
+    head_length: bytes | None
+
+    def answer(self, answer: Answer) -> None:
+        """Takes the answer, once."""
+        ...
 
 
 class App:
@@ -53,14 +59,15 @@ class App:
         self._model = model
         self._batcher = batcher
         self._metrics = metrics
-        self._bodies = Bodies(limits)
-        self._openinference = OpenInference(model)
+        self.bodies = Bodies(limits)
         self._began = time.monotonic()
         self.draining = False
         self.last = 0.0
         """When the last request came, by `time.perf_counter`."""
         self._questions: dict[str, Do] = {}
         """Paths that take a POST with a question to the model; these are counted."""
+        self.lane: dict[bytes, Form] = {}
+        """Those of them that may go the short way."""
         self._pages: dict[str, Callable[[], Answer]] = {}
         """Paths that take a GET."""
         self._add_openinference()
@@ -98,8 +105,7 @@ class App:
         except GoneError:
             raise
         except Exception:  # noqa: BLE001  # ours; the server must live on
-            _log.exception("a request could not be answered")
-            return refusal(RequestError(500, "the server made a mistake, and wrote it into its log"))
+            return _mistake()
 
     async def _send(self, answer: Answer, send: Send) -> None:
         headers = [(b"content-type", answer.content_type), (b"content-length", b"%d" % len(answer.body)), *answer.headers]
@@ -149,7 +155,7 @@ class App:
         }
         for base in (f"/v2/models/{model.name}", f"/v2/models/{model.name}/versions/{model.version}"):
             self._pages |= {base: lambda: told(openinference.metadata(model)), f"{base}/ready": self._ready}
-            self._questions[f"{base}/infer"] = self._infer
+            self._take(f"{base}/infer", OpenInference(model))
 
     def _ready(self) -> Answer:
         if self.draining:
@@ -160,92 +166,47 @@ class App:
         text = self._metrics.text(self._model.name, self._model.version, self._batcher.waiting)
         return Answer(text.encode(), content_type=b"text/plain; version=0.0.4; charset=utf-8")
 
-    async def _infer(self, scope: Scope, receive: Receive) -> Answer:
-        body, head_length = await self._bodies.read(scope, receive)
-        question = self._openinference.read(body, head_length)
-        outputs = await self._batcher.submit(question.inputs, question.rows)
-        return self._openinference.write(question, outputs)
+    def _take(self, path: str, form: Form) -> None:
+        """Let questions of this form come in at a path."""
 
+        async def do(scope: Scope, receive: Receive) -> Answer:
+            body, head_length = await self.bodies.read(scope, receive)
+            question = form.read(body, head_length)
+            return form.write(question, await self._batcher.ask(question.inputs, question.rows))
 
-class Bodies:
-    """Reads bodies that are neither too large nor too slow."""
+        self._questions[path] = do
+        self.lane[path.encode()] = form
 
-    def __init__(self, limits: BodyLimits) -> None:
-        self._limits = limits
-        self._reading: dict[asyncio.Task[Any], float] = {}
-        self._slow: set[asyncio.Task[Any]] = set()
-        self._sweeping = False
+    def quick(self, form: Form, body: bytes, asker: Asker) -> None:
+        """The same for a request on the short way, without a task of its own."""
+        self.last = asker.began
+        metrics = self._metrics
+        metrics.in_flight += 1
 
-    async def read(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes | None]:
-        """The body, and the length of its JSON where the request is a binary one."""
-        head_length = self._head_length(scope["headers"])
-        task = asyncio.current_task()
-        assert task is not None
-        self._reading[task] = time.monotonic()
-        if not self._sweeping:
-            self._sweeping = True
-            asyncio.get_running_loop().call_later(_SWEEP, self._sweep)
+        def finish(found: list[Array] | RequestError) -> None:
+            try:
+                answer = refusal(found) if isinstance(found, RequestError) else form.write(question, found)
+            except RequestError as error:
+                answer = refusal(error)
+            except Exception:  # noqa: BLE001  # ours; the server must live on
+                answer = _mistake()
+            metrics.in_flight -= 1
+            metrics.answered(answer.status, time.perf_counter() - asker.began)
+            asker.answer(answer)
+
         try:
-            message = await receive()
-            body: bytes = message.get("body", b"")
-            if message.get("more_body", False):
-                body = await self._rest(body, receive)
-            elif message["type"] != "http.request":
-                raise GoneError
-        except asyncio.CancelledError:
-            if task not in self._slow:
-                raise
-            self._slow.discard(task)
-            task.uncancel()
-            message_ = f"the body did not arrive within {self._limits.seconds:g} s"
-            raise RequestError(408, message_, headers=((b"connection", b"close"),)) from None
-        finally:
-            del self._reading[task]
-        return body, head_length
+            question = form.read(body, asker.head_length)
+            self._batcher.submit(question.inputs, question.rows, finish)
+        except RequestError as error:
+            finish(error)
+        except Exception:  # noqa: BLE001  # ours; the server must live on
+            _log.exception("a request could not be read")
+            finish(RequestError(500, "the server made a mistake, and wrote it into its log"))
 
-    def _head_length(self, headers: list[tuple[bytes, bytes]]) -> bytes | None:
-        found: bytes | None = None
-        for name, value in headers:
-            if name == b"content-length":
-                if int(value) > self._limits.size:
-                    raise self._too_large()
-            elif name == openinference.LENGTH_HEADER:
-                if found is not None:
-                    raise RequestError(400, "Inference-Header-Content-Length is given twice")
-                found = value
-            elif name == b"content-encoding" and value.lower() != b"identity":
-                message = f"content-encoding {value.decode('latin-1')!r} is not understood"
-                raise RequestError(415, message, fix="send the body as it is")
-        return found
 
-    async def _rest(self, first: bytes, receive: Receive) -> bytes:
-        parts, size = [first], len(first)
-        more = True
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                raise GoneError
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > self._limits.size:
-                raise self._too_large()
-            more = message.get("more_body", False)
-        return b"".join(parts)
-
-    def _too_large(self) -> RequestError:
-        message = f"the body is larger than {self._limits.size} bytes"
-        return RequestError(413, message, fix="send fewer rows at once, or start the replica with a larger --max-body")
-
-    def _sweep(self) -> None:
-        """Stop waiting for bodies that do not come."""
-        now = time.monotonic()
-        for task, began in self._reading.items():
-            if now - began > self._limits.seconds and task not in self._slow:
-                self._slow.add(task)
-                task.cancel()
-        self._sweeping = bool(self._reading)
-        if self._sweeping:
-            asyncio.get_running_loop().call_later(_SWEEP, self._sweep)
+def _mistake() -> Answer:
+    _log.exception("a request could not be answered")
+    return refusal(RequestError(500, "the server made a mistake, and wrote it into its log"))
 
 
 def told(value: object) -> Answer:

@@ -25,8 +25,10 @@ from fairway.serving.replica.runtimes.runtime import Runtime
 
 Key = tuple[object, ...]
 Outputs = list[Array]
+Finish = Callable[[Outputs | RequestError], None]
+"""Gets the outputs, or what was wrong. Called on the loop's thread."""
 
-LOOP_SECONDS = 0.001
+LOOP_SECONDS = 0.01
 """A batch that takes longer than this does not run on the loop's thread."""
 
 
@@ -45,16 +47,17 @@ class Limits:
 class Work:
     """The rows of one request, and how far they are."""
 
-    __slots__ = ("arrived", "done", "future", "inputs", "parts", "rows", "taken")
+    __slots__ = ("arrived", "finish", "inputs", "left", "parts", "rows", "taken")
 
-    def __init__(self, inputs: list[Array], rows: int, future: asyncio.Future[Outputs], arrived: float) -> None:
+    def __init__(self, inputs: list[Array], rows: int, finish: Finish, arrived: float) -> None:
         self.inputs = inputs
         self.rows = rows
-        self.future = future
+        self.finish = finish
         self.arrived = arrived
         self.taken = 0
         """Rows that went into a batch."""
-        self.done = 0
+        self.left = rows
+        """Rows that are not answered; 0 also after a failure."""
         self.parts: dict[int, Outputs] = {}
         """Answers by first row, of a request that did not fit into one batch."""
 
@@ -91,15 +94,26 @@ class Batcher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Beside | None = None
 
-    def submit(self, inputs: list[Array], rows: int) -> asyncio.Future[Outputs]:
-        """Queue the rows of one request; the outputs come with the future. 429 when they would come too late."""
-        loop = self._loop
-        if loop is None:
-            loop = self._loop = asyncio.get_running_loop()
+    async def ask(self, inputs: list[Array], rows: int) -> Outputs:
+        """Run the rows of one request, with whatever else waits."""
+        future: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
+
+        def finish(found: Outputs | RequestError) -> None:
+            if future.done():
+                return
+            if isinstance(found, RequestError):
+                future.set_exception(found)
+            else:
+                future.set_result(found)
+
+        self.submit(inputs, rows, finish)
+        return await future
+
+    def submit(self, inputs: list[Array], rows: int, finish: Finish) -> None:
+        """The same without a future. 429 when the answer would come too late."""
         if self.waiting:
             self._admit(rows)
-        future: asyncio.Future[Outputs] = loop.create_future()
-        work = Work(inputs, rows, future, time.perf_counter())
+        work = Work(inputs, rows, finish, time.perf_counter())
         key: Key = tuple([each.shape[1:] for each in inputs]) if self._batches else ()
         group = self._groups.get(key)
         if group is None:
@@ -109,8 +123,9 @@ class Batcher:
         self._rows_waiting += rows
         if not self._ticking and not self._busy:
             self._ticking = True
-            loop.call_soon(self._tick)
-        return future
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
+            self._loop.call_soon(self._tick)
 
     def close(self) -> None:
         """No more batches."""
@@ -198,9 +213,8 @@ class Batcher:
             work = group[0]
             if not work.taken and now - work.arrived > self._limits.deadline:
                 self._leave(group, work)
-                if not work.future.done():
-                    message = f"waited longer than the {self._limits.deadline:g} s allowed"
-                    work.future.set_exception(_too_busy(message, self.estimate()))
+                message = f"waited longer than the {self._limits.deadline:g} s allowed"
+                work.finish(_too_busy(message, self.estimate()))
                 continue
             # A request of a model that takes no batches goes as it is, whatever its first dimension.
             stop = min(work.rows, work.taken + cap - batch.rows) if self._batches else work.rows
@@ -263,19 +277,10 @@ class Batcher:
         self.cost.add(batch.rows, seconds)
         self._metrics.batch(batch.rows, seconds)
         for (work, start, stop), answer in zip(batch.pieces, answers, strict=True):
-            future = work.future
-            if future.done():
-                continue
-            if isinstance(answer, RequestError):
-                future.set_exception(answer)
-            elif stop - start == work.rows:
-                future.set_result(answer)
-            else:
-                work.parts[start] = answer
-                work.done += stop - start
-                if work.done == work.rows:
-                    parts = [part for _, part in sorted(work.parts.items())]
-                    future.set_result([np.concatenate(columns) for columns in zip(*parts, strict=True)])
+            if stop - start == work.rows:
+                work.finish(answer)
+            elif work.left:
+                _put_together(work, start, stop, answer)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -310,6 +315,19 @@ class Beside:
 def _rows_of(piece: tuple[Work, int, int]) -> list[Array]:
     work, start, stop = piece
     return work.inputs if stop - start == work.rows else [each[start:stop] for each in work.inputs]
+
+
+def _put_together(work: Work, start: int, stop: int, answer: Outputs | RequestError) -> None:
+    """One piece of a request that did not fit into one batch; the first error ends it."""
+    if isinstance(answer, RequestError):
+        work.left = 0
+        work.finish(answer)
+        return
+    work.parts[start] = answer
+    work.left -= stop - start
+    if not work.left:
+        parts = [part for _, part in sorted(work.parts.items())]
+        work.finish([np.concatenate(columns) for columns in zip(*parts, strict=True)])
 
 
 def _too_busy(message: str, wait: float) -> RequestError:

@@ -55,9 +55,11 @@ def from_raw(word: str, raw: memoryview, count: int, place: str) -> Array:
         message = f"{place}: {len(raw)} bytes for {count} elements of {word}"
         raise bad(message, f"send {size * count} bytes")
     if word == "BF16":
-        return np.left_shift(np.frombuffer(raw, "<u2").astype("<u4"), 16).view("<f4")
+        bits: Array = np.frombuffer(raw, "<u2").astype("<u4") << 16
+        return bits.view("<f4")
     if word == "BOOL":
-        return np.frombuffer(raw, "u1") != 0  # any other byte would be a bool that is neither
+        truths: Array = np.frombuffer(raw, "u1") != 0  # any other byte would be a bool that is neither
+        return truths
     return np.frombuffer(raw, DTYPES[word])
 
 

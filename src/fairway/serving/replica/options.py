@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairway.serving.replica.asgi import BodyLimits
 from fairway.serving.replica.batching import Limits
+from fairway.serving.replica.bodies import BodyLimits
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 

@@ -10,6 +10,7 @@ from types import FrameType
 import uvicorn
 
 from fairway.serving.replica.asgi import App
+from fairway.serving.replica.lane import Lane, sweep
 
 QUIET = 0.5
 """Seconds without a request after which a draining server closes the connections that are open."""
@@ -26,7 +27,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=Lane,
                 loop="uvloop",
                 ws="none",
                 lifespan="off",
@@ -52,8 +53,9 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Whether it is time to end."""
+        now = time.perf_counter()
+        sweep(now, self._app.bodies.limits.seconds)
         if self._app.draining:
-            now = time.perf_counter()
             quiet = not self._app.busy and now - max(self._told, self._app.last) > QUIET
             self.should_exit = self.should_exit or quiet or now - self._told > self._grace
         return await super().on_tick(counter)

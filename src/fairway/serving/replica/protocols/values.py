@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import functools
 import math
+import struct
 from typing import Any
 
 import msgspec
@@ -92,11 +93,19 @@ def array_of(flat: list[Any], datatype: str) -> Array:
     if datatype == "BYTES":
         return of_texts([text.encode() for text in flat])
     if datatype in ("FP32", "BF16"):
-        return np.frombuffer(array.array("f", flat), "<f4") if flat else np.empty(0, "<f4")
+        try:
+            return np.frombuffer(_packer(len(flat)).pack(*flat), "<f4")  # twice as fast as numpy's own way
+        except OverflowError:
+            return np.frombuffer(array.array("f", flat), "<f4")
     if datatype == "FP16":
         with np.errstate(over="ignore"):
             return np.array(flat, "<f2")
     return np.array(flat, DTYPES[datatype])
+
+
+@functools.lru_cache(maxsize=64)
+def _packer(count: int) -> struct.Struct:
+    return struct.Struct(f"<{count}f")
 
 
 def json_of(datatype: str, values: Array, place: str) -> list[Any]:
