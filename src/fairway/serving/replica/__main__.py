@@ -1,0 +1,70 @@
+"""Load a model, warm it up, and only then listen."""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+import numpy as np
+
+from fairway.errors import FairwayError
+from fairway.serving.replica import folder, options
+from fairway.serving.replica.asgi import App
+from fairway.serving.replica.batching import Batcher
+from fairway.serving.replica.datatypes import DTYPES, Array, of_texts
+from fairway.serving.replica.metrics import Metrics
+from fairway.serving.replica.model import ServedModel
+from fairway.serving.replica.runtimes.onnx import OnnxRuntime
+from fairway.serving.replica.runtimes.runtime import Runtime
+from fairway.serving.replica.server import Server, listen
+from fairway.state.model import Signature, TensorSpec
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve until told to end; the exit code."""
+    chosen = options.read(arguments)
+    try:
+        runtime = _load(chosen)
+    except FairwayError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    metrics = Metrics()
+    batcher = Batcher(runtime, chosen.limits, metrics)
+    if runtime.signature.inputs:
+        batcher.warm_up(sample_of(runtime.signature))
+    model = ServedModel(chosen.name, chosen.version, runtime.platform, runtime.signature, runtime.batches, chosen.labels)
+    app = App(model, batcher, metrics, chosen.bodies)
+    listener = listen(chosen.port)
+    address = "{}:{}".format(*listener.getsockname())
+    # What lives as long as the process need not be looked at again and again.
+    gc.collect()
+    gc.freeze()
+    sys.stderr.write(f"{model.name}@{model.version} ({model.platform}) is served at http://{address}\n")
+    sys.stderr.flush()
+    try:
+        Server(app, chosen.limits.deadline).run(sockets=[listener])
+    finally:
+        batcher.close()
+        runtime.close()
+    return 0
+
+
+def _load(chosen: options.Options) -> Runtime:
+    found = folder.find(chosen.folder, chosen.format, chosen.runtime)
+    return OnnxRuntime(found.entry, chosen.threads)
+
+
+def sample_of(signature: Signature) -> list[Array]:
+    """Inputs that the model may be run with: zeros, one row, 1 for every dimension of any length."""
+    return [_zeros(spec) for spec in signature.inputs]
+
+
+def _zeros(spec: TensorSpec) -> Array:
+    shape = tuple(1 if length < 0 else length for length in spec.shape)
+    if spec.datatype == "BYTES":
+        return of_texts([b""] * int(np.prod(shape))).reshape(shape)
+    return np.zeros(shape, DTYPES[spec.datatype])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
