@@ -84,7 +84,9 @@ class Process:
             self._server.close()
             self._server = None
             self._control.stop_listening()
-        asyncio.get_running_loop().call_later(patience, self._ended.set)
+        loop = asyncio.get_running_loop()
+        loop.call_later(patience, self._ended.set)
+        loop.call_soon(self._look_for_the_last)
 
     def _drain(self) -> None:
         """Another router has taken over."""
@@ -99,13 +101,18 @@ class Process:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(_ENDING_SECONDS if self._desk.draining else _SWEEP_SECONDS)
+            await asyncio.sleep(_SWEEP_SECONDS)
             self._desk.sweep()
             if not self._desk.draining and not self._folder.exists():
                 # The service's folder is gone, and its keeper too, or it would have said so.
                 self._end()
-            if self._desk.draining and not self._desk.guests:
-                self._ended.set()
+
+    def _look_for_the_last(self) -> None:
+        """End with the last connection."""
+        if self._desk.guests:
+            asyncio.get_running_loop().call_later(_ENDING_SECONDS, self._look_for_the_last)
+        else:
+            self._ended.set()
 
 
 def main(arguments: list[str]) -> None:
