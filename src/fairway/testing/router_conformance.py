@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from fairway.app.ports import Router
+from fairway.app.service_ports import Router
 from fairway.state.route import WHOLE, Backend, HeaderMatch, Mirror, RoutePlan
 
 SERVICE = "default/mnist"
