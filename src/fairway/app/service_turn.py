@@ -247,12 +247,12 @@ class ServiceTurns:
         return tasks[-1].address if tasks else ""
 
     def _follow(self) -> None:
-        """Look at every replica that has an address."""
+        """Look at every replica that has an address. One that drains is left alone: it ends when nobody asks any more."""
         targets = {}
         for standing in self.known.values():
             for replica in standing.record.replicas:
                 revision = standing.service.revision(replica.revision)
-                if replica.address and revision is not None:
+                if replica.address and revision is not None and replica.phase is not ReplicaPhase.DRAINING:
                     targets[str(replica.run)] = Watched(replica.address, ready_path(revision.spec), not revision.spec.command)
         self._watch.follow(targets)
 
