@@ -33,6 +33,8 @@ class Problem:
     """Where, in the Kubernetes spelling."""
     message: str
     fix: str = ""
+    is_of_whole: bool = False
+    """Said only of a document that has no other mistake, which could be its cause."""
 
 
 def problems(document: Document) -> list[Problem]:
@@ -200,6 +202,10 @@ def _role_placement(_: JobSpec | ServiceSpec, role: Role | ServiceSpec, at: tupl
 
 
 def _service_problems(spec: ServiceSpec) -> Iterator[Problem]:
+    if not spec.model and not spec.command:
+        yield Problem(("spec",), "serves nothing", "add a model or a command", is_of_whole=True)
+    if spec.model and spec.command:
+        yield Problem(("spec", "command"), "stands beside a model", "keep one of them")
     yield from _secrets(spec)
     yield from _sources(spec)
     yield from _role_resources(spec, spec, ("spec",))

@@ -221,13 +221,6 @@ class ServiceSpec(SpecModel):
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 100
     """Higher goes first; above jobs unless told otherwise."""
 
-    @model_validator(mode="after")
-    def _something_to_serve(self) -> ServiceSpec:
-        if bool(self.model) == bool(self.command):
-            message = "has both a model and a command; keep one" if self.model else "serves nothing; add a model or a command"
-            raise ValueError(message)
-        return self
-
 
 class ModelService(SpecModel):
     """A service document in the Kubernetes spelling."""

@@ -3,9 +3,9 @@
     need = arrivals / (rate x utilisation) + backlog / (rate x 20 s)
 
 `arrivals` is the rate of the last minute, or of the last six seconds where that is more than chance above it. `rate` is
-requests a busy second of one replica, measured. Going up is at once. Going down is to the largest need of the hold window, where a
-tenth would be to spare, and a fifth at a time; what a backlog asked for counts for a minute only. The latency objective is a
-guard: it adds replicas, and keeps them. Every number comes with its rule.
+requests a busy second of one replica, measured. Going up is at once. Going down is to the largest need of the hold window,
+where a tenth would be to spare, and a fifth at a time; what a backlog asked for counts for a minute only. The latency
+objective is a guard: it adds replicas, and keeps them. Every number comes with its rule.
 """
 
 from __future__ import annotations

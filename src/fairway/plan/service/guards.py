@@ -106,10 +106,10 @@ def _count_errors(marks: Marks, guard: Guard, mine: RevisionLoad, old: RevisionL
     failed = mine.failed + mine.mirror_failed
     total = mine.answered + mine.failed + mine.mirrored
     other = old.answered + old.failed
-    if total <= 0:
-        return
     for name, value in (("n", total), ("k", failed), ("old.n", other), ("old.k", old.failed)):
         marks[f"errors.{name}"] = marks.get(f"errors.{name}", 0.0) + max(0, value)
+    if total <= 0:
+        return
     known = _evidence(marks, "errors")
     if other > 0:
         found = sequential.more_often_than_beside(known, (failed, total), (old.failed, other), ALPHA)

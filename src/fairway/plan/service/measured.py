@@ -5,7 +5,7 @@ Counters only grow within one life of their process; a smaller value than before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -127,36 +127,29 @@ def work(measured: Measured, names: frozenset[str], window: float) -> Work:
     """What the named replicas did over the window: as they say themselves, else as the router saw them."""
     if measured.last is None:
         return Work()
-    served = busy = watched = 0.0
-    for before, after in pairwise(measured.since(measured.last.time - window)):
-        for name in names:
-            one = _own_work(name, before, after) or _seen_work(name, before, after)
-            if one is not None:
-                served, busy, watched = served + one[0], busy + one[1], watched + (after.time - before.time)
-    return Work(served, busy, watched)
+    seen = measured.since(measured.last.time - window)
+    done = [one for name in names for one in (_own_work(name, seen) or _seen_work(name, seen),) if one is not None]
+    return Work(sum(one.served for one in done), sum(one.busy for one in done), sum(one.watched for one in done))
 
 
-def _own_work(name: str, before: Sample, after: Sample) -> tuple[float, float] | None:
-    old, new = before.replicas.get(name), after.replicas.get(name)
-    if old is None or new is None or new.served < old.served:
+def _own_work(name: str, seen: tuple[Sample, ...]) -> Work | None:
+    """A replica's name is never used twice, so that its counters never go back."""
+    first = next((sample for sample in seen if name in sample.replicas), None)
+    last = next((sample for sample in reversed(seen) if name in sample.replicas), None)
+    if first is None or last is None or last.time <= first.time:
         return None
-    return new.served - old.served, max(0.0, new.busy_seconds - old.busy_seconds)
+    old, new = first.replicas[name], last.replicas[name]
+    return Work(new.served - old.served, new.busy_seconds - old.busy_seconds, last.time - first.time)
 
 
-def _seen_work(name: str, before: Sample, after: Sample) -> tuple[float, float] | None:
-    if before.route is None or after.route is None or before.route.epoch != after.route.epoch:
+def _seen_work(name: str, seen: tuple[Sample, ...]) -> Work | None:
+    """As the router that lives now saw it."""
+    looks = [sample for sample in seen if sample.route and name in sample.route.backends]
+    looks = [sample for sample in looks if sample.route and looks[-1].route and sample.route.epoch == looks[-1].route.epoch]
+    if len(looks) < 2 or not looks[0].route or not looks[-1].route:
         return None
-    old, new = before.route.backends.get(name), after.route.backends.get(name)
-    if old is None or new is None or new.answered < old.answered:
-        return None
-    return new.answered - old.answered, max(0.0, new.busy_seconds - old.busy_seconds)
-
-
-def steps_of(measured: Measured, since: float, take: Callable[[RouteLoad], RevisionLoad]) -> Iterator[RevisionLoad]:
-    """How a revision's counters grew from look to look."""
-    looks = [sample.route for sample in measured.since(since) if sample.route is not None]
-    for before, after in pairwise(looks):
-        yield difference(take(before) if before.epoch == after.epoch else RevisionLoad(), take(after))
+    old, new = looks[0].route.backends[name], looks[-1].route.backends[name]
+    return Work(new.answered - old.answered, new.busy_seconds - old.busy_seconds, looks[-1].time - looks[0].time)
 
 
 def difference(before: RevisionLoad, after: RevisionLoad) -> RevisionLoad:
@@ -187,12 +180,28 @@ def histogram(measured: Measured, revision: int | None, window: float) -> tuple[
     total = [0] * (len(LATENCY_BOUNDS) + 1)
     if measured.last is None:
         return tuple(total)
-    since = measured.last.time - window
-    known = {number for sample in measured.samples if sample.route for number in sample.route.revisions}
-    for number in known if revision is None else {revision}:
-        for step in steps_of(measured, since, lambda route, number=number: route.revisions.get(number, RevisionLoad())):  # type: ignore[misc]
-            total = [left + right for left, right in zip(total, step.latency, strict=True)]
+    for before, after in _lives([sample.route for sample in measured.since(measured.last.time - window) if sample.route]):
+        for number, load in after.revisions.items():
+            if load.latency and revision in (None, number):
+                old = before.revisions.get(number, RevisionLoad()) if before else RevisionLoad()
+                _add(total, load.latency, old.latency)
     return tuple(total)
+
+
+def _lives(looks: list[RouteLoad]) -> Iterator[tuple[RouteLoad | None, RouteLoad]]:
+    """The first and the last look at each life of the router; no first one where it began within the looks."""
+    first: RouteLoad | None = looks[0] if looks else None
+    for before, after in pairwise(looks):
+        if after.epoch != before.epoch:
+            yield first, before
+            first = None
+    if looks:
+        yield first, looks[-1]
+
+
+def _add(total: list[int], new: tuple[int, ...], old: tuple[int, ...]) -> None:
+    for index, count in enumerate(new):
+        total[index] += count - (old[index] if old else 0)
 
 
 def percentile(bars: tuple[int, ...], part: float) -> float | None:

@@ -71,12 +71,13 @@ def advance(
         return _deleting(service, replicas, measured, now)
     before = service
     service = fleet.learn(service, replicas, now)
-    service, events = rollout.advance(service, replicas, measured, now)
-    shares = rollout.shares(service, now)
+    service, events = rollout.judged(service, replicas, measured, now)
     under_way = rollout.is_active(service.rollout) and bool(service.stable)
     ready = fleet.ready_names(replicas)
-    scale = rule(service, ready, shares.coming, measured, now, may_shrink=not under_way)
-    service = replace(service, scale=scale)
+    coming = rollout.shares(service, now).coming
+    service = replace(service, scale=rule(service, ready, coming, measured, now, may_shrink=not under_way))
+    service, steps = rollout.stepped(service, ready, now)
+    shares = rollout.shares(service, now)
     parts = split.parts(service, shares)
     orders = fleet.orders(service, replicas, parts, measured, now)
     service = replace(
@@ -92,7 +93,7 @@ def advance(
         orders.drain,
         orders.stop,
         route.routes(service, staying, shares, parts, target),
-        (*events, *_scaled(before, service)),
+        (*events, *steps, *_scaled(before, service)),
         _wake(service, replicas, orders.wake_at, now),
     )
 

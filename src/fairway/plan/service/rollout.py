@@ -33,6 +33,8 @@ _DEFAULTS = {
     RolloutStrategy.SHADOW: (RolloutStep(to="5%"), RolloutStep(to="50%")),
     RolloutStrategy.AB: (RolloutStep(to="50%", for_="1h"),),
 }
+_KEEPING = (RolloutStrategy.BLUE_GREEN, RolloutStrategy.SHADOW)
+"""Strategies that keep the old replicas until the end."""
 
 Events = tuple[tuple[str, str], ...]
 
@@ -57,7 +59,7 @@ def shares(service: Service, now: float) -> Shares:
         return Shares({}, {rollout.target: 1.0})
     share, mirror = rollout.marks.get(SHARE, 0.0), rollout.marks.get(MIRROR, 0.0)
     strategy = service.spec.rollout.strategy
-    kept = rollout.source if strategy in (RolloutStrategy.BLUE_GREEN, RolloutStrategy.SHADOW) else 0
+    kept = rollout.source if strategy in _KEEPING or _is_unmeasured(service, rollout) else 0
     is_shadow = strategy is RolloutStrategy.SHADOW
     next_ = _next(service, rollout) if _is_due(service, rollout, now) else mirror if is_shadow and share < 1 else share
     started = rollout.step >= 0
@@ -69,6 +71,12 @@ def shares(service: Service, now: float) -> Shares:
         # The last step of a shadow release: replicas for all of the traffic, while it still gets copies only.
         return Shares({rollout.source: 1.0}, {rollout.source: 1.0, rollout.target: 1.0}, None, kept)
     return Shares(serving, {rollout.source: 1.0 - next_, rollout.target: next_}, None, kept)
+
+
+def _is_unmeasured(service: Service, rollout: Rollout) -> bool:
+    """Whether the new revision's speed is not known yet: until then it may need more replicas than the old one."""
+    rates = service.scale.service_rate
+    return rollout.source in rates and rollout.target not in rates
 
 
 def _next(service: Service, rollout: Rollout) -> float:
@@ -96,45 +104,58 @@ def _seconds(service: Service, rollout: Rollout) -> float:
     return plan[rollout.step][1] if 0 <= rollout.step < len(plan) else PACE
 
 
-def advance(service: Service, replicas: Sequence[Replica], measured: Measured, now: float) -> tuple[Service, Events]:
-    """The release one step on, back, or as it was."""
+def judged(service: Service, replicas: Sequence[Replica], measured: Measured, now: float) -> tuple[Service, Events]:
+    """The release as the guards leave it: sent back, at its end, or as it was."""
     rollout = service.rollout
     if rollout is None or not is_active(rollout):
         return service, ()
-    ready = {number: len(names) for number, names in fleet.ready_names(replicas).items()}
     if not rollout.source:
-        return _first(service, rollout, ready, now)
+        # The first revision has nothing to be compared with and nowhere to go back to.
+        is_ready = rollout.target in fleet.ready_names(replicas)
+        return _done(service, rollout, now) if is_ready else (service, ())
     verdict = guards.of_replicas(service, rollout, replicas, now)
     if verdict:
         return rolled_back(service, rollout, f"{verdict.guard}: {verdict.reason}", now)
-    if rollout.step >= 0:
-        marks, verdict = guards.of_answers(service, rollout, measured)
-        rollout = replace(rollout, marks=marks)
-        service = replace(service, rollout=rollout)
-        if verdict:
-            return rolled_back(service, rollout, f"{verdict.guard}: {verdict.reason}", now)
+    marks, verdict = guards.of_answers(service, rollout, measured)
+    rollout = replace(rollout, marks=marks)
+    service = replace(service, rollout=rollout)
+    if verdict:
+        return rolled_back(service, rollout, f"{verdict.guard}: {verdict.reason}", now)
     if rollout.marks.get(SHARE, 0.0) >= 1.0:
         is_over = rollout.phase is not RolloutPhase.PAUSED and now >= rollout.step_since + BAKE
         return _done(service, rollout, now) if is_over else (service, ())
-    return _step(service, rollout, ready, now)
+    return service, ()
 
 
-def _first(service: Service, rollout: Rollout, ready: Mapping[int, int], now: float) -> tuple[Service, Events]:
-    """The first revision has nothing to be compared with and nowhere to go back to."""
-    return _done(service, rollout, now) if ready.get(rollout.target) else (service, ())
+def stepped(service: Service, ready: Mapping[int, frozenset[str]], now: float) -> tuple[Service, Events]:
+    """The next part comes in force when its time has come and enough replicas of the new revision are ready for it.
 
-
-def _step(service: Service, rollout: Rollout, ready: Mapping[int, int], now: float) -> tuple[Service, Events]:
-    """The next part comes in force when its time has come and enough replicas of the new revision are ready."""
-    wanted = split.parts(service, shares(service, now)).get(rollout.target)
-    if not _is_due(service, rollout, now) or wanted is None or ready.get(rollout.target, 0) < wanted.wanted:
+    The number of replicas must have been decided for that part already.
+    """
+    rollout = service.rollout
+    if rollout is None or not is_active(rollout) or not rollout.source or not _is_due(service, rollout, now):
         return service, ()
+    wanted = split.parts(service, shares(service, now))[rollout.target].wanted
+    there = len(ready.get(rollout.target, ()))
+    reason = _too_slow(service, rollout) or (f"{there} of {wanted} replicas are ready" if there < wanted else "")
+    if reason:
+        return replace(service, rollout=replace(rollout, reason=f"waits: {reason}")), ()
     part = _next(service, rollout)
     is_copy = service.spec.rollout.strategy is RolloutStrategy.SHADOW and rollout.step + 1 < len(steps(service.spec.rollout))
     marks = {**guards.without_metric(rollout.marks), **({MIRROR: part} if is_copy else {SHARE: part, MIRROR: 0.0})}
-    stepped = replace(rollout, phase=RolloutPhase.STEPPING, step=rollout.step + 1, step_since=now, marks=marks, reason="")
+    on = replace(rollout, phase=RolloutPhase.STEPPING, step=rollout.step + 1, step_since=now, marks=marks, reason="")
     what = f"answers copies of {part:.0%} of the requests" if is_copy else f"gets {part:.0%} of the traffic"
-    return replace(service, rollout=stepped), (("RolloutStep", f"r{rollout.target} {what}"),)
+    return replace(service, rollout=on), (("RolloutStep", f"r{rollout.target} {what}"),)
+
+
+def _too_slow(service: Service, rollout: Rollout) -> str:
+    """A slower revision takes no more while all replicas that the document allows would not be enough."""
+    rates = service.scale.service_rate
+    mine, old = rates.get(rollout.target), rates.get(rollout.source)
+    if service.scale.rule != "max" or mine is None or old is None or mine >= old:
+        return ""
+    slower = f"r{rollout.target} answers {mine:.3g} a busy second, r{rollout.source} {old:.3g}"
+    return f"{slower}, and {service.spec.replicas.max} replicas, which the document allows, would not be enough"
 
 
 def _done(service: Service, rollout: Rollout, now: float) -> tuple[Service, Events]:

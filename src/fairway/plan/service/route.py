@@ -62,7 +62,7 @@ def weights(service: Service, ready: Mapping[int, int], shares: Shares, parts: M
 
 def _serves(number: int, shares: Shares) -> bool:
     """Whether a revision may take what others cannot: not one that has no part yet, on its way in."""
-    return shares.serving.get(number, 0.0) > 0 or number not in {**shares.serving, **shares.coming}
+    return number in shares.serving or number not in shares.coming
 
 
 def _own(service: Service, ready: Mapping[int, int], shares: Shares, parts: Mapping[int, Part]) -> tuple[dict[int, float], float]:

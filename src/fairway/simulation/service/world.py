@@ -126,10 +126,14 @@ class World:
             self._serve()
             self.now = round(self.now + self.tick, 6)
 
+    def version(self, revision: int) -> Version:
+        """How a revision behaves."""
+        return self._versions.get(revision, Version())
+
     def _live(self) -> None:
         """Replicas start, become ready, or fail."""
         for index, one in enumerate(self.replicas):
-            version = self._versions.get(one.revision, Version())
+            version = self.version(one.revision)
             if one.phase is ReplicaPhase.WAITING:
                 self.replicas[index] = replace(one, phase=ReplicaPhase.STARTING, since=self.now, started=self.now)
             elif one.phase is ReplicaPhase.STARTING and self.now - one.since >= version.cold_start - 1e-9 and not version.hangs:
@@ -232,7 +236,7 @@ class World:
             own.busy += busy
 
     def _pool(self, number: int) -> Pool:
-        return self._pools.setdefault(number, Pool(self._versions.get(number, Version())))
+        return self._pools.setdefault(number, Pool(self.version(number)))
 
     def _sample(self) -> Sample:
         backends = self._backends()
