@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from fairway.runtime import context, exporting_jax, exporting_keras, exporting_torch
-from fairway.runtime.exported import Exported, ExportError
+from fairway.runtime.exported import Exported, ExportError, load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -118,8 +118,7 @@ def _difference(made: Exported, arrays: list[Any], live: Ask, tolerance: float) 
 
 
 def _compare(found: list[Any], wanted: list[Any], tolerance: float) -> float:
-    import numpy  # noqa: PLC0415  comes with every framework
-
+    numpy = load("numpy")
     if len(found) != len(wanted):
         message = f"it gives {len(found)} answers, and the live model {len(wanted)}"
         raise ExportError(message)

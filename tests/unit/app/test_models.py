@@ -200,6 +200,25 @@ async def test_an_output_that_is_no_name_of_a_model_is_told(tmp_path: Path) -> N
         assert at.app.models.of_job(at.app.find("default", job.key.name)) == ()
 
 
+async def test_a_start_gives_back_the_space_of_deleted_versions_and_leaves_what_code_needs(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        at.leave("mine")
+        at.leave("mine", "large", b"x" * 2_000_000)
+        source = str(tmp_path / "outputs" / "mine")
+        made = await at.app.models.register(Registration("mnist", source))
+        shared = at.app.datasets.add("same", source, 1.0)
+        await at.app.models.delete("mnist@1")
+    async with desk(tmp_path) as at:
+        assert not at.store.freeable()
+        assert shared.digest == made.digest
+        assert Blobs(tmp_path / "blobs").has(made.digest)
+        made = await at.app.models.register(Registration("mnist", str(tmp_path / "outputs" / "mine" / "model.onnx")))
+        await at.app.models.delete(str(made))
+    async with desk(tmp_path) as at:
+        assert not Blobs(tmp_path / "blobs").has(made.digest)
+        assert (at.app.datasets.get("same").digest, at.store.freeable()) == (shared.digest, False)
+
+
 async def test_a_full_disk_is_tried_again(tmp_path: Path) -> None:
     class FullAtFirst(Models):
         full = True
