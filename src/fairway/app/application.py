@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from fairway.app.loop import Loop
+from fairway.app.model_store import ModelStore
 from fairway.app.models import Models
 from fairway.app.ports import (
     Changes,
@@ -18,7 +19,6 @@ from fairway.app.ports import (
     LogChunk,
     LogQuery,
     MetricPoint,
-    ModelStore,
     People,
     SecretStore,
     Store,

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from fairway.app.loop import Loop
-from fairway.app.ports import Changes, DatasetStore, ModelStore
+from fairway.app.model_store import ModelStore
+from fairway.app.ports import Changes, DatasetStore, JobFilter
 from fairway.errors import BugError, ConflictError, FairwayError, NotFoundError, UnavailableError
 from fairway.plan.model import OUTPUT, facts_of, must_stay, registered_name, superfluous
 from fairway.state.event import Event
@@ -18,6 +19,8 @@ from fairway.state.phase import JobPhase
 
 RETRY_AFTER = 30.0
 """Seconds after which a registration is tried again that the disk had no room for."""
+
+_PAGE = 1000
 
 log = logging.getLogger("fairway.models")
 
@@ -63,10 +66,16 @@ class Models:
                 self._kept.expect(str(job.key))
 
     async def start(self) -> None:
-        """Register what ended while nobody looked, and forget what was expected of runs that never were."""
-        for run in self._store.expected() if self._kept is not None else ():
+        """Register what ended while nobody looked, and give back the space of deleted versions. Nobody else writes yet."""
+        if self._kept is None:
+            return
+        for run in self._kept.expected():
             if self._loop.store.get_job(_key(run)) is None:
-                self._store.settle(run)
+                # The daemon died in the middle of a submit.
+                self._kept.settle(run)
+        if self._kept.freeable():
+            freed = self._kept.free(self._needed())
+            log.info("%d bytes of deleted models were given back", freed)
         self._begin()
 
     async def catch_up(self) -> None:
@@ -198,6 +207,16 @@ class Models:
             await self.catch_up()
         except Exception:  # Nobody waits for it, and the next end, question or start tries again.
             log.exception("models could not be registered; it is tried again")
+
+    def _needed(self) -> set[str]:
+        """What code and datasets need of the content that models share with them, by manifest."""
+        found = {version.digest for version in self._datasets.list()}
+        page = self._loop.store.list_jobs(JobFilter(limit=_PAGE))
+        while True:
+            found.update(job.origin.code_digest for job in page.jobs if job.origin.code_digest)
+            if not page.next:
+                return found
+            page = self._loop.store.list_jobs(JobFilter(limit=_PAGE, before=page.next))
 
     async def _registered(self, job: Job) -> bool:
         """Whether there is nothing left to register of a run that has succeeded."""

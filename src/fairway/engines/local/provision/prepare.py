@@ -31,6 +31,7 @@ ENVIRONMENT_FILE = "environment.json"
 _LEFTOVERS = (
     *("envs/.*", "git/.*", "inject/.*", "blobs/aside/*", "blobs/seen/.*", "data/*/.*", "jobs/*/*/.code-*"),
     *("datasets/*/.*", "models/*/.*", "models/*/aliases/.*", "models/*/tags/.*", "model-files/*/.*", "expected-models/.*"),
+    "deleted-models/.*",
     "fetched/*",
 )
 """Where things are made before they get their names."""
