@@ -43,11 +43,19 @@ class Server(uvicorn.Server):
         self._app = app
         self._grace = grace
         self._told = 0.0
+        self.gave_up = False
+        """Whether it ended because there is nothing left that could answer."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to drain; the loop's ticks see when it is done."""
         if self._app.draining and sig == signal.SIGINT:
             self.force_exit = self.should_exit = True
+        self._app.draining = True
+        self._told = self._told or time.perf_counter()
+
+    def give_up(self) -> None:
+        """End soon: the model is gone. Whoever waits is told first. May be called from any thread."""
+        self.gave_up = True
         self._app.draining = True
         self._told = self._told or time.perf_counter()
 

@@ -73,6 +73,9 @@ def flattened(nested: list[Any], shape: tuple[int, ...], place: str) -> list[Any
     flat: list[Any] = [nested]
     for depth, length in enumerate(shape):
         for each in flat:
+            if type(each) is not list:
+                message = f"{place}: lists and values at the same depth"
+                raise bad(message)
             if len(each) != length:
                 message = f"{place}: a list of {len(each)} in dimension {depth} where the shape {list(shape)} has {length}"
                 raise bad(message)
