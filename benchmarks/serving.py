@@ -53,7 +53,19 @@ def await_port(port: int, process: subprocess.Popen[bytes]) -> None:
 
 def replica_command(folder: Path, port: int) -> list[str]:
     """A replica."""
-    return [sys.executable, "-m", "fairway.serving.replica", "--folder", str(folder), "--name", "m", "--version", "1", "--port", str(port)]
+    return [
+        sys.executable,
+        "-m",
+        "fairway.serving.replica",
+        "--folder",
+        str(folder),
+        "--name",
+        "m",
+        "--version",
+        "1",
+        "--port",
+        str(port),
+    ]
 
 
 def bare_command(port: int) -> list[str]:
@@ -130,7 +142,9 @@ def _tell(what: str, found: dict[str, list[float]], must: float, unit: str) -> N
 
 def cold_start(folder: Path, rounds: int) -> None:
     """From nothing to the first accepted connection, against importing onnxruntime and loading the model."""
-    program = f"import onnxruntime; onnxruntime.InferenceSession({str(folder / 'model.onnx')!r}, providers=['CPUExecutionProvider'])"
+    program = (
+        f"import onnxruntime; onnxruntime.InferenceSession({str(folder / 'model.onnx')!r}, providers=['CPUExecutionProvider'])"
+    )
 
     def bare() -> float:
         began = time.perf_counter()

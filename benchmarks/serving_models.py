@@ -22,7 +22,9 @@ def write(name: str, folder: Path) -> Path:
     tensors = [
         numpy_helper.from_array((0.05 * chance.standard_normal(shape)).astype(np.float32), key) for key, shape in weights.items()
     ]
-    model = helper.make_model(helper.make_graph(nodes, name, [taken], [given], tensors), opset_imports=[helper.make_opsetid("", 17)])
+    model = helper.make_model(
+        helper.make_graph(nodes, name, [taken], [given], tensors), opset_imports=[helper.make_opsetid("", 17)]
+    )
     model.ir_version = 9
     onnx.checker.check_model(model)
     onnx.save(model, target / "model.onnx")

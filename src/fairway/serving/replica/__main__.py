@@ -54,9 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
     # What lives as long as the process need not be looked at again and again.
     gc.collect()
     gc.freeze()
-    sys.stderr.write(f"{model.name}@{model.version} ({model.platform}) is served at http://{address}\n")
-    sys.stderr.flush()
-    server = Server(app, chosen.limits.deadline)
+    hello = f"{model.name}@{model.version} ({model.platform}) is served at http://{address}\n"
+    server = Server(app, chosen.limits.deadline, hello)
     if worker is not None:
         worker.on_end = server.give_up
     try:

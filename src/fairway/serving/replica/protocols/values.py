@@ -45,7 +45,7 @@ def from_json(data: msgspec.Raw, datatype: str, shape: tuple[int, ...], place: s
     try:
         flat = _decoder(datatype, 1).decode(data)
     except msgspec.ValidationError as error:
-        if len(shape) < 2:
+        if len(shape) < 2 or not bytes(data)[1:].lstrip().startswith(b"["):
             message = f"{place}: {error}"
             raise bad(message) from None
         return _from_nested(data, datatype, shape, place)
