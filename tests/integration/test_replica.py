@@ -29,7 +29,10 @@ SLOW = """
 import time
 import numpy as np
 class Model:
-    signature = {"inputs": [{"name": "seconds", "datatype": "FP32", "shape": [-1]}], "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}]}
+    signature = {
+        "inputs": [{"name": "seconds", "datatype": "FP32", "shape": [-1]}],
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}],
+    }
     def predict(self, inputs):
         time.sleep(float(inputs["seconds"].max()))
         return {"y": inputs["seconds"]}

@@ -8,7 +8,7 @@ import numpy as np
 class Model:
     """Digits."""
 
-    signature = {
+    signature = {  # noqa: RUF012  # as people write it
         "inputs": [{"name": "image", "datatype": "FP32", "shape": [-1, 64]}],
         "outputs": [
             {"name": "scores", "datatype": "FP32", "shape": [-1, 10]},

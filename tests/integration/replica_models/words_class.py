@@ -1,6 +1,7 @@
 """A small language model: which word follows which, learnt from a text; it generates, embeds and counts."""
 
 import collections
+import itertools
 import os
 import random
 import signal
@@ -15,7 +16,7 @@ class Model:
         with open(os.path.join(folder, "text.txt"), encoding="utf-8") as file:
             words = file.read().split()
         self.next = collections.defaultdict(list)
-        for first, second in zip(words, words[1:]):
+        for first, second in itertools.pairwise(words):
             self.next[first].append(second)
         self.words = sorted(set(words))
 

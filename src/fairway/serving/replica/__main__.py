@@ -20,6 +20,7 @@ from fairway.serving.replica.problem import ModelError
 from fairway.serving.replica.runtimes.onnx import OnnxRuntime
 from fairway.serving.replica.runtimes.process import WorkerRuntime
 from fairway.serving.replica.runtimes.runtime import Runtime
+from fairway.serving.replica.sampling import Sampler
 from fairway.serving.replica.server import Server, listen
 from fairway.state.model import Signature, TensorSpec
 
@@ -32,6 +33,13 @@ def main(arguments: list[str] | None = None) -> int:
     except FairwayError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
+    try:
+        return _serve(chosen, runtime)
+    finally:
+        runtime.close()
+
+
+def _serve(chosen: options.Options, runtime: Runtime) -> int:
     metrics = Metrics()
     batcher = Batcher(runtime, chosen.limits, metrics)
     _warm_up(batcher, runtime)
@@ -48,8 +56,14 @@ def main(arguments: list[str] | None = None) -> int:
         embeds=worker is not None and worker.embeds,
     )
     generating = Generating(worker, model, chosen.limits.max_queue, now) if worker and (model.generates or model.embeds) else None
-    app = App(model, batcher, metrics, chosen.bodies, now, generating)
-    listener = listen(chosen.port)
+    try:
+        listener = listen(chosen.port)
+    except OSError as error:
+        sys.stderr.write(f"error: port {chosen.port} cannot be had: {error}\n")
+        return 5
+    kept = chosen.sample_folder
+    sampler = Sampler(kept, chosen.sample_rate, model, metrics, now) if kept and chosen.sample_rate else None
+    app = App(model, batcher, metrics, chosen.bodies, now, generating, sampler)
     address = "{}:{}".format(*listener.getsockname())
     # What lives as long as the process need not be looked at again and again.
     gc.collect()
@@ -62,7 +76,8 @@ def main(arguments: list[str] | None = None) -> int:
         server.run(sockets=[listener])
     finally:
         batcher.close()
-        runtime.close()
+        if sampler is not None:
+            sampler.close()
     return 1 if server.gave_up else 0
 
 

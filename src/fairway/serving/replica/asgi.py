@@ -20,6 +20,7 @@ from fairway.serving.replica.model import Answer, Question, ServedModel, check_v
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols import openai, openinference, tfserving
 from fairway.serving.replica.protocols.openinference import OpenInference
+from fairway.serving.replica.sampling import Sampler
 from fairway.version import __version__
 
 Do = Callable[[Scope, Receive], Awaitable[Answer | Stream]]
@@ -66,12 +67,13 @@ class App:
         limits: BodyLimits,
         now: Callable[[], float],
         generating: Generating | None = None,
+        sampler: Sampler | None = None,
     ) -> None:
         self._model = model
         self._batcher = batcher
         self._metrics = metrics
         self.bodies = Bodies(limits)
-        self._generating = generating
+        self._sampler = sampler
         self._created = int(now())
         self._began = time.monotonic()
         self.draining = False
@@ -251,10 +253,16 @@ class App:
         async def do(scope: Scope, receive: Receive) -> Answer:
             body, head_length = await self.bodies.read(scope, receive)
             question = form.read(body, head_length)
-            return form.write(question, await self._batcher.ask(question.inputs, question.rows))
+            return self._written(form, question, await self._batcher.ask(question.inputs, question.rows))
 
         self._questions[path] = do
         self.lane[path.encode()] = form
+
+    def _written(self, form: Form, question: Question, outputs: list[Array]) -> Answer:
+        answer = form.write(question, outputs)
+        if self._sampler is not None:
+            self._sampler.see(question.inputs, outputs)
+        return answer
 
     def quick(self, form: Form, body: bytes, asker: Asker) -> None:
         """The same for a request on the short way, without a task of its own."""
@@ -264,7 +272,7 @@ class App:
 
         def finish(found: list[Array] | RequestError) -> None:
             try:
-                answer = refusal(found) if isinstance(found, RequestError) else form.write(question, found)
+                answer = refusal(found) if isinstance(found, RequestError) else self._written(form, question, found)
             except RequestError as error:
                 answer = refusal(error)
             except Exception:  # noqa: BLE001  # ours; the server must live on
