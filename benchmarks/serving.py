@@ -1,7 +1,7 @@
 """One replica against a bare ASGI handler that calls onnxruntime inline: latency alone, CPU under load, cold start.
 
-`python serving.py [ROUNDS] [SECONDS]`. Both servers run at once and are asked in turn; an idle one costs nothing. CPU is that of the
-server's process, from /proc, by request.
+`python serving.py [ROUNDS] [SECONDS]`. Both servers run at once and are asked in turn; an idle one costs nothing. CPU is that
+of the server's process, from /proc, by request.
 """
 
 from __future__ import annotations
@@ -53,14 +53,27 @@ def await_port(port: int, process: subprocess.Popen[bytes]) -> None:
 
 def replica_command(folder: Path, port: int) -> list[str]:
     """A replica."""
-    return [sys.executable, "-m", "fairway.serving.replica", "--folder", str(folder), "--name", "m", "--version", "1", "--port", str(port)]
+    return [
+        sys.executable,
+        "-m",
+        "fairway.serving.replica",
+        "--folder",
+        str(folder),
+        "--name",
+        "m",
+        "--version",
+        "1",
+        "--port",
+        str(port),
+    ]
 
 
 def bare_command(port: int) -> list[str]:
     """The bare handler."""
     return [
         sys.executable, "-m", "uvicorn", "serving_bare:app", "--app-dir", str(HERE), "--port", str(port), "--http", "httptools",
-        "--loop", "uvloop", "--lifespan", "off", "--no-access-log", "--no-date-header", "--no-server-header", "--log-level", "warning",
+        "--loop", "uvloop", "--lifespan", "off",
+        "--no-access-log", "--no-date-header", "--no-server-header", "--log-level", "warning",
     ]  # fmt: skip
 
 
@@ -115,11 +128,22 @@ def compare(ours: Server, bare: Server, name: str, rounds: int, seconds: float) 
         for server in (ours, bare):
             ask(server, 8, 0.3, wire)  # both warm
         if name == "lenet":
-            found = interleaved(rounds, ours=lambda: ask(ours, 1, seconds, wire)[0], bare=lambda: ask(bare, 1, seconds, wire)[0])
+            found = in_turn(ours, bare, 1, rounds, seconds, wire, 0)
             _tell(f"LeNet-5, {form}, 1 connection: p50 / bare handler", found, 1.15, "ms")
-        found = interleaved(rounds, ours=lambda: ask(ours, 64, seconds, wire)[1], bare=lambda: ask(bare, 64, seconds, wire)[1])
+        found = in_turn(ours, bare, 64, rounds, seconds, wire, 1)
         must = 1.0 if name == "lenet" else 0.30 if binary else 0.40
         _tell(f"{name}, {form}, 64 connections: CPU a request / bare handler", found, must, "us")
+
+
+def in_turn(
+    ours: Server, bare: Server, connections: int, rounds: int, seconds: float, wire: bytes, which: int
+) -> dict[str, list[float]]:
+    """Latency (`which` 0) or CPU (1) of both, asked in turn."""
+    return interleaved(
+        rounds,
+        ours=lambda: ask(ours, connections, seconds, wire)[which],
+        bare=lambda: ask(bare, connections, seconds, wire)[which],
+    )
 
 
 def _tell(what: str, found: dict[str, list[float]], must: float, unit: str) -> None:
@@ -130,7 +154,9 @@ def _tell(what: str, found: dict[str, list[float]], must: float, unit: str) -> N
 
 def cold_start(folder: Path, rounds: int) -> None:
     """From nothing to the first accepted connection, against importing onnxruntime and loading the model."""
-    program = f"import onnxruntime; onnxruntime.InferenceSession({str(folder / 'model.onnx')!r}, providers=['CPUExecutionProvider'])"
+    program = (
+        f"import onnxruntime; onnxruntime.InferenceSession({str(folder / 'model.onnx')!r}, providers=['CPUExecutionProvider'])"
+    )
 
     def bare() -> float:
         began = time.perf_counter()

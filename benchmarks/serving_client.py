@@ -1,4 +1,4 @@
-"""The load of the serving benchmark: connections that each send the same request again as soon as it is answered. Not a benchmark.
+"""The load of the serving benchmark: connections that each ask again as soon as they are answered. Not a benchmark by itself.
 
 `python serving_client.py PORT CONNECTIONS SECONDS < request` prints `{"requests", "p50_ms"}`.
 """

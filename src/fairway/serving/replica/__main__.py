@@ -7,15 +7,20 @@ import sys
 
 import numpy as np
 
+from fairway.app.system import SystemClock
 from fairway.errors import FairwayError
 from fairway.serving.replica import folder, options
 from fairway.serving.replica.asgi import App
 from fairway.serving.replica.batching import Batcher
 from fairway.serving.replica.datatypes import DTYPES, Array, of_texts
+from fairway.serving.replica.generating import Generating
 from fairway.serving.replica.metrics import Metrics
 from fairway.serving.replica.model import ServedModel
+from fairway.serving.replica.problem import ModelError
 from fairway.serving.replica.runtimes.onnx import OnnxRuntime
+from fairway.serving.replica.runtimes.process import WorkerRuntime
 from fairway.serving.replica.runtimes.runtime import Runtime
+from fairway.serving.replica.sampling import Sampler
 from fairway.serving.replica.server import Server, listen
 from fairway.state.model import Signature, TensorSpec
 
@@ -28,30 +33,69 @@ def main(arguments: list[str] | None = None) -> int:
     except FairwayError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
+    try:
+        return _serve(chosen, runtime)
+    finally:
+        runtime.close()
+
+
+def _serve(chosen: options.Options, runtime: Runtime) -> int:
     metrics = Metrics()
     batcher = Batcher(runtime, chosen.limits, metrics)
-    if runtime.signature.inputs:
-        batcher.warm_up(sample_of(runtime.signature))
-    model = ServedModel(chosen.name, chosen.version, runtime.platform, runtime.signature, runtime.batches, chosen.labels)
-    app = App(model, batcher, metrics, chosen.bodies)
-    listener = listen(chosen.port)
+    _warm_up(batcher, runtime)
+    now = SystemClock().now
+    worker = runtime if isinstance(runtime, WorkerRuntime) else None
+    model = ServedModel(
+        chosen.name,
+        chosen.version,
+        runtime.platform,
+        runtime.signature,
+        runtime.batches,
+        chosen.labels,
+        generates=worker is not None and worker.generates,
+        embeds=worker is not None and worker.embeds,
+    )
+    generating = Generating(worker, model, chosen.limits.max_queue, now) if worker and (model.generates or model.embeds) else None
+    try:
+        listener = listen(chosen.port)
+    except OSError as error:
+        sys.stderr.write(f"error: port {chosen.port} cannot be had: {error}\n")
+        return 5
+    kept = chosen.sample_folder
+    sampler = Sampler(kept, chosen.sample_rate, model, metrics, now) if kept and chosen.sample_rate else None
+    app = App(model, batcher, metrics, chosen.bodies, now, generating, sampler)
     address = "{}:{}".format(*listener.getsockname())
     # What lives as long as the process need not be looked at again and again.
     gc.collect()
     gc.freeze()
-    sys.stderr.write(f"{model.name}@{model.version} ({model.platform}) is served at http://{address}\n")
-    sys.stderr.flush()
+    hello = f"{model.name}@{model.version} ({model.platform}) is served at http://{address}\n"
+    server = Server(app, chosen.limits.deadline, hello)
+    if worker is not None:
+        worker.on_end = server.give_up
     try:
-        Server(app, chosen.limits.deadline).run(sockets=[listener])
+        server.run(sockets=[listener])
     finally:
         batcher.close()
-        runtime.close()
-    return 0
+        if sampler is not None:
+            sampler.close()
+    return 1 if server.gave_up else 0
 
 
 def _load(chosen: options.Options) -> Runtime:
     found = folder.find(chosen.folder, chosen.format, chosen.runtime)
-    return OnnxRuntime(found.entry, chosen.threads)
+    if found.runtime == "onnx":
+        return OnnxRuntime(found.entry, chosen.threads)
+    return WorkerRuntime(found, chosen.python, chosen.threads)
+
+
+def _warm_up(batcher: Batcher, runtime: Runtime) -> None:
+    """Before anybody waits. A model that cannot take zeros is not broken for that."""
+    if not runtime.signature.inputs:
+        return
+    try:
+        batcher.warm_up(sample_of(runtime.signature))
+    except ModelError as error:
+        sys.stderr.write(f"warm-up with zeros failed, the first requests will be slower: {error}\n")
 
 
 def sample_of(signature: Signature) -> list[Array]:

@@ -28,8 +28,10 @@ Outputs = list[Array]
 Finish = Callable[[Outputs | RequestError], None]
 """Gets the outputs, or what was wrong. Called on the loop's thread."""
 
-LOOP_SECONDS = 0.01
-"""A batch that takes longer than this does not run on the loop's thread."""
+LOOP_SECONDS = 0.001
+"""A model that takes longer than this for one row does not run on the loop's thread."""
+LOOP_BATCH_SECONDS = 0.005
+"""Nor does a batch that takes longer than this: health checks must not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ class Batcher:
         batch = self._take()
         if not batch.pieces:
             self._go_on()  # all of them had waited too long
-        elif self._runtime.quick and self.cost.seconds(batch.rows) < LOOP_SECONDS:
+        elif self._runtime.quick and self.cost.seconds(1) < LOOP_SECONDS and self.cost.seconds(batch.rows) < LOOP_BATCH_SECONDS:
             self._settle(batch, *self._run(batch))
         else:
             self._busy = True

@@ -17,6 +17,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _SWEEP = 1.0
 """Seconds between two looks for bodies that do not come."""
+_PATIENCE = 16
+"""How many times the largest body is read and dropped before the connection is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,12 @@ class Bodies:
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > self.limits.size:
-                raise self._too_large()
+                parts.clear()  # the rest is read and dropped, within reason: who still sends does not see an answer
+                if size > _PATIENCE * self.limits.size:
+                    break
             more = message.get("more_body", False)
+        if size > self.limits.size:
+            raise self._too_large()
         return b"".join(parts)
 
     def too_slow(self) -> RequestError:

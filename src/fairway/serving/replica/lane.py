@@ -86,7 +86,9 @@ class Lane(HttpToolsProtocol):
             return
         self._asked = None
         del _RECEIVING[self]
-        if not asked.response_complete:
+        if asked.refused is not None:
+            asked.answer(asked.refused)
+        elif not asked.response_complete:
             parts = asked.parts
             self.replica.quick(asked.form, parts[0] if len(parts) == 1 else b"".join(parts), asked)
 
@@ -119,6 +121,7 @@ class Asked:
         "keep_alive",
         "message_event",
         "parts",
+        "refused",
         "response_complete",
     )
 
@@ -131,18 +134,19 @@ class Asked:
         self.parts: list[bytes] = []
         self.began = time.perf_counter()
         self.head_length: bytes | None = None
+        self.refused: Answer | None = None
         self.message_event = _Nobody
 
     def admit(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """Refuse at once what the headers say is not acceptable."""
+        """Refuse what the headers say is not acceptable; its body is dropped, and answered when the client listens."""
         try:
             self.head_length = self._lane.replica.bodies.admit(headers)
         except RequestError as error:
-            self.answer(refusal(error))
+            self.refused = refusal(error)
 
     def take(self, more: bytes) -> None:
         """More of the body."""
-        if not self.response_complete:
+        if self.refused is None:
             self.parts.append(more)
 
     def answer(self, answer: Answer) -> None:

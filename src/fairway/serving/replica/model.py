@@ -33,6 +33,8 @@ class Question:
     id: str = ""
     wanted: list[tuple[int, bool]] = field(default_factory=list)
     """Outputs to answer with: place in the signature, and whether as raw bytes."""
+    columnar: bool = False
+    """TF-Serving: whether the inputs came by name, not by row, and the outputs go the same way."""
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import sys
 import time
 from types import FrameType
 
@@ -23,7 +24,7 @@ class Server(uvicorn.Server):
     (with `Connection: close`); then the process ends with 0. A second SIGINT ends it at once.
     """
 
-    def __init__(self, app: App, grace: float) -> None:
+    def __init__(self, app: App, grace: float, hello: str = "") -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -42,12 +43,27 @@ class Server(uvicorn.Server):
         )
         self._app = app
         self._grace = grace
+        self._hello = hello
         self._told = 0.0
+        self.gave_up = False
+        """Whether it ended because there is nothing left that could answer."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say so."""
+        await super().startup(sockets)
+        sys.stderr.write(self._hello)
+        sys.stderr.flush()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to drain; the loop's ticks see when it is done."""
         if self._app.draining and sig == signal.SIGINT:
             self.force_exit = self.should_exit = True
+        self._app.draining = True
+        self._told = self._told or time.perf_counter()
+
+    def give_up(self) -> None:
+        """End soon: the model is gone. Whoever waits is told first. May be called from any thread."""
+        self.gave_up = True
         self._app.draining = True
         self._told = self._told or time.perf_counter()
 

@@ -45,7 +45,7 @@ def from_json(data: msgspec.Raw, datatype: str, shape: tuple[int, ...], place: s
     try:
         flat = _decoder(datatype, 1).decode(data)
     except msgspec.ValidationError as error:
-        if len(shape) < 2:
+        if len(shape) < 2 or not bytes(data)[1:].lstrip().startswith(b"["):
             message = f"{place}: {error}"
             raise bad(message) from None
         return _from_nested(data, datatype, shape, place)
@@ -73,6 +73,9 @@ def flattened(nested: list[Any], shape: tuple[int, ...], place: str) -> list[Any
     flat: list[Any] = [nested]
     for depth, length in enumerate(shape):
         for each in flat:
+            if type(each) is not list:
+                message = f"{place}: lists and values at the same depth"
+                raise bad(message)
             if len(each) != length:
                 message = f"{place}: a list of {len(each)} in dimension {depth} where the shape {list(shape)} has {length}"
                 raise bad(message)
