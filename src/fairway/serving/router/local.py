@@ -19,7 +19,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from fairway.app.ports import Clock
-from fairway.errors import ConflictError, UnavailableError
+from fairway.errors import BugError, ConflictError, UnavailableError
 from fairway.serving.router.keeper import LOCK, LOG
 from fairway.serving.router.wire import add_loads, decode_load, encode_plan
 from fairway.state.load import RouteLoad
@@ -164,6 +164,9 @@ class LocalRouter:
                 word, _, version = answer.decode().partition(" ")
                 if word == "serving":
                     return version
+                if word == "error":
+                    message = f"{plan.service}: its router refuses the plan: {version}"
+                    raise BugError(message, fix="see whether every backend's address is HOST:PORT")
             if self._clock.now() > deadline:
                 message = f"{plan.service}: its router does not answer"
                 raise UnavailableError(message, fix=f"see {home / LOG}")

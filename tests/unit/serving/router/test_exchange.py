@@ -216,6 +216,19 @@ async def test_a_request_waits_for_a_backend_with_its_body(stage: Stage) -> None
     assert replica.asked[0].body == b"abcdef"
 
 
+async def test_many_who_waited_do_not_fall_upon_the_first_backend(stage: Stage) -> None:
+    asked = [asyncio.create_task(stage.ask(method="POST", body=b"abc")) for _ in range(200)]
+    await until(lambda: stage.load().held == 200)
+    replica = await stage.replica()
+    replica.gate.clear()
+    stage.plan(replica.backend)
+    await replica.wait_for(64)
+    assert (len(replica.asked), stage.load().held) == (64, 136)
+    replica.gate.set()
+    assert {answer.status for answer in await asyncio.gather(*asked)} == {200}
+    assert len(replica.asked) == 200
+
+
 async def test_a_large_request_waits_outside(stage: Stage) -> None:
     reader, writer = await stage.open()
     size = 30_000_000
