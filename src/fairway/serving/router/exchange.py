@@ -307,6 +307,8 @@ class Exchange:
         place.revision.ended(self._status, now - self._since)
         self._upstream = None
         place.give_back(upstream, now)
+        if self._desk.waiting:
+            self._desk.release_soon()
 
     def _finish(self, wire: bytes) -> None:
         place = self._place

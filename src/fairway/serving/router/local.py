@@ -8,20 +8,18 @@ from another there are two, and both are told every plan.
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from hashlib import blake2b
 from pathlib import Path
 
 from fairway.app.ports import Clock
-from fairway.errors import ConflictError, UnavailableError
-from fairway.serving.router.keeper import LOCK, LOG
+from fairway.errors import BugError, ConflictError, UnavailableError
+from fairway.serving.router.home import SERVICE, home_of, is_kept, kept_homes, read_port, send, short_folder, write
+from fairway.serving.router.keeper import LOG
 from fairway.serving.router.wire import add_loads, decode_load, encode_plan
 from fairway.state.load import RouteLoad
 from fairway.state.route import RoutePlan
@@ -32,7 +30,6 @@ _PATIENCE = 20.0
 _ANSWER_SECONDS = 10.0
 _LOOK_SECONDS = 0.02
 _LINE_LIMIT = 64 * 1024 * 1024
-_SERVICE = "service"
 
 
 class LocalRouter:
@@ -67,13 +64,13 @@ class LocalRouter:
         home.mkdir(parents=True, exist_ok=True)
         sockets = self._sockets(home)
         sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(home / _SERVICE, plan.service.encode())
-        port = _read_port(home)
-        if _is_kept(home) and plan.port not in (0, port):
+        write(home / SERVICE, plan.service.encode())
+        port = read_port(home)
+        if is_kept(home) and plan.port not in (0, port):
             # It moves: whoever asks at the old place is refused from now on, whatever is done here.
             await self._end_keeper(home)
-        _write(home / "plan.json", encode_plan(plan))
-        if not _is_kept(home):
+        write(home / "plan.json", encode_plan(plan))
+        if not is_kept(home):
             port = await self._start_keeper(plan, home, port)
         if await self._tell(plan, home) != __version__:
             await self._replace(home)
@@ -83,7 +80,7 @@ class LocalRouter:
     async def drop(self, service: str) -> None:
         """Close the service's socket; its processes end."""
         home = self._home(service)
-        if _is_kept(home):
+        if is_kept(home):
             await self._end_keeper(home)
         sockets = self._sockets(home)
         shutil.rmtree(home, ignore_errors=True)
@@ -106,17 +103,14 @@ class LocalRouter:
 
     async def kept(self) -> list[str]:
         """The services for which a keeper lives, or a router whose keeper was killed."""
-        if not self._folder.exists():
-            return []
-        homes = sorted(home for home in self._folder.iterdir() if (home / _SERVICE).exists())
-        return [(home / _SERVICE).read_text() for home in homes if _is_kept(home) or _paths(self._sockets(home))]
+        homes = kept_homes(self._folder)
+        return [service for service, home in homes.items() if is_kept(home) or _paths(self._sockets(home))]
 
     def _home(self, service: str) -> Path:
-        return self._folder / service.replace("/", ".")
+        return home_of(self._folder, service)
 
     def _sockets(self, home: Path) -> Path:
-        """Short whatever the home's path is: Unix sockets allow 107 bytes."""
-        return self._runtime / f"router-{blake2b(os.fsencode(home.absolute()), digest_size=6).hexdigest()}"
+        return short_folder(self._runtime, home)
 
     def _dated(self, load: RouteLoad) -> RouteLoad:
         now = self._clock.now()
@@ -128,7 +122,7 @@ class LocalRouter:
         for wanted in [plan.port] if plan.port else [port, 0] if port else [0]:
             said = await self._run_keeper(plan.host, wanted, home)
             if said.isdecimal():
-                _write(home / "port", said.encode())
+                write(home / "port", said.encode())
                 return int(said)
             problem = said.removeprefix("error ")
         message = f"{plan.service}: cannot listen on {plan.host}:{plan.port or 'any port'}: {problem}"
@@ -158,6 +152,9 @@ class LocalRouter:
                 word, _, version = answer.decode().partition(" ")
                 if word == "serving":
                     return version
+                if word == "error":
+                    message = f"{plan.service}: its router refuses the plan: {version}"
+                    raise BugError(message, fix="see whether every backend's address is HOST:PORT")
             if self._clock.now() > deadline:
                 message = f"{plan.service}: its router does not answer"
                 raise UnavailableError(message, fix=f"see {home / LOG}")
@@ -166,12 +163,12 @@ class LocalRouter:
     async def _replace(self, home: Path) -> None:
         """Have the router started anew, from the code that is installed now; the one before finishes what it has."""
         before = set(_paths(self._sockets(home)))
-        _send(home, signal.SIGHUP)
+        send(home, signal.SIGHUP)
         await self._until(lambda: bool(set(_paths(self._sockets(home))) - before), "the new router did not start", home)
 
     async def _end_keeper(self, home: Path) -> None:
-        _send(home, signal.SIGTERM)
-        await self._until(lambda: not _is_kept(home), "the keeper did not end", home)
+        send(home, signal.SIGTERM)
+        await self._until(lambda: not is_kept(home), "the keeper did not end", home)
 
     async def _until(self, is_so: Callable[[], bool], otherwise: str, home: Path) -> None:
         deadline = self._clock.now() + _PATIENCE
@@ -201,10 +198,10 @@ class LocalRouter:
         except OSError:
             # It ended; the next one is looked for below.
             pass
-        while _is_kept(home) and not [other for other in _paths(self._sockets(home)) if other != path]:
+        while is_kept(home) and not [other for other in _paths(self._sockets(home)) if other != path]:
             await asyncio.sleep(_LOOK_SECONDS)
         del self._watches[path]
-        if _is_kept(home):
+        if is_kept(home):
             self._watch(home)
             self._wake()
 
@@ -215,44 +212,6 @@ def _nobody() -> None:
 
 def _paths(sockets: Path) -> list[Path]:
     return sorted(sockets.glob("*.sock"))
-
-
-def _is_kept(home: Path) -> bool:
-    """Whether a keeper lives: it holds the lock."""
-    try:
-        lock = os.open(home / LOCK, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
-
-
-def _send(home: Path, what: signal.Signals) -> None:
-    """Signal the keeper, which is known to live: its lock is held."""
-    try:
-        os.kill(int((home / LOCK).read_text()), what)
-    except (OSError, ValueError):
-        # It is just beginning or just ending; who waits for it sees that.
-        return
-
-
-def _read_port(home: Path) -> int:
-    try:
-        return int((home / "port").read_text())
-    except (OSError, ValueError):
-        return 0
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Replace a file as a whole."""
-    aside = path.with_name(path.name + ".new")
-    aside.write_bytes(data)
-    aside.replace(path)
 
 
 async def _ask(path: Path, line: bytes) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -118,6 +119,9 @@ class Process:
 def main(arguments: list[str]) -> None:
     """`LISTENER READY FOLDER SOCKETS [LIMITS]`: two descriptors, two folders, and limits other than usual as JSON."""
     listener, ready, folder, sockets, *rest = arguments
+    # Every request under way takes two descriptors; the usual limit of 1024 is for programs that use `select`.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     limits = msgspec.json.decode(rest[0], type=Limits) if rest else Limits()
 
     async def serve() -> None:
