@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from fairway.plan.action import Action
 from fairway.state.dataset import DatasetVersion
@@ -17,6 +17,9 @@ from fairway.state.node import Node
 from fairway.state.queue import Queue
 from fairway.state.service import ServiceKey, ServiceRecord
 from fairway.state.task import Task, TaskKey, TaskReport
+from fairway.state.tracking import Tracked
+
+Kind = TypeVar("Kind", bound=Tracked)
 
 
 class Clock(Protocol):
@@ -37,7 +40,7 @@ class MetricPoint:
     task: str = ""
     """`worker-0`."""
     source: str = "report"
-    """`report`, `tensorboard` or `log`."""
+    """`report`, `tensorboard`, `log` or `mlflow`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,7 @@ class Changes:
     """What the scheduler remembers, in its own words; None leaves what was remembered last."""
     services: tuple[ServiceRecord, ...] = ()
     services_deleted: tuple[ServiceKey, ...] = ()
+    tracked: tuple[Tracked, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +259,7 @@ class Store(Protocol):
         ...
 
     def points_of(self, key: JobKey, metric: str = "", limit: int = 2000) -> list[MetricPoint]:
-        """Metric points of a run in order of time; thinned evenly to at most `limit`."""
+        """Metric points of a run, or of a tracked run, in order of time; thinned evenly to at most `limit`."""
         ...
 
     def expired(self, now: float, limit: int) -> tuple[list[Job], list[Job]]:
@@ -276,6 +280,14 @@ class Store(Protocol):
 
     def services(self) -> list[ServiceRecord]:
         """The services that were put and not deleted, in order of namespace and name."""
+        ...
+
+    def tracked(self, kind: type[Kind], namespace: str, name: str) -> Kind | None:
+        """What was tracked under that name; it goes with the run that owns it."""
+        ...
+
+    def all_tracked(self, kind: type[Kind], namespace: str, group: str = "") -> list[Kind]:
+        """Everything of a kind, or what belongs to one group; the newest first."""
         ...
 
 
