@@ -235,12 +235,20 @@ class Loop:
             running = [job for job in running if job.key in ended]
         if running:
             self._seen.extend(await self.engine.measure(running))
-        jobs, points = self._folded_observations()
+        jobs, points = self._folded_observations(self._seen)
         if tasks or jobs or points:
             self.store.commit(Changes(jobs=tuple(jobs), tasks=tuple(tasks), points=tuple(points)))
             self._take(jobs, tasks)
             self.tell_watchers({task.key.run for task in tasks} | {job.key for job in jobs})
         self._seen.clear()
+
+    async def report(self, seen: Observation) -> None:
+        """Remember at once what a run says of itself. What follows from it is planned at the next look."""
+        async with self.lock:
+            jobs, _ = self._folded_observations([seen])
+            self.store.commit(Changes(jobs=tuple(jobs), points=tuple((seen.key, point) for point in seen.points)))
+            self._take(jobs, ())
+        self.tell_watchers([seen.key])
 
     def _take(self, jobs: Iterable[Job], tasks: Iterable[Task]) -> None:
         """Into the snapshot with it; only what the store has already, so that a failed commit is tried again."""
@@ -259,11 +267,11 @@ class Loop:
                 changed.append(folded)
         return changed
 
-    def _folded_observations(self) -> tuple[list[Job], list[tuple[JobKey, MetricPoint]]]:
+    def _folded_observations(self, observed: Iterable[Observation]) -> tuple[list[Job], list[tuple[JobKey, MetricPoint]]]:
         """New values of the runs that were measured, and their points."""
         jobs: dict[JobKey, Job] = {}
         points: list[tuple[JobKey, MetricPoint]] = []
-        for seen in self._seen:
+        for seen in observed:
             before = jobs.get(seen.key) or self.snapshot.jobs.get(seen.key)
             if before is None:
                 continue
