@@ -277,7 +277,7 @@ class Loop:
                 continue
             points.extend((seen.key, point) for point in seen.points)
             speaker = _speaker(before, {point.task for point in seen.points})
-            own = [(point.time, point.step, point.metrics) for point in seen.points if point.task in ("", speaker)]
+            own = [(point.time, _step_of(point), point.metrics) for point in seen.points if point.task in ("", speaker)]
             folded = fold_progress(before, speaker, own)
             if seen.checkpoint_step is not None:
                 folded = fold_checkpoint(folded, seen.checkpoint_step, seen.checkpoint_time)
@@ -329,6 +329,11 @@ class Loop:
         if any(job.hold is not None and job.hold.reason == "gpu" for job in self.snapshot.jobs.values()):
             times.append(self.clock.now() + NODES_EVERY)
         return min(times) if times else None
+
+
+def _step_of(point: MetricPoint) -> int | None:
+    """How far it has come by that report. To MLflow's clients a step that nobody named is 0, which says nothing."""
+    return None if point.source == "mlflow" and point.step == 0 else point.step
 
 
 def _speaker(job: Job, reporting: set[str]) -> str:

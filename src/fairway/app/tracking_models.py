@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import secrets
 from collections.abc import Callable, Mapping
@@ -104,27 +103,27 @@ class TrackedModels:
 
     # The registry
 
-    def registered(self, namespace: str, name: str) -> RegisteredName:
+    async def registered(self, namespace: str, name: str) -> RegisteredName:
         """The model that a client calls so."""
         found = self._store.tracked(RegisteredName, namespace, name)
         if found is not None:
             return found
-        if _is_name(name) and (versions := self.keeper.versions(name)):
+        if _is_name(name) and (versions := await self.keeper.versions(name)):
             return RegisteredName(namespace, name, model=name, created=versions[0].created)
         message = f"there is no registered model {name!r}"
         raise NotFoundError(message, fix="register one; `fairway model list` shows what there is")
 
-    def all_registered(self, namespace: str) -> list[RegisteredName]:
+    async def all_registered(self, namespace: str) -> list[RegisteredName]:
         """All of them, in order of name."""
         known = {each.model: each for each in self._store.all_tracked(RegisteredName, namespace)}
-        for model in dict.fromkeys(version.name for version in self.keeper.versions()):
-            known.setdefault(model, self.registered(namespace, model))
+        for model in dict.fromkeys(version.name for version in await self.keeper.versions()):
+            known.setdefault(model, await self.registered(namespace, model))
         return sorted(known.values(), key=lambda each: each.name)
 
-    def register_name(self, namespace: str, name: str, tags: Mapping[str, str], description: str) -> RegisteredName:
+    async def register_name(self, namespace: str, name: str, tags: Mapping[str, str], description: str) -> RegisteredName:
         """A new name. Any text will do; the registry calls it by the nearest name that is legal there."""
         model = name if _is_name(name) else suggest_name(name)
-        taken = {each.model: each.name for each in self.all_registered(namespace)}
+        taken = {each.model: each.name for each in await self.all_registered(namespace)}
         if taken.get(model) == name:
             message = f"there is a registered model {name!r} already"
             raise ConflictError(message, fix="make a version of it")
@@ -134,24 +133,24 @@ class TrackedModels:
         made = RegisteredName(namespace, name, model=model, created=self._clock.now(), description=description, tags=dict(tags))
         return self._put(made)
 
-    def describe(self, namespace: str, name: str, description: str | None, tags: Mapping[str, str]) -> RegisteredName:
+    async def describe(self, namespace: str, name: str, description: str | None, tags: Mapping[str, str]) -> RegisteredName:
         """What is said of a model as a whole."""
-        found = self.registered(namespace, name)
+        found = await self.registered(namespace, name)
         said = found.description if description is None else description
         return self._put(replace(found, description=said, tags={**found.tags, **tags}))
 
-    def versions(self, known: RegisteredName) -> list[ModelVersion]:
+    async def versions(self, known: RegisteredName) -> list[ModelVersion]:
         """The versions of a model, oldest first."""
-        return self.keeper.versions(known.model)
+        return await self.keeper.versions(known.model)
 
-    def version(self, known: RegisteredName, which: str) -> ModelVersion:
+    async def version(self, known: RegisteredName, which: str) -> ModelVersion:
         """The version of that number or alias."""
-        return self.keeper.find(f"{known.model}@{which}")
+        return await self.keeper.find(f"{known.model}@{which}")
 
     async def register(self, speaker: Speaker, wanted: Wanted) -> ModelVersion:
         """Keep what a run logged as a version, with where it came from."""
-        known = self.registered(speaker.namespace, wanted.name)
-        folder, run = self._content(speaker.namespace, wanted)
+        known = await self.registered(speaker.namespace, wanted.name)
+        folder, run = await self._content(speaker.namespace, wanted)
         facts = self.tracking.facts(run) if run is not None else None
         job = self.tracking.job_of(run) if run is not None else None
         tags = {**(wanted.tags or {}), SOURCE_TAG: wanted.source, NOTE_TAG: wanted.description, RUN_TAG: run.name if run else ""}
@@ -162,16 +161,15 @@ class TrackedModels:
             tags={name: value for name, value in tags.items() if value},
             allow_pickle=pickle.lower() == "true",
         )
-        # Reading it may take long: others must not wait for it.
-        return await asyncio.to_thread(self.keeper.register, known.model, str(folder), said, self._clock.now())
+        return await self.keeper.register(known.model, str(folder), said)
 
-    def set_alias(self, known: RegisteredName, alias: str, number: str) -> None:
+    async def set_alias(self, known: RegisteredName, alias: str, number: str) -> None:
         """Let an alias mean a version."""
-        self.keeper.set_alias(self.version(known, number), alias)
+        await self.keeper.set_alias(await self.version(known, number), alias)
 
-    def drop_alias(self, known: RegisteredName, alias: str) -> None:
+    async def drop_alias(self, known: RegisteredName, alias: str) -> None:
         """Take an alias away."""
-        self.keeper.drop_alias(known.model, alias)
+        await self.keeper.drop_alias(known.model, alias)
 
     @property
     def keeper(self) -> ModelKeeper:
@@ -192,11 +190,12 @@ class TrackedModels:
             return Shelf(namespace, model.name, model.job), rest
         return self.tracking.facts(self.tracking.run(namespace, first)).shelf, rest
 
-    def version_file(self, namespace: str, path: str) -> Path:
+    async def version_file(self, namespace: str, path: str) -> Path:
         """A file or folder of a version: `mnist/3/model.onnx`, with the name that clients know."""
         name, _, rest = path.partition("/")
         number, _, rest = rest.partition("/")
-        root = self.keeper.folder(self.version(self.registered(namespace, name), number)).resolve()
+        version = await self.version(await self.registered(namespace, name), number)
+        root = (await self.keeper.folder(version)).resolve()
         found = (root / rest).resolve()
         if not found.is_relative_to(root) or not found.exists():
             message = f"{name} version {number} has no file {rest!r}"
@@ -213,19 +212,19 @@ class TrackedModels:
 
     # Parts
 
-    def _content(self, namespace: str, wanted: Wanted) -> tuple[Path, TrackedRun | None]:
+    async def _content(self, namespace: str, wanted: Wanted) -> tuple[Path, TrackedRun | None]:
         """What is to become a version, and the run that made it."""
         scheme, _, rest = wanted.source.partition(":/")
         rest = rest.lstrip("/")
         if scheme == "models" and not rest.startswith("m-"):
             # A version that is there already, under another name: it keeps where it came from only as its source.
-            return self.version_file(namespace, rest), None
+            return await self.version_file(namespace, rest), None
         places = {"mlflow-artifacts": rest, "runs": rest, "models": f"{LOGGED}/{rest}"}
         if scheme not in places:
             message = f"{wanted.source!r} cannot be registered: it does not lie here"
             raise UsageError(message, fix="log it as an artifact of a run first; for a path: fairway model register NAME PATH")
         if rest.startswith(f"{REGISTERED}/"):
-            return self.version_file(namespace, rest.removeprefix(f"{REGISTERED}/")), None
+            return await self.version_file(namespace, rest.removeprefix(f"{REGISTERED}/")), None
         shelf, path = self.shelf(namespace, places[scheme])
         first, _, _ = places[scheme].partition("/")
         maker = self.logged(namespace, shelf.name).run if first == LOGGED else shelf.name

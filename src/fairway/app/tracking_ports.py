@@ -63,26 +63,26 @@ class Registration:
 class ModelKeeper(Protocol):
     """Keeps models. Promises that a version is whole and never changes; names are those of the registry."""
 
-    def register(self, name: str, folder: str, said: Registration, now: float) -> ModelVersion:
-        """Keep a folder or a file as a version. It may take long."""
+    async def register(self, name: str, folder: str, said: Registration) -> ModelVersion:
+        """Keep a folder or a file as a version."""
         ...
 
-    def find(self, reference: str) -> ModelVersion:
+    async def find(self, reference: str) -> ModelVersion:
         """The version that `mnist`, `mnist@7` or `mnist@champion` means; `NotFoundError` with what there is."""
         ...
 
-    def versions(self, name: str = "") -> list[ModelVersion]:
+    async def versions(self, name: str = "") -> list[ModelVersion]:
         """Every version of a model, or of all of them, oldest first."""
         ...
 
-    def set_alias(self, version: ModelVersion, alias: str) -> None:
+    async def set_alias(self, version: ModelVersion, alias: str) -> None:
         """Let the alias mean this version, and no other."""
         ...
 
-    def drop_alias(self, name: str, alias: str) -> None:
+    async def drop_alias(self, name: str, alias: str) -> None:
         """Take an alias away; `NotFoundError` when it is not there."""
         ...
 
-    def folder(self, version: ModelVersion) -> Path:
+    async def folder(self, version: ModelVersion) -> Path:
         """A folder with the version's files."""
         ...

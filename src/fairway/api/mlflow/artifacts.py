@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import os
 from collections.abc import AsyncIterator
@@ -52,7 +51,7 @@ class ArtifactFiles:
     async def read(self, request: Request) -> Response:
         """A file."""
         path = str(request.path_params["path"])
-        found = await asyncio.to_thread(self._find, speaker(request).namespace, path)
+        found = await self._find(speaker(request).namespace, path)
         if not found.is_file():
             message = f"{path[:80]!r} is no file"
             raise NotFoundError(message, fix="list what is in it")
@@ -61,33 +60,35 @@ class ArtifactFiles:
     async def list(self, request: Request) -> Response:
         """What lies in a folder."""
         fields = await Fields.of(request)
-        return answer({"files": self._listed(speaker(request).namespace, fields.text("path", ""))})
+        return answer({"files": await self._listed(speaker(request).namespace, fields.text("path", ""))})
 
     async def list_of_run(self, request: Request) -> Response:
         """What lies in a folder of a run, with the way to it."""
         fields = await Fields.of(request)
-        return self._with_root(request, run_id(fields), fields.text("path", ""))
+        return await self._with_root(request, run_id(fields), fields.text("path", ""))
 
     async def list_of_model(self, request: Request) -> Response:
         """What lies in a folder of a logged model, with the way to it."""
         fields = await Fields.of(request)
-        return self._with_root(request, f"{LOGGED}/{request.path_params['model']}", fields.text("artifact_directory_path", ""))
+        return await self._with_root(
+            request, f"{LOGGED}/{request.path_params['model']}", fields.text("artifact_directory_path", "")
+        )
 
-    def _with_root(self, request: Request, root: str, path: str) -> Response:
-        found = self._listed(speaker(request).namespace, f"{root}/{path}" if path else root)
+    async def _with_root(self, request: Request, root: str, path: str) -> Response:
+        found = await self._listed(speaker(request).namespace, f"{root}/{path}" if path else root)
         files = [{**each, "path": f"{path}/{each['path']}" if path else each["path"]} for each in found]
         return answer({"root_uri": f"mlflow-artifacts:/{root}", "files": files})
 
-    def _find(self, namespace: str, path: str) -> Path:
+    async def _find(self, namespace: str, path: str) -> Path:
         first, _, rest = path.partition("/")
         if first == REGISTERED:
-            return self._models.version_file(namespace, rest)
+            return await self._models.version_file(namespace, rest)
         return self._models.artifacts.find(*self._models.shelf(namespace, path))
 
-    def _listed(self, namespace: str, path: str) -> builtins.list[dict[str, Any]]:
+    async def _listed(self, namespace: str, path: str) -> builtins.list[dict[str, Any]]:
         first, _, rest = path.partition("/")
         if first == REGISTERED:
-            return [_entry_json(each) for each in _entries(self._models.version_file(namespace, rest))]
+            return [_entry_json(each) for each in _entries(await self._models.version_file(namespace, rest))]
         return [_entry_json(each) for each in self._models.artifacts.list(*self._models.shelf(namespace, path))]
 
 

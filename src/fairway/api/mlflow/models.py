@@ -44,55 +44,59 @@ class Models:
         """A new name."""
         fields = await Fields.of(request)
         namespace = speaker(request).namespace
-        made = self._models.register_name(namespace, fields.key("name"), fields.pairs("tags"), fields.value("description"))
-        return self._registered(made)
+        made = await self._models.register_name(namespace, fields.key("name"), fields.pairs("tags"), fields.value("description"))
+        return await self._registered(made)
 
     async def get(self, request: Request) -> Response:
         """One model."""
-        return self._registered(self._known(request, await Fields.of(request)))
+        return await self._registered(await self._known(request, await Fields.of(request)))
 
     async def update(self, request: Request) -> Response:
         """Its description."""
         fields = await Fields.of(request)
         namespace = speaker(request).namespace
-        return self._registered(self._models.describe(namespace, fields.text("name"), fields.value("description"), {}))
+        return await self._registered(
+            await self._models.describe(namespace, fields.text("name"), fields.value("description"), {})
+        )
 
     async def tag(self, request: Request) -> Response:
         """Put a tag on a model."""
         fields = await Fields.of(request)
-        self._models.describe(speaker(request).namespace, fields.text("name"), None, dict([fields.pair()]))
+        await self._models.describe(speaker(request).namespace, fields.text("name"), None, dict([fields.pair()]))
         return answer()
 
     async def search(self, request: Request) -> Response:
         """Models that a filter lets through."""
         fields = await Fields.of(request)
         clauses = read_filter(fields.text("filter", ""))
-        known = self._models.all_registered(speaker(request).namespace)
+        known = await self._models.all_registered(speaker(request).namespace)
         found = [each for each in known if all(clause.holds(_name_values(each)) for clause in clauses)]
         shown, following = page_of(ordered(found, fields.texts("order_by"), _name_values), fields, usual=100)
-        return answer({"registered_models": [registered_json(each, self._models.versions(each)) for each in shown], **following})
+        return answer(
+            {"registered_models": [registered_json(each, await self._models.versions(each)) for each in shown], **following}
+        )
 
     async def newest(self, request: Request) -> Response:
         """Its newest version."""
-        known = self._known(request, await Fields.of(request))
-        return answer({"model_versions": [version_json(known, each) for each in self._models.versions(known)[-1:]]})
+        known = await self._known(request, await Fields.of(request))
+        return answer({"model_versions": [version_json(known, each) for each in (await self._models.versions(known))[-1:]]})
 
     async def set_alias(self, request: Request) -> Response:
         """Let an alias mean a version."""
         fields = await Fields.of(request)
-        self._models.set_alias(self._known(request, fields), fields.key("alias"), fields.text("version"))
+        await self._models.set_alias(await self._known(request, fields), fields.key("alias"), fields.text("version"))
         return answer()
 
     async def by_alias(self, request: Request) -> Response:
         """The version that an alias means."""
         fields = await Fields.of(request)
-        known = self._known(request, fields)
-        return answer({"model_version": version_json(known, self._models.version(known, fields.key("alias")))})
+        known = await self._known(request, fields)
+        return answer({"model_version": version_json(known, await self._models.version(known, fields.key("alias")))})
 
     async def delete_alias(self, request: Request) -> Response:
         """Take an alias away."""
         fields = await Fields.of(request)
-        self._models.drop_alias(self._known(request, fields), fields.key("alias"))
+        await self._models.drop_alias(await self._known(request, fields), fields.key("alias"))
         return answer()
 
     async def create_version(self, request: Request) -> Response:
@@ -106,7 +110,7 @@ class Models:
             description=fields.value("description"),
         )
         made = await self._models.register(speaker(request), wanted)
-        return answer({"model_version": version_json(self._known(request, fields), made)})
+        return answer({"model_version": version_json(await self._known(request, fields), made)})
 
     async def get_version(self, request: Request) -> Response:
         """One version."""
@@ -117,8 +121,8 @@ class Models:
         """Versions that a filter lets through, the newest first."""
         fields = await Fields.of(request)
         clauses = read_filter(fields.text("filter", ""))
-        names = self._models.all_registered(speaker(request).namespace)
-        known = [(name, version) for name in names for version in reversed(self._models.versions(name))]
+        names = await self._models.all_registered(speaker(request).namespace)
+        known = [(name, version) for name in names for version in reversed(await self._models.versions(name))]
         found = [each for each in known if all(clause.holds(_version_values(each)) for clause in clauses)]
         shown, following = page_of(ordered(found, fields.texts("order_by"), _version_values), fields, usual=10_000)
         return answer({"model_versions": [version_json(*each) for each in shown], **following})
@@ -129,14 +133,14 @@ class Models:
 
     async def _asked_version(self, request: Request) -> tuple[RegisteredName, ModelVersion]:
         fields = await Fields.of(request)
-        known = self._known(request, fields)
-        return known, self._models.version(known, str(fields.number("version", -1)))
+        known = await self._known(request, fields)
+        return known, await self._models.version(known, str(fields.number("version", -1)))
 
-    def _known(self, request: Request, fields: Fields) -> RegisteredName:
-        return self._models.registered(speaker(request).namespace, fields.text("name"))
+    async def _known(self, request: Request, fields: Fields) -> RegisteredName:
+        return await self._models.registered(speaker(request).namespace, fields.text("name"))
 
-    def _registered(self, known: RegisteredName) -> Response:
-        return answer({"registered_model": registered_json(known, self._models.versions(known))})
+    async def _registered(self, known: RegisteredName) -> Response:
+        return answer({"registered_model": registered_json(known, await self._models.versions(known))})
 
 
 def _name_values(known: RegisteredName) -> Values:
