@@ -33,8 +33,9 @@ from fairway.engines.local.provision.prepare import Preparer
 from fairway.engines.local.secrets import FileSecrets
 from fairway.engines.local.submissions import LocalSubmissions
 from fairway.errors import FairwayError, UnavailableError
-from fairway.registry.blobs import Blobs
 from fairway.registry.dataset import Datasets
+from fairway.registry.model import Models
+from fairway.registry.remote import open_blobs
 from fairway.sdk import place, wire
 from fairway.settings import Settings, environment
 from fairway.state.job import JobKey
@@ -72,7 +73,7 @@ def build(settings: Settings, door: Door) -> Application:
     """The application over the local engine."""
     home = Home.open(settings.home)
     clock = SystemClock()
-    blobs = Blobs(home.path / "blobs")
+    blobs = open_blobs(home.path / "blobs", settings.blobs)
     store = SqliteStore(settings.home / "fairway.db")
     secrets = FileSecrets(settings.home / "secrets")
     engine = LocalEngine(
@@ -80,21 +81,30 @@ def build(settings: Settings, door: Door) -> Application:
         machine_folder=settings.machine_folder,
         node_name=settings.node_name,
         probe=pick_probe(settings.fake_gpus, settings.machine_folder),
-        preparer=Preparer(home),
+        preparer=Preparer(home, blobs=blobs),
         reveal=secrets.reveal,
         clock=clock,
         cpus=settings.cpus,
         other=settings.other_resources(),
         tracks=door.variables,
     )
-    application = Application(store, engine, clock, secrets, LocalSubmissions(home, blobs), Datasets(home.path, blobs))
+    application = Application(
+        store,
+        engine,
+        clock,
+        secrets,
+        LocalSubmissions(home, blobs),
+        Datasets(home.path, blobs),
+        models=Models(home.path, blobs),
+    )
     engine.is_over = application.is_over
+    application.models.output_of = lambda key, name: str(home.job(key) / "outputs" / name)
     return application
 
 
 def build_mlflow(application: Application, settings: Settings, door: Door) -> SecondServer:
     """What listens behind the door for MLflow clients."""
-    models = TrackedModels(Tracking(application.loop), LocalArtifacts(Home.open(settings.home)), None)
+    models = TrackedModels(Tracking(application.loop), LocalArtifacts(Home.open(settings.home)), application.models)
 
     def is_there(speaker: Speaker) -> bool:
         return not speaker.run or application.store.get_job(JobKey(speaker.namespace, speaker.run)) is not None
@@ -121,6 +131,7 @@ async def serve(settings: Settings) -> None:
     door = Door.open(settings.home)
     application = build(settings, door)
     await application.loop.start()
+    await application.models.start()
     turning = asyncio.create_task(application.loop.run())
     about = About(VERSION, os.getpid(), str(settings.home))
     # Only now: whoever can connect gets an answer.

@@ -29,6 +29,9 @@ class Settings:
     """`FAIRWAY_CPUS`: cores to hand out, instead of all."""
     resources: str = ""
     """`FAIRWAY_RESOURCES`: other countable resources of this machine, for example `rdma/hca=2,licence=1`."""
+    blobs: str = ""
+    """`FAIRWAY_BLOBS`: a URI that fsspec knows, for example `s3://bucket/fairway`: content of models, datasets and code is kept
+    there, and this machine only has what it used."""
     crash_at: str = ""
     """`FAIRWAY_CRASH_AT`: kill the daemon at a crash point; for tests."""
     log_level: str = "INFO"
@@ -47,6 +50,7 @@ class Settings:
             fake_gpus=environment.get("FAIRWAY_FAKE_GPUS", ""),
             cpus=float(cpus) if cpus else None,
             resources=environment.get("FAIRWAY_RESOURCES", ""),
+            blobs=environment.get("FAIRWAY_BLOBS", ""),
             crash_at=environment.get("FAIRWAY_CRASH_AT", ""),
             log_level=environment.get("FAIRWAY_LOG_LEVEL", "INFO").upper(),
         )

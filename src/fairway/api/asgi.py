@@ -13,6 +13,7 @@ from fairway.api.documents import Documents
 from fairway.api.inside import Inside
 from fairway.api.jobs import Jobs
 from fairway.api.machine import Machine
+from fairway.api.models import Models
 from fairway.api.problems import Guard
 from fairway.api.queues import Queues
 from fairway.api.showing import About, Showing
@@ -29,6 +30,7 @@ def make_api(application: Application, about: About, now: Callable[[], float] | 
         Documents(application, showing),
         Inside(application),
         Datasets(application),
+        Models(application),
         Queues(application),
         Machine(application, showing),
     )

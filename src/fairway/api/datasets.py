@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 from fairway.api.answer import json_answer, show
 from fairway.api.asking import Asked
 from fairway.app.application import Application
-from fairway.views.dataset import DatasetList, dataset_view, datasets_text
+from fairway.views.dataset import DatasetList, dataset_diff, dataset_diff_text, dataset_text, dataset_view, datasets_text
 
 
 class DatasetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -20,7 +20,8 @@ class DatasetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     path: str
-    """Absolute."""
+    """Absolute; by reference any URI too."""
+    reference: bool = False
 
 
 class Datasets:
@@ -34,6 +35,8 @@ class Datasets:
         return [
             Route("/v1/datasets", self.list, methods=["GET"]),
             Route("/v1/datasets", self.add, methods=["POST"]),
+            Route("/v1/datasets/{name}", self.get, methods=["GET"]),
+            Route("/v1/datasets/{name}/diff/{other}", self.diff, methods=["GET"]),
         ]
 
     async def list(self, request: Request) -> Response:
@@ -49,6 +52,29 @@ class Datasets:
     async def add(self, request: Request) -> Response:
         """Keep a folder or a file as the next version; the same content again gives the version it has."""
         body = await Asked(request).body(DatasetBody)
-        # Copying may take long: others must not wait for it.
-        made = await asyncio.to_thread(self._application.datasets.add, body.name, body.path, self._application.clock.now())
+        keep, now = self._application.datasets.add, self._application.clock.now()
+        # Reading and copying may take long: others must not wait for it.
+        made = await asyncio.to_thread(keep, body.name, body.path, now, reference=body.reference)
         return json_answer(dataset_view(made), 201)
+
+    async def get(self, request: Request) -> Response:
+        """One version, with its files."""
+        asked = Asked(request)
+        version = self._application.datasets.get(asked.name)
+        view = dataset_view(version, await asyncio.to_thread(self._application.datasets.files, version))
+        return show(
+            asked,
+            view,
+            text=lambda page: dataset_text(view, self._application.clock.now(), page),
+            called=lambda: [str(view)],
+        )
+
+    async def diff(self, request: Request) -> Response:
+        """Which files of two versions differ."""
+        asked, known = Asked(request), self._application.datasets
+        before, after = known.get(asked.name), known.get(str(request.path_params["other"]))
+        files = [await asyncio.to_thread(known.files, version) for version in (before, after)]
+        view = dataset_diff(before, after, *files)
+        return show(
+            asked, view, text=lambda page: dataset_diff_text(view, page), called=lambda: (each.path for each in view.changes)
+        )

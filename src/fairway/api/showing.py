@@ -44,6 +44,7 @@ class Showing:
             folder=self.folder(job),
             warnings=warnings,
             tracked=self.application.store.tracked(TrackedRun, job.key.namespace, job.key.name),
+            models=[str(version) for version in self.application.models.of_job(job)],
             spec_too=spec_too,
         )
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from fairway.app.loop import Loop
+from fairway.app.models import Models
 from fairway.app.ports import (
     Changes,
     Clock,
@@ -17,6 +18,7 @@ from fairway.app.ports import (
     LogChunk,
     LogQuery,
     MetricPoint,
+    ModelStore,
     People,
     SecretStore,
     Store,
@@ -51,6 +53,7 @@ class Application:
         submissions: Submissions,
         datasets: DatasetStore,
         people: People = SystemPeople(),
+        models: ModelStore | None = None,
     ) -> None:
         self.store = store
         self.engine = engine
@@ -61,6 +64,7 @@ class Application:
         self.loop = Loop(store, engine, clock)
         self.queues = Queues(self.loop, people)
         self.waiting = Waiting(self.loop, self.queues)
+        self.models = Models(self.loop, models, datasets)
         self._background: set[asyncio.Task[None]] = set()
 
     # Commands
@@ -86,6 +90,7 @@ class Application:
             job = self._new_job(submission, self.store.next_number(meta.namespace, meta.name))
             self.submissions.keep(job.key, submission)
             jobs.append(job)
+        self.models.expect(jobs)
         async with self.loop.lock:
             await self._remember(jobs, self.queues.changes(queues, user))
         self.loop.wake()
@@ -170,6 +175,7 @@ class Application:
                 message = f"{key.name} has succeeded; there is nothing left to do"
                 raise ConflictError(message, fix=f"submit a new run of {job.series}")
             self.queues.check_there([job])
+            self.models.expect([job])
             tasks = self.store.tasks_of(key)
             step, at = job.progress.checkpoint_step, job.progress.checkpoint_time
             ended = job.finished or self.clock.now()

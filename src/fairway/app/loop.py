@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -75,6 +75,8 @@ class Loop:
         self._nodes_at = float("-inf")
         self._outlooks = cycle.Outlooks()
         self._watchers: dict[JobKey, set[asyncio.Future[None]]] = {}
+        self.over: list[Callable[[Job], None]] = []
+        """Called with every run that has ended, once it is remembered so. They must not wait, and a crash may skip them."""
 
     def wake(self) -> None:
         """Something may have changed: look again."""
@@ -308,6 +310,8 @@ class Loop:
         for key, job in list(self.snapshot.jobs.items()):
             if job.phase.over:
                 self._let_go(key)
+                for told in self.over:
+                    told(job)
 
     def _let_go(self, key: JobKey) -> None:
         self.snapshot.forget(key)

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fairway.app.ports import Changes, Kind
+from fairway.app.models import Models, Registration
+from fairway.app.ports import Changes
 from fairway.app.tracking import Speaker, Tracking
-from fairway.app.tracking_ports import Artifacts, ModelKeeper, Registration, Shelf
-from fairway.errors import ConflictError, NotFoundError, UnavailableError, UsageError
-from fairway.state.job import Job
-from fairway.state.model import Lineage, ModelVersion
+from fairway.app.tracking_ports import Artifacts, Kind, Shelf
+from fairway.errors import ConflictError, NotFoundError, RefusedError, UsageError
+from fairway.state.model import Lineage, ModelFacts, ModelVersion
 from fairway.state.tracking import LoggedModel, RegisteredName, TrackedRun
 from fairway.units.names import check_name, suggest_name
 
@@ -49,12 +49,12 @@ class TrackedModels:
         self,
         tracking: Tracking,
         artifacts: Artifacts,
-        keeper: ModelKeeper | None,
+        models: Models,
         new_id: Callable[[], str] = lambda: secrets.token_hex(16),
     ) -> None:
         self.tracking = tracking
         self.artifacts = artifacts
-        self._keeper = keeper
+        self._models = models
         self._store = tracking.store
         self._clock = tracking.clock
         self._new_id = new_id
@@ -108,7 +108,7 @@ class TrackedModels:
         found = self._store.tracked(RegisteredName, namespace, name)
         if found is not None:
             return found
-        if _is_name(name) and (versions := await self.keeper.versions(name)):
+        if _is_name(name) and (versions := await self._models.list(name)):
             return RegisteredName(namespace, name, model=name, created=versions[0].created)
         message = f"there is no registered model {name!r}"
         raise NotFoundError(message, fix="register one; `fairway model list` shows what there is")
@@ -116,7 +116,7 @@ class TrackedModels:
     async def all_registered(self, namespace: str) -> list[RegisteredName]:
         """All of them, in order of name."""
         known = {each.model: each for each in self._store.all_tracked(RegisteredName, namespace)}
-        for model in dict.fromkeys(version.name for version in await self.keeper.versions()):
+        for model in dict.fromkeys(version.name for version in await self._models.list()):
             known.setdefault(model, await self.registered(namespace, model))
         return sorted(known.values(), key=lambda each: each.name)
 
@@ -141,11 +141,11 @@ class TrackedModels:
 
     async def versions(self, known: RegisteredName) -> list[ModelVersion]:
         """The versions of a model, oldest first."""
-        return await self.keeper.versions(known.model)
+        return await self._models.list(known.model)
 
     async def version(self, known: RegisteredName, which: str) -> ModelVersion:
         """The version of that number or alias."""
-        return await self.keeper.find(f"{known.model}@{which}")
+        return await self._models.get(f"{known.model}@{which}")
 
     async def register(self, speaker: Speaker, wanted: Wanted) -> ModelVersion:
         """Keep what a run logged as a version, with where it came from."""
@@ -155,29 +155,30 @@ class TrackedModels:
         job = self.tracking.job_of(run) if run is not None else None
         tags = {**(wanted.tags or {}), SOURCE_TAG: wanted.source, NOTE_TAG: wanted.description, RUN_TAG: run.name if run else ""}
         pickle = tags.pop(PICKLE_TAG, "") or (job.labels.get(PICKLE_LABEL, "") if job is not None else "")
-        said = Registration(
-            lineage=_lineage(run, job, wanted.source),
+        said = ModelFacts(
             metrics={each.name: each.value for each in facts.metrics if math.isfinite(each.value)} if facts else {},
+            lineage=Lineage(parameters=dict(run.params) if run else {}, source="" if job else wanted.source),
             tags={name: value for name, value in tags.items() if value},
             allow_pickle=pickle.lower() == "true",
         )
-        return await self.keeper.register(known.model, str(folder), said)
+        asked = Registration(known.model, str(folder), said, run=job.key if job is not None else None)
+        try:
+            return await self._models.register(asked)
+        except RefusedError as problem:
+            if "--allow-pickle" not in problem.fix:
+                raise
+            fix = (
+                f"log it as ONNX; or, if you trust it: the tag {PICKLE_TAG}=true, or the label {PICKLE_LABEL}: 'true' of the job"
+            )
+            raise RefusedError(problem.message, fix=fix) from problem
 
     async def set_alias(self, known: RegisteredName, alias: str, number: str) -> None:
         """Let an alias mean a version."""
-        await self.keeper.set_alias(await self.version(known, number), alias)
+        await self._models.promote(str(await self.version(known, number)), alias)
 
     async def drop_alias(self, known: RegisteredName, alias: str) -> None:
         """Take an alias away."""
-        await self.keeper.drop_alias(known.model, alias)
-
-    @property
-    def keeper(self) -> ModelKeeper:
-        """The registry."""
-        if self._keeper is None:
-            message = "there is no registry of models here"
-            raise UnavailableError(message, fix="log the model as an artifact; it is kept with the run")
-        return self._keeper
+        await self._models.demote(known.model, alias)
 
     # Files
 
@@ -195,7 +196,7 @@ class TrackedModels:
         name, _, rest = path.partition("/")
         number, _, rest = rest.partition("/")
         version = await self.version(await self.registered(namespace, name), number)
-        root = (await self.keeper.folder(version)).resolve()
+        root = (await self._models.folder(version)).resolve()
         found = (root / rest).resolve()
         if not found.is_relative_to(root) or not found.exists():
             message = f"{name} version {number} has no file {rest!r}"
@@ -246,23 +247,3 @@ def _is_name(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _lineage(run: TrackedRun | None, job: Job | None, source: str) -> Lineage:
-    """Where a version came from, by what the run and its job know."""
-    params = dict(run.params) if run is not None else {}
-    if job is None:
-        return Lineage(parameters=params, source=source)
-    environment = job.spec.environment
-    known = {
-        "python": environment.python or job.origin.interpreter,
-        "requirements": environment.requirements,
-        "image": environment.image,
-    }
-    return Lineage(
-        run=str(job.key),
-        code=job.origin.code_digest,
-        data=dict(job.spec.data),
-        environment={name: value for name, value in known.items() if value},
-        parameters=params,
-    )

@@ -1,13 +1,15 @@
-"""What tracking needs of the outside, as roles: somewhere for files, and a registry of models."""
+"""What tracking needs of the outside, as roles: somewhere for files, and somebody who remembers."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from fairway.state.model import Lineage, ModelVersion
+from fairway.state.tracking import Tracked
+
+Kind = TypeVar("Kind", bound=Tracked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,39 +52,13 @@ class Artifacts(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """What is said of a version besides its content."""
+class TrackingStore(Protocol):
+    """Remembers what clients told; a part of `Store`."""
 
-    lineage: Lineage
-    metrics: dict[str, float]
-    tags: dict[str, str]
-    allow_pickle: bool = False
-
-
-class ModelKeeper(Protocol):
-    """Keeps models. Promises that a version is whole and never changes; names are those of the registry."""
-
-    async def register(self, name: str, folder: str, said: Registration) -> ModelVersion:
-        """Keep a folder or a file as a version."""
+    def tracked(self, kind: type[Kind], namespace: str, name: str) -> Kind | None:
+        """What was tracked under that name; it goes with the run that owns it."""
         ...
 
-    async def find(self, reference: str) -> ModelVersion:
-        """The version that `mnist`, `mnist@7` or `mnist@champion` means; `NotFoundError` with what there is."""
-        ...
-
-    async def versions(self, name: str = "") -> list[ModelVersion]:
-        """Every version of a model, or of all of them, oldest first."""
-        ...
-
-    async def set_alias(self, version: ModelVersion, alias: str) -> None:
-        """Let the alias mean this version, and no other."""
-        ...
-
-    async def drop_alias(self, name: str, alias: str) -> None:
-        """Take an alias away; `NotFoundError` when it is not there."""
-        ...
-
-    async def folder(self, version: ModelVersion) -> Path:
-        """A folder with the version's files."""
+    def all_tracked(self, kind: type[Kind], namespace: str, group: str = "") -> list[Kind]:
+        """Everything of a kind, or what belongs to one group; the newest first."""
         ...

@@ -99,7 +99,12 @@ GROUPS: tuple[tuple[str, tuple[Verb, ...]], ...] = (
             Verb("queue", "show queues: who waits, what is theirs and what they use", parts=("list", "get")),
             Verb("simulate", "play a recorded trace: what would other machines or policies do?", parts=("placement", "queue")),
             Verb("defragment", "move runs so that free GPUs lie together and a waiting run starts"),
-            Verb("data", "keep versions of datasets for jobs to read", parts=("add", "list")),
+            Verb(
+                "model",
+                "keep versions of models: where each came from, which is champion",
+                parts=("register", "import", "list", "get", "diff", "promote", "pull", "delete"),
+            ),
+            Verb("data", "keep versions of datasets for jobs to read", parts=("add", "list", "get", "diff")),
             Verb("secret", "keep values that tasks need and nobody should see", parts=("set", "list", "delete"), names="secret"),
             Verb("doctor", "say what works on this machine, what is missing and how to get it"),
             Verb("daemon", "the process behind all this; it starts by itself", parts=("status", "start", "stop")),

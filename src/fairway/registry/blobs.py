@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import os
 import re
@@ -13,9 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fairway.app import crash
-from fairway.errors import BugError, NotFoundError, RefusedError
+from fairway.errors import BugError, NotFoundError, RefusedError, UnavailableError
 
 _BLOCK = 1 << 20
+"""Files up to this size are read whole; for larger ones the sizes of what is kept say whether to look before copying."""
 _FEW = 8
 """Files up to this many are synced one by one; more with one sync of the file system, which is far cheaper."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -28,6 +30,7 @@ class Blobs:
     1. A blob that has a name is whole and on the disk, whatever crashed while it was written.
     2. The same content is kept once. Any number of writers may put it at the same time.
     3. Nothing is ever changed under its name.
+    4. Content that is there already is read once when it is put again, and nothing is written.
     """
 
     def __init__(self, root: Path) -> None:
@@ -35,6 +38,7 @@ class Blobs:
         # Texts, not paths: a folder of code has thousands of files, and each passes here several times.
         self._named = os.path.join(root, "sha256")
         self._aside = os.path.join(root, "aside")
+        self._sizes = os.path.join(root, "sizes")
 
     def path(self, digest: str) -> Path:
         """Where a blob lies, or would lie."""
@@ -63,27 +67,57 @@ class Blobs:
         """Keep some bytes; their digest."""
         digest = hashlib.sha256(data).hexdigest()
         if not self.has(digest):
-            with _folder_aside(self._aside) as folder:
-                aside = os.path.join(folder, digest)
-                with open(aside, "xb", opener=_read_only) as file:
-                    file.write(data)
-                self._publish({digest: aside})
+            with telling_full_disk(self.root), _FolderAside(self._aside) as aside:
+                self._publish({digest: _written(data, aside.place())})
         return digest
 
     def put_files(self, paths: Iterable[Path]) -> dict[Path, tuple[str, int]]:
         """Keep the content of files; digest and size of what was read, for each."""
         found: dict[Path, tuple[str, int]] = {}
         waiting: dict[str, str] = {}
-        with _folder_aside(self._aside) as folder:
-            for number, path in enumerate(paths):
-                aside = f"{folder}/{number}"
-                found[path] = digest, _ = _copied(path, aside)
-                if digest in waiting or self.has(digest):
-                    os.unlink(aside)
-                else:
-                    waiting[digest] = aside
+        with telling_full_disk(self.root), _FolderAside(self._aside) as aside:
+            for path in paths:
+                with _reading(path):
+                    found[path] = self._take(path, aside, waiting)
             self._publish(waiting)
         return found
+
+    def provide(self, digests: Iterable[str]) -> None:
+        """See to it that these blobs lie at their places; those of a folder always do."""
+
+    def _take(self, path: Path, aside: _FolderAside, waiting: dict[str, str]) -> tuple[str, int]:
+        """Digest and size of a file; its content is among those waiting for their names unless it has one."""
+        size = os.stat(path).st_size
+        if size <= _BLOCK:
+            data = _head(path)
+            if len(data) <= _BLOCK:
+                digest = hashlib.sha256(data).hexdigest()
+                if digest not in waiting and not self.has(digest):
+                    waiting[digest] = _written(data, aside.place())
+                return digest, len(data)
+        elif os.path.exists(self._size_mark(size)):
+            # Something of this size is known, so it may be this: look before anything is written.
+            digest, size = _digested(path)
+            if digest in waiting or self.has(digest):
+                return digest, size
+        place = aside.place()
+        digest, size = _copied(path, place)
+        self._note_size(size)
+        if digest in waiting or self.has(digest):
+            os.unlink(place)
+        else:
+            waiting[digest] = place
+        return digest, size
+
+    def _size_mark(self, size: int) -> str:
+        return f"{self._sizes}/{size}"
+
+    def _note_size(self, size: int) -> None:
+        """Before the blob gets its name: a mark without a blob costs one look too many, a blob without one a copy."""
+        mark = self._size_mark(size)
+        if not os.path.exists(mark):
+            os.makedirs(self._sizes, mode=0o700, exist_ok=True)
+            os.close(os.open(mark, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
     def _publish(self, written: dict[str, str]) -> None:
         """Content first, names second: a crash in between leaves files aside, never a name with half a content."""
@@ -101,32 +135,83 @@ class Blobs:
 
 
 @contextmanager
-def _folder_aside(parent: str) -> Iterator[str]:
-    """A folder of our own to write in, gone afterwards."""
-    folder = os.path.join(parent, secrets.token_hex(12))
-    os.makedirs(folder, mode=0o700)
+def telling_full_disk(root: Path) -> Iterator[None]:
+    """Say so when the disk is full. What was written until then lies aside, and is nobody's."""
     try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        message = f"the disk of {root} is full; nothing was kept"
+        raise UnavailableError(message, fix="make room, then try again") from error
 
 
-def _copied(source: Path, target: str) -> tuple[str, int]:
-    """Copy while reading the digest: what is kept is what was digested, also if the source changes meanwhile."""
-    digest, size = hashlib.sha256(), 0
+class _FolderAside:
+    """A folder of our own to write in, made when first needed, gone afterwards."""
+
+    def __init__(self, parent: str) -> None:
+        self._folder = os.path.join(parent, secrets.token_hex(12))
+        self._count = 0
+
+    def __enter__(self) -> _FolderAside:
+        return self
+
+    def __exit__(self, *_problem: object) -> None:
+        if self._count:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def place(self) -> str:
+        """A path that nothing lies at yet."""
+        if not self._count:
+            os.makedirs(self._folder, mode=0o700)
+        self._count += 1
+        return f"{self._folder}/{self._count}"
+
+
+@contextmanager
+def _reading(source: Path) -> Iterator[None]:
     try:
-        with open(source, "rb", buffering=0) as reader, open(target, "xb", buffering=0, opener=_read_only) as writer:
-            while block := reader.read(_BLOCK):
-                digest.update(block)
-                size += len(block)
-                while block:
-                    block = block[writer.write(block) :]
+        yield
     except FileNotFoundError:
         message = f"{source} went away while it was read"
         raise RefusedError(message, fix="try again when nothing changes the folder") from None
     except PermissionError:
         message = f"{source} cannot be read"
         raise RefusedError(message, fix="change its mode, or leave it out with .fairwayignore") from None
+
+
+def _head(path: Path) -> bytes:
+    """The whole of a small file; of one that has grown since, a byte more than small ones have."""
+    with open(path, "rb") as file:
+        return file.read(_BLOCK + 1)
+
+
+def _written(data: bytes, target: str) -> str:
+    with open(target, "xb", opener=_read_only) as file:
+        file.write(data)
+    return target
+
+
+def _digested(source: Path) -> tuple[str, int]:
+    """Digest and size of what is read, keeping nothing."""
+    digest, size = hashlib.sha256(), 0
+    block = memoryview(bytearray(_BLOCK))
+    with open(source, "rb", buffering=0) as reader:
+        while count := reader.readinto(block):
+            digest.update(block[:count])
+            size += count
+    return digest.hexdigest(), size
+
+
+def _copied(source: Path, target: str) -> tuple[str, int]:
+    """Copy while reading the digest: what is kept is what was digested, also if the source changes meanwhile."""
+    digest, size = hashlib.sha256(), 0
+    with open(source, "rb", buffering=0) as reader, open(target, "xb", buffering=0, opener=_read_only) as writer:
+        while block := reader.read(_BLOCK):
+            digest.update(block)
+            size += len(block)
+            while block:
+                block = block[writer.write(block) :]
     return digest.hexdigest(), size
 
 

@@ -1,23 +1,20 @@
-"""Datasets: numbered versions of content, by copy."""
+"""Datasets: numbered versions of content, by copy or by reference."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import secrets
 from dataclasses import asdict
 from pathlib import Path
 
-from fairway.app import crash
 from fairway.errors import NotFoundError, RefusedError, UsageError
-from fairway.registry import snapshot
+from fairway.registry import numbering, snapshot, sources
 from fairway.registry.blobs import Blobs
 from fairway.registry.manifest import Entry, Manifest
-from fairway.state.dataset import DatasetVersion
+from fairway.state.dataset import DatasetFile, DatasetVersion
 from fairway.units.names import check_name
 
-_VERSION_FILE = re.compile(r"(?P<number>[1-9]\d*)\.json")
 _REFERENCE = re.compile(r"(?P<name>[^@]+)@(?P<version>.+)")
 
 
@@ -33,25 +30,32 @@ class Datasets:
     Promises:
     1. A version is whole as soon as it has a number; numbers rise by one; a version never changes.
     2. The same content again gives the version that it has already, when that is the newest.
+    3. A version by reference names content that lies elsewhere; when that has changed it is refused, not handed out.
     """
 
     def __init__(self, root: Path, blobs: Blobs) -> None:
         self._root = root
         self._blobs = blobs
 
-    def add(self, name: str, path: str | Path, now: float) -> DatasetVersion:
-        """Keep a folder or a file as the next version, made now."""
+    def add(self, name: str, path: str | Path, now: float, *, reference: bool = False) -> DatasetVersion:
+        """Keep a folder or a file as the next version, made now; by `reference` only what it is, not its content."""
         _check(name)
-        source = Path(path)
-        manifest, digest = self._taken(source)
+        text = str(path)
+        if reference:
+            manifest, is_file = sources.manifest_of(text)
+            digest = self._blobs.put(manifest.encoded())
+        else:
+            is_file = Path(text).is_file()
+            manifest, digest = self._taken(Path(text))
         newest = self._newest(name)
-        if newest is not None and newest.digest == digest:
+        where = text if reference else ""
+        if newest is not None and (newest.digest, newest.reference) == (digest, where):
             return newest
         number = newest.version if newest else 0
-        files = sum(1 for entry in manifest.entries if entry.sha256)
+        files = sum(1 for entry in manifest.entries if not entry.is_folder and not entry.symlink)
         while True:
             number += 1
-            version = DatasetVersion(name, number, digest, files, manifest.size, now, source.is_file())
+            version = DatasetVersion(name, number, digest, files, manifest.size, now, is_file, where)
             if self._claim(version):
                 return version
 
@@ -73,9 +77,28 @@ class Datasets:
         message = f"dataset {name} has no version {asked}; it has {', '.join(str(version.version) for version in known)}"
         raise NotFoundError(message, fix=f"the newest is {known[-1]}")
 
+    def files(self, version: DatasetVersion) -> tuple[DatasetFile, ...]:
+        """The files of a version, in order of path."""
+        entries = snapshot.load(version.digest, self._blobs).entries
+        return tuple(DatasetFile(entry.path, entry.size, entry.sha256) for entry in entries if not entry.is_folder)
+
+    def locate(self, reference: str) -> str:
+        """Where a program finds the version: `resolve`, or the URI or path that it refers to."""
+        version = self.get(reference)
+        if not version.reference:
+            return str(self.resolve(reference))
+        changed = sources.differs(version.reference, snapshot.load(version.digest, self._blobs), version.created)
+        if changed:
+            message = f"{version} refers to {version.reference}, which has changed since it was added: {changed}"
+            raise RefusedError(message, fix=f"add it again: fairway data add {version.name} {version.reference} --reference")
+        return version.reference
+
     def resolve(self, reference: str) -> Path:
         """A path with the version's content, read-only; laid out when first asked for."""
         version = self.get(reference)
+        if version.reference:
+            message = f"{version} is a reference: its content was never copied"
+            raise RefusedError(message, fix=f"read it from {version.reference}")
         folder = self._root / "data" / version.name / str(version.version)
         manifest = snapshot.load(version.digest, self._blobs)
         snapshot.materialise(manifest, self._blobs, folder, linked=True)
@@ -84,11 +107,8 @@ class Datasets:
     def versions(self, name: str) -> list[DatasetVersion]:
         """Every version of a dataset, oldest first."""
         folder = self._folder(name)
-        try:
-            numbers = sorted(int(match["number"]) for entry in os.listdir(folder) if (match := _VERSION_FILE.fullmatch(entry)))
-        except FileNotFoundError:
-            return []
-        return [DatasetVersion(**json.loads((folder / f"{number}.json").read_bytes())) for number in numbers]
+        records = (numbering.record(folder, number) for number in numbering.numbers(folder))
+        return [DatasetVersion(**json.loads(record.read_bytes())) for record in records]
 
     def list(self) -> list[DatasetVersion]:
         """Every version of every dataset, by name and number."""
@@ -114,22 +134,7 @@ class Datasets:
 
     def _claim(self, version: DatasetVersion) -> bool:
         """Take the number; False when somebody else just did."""
-        folder = self._folder(version.name)
-        folder.mkdir(parents=True, exist_ok=True)
-        aside = folder / f".{secrets.token_hex(6)}"
-        try:
-            with aside.open("w") as file:
-                json.dump(asdict(version), file)
-                file.flush()
-                os.fsync(file.fileno())
-            with crash.reach("registry.rename"):
-                # A link, since a rename would silently take the place of another's version.
-                os.link(aside, folder / f"{version.version}.json")
-        except FileExistsError:
-            return False
-        finally:
-            aside.unlink(missing_ok=True)
-        return True
+        return numbering.claim(self._folder(version.name), version.version, json.dumps(asdict(version)).encode())
 
     def _newest(self, name: str) -> DatasetVersion | None:
         known = self.versions(name)

@@ -14,7 +14,7 @@ import msgspec
 
 from fairway.app import crash
 from fairway.errors import NotFoundError, RefusedError
-from fairway.registry.blobs import Blobs, digest_file
+from fairway.registry.blobs import Blobs, digest_file, telling_full_disk
 from fairway.registry.manifest import Entry, Manifest, check, decode
 from fairway.registry.scan import Found, scan
 from fairway.units.quantity import show_bytes
@@ -40,14 +40,17 @@ class Snapshot:
     """How many files had to be read; the others had not changed since they were last."""
 
 
-def take(folder: Path, blobs: Blobs, *, ignoring: bool = True, limit: int | None = LIMIT) -> Snapshot:
-    """Keep a folder's content. Unchanged files are recognised by their times and not read again.
+def take(folder: Path, blobs: Blobs, *, ignoring: bool = True, limit: int | None = LIMIT, remembering: bool = True) -> Snapshot:
+    """Keep a folder's content. Unchanged files are recognised by their times and not read again, if `remembering`.
 
     Refused: more than `limit` bytes, naming the largest paths; and what `scan` refuses.
     """
     found = scan(folder, ignoring=ignoring)
     if limit is not None and found.size > limit:
         raise _too_large(folder, found, limit)
+    if not remembering:
+        manifest, read = _manifest(folder, blobs, found, {})
+        return Snapshot(blobs.put(manifest.encoded()), manifest, read)
     memory = _Memory(folder, blobs)
     known = memory.recall(found)
     manifest, read = _manifest(folder, blobs, found, known)
@@ -96,11 +99,13 @@ def materialise(manifest: Manifest, blobs: Blobs, target: Path, *, linked: bool 
     check(manifest.entries)
     if target.exists():
         return
+    blobs.provide(entry.sha256 for entry in manifest.entries if entry.sha256)
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".{target.name}-{secrets.token_hex(6)}")
     aside.mkdir(mode=0o755)
     try:
-        _lay_out(manifest, blobs, aside, linked)
+        with telling_full_disk(target):
+            _lay_out(manifest, blobs, aside, linked)
         with crash.reach("registry.rename"):
             _rename_folder(aside, target)
     finally:

@@ -5,6 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class DatasetFile:
+    """One file of a version."""
+
+    path: str
+    size: int
+    sha256: str
+    """Empty for a file that was not read: of a reference to an object store."""
+
+
 @dataclass(frozen=True, slots=True)
 class DatasetVersion:
     """One version of a dataset."""
@@ -18,6 +28,8 @@ class DatasetVersion:
     created: float
     is_file: bool = False
     """Whether it is one file, and not a folder."""
+    reference: str = ""
+    """For content that was not copied: the path or URI where it lies. The manifest says what it was when it was added."""
 
     def __str__(self) -> str:
         """`mnist@3`."""

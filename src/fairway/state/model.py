@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+FORMATS = ("onnx", "torch-export", "savedmodel", "safetensors", "python", "pickle")
+"""What a version may be. The last two run code when they are loaded, and only when that was asked for."""
+LATEST = "latest"
+"""In the place of a version or an alias: the newest version."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
@@ -42,6 +47,28 @@ class Lineage:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is said of a version besides its content, when it is registered."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    lineage: Lineage = Lineage()
+    tags: dict[str, str] = field(default_factory=dict)
+    format: str = ""
+    """The format that the content must have; empty: found from its files."""
+    allow_pickle: bool = False
+    """Whether files may be kept that run code when they are loaded."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ModelFile:
+    """One file of a version."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelVersion:
     """One version. Nothing of it but aliases and tags ever changes."""
 
@@ -50,7 +77,7 @@ class ModelVersion:
     digest: str
     """Names the manifest, and with it the content."""
     format: str
-    """`onnx`, `torch-export`, `savedmodel`, `safetensors`, `python`, `pickle`."""
+    """One of `FORMATS`."""
     files: int
     size: int
     created: float

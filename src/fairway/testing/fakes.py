@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fairway.app.ports import Changes, JobFilter, JobPage, Kind, MetricPoint
+from fairway.app.ports import Changes, JobFilter, JobPage, MetricPoint
+from fairway.app.tracking_ports import Kind
 from fairway.errors import UsageError
 from fairway.plan.retention import deadlines
 from fairway.state.event import Event

@@ -221,7 +221,11 @@ def _checkpoint(job: JobView, now: float, page: Page) -> str:
 
 
 def _places(job: JobView, page: Page) -> str:
-    facts = {"folder": job.folder, "outputs": ", ".join(f"{name} as {target}" for name, target in job.outputs.items())}
+    facts = {
+        "folder": job.folder,
+        "outputs": ", ".join(f"{name} as {target}" for name, target in job.outputs.items()),
+        "registered": ", ".join(job.models),
+    }
     return "".join(f"{page.paint(f'{name}:', 'dim')} {value}\n" for name, value in facts.items() if value)
 
 

@@ -142,6 +142,8 @@ class JobView(msgspec.Struct, frozen=True):
     """The current attempt of each task. Lists leave it out."""
     earlier: tuple[TaskView, ...] | msgspec.UnsetType = msgspec.UNSET
     """Attempts before that, oldest first."""
+    models: tuple[str, ...] = ()
+    """The model versions that it left behind: `mnist@3`."""
     spec: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """The document in the flat spelling; values that look secret are masked."""
 
@@ -163,6 +165,7 @@ def job_view(
     folder: str = "",
     warnings: Iterable[str] = (),
     tracked: TrackedRun | None = None,
+    models: Iterable[str] = (),
     tasks_too: bool = True,
     spec_too: bool = True,
 ) -> JobView:
@@ -206,6 +209,7 @@ def job_view(
         warnings=(*warnings, *_warnings(job, now)),
         params=_fit_to_show(tracked.params) if tracked else msgspec.UNSET,
         tags=_fit_to_show(tracked.tags) if tracked else msgspec.UNSET,
+        models=tuple(models),
         tasks=tuple(task_view(task, now) for task in current) if tasks_too else msgspec.UNSET,
         earlier=tuple(task_view(task, now) for task in earlier) if tasks_too else msgspec.UNSET,
         spec=flat_spec(job) if spec_too else msgspec.UNSET,

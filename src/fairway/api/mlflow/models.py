@@ -144,7 +144,9 @@ class Models:
 
 
 def _name_values(known: RegisteredName) -> Values:
-    return {"attributes": {"name": known.name, "creation_timestamp": known.created}, "tags": known.tags}
+    # Clients leave prompts out by asking for this tag.
+    tags = {"mlflow.prompt.is_prompt": "false", **known.tags}
+    return {"attributes": {"name": known.name, "creation_timestamp": known.created}, "tags": tags}
 
 
 def _version_values(named: tuple[RegisteredName, ModelVersion]) -> Values:
@@ -158,4 +160,4 @@ def _version_values(named: tuple[RegisteredName, ModelVersion]) -> Values:
         "creation_timestamp": version.created,
         "last_updated_timestamp": version.created,
     }
-    return {"attributes": about, "tags": version.tags}
+    return {"attributes": about, "tags": {"mlflow.prompt.is_prompt": "false", **version.tags}}

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from fairway.app import crash
-from fairway.app.ports import Changes, JobFilter, JobPage, Kind, MetricPoint
+from fairway.app.ports import Changes, JobFilter, JobPage, MetricPoint
+from fairway.app.tracking_ports import Kind
 from fairway.errors import UnavailableError
 from fairway.plan import retention
 from fairway.state.event import Event

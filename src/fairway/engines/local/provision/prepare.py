@@ -27,7 +27,11 @@ from fairway.registry.dataset import Datasets, is_reference
 from fairway.state.job import Job
 
 ENVIRONMENT_FILE = "environment.json"
-_LEFTOVERS = ("envs/.*", "git/.*", "inject/.*", "blobs/aside/*", "blobs/seen/.*", "data/*/.*", "jobs/*/*/.code-*")
+_LEFTOVERS = (
+    *("envs/.*", "git/.*", "inject/.*", "blobs/aside/*", "blobs/seen/.*", "data/*/.*", "jobs/*/*/.code-*"),
+    *("datasets/*/.*", "models/*/.*", "models/*/aliases/.*", "models/*/tags/.*", "model-files/*/.*", "expected-models/.*"),
+    "fetched/*",
+)
 """Where things are made before they get their names."""
 
 _MACHINE_VARIABLES = re.compile(
@@ -68,10 +72,10 @@ class Prepared:
 class Preparer:
     """Prepares runs. Doing it again, after a crash or for another attempt, finds what was made and changes nothing."""
 
-    def __init__(self, home: Home, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(self, home: Home, environ: Mapping[str, str] | None = None, blobs: Blobs | None = None) -> None:
         self._home = home
         self._machine = machine_variables(os.environ if environ is None else environ)
-        blobs = Blobs(home.path / "blobs")
+        blobs = blobs or Blobs(home.path / "blobs")
         self._datasets = Datasets(home.path, blobs)
         self._code = CodePlace(home.path, blobs, self._machine)
         self._environments = Environments(home.path / "envs", self._machine)
@@ -145,7 +149,7 @@ class Preparer:
             return text
         path = Path(folder or "/", os.path.expanduser(text))
         if is_reference(text) and not path.exists():
-            return str(self._datasets.resolve(text))
+            return self._datasets.locate(text)
         if not path.exists():
             message = f"{field_name} is {text!r}: there is no {path}"
             raise NotFoundError(message, fix="name a path that exists, a URI, or a dataset version such as mnist@3")

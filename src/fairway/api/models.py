@@ -1,0 +1,182 @@
+"""Routes about models: versions, aliases, and what may be done with them."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from fairway.api.answer import json_answer, show
+from fairway.api.asking import Asked
+from fairway.app.application import Application
+from fairway.app.models import Registration
+from fairway.state.model import ModelFacts, ModelVersion
+from fairway.views.model import (
+    ModelList,
+    ModelView,
+    PromotionView,
+    model_diff,
+    model_diff_text,
+    model_text,
+    model_view,
+    models_text,
+    promotion_text,
+)
+from fairway.views.plan import PlanView, plan_text
+
+
+class ModelBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to register, and under which name."""
+
+    name: str
+    source: str
+    """An absolute path; or with `imported` any URI."""
+    metrics: dict[str, float] = {}
+    tags: dict[str, str] = {}
+    from_run: str = ""
+    format: str = ""
+    allow_pickle: bool = False
+    imported: bool = False
+    plan: bool = False
+
+
+class PromoteBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which alias is moved here, or taken away."""
+
+    alias: str
+    remove: bool = False
+    plan: bool = False
+
+
+class PullBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the files go."""
+
+    folder: str
+    """Absolute."""
+
+
+class Models:
+    """The routes about models."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._models = application.models
+
+    def routes(self) -> list[BaseRoute]:
+        """Where each is found."""
+        one = "/v1/models/{name}"
+        return [
+            Route("/v1/models", self.list, methods=["GET"]),
+            Route("/v1/models", self.register, methods=["POST"]),
+            Route(one, self.get, methods=["GET"]),
+            Route(one, self.delete, methods=["DELETE"]),
+            Route(f"{one}/promote", self.promote, methods=["POST"]),
+            Route(f"{one}/pull", self.pull, methods=["POST"]),
+            Route(f"{one}/diff/{{other}}", self.diff, methods=["GET"]),
+        ]
+
+    async def list(self, request: Request) -> Response:
+        """Every version of every model, or of one."""
+        asked = Asked(request)
+        name = asked.text("name")
+        versions = await self._models.list(name)
+        if name and not versions:
+            await self._models.get(name)
+        view = ModelList(tuple(self._view(each) for each in versions))
+        return show(
+            asked,
+            view,
+            text=lambda page: models_text(view.models, self._application.clock.now(), page),
+            called=lambda: (str(each) for each in view.models),
+        )
+
+    async def get(self, request: Request) -> Response:
+        """One version, with its files."""
+        asked = Asked(request)
+        version = await self._models.get(asked.name)
+        view = model_view(version, self._models.in_use(version), await self._models.files(version))
+        return show(
+            asked,
+            view,
+            text=lambda page: model_text(view, self._application.clock.now(), page),
+            called=lambda: [str(view)],
+        )
+
+    async def register(self, request: Request) -> Response:
+        """Keep files as the next version; the newest one's content and facts again give that version."""
+        asked = Asked(request)
+        body = await asked.body(ModelBody)
+        run = self._application.find(asked.namespace, body.from_run).key if body.from_run else None
+        facts = ModelFacts(metrics=body.metrics, tags=body.tags, format=body.format, allow_pickle=body.allow_pickle)
+        wanted = Registration(body.name, body.source, facts, run, body.imported)
+        if body.plan:
+            found = await self._models.preview(wanted)
+            sentence = f"{body.source} ({found}) would become the next version of {body.name}"
+            return self._plan(asked, sentence)
+        made = self._view(await self._models.register(wanted))
+        return show(
+            asked,
+            made,
+            text=lambda page: model_text(made, self._application.clock.now(), page),
+            called=lambda: [str(made)],
+            status=201,
+        )
+
+    async def promote(self, request: Request) -> Response:
+        """Move an alias to a version, or with `remove` take it away."""
+        asked = Asked(request)
+        body = await asked.body(PromoteBody)
+        version = await self._models.get(asked.name)
+        if body.plan:
+            standing = [each for each in await self._models.list(version.name) if body.alias in each.aliases]
+            was = f"; now it is {standing[0]}" if standing else ""
+            sentence = f"{version} would no longer be {body.alias}" if body.remove else f"{version} would be {body.alias}{was}"
+            return self._plan(asked, sentence)
+        if body.remove:
+            number = await self._models.demote(version.name, body.alias)
+            view = PromotionView(body.alias, "", f"{version.name}@{number}")
+        else:
+            moved, before = await self._models.promote(str(version), body.alias)
+            view = PromotionView(body.alias, str(moved), f"{moved.name}@{before}" if before is not None else "")
+        return show(asked, view, text=lambda _page: promotion_text(view), called=lambda: [view.version or view.before])
+
+    async def pull(self, request: Request) -> Response:
+        """Copy a version's files into a new folder."""
+        asked = Asked(request)
+        body = await asked.body(PullBody)
+        version = await self._models.pull(asked.name, body.folder)
+        return json_answer(self._view(version))
+
+    async def delete(self, request: Request) -> Response:
+        """Let a version be gone, or with `keep` all but the newest so many; never what is aliased or served."""
+        asked = Asked(request)
+        keep = asked.optional_number("keep", least=1)
+        if keep is None:
+            versions = [await self._models.check_delete(asked.name)]
+        else:
+            versions = await self._models.superfluous(asked.name, keep)
+        names = [str(version) for version in versions]
+        if asked.flag("plan"):
+            return self._plan(asked, *(f"{name} would be deleted" for name in names))
+        for name in names:
+            await self._models.delete(name)
+        return json_answer({"deleted": names})
+
+    async def diff(self, request: Request) -> Response:
+        """In what two versions differ."""
+        asked = Asked(request)
+        before = await self._models.get(asked.name)
+        after = await self._models.get(str(request.path_params["other"]))
+        view = model_diff(before, after, await self._models.files(before), await self._models.files(after))
+        return show(
+            asked, view, text=lambda page: model_diff_text(view, page), called=lambda: (each.name for each in view.differences)
+        )
+
+    def _view(self, version: ModelVersion) -> ModelView:
+        return model_view(version, self._models.in_use(version))
+
+    @staticmethod
+    def _plan(asked: Asked, *sentences: str) -> Response:
+        view = PlanView(sentences or ("nothing would change",), ())
+        return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.sentences)

@@ -1,0 +1,284 @@
+"""Models: what jobs leave behind becomes versions, and what may be asked of these."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from fairway.app.loop import Loop
+from fairway.app.ports import Changes, DatasetStore, ModelStore
+from fairway.errors import BugError, ConflictError, FairwayError, NotFoundError, UnavailableError
+from fairway.plan.model import OUTPUT, facts_of, must_stay, registered_name, superfluous
+from fairway.state.event import Event
+from fairway.state.job import Job, JobKey
+from fairway.state.model import ModelFacts, ModelFile, ModelVersion
+from fairway.state.phase import JobPhase
+from fairway.state.tracking import TrackedRun
+
+RETRY_AFTER = 30.0
+"""Seconds after which a registration is tried again that the disk had no room for."""
+
+log = logging.getLogger("fairway.models")
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What to register, and what its author says of it."""
+
+    name: str
+    source: str
+    """An absolute path, or for an import any URI."""
+    facts: ModelFacts = field(default_factory=ModelFacts)
+    run: JobKey | None = None
+    """The run that it comes from: its lineage and last metrics are taken over."""
+    imported: bool = False
+    """Whether the source is recorded as the origin."""
+
+
+class Models:
+    """The use cases about models, over one loop. Questions are answered when what has ended is registered."""
+
+    def __init__(self, loop: Loop, store: ModelStore | None, datasets: DatasetStore) -> None:
+        self._loop = loop
+        self._kept = store
+        self._datasets = datasets
+        self._lock = asyncio.Lock()
+        self._background: set[asyncio.Task[None]] = set()
+        self.output_of: Callable[[JobKey, str], str] = _nowhere
+        """The folder of a run's output; whoever knows the engine sets it."""
+        self.in_use: Callable[[ModelVersion], str] = lambda _version: ""
+        """Who uses a version now, in words; empty when nobody does. Whoever serves models sets it."""
+        self.promoted: list[Callable[[ModelVersion, str], None]] = []
+        """Called with the version and the alias after a promotion."""
+        if store is not None:
+            loop.over.append(self._note_end)
+
+    # What runs leave behind
+
+    def expect(self, jobs: Iterable[Job]) -> None:
+        """Before a run is remembered: note that it may leave a model behind, so that no crash can make it forgotten."""
+        for job in jobs:
+            if registered_name(job.spec) and self._kept is not None:
+                self._kept.expect(str(job.key))
+
+    async def start(self) -> None:
+        """Register what ended while nobody looked, and forget what was expected of runs that never were."""
+        for run in self._store.expected() if self._kept is not None else ():
+            if self._loop.store.get_job(_key(run)) is None:
+                self._store.settle(run)
+        self._begin()
+
+    async def catch_up(self) -> None:
+        """Register what runs that are over have left behind, each once, whatever crashed in between."""
+        if self._kept is None:
+            return
+        async with self._lock:
+            for run in self._kept.expected():
+                job = self._loop.store.get_job(_key(run))
+                if job is None or not job.phase.over:
+                    continue
+                if job.phase is not JobPhase.SUCCEEDED or await self._registered(job):
+                    self._kept.settle(run)
+
+    def of_job(self, job: Job) -> tuple[ModelVersion, ...]:
+        """The version that a run left behind, if it did."""
+        if self._kept is None or not registered_name(job.spec) or job.phase is not JobPhase.SUCCEEDED:
+            return ()
+        try:
+            found = self._kept.of_run(registered_name(job.spec), str(job.key))
+        except FairwayError:
+            # The name is none: its refusal is an event of the run.
+            return ()
+        return (found,) if found is not None else ()
+
+    # Commands
+
+    async def register(self, asked: Registration) -> ModelVersion:
+        """Keep files as the next version of a model; content and facts of the newest again give that one."""
+        facts, now = await self._facts(asked), self._now()
+        made = await asyncio.to_thread(self._store.register, asked.name, asked.source, facts, now)
+        if made.created == now:
+            self._record(made, "ModelRegistered", f"{made} from {asked.source}")
+        return made
+
+    async def preview(self, asked: Registration) -> str:
+        """The format that a registration would find; raises what it would, and keeps nothing."""
+        return await asyncio.to_thread(self._store.examine, asked.source, await self._facts(asked))
+
+    async def promote(self, reference: str, alias: str) -> tuple[ModelVersion, int | None]:
+        """Let an alias mean a version; the version, and the number of the one that it meant before."""
+        version = await self.get(reference)
+        before = self._store.promote(version, alias)
+        if before != version.version:
+            was = f", before it was {version.name}@{before}" if before is not None else ""
+            self._record(version, "ModelPromoted", f"{version} is {alias}{was}")
+            for told in self.promoted:
+                told(version, alias)
+        return self._store.get(str(version)), before
+
+    async def demote(self, name: str, alias: str) -> int:
+        """Take an alias away; the number of the version that it meant."""
+        number = self._store.demote(name, alias)
+        self._record(await self.get(f"{name}@{number}"), "ModelDemoted", f"{name}@{number} is no longer {alias}")
+        return number
+
+    async def delete(self, reference: str) -> ModelVersion:
+        """Let a version be gone; refused while an alias means it or somebody serves it."""
+        version = await self.check_delete(reference)
+        await asyncio.to_thread(self._store.delete, version)
+        self._record(version, "ModelDeleted", str(version))
+        return version
+
+    async def check_delete(self, reference: str) -> ModelVersion:
+        """The version, or the refusal with who needs it."""
+        version = await self.get(reference)
+        reason = must_stay(version, self.in_use(version))
+        if reason:
+            message = f"{version} cannot be deleted: {reason}"
+            fix = (
+                "promote another version, or take the alias away with --remove"
+                if version.aliases
+                else "serve another version first"
+            )
+            raise ConflictError(message, fix=fix)
+        return version
+
+    async def superfluous(self, name: str, keep: int) -> list[ModelVersion]:
+        """The versions that may go so that the newest `keep` are left; what is aliased or served is not among them."""
+        versions = await self.list(name)
+        if not versions:
+            await self.get(name)
+        staying = [version.version for version in versions if must_stay(version, self.in_use(version))]
+        return superfluous(versions, keep, staying)
+
+    async def pull(self, reference: str, folder: str) -> ModelVersion:
+        """Copy a version's files into a new folder."""
+        version = await self.get(reference)
+        await asyncio.to_thread(self._store.pull, version, folder)
+        return version
+
+    # Queries
+
+    async def get(self, reference: str) -> ModelVersion:
+        """The version that `mnist@3`, `mnist@champion` or `mnist` means."""
+        await self.catch_up()
+        return self._store.get(reference)
+
+    async def list(self, name: str = "") -> list[ModelVersion]:
+        """Versions, by name and number."""
+        await self.catch_up()
+        return self._store.list(name)
+
+    async def files(self, version: ModelVersion) -> tuple[ModelFile, ...]:
+        """The files of a version."""
+        return await asyncio.to_thread(self._store.files, version)
+
+    async def folder(self, version: ModelVersion) -> Path:
+        """A folder with a version's files, not to be written to."""
+        return await asyncio.to_thread(self._store.folder, version)
+
+    # Parts
+
+    @property
+    def _store(self) -> ModelStore:
+        if self._kept is None:
+            message = "this application was made without a registry of models"
+            raise BugError(message)
+        return self._kept
+
+    def _note_end(self, job: Job) -> None:
+        if registered_name(job.spec):
+            self._begin()
+
+    def _begin(self) -> None:
+        """Catch up without making anybody wait."""
+        task = asyncio.create_task(self._catch_up_quietly())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _catch_up_quietly(self) -> None:
+        try:
+            await self.catch_up()
+        except Exception:  # Nobody waits for it, and the next end, question or start tries again.
+            log.exception("models could not be registered; it is tried again")
+
+    async def _registered(self, job: Job) -> bool:
+        """Whether there is nothing left to register of a run that has succeeded."""
+        name, run = registered_name(job.spec), str(job.key)
+        try:
+            # Also after a crash between the registration and its event.
+            made = self._store.of_run(name, run)
+            if made is None:
+                facts = facts_of(job, self._inputs(job), self._logged(job))
+                folder = self.output_of(job.key, OUTPUT)
+                made = await asyncio.to_thread(self._store.register, name, folder, facts, self._now())
+        except (UnavailableError, OSError) as problem:
+            log.warning("%s: its model is not registered yet: %s", run, problem)
+            asyncio.get_running_loop().call_later(RETRY_AFTER, self._begin)
+            return False
+        except FairwayError as problem:
+            fix = f"; {problem.fix}" if problem.fix else ""
+            self._record_once(job, "NotRegistered", f"the output {OUTPUT} is no version of {name}: {problem.message}{fix}")
+            return True
+        self._record_once(job, "Registered", f"registered {made}")
+        return True
+
+    async def _facts(self, asked: Registration) -> ModelFacts:
+        facts = asked.facts
+        if asked.run is not None:
+            job = self._loop.store.get_job(asked.run)
+            if job is None:
+                message = f"there is no run {asked.run.name} in namespace {asked.run.namespace}"
+                raise NotFoundError(message, fix="`fairway list` shows what there is")
+            known = facts_of(job, self._inputs(job), self._logged(job))
+            parameters = {**known.lineage.parameters, **facts.lineage.parameters}
+            lineage = replace(known.lineage, parameters=parameters)
+            facts = replace(facts, lineage=lineage, metrics={**known.metrics, **facts.metrics})
+        if asked.imported:
+            facts = replace(facts, lineage=replace(facts.lineage, source=asked.source))
+        return facts
+
+    def _logged(self, job: Job) -> dict[str, str]:
+        """The parameters that the run's program logged through an MLflow client."""
+        tracked = self._loop.store.tracked(TrackedRun, job.key.namespace, job.key.name)
+        return tracked.params if tracked is not None else {}
+
+    def _inputs(self, job: Job) -> dict[str, str]:
+        """The run's inputs, `mnist@latest` as the version that was the newest when it started."""
+        began = job.started if job.started is not None else job.created
+        found = {}
+        for name, text in job.spec.data.items():
+            dataset, mark, asked = text.partition("@")
+            versions = [each for each in self._datasets.list() if each.name == dataset and each.created <= began] if mark else []
+            found[name] = str(versions[-1]) if asked == "latest" and versions else text
+        return found
+
+    def _record(self, version: ModelVersion, reason: str, message: str) -> None:
+        self._loop.store.commit(Changes(events=(Event(self._now(), subject(version.name), reason, message),)))
+
+    def _record_once(self, job: Job, reason: str, message: str) -> None:
+        run = str(job.key)
+        if not any(event.reason == reason and event.message == message for event in self._loop.store.events_of(run)):
+            self._loop.store.commit(Changes(events=(Event(self._now(), run, reason, message),)))
+            self._loop.tell_watchers([job.key])
+
+    def _now(self) -> float:
+        return self._loop.clock.now()
+
+
+def subject(name: str) -> str:
+    """What events about a model are about: no run is called so."""
+    return f"model:{name}"
+
+
+def _key(run: str) -> JobKey:
+    namespace, _, name = run.partition("/")
+    return JobKey(namespace, name)
+
+
+def _nowhere(key: JobKey, name: str) -> str:
+    message = f"nobody knows where the output {name} of {key} lies"
+    raise BugError(message)

@@ -1,0 +1,229 @@
+"""`fairway model`: versions of models, their aliases, and where each came from."""
+
+from __future__ import annotations
+
+import os
+
+from fairway.cli.grammar import FORMAT, FORMATS, PLAN, Command, Flag, Options, Word
+from fairway.cli.session import Session, say, show_line, write
+from fairway.errors import UsageError
+from fairway.sdk.wire import quote
+
+_KINDS = ("model", "models")
+
+
+def register(options: Options) -> int:
+    """Keep a folder or a file as the next version of a model."""
+    name, path = options.words
+    return _register(options, {"name": _reference(name), "source": os.path.abspath(path)})
+
+
+def import_model(options: Options) -> int:
+    """Fetch a model from a path or a URI of any kind, and keep it."""
+    name, uri = options.words
+    source = uri if "://" in uri else os.path.abspath(uri)
+    return _register(options, {"name": _reference(name), "source": source, "imported": True})
+
+
+def _register(options: Options, body: dict[str, object]) -> int:
+    session = Session(options)
+    body |= {
+        "metrics": {key: _number(key, value) for key, value in options.pairs("metric").items()},
+        "tags": options.pairs("tag"),
+        "format": options.text("model-format"),
+        "allow_pickle": options.on("allow-pickle"),
+        "from_run": options.text("from-run"),
+    }
+    look = {**session.look(), "output": options.text("output", "table")}
+    if options.on("plan"):
+        write(session.call("POST", "/v1/models", look, {**body, "plan": True}).read())
+        say("nothing was changed (--plan)")
+        return 0
+    session.announce()
+    if options.text("output"):
+        write(session.call("POST", "/v1/models", look, body).read())
+        return 0
+    made = session.send("POST", "/v1/models", body)
+    reference = f"{made['name']}@{made['version']}"
+    show_line(reference)
+    say(f"{made['format']}, {made['files']:,} files are kept; next: fairway model promote {reference} champion")
+    return 0
+
+
+def list_models(options: Options) -> int:
+    """Print versions."""
+    Session(options).show("/v1/models", {"name": _reference(options.words[0])} if options.words else {})
+    return 0
+
+
+def get(options: Options) -> int:
+    """Print all there is to know of each version named."""
+    session = Session(options)
+    for address in options.words:
+        session.show(_path(address))
+    return 0
+
+
+def diff(options: Options) -> int:
+    """Print in what two versions differ."""
+    before, after = options.words
+    Session(options).show(f"{_path(before)}/diff/{quote(_reference(after))}")
+    return 0
+
+
+def promote(options: Options) -> int:
+    """Move an alias to a version, or take it away."""
+    session = Session(options)
+    address, alias = options.words
+    body = {"alias": alias, "remove": options.on("remove"), "plan": options.on("plan")}
+    if not options.on("plan"):
+        session.announce()
+    write(session.call("POST", f"{_path(address)}/promote", session.look(), body).read())
+    if options.on("plan"):
+        say("nothing was changed (--plan)")
+    return 0
+
+
+def pull(options: Options) -> int:
+    """Copy a version's files into a folder."""
+    session = Session(options)
+    address, folder = options.words[0], os.path.abspath(options.words[1])
+    if options.on("plan"):
+        found = session.fetch(_path(address))
+        show_line(f"{found['name']}@{found['version']} ({found['files']:,} files) would be copied to {folder}")
+        say("nothing was changed (--plan)")
+        return 0
+    session.announce()
+    found = session.send("POST", f"{_path(address)}/pull", {"folder": folder})
+    show_line(folder)
+    say(f"{found['name']}@{found['version']}: {found['files']:,} files are copied")
+    return 0
+
+
+def delete(options: Options) -> int:
+    """Remove versions that nobody needs."""
+    session = Session(options)
+    keep = options.text("keep")
+    query = {"keep": keep} if keep else {}
+    if not keep:
+        bare = [address for address in options.words if "@" not in address]
+        if bare:
+            message = f"{bare[0]} names no version"
+            raise UsageError(message, fix=f"write {bare[0]}@3, or --keep 5 for all but the newest five")
+    if options.on("plan"):
+        for address in options.words:
+            write(session.call("DELETE", _path(address), {**query, "plan": True, **session.look()}).read())
+        say("nothing was changed (--plan)")
+        return 0
+    session.announce()
+    deleted = [name for address in options.words for name in session.send("DELETE", _path(address), query=query)["deleted"]]
+    if deleted:
+        show_line("\n".join(deleted))
+    say(f"{len(deleted)} {'version is' if len(deleted) == 1 else 'versions are'} deleted")
+    return 0
+
+
+def _reference(address: str) -> str:
+    """`mnist@3`; also as `model/mnist@3`."""
+    kind, mark, name = address.partition("/")
+    return name if mark and kind.lower() in _KINDS else address
+
+
+def _path(address: str) -> str:
+    return f"/v1/models/{quote(_reference(address))}"
+
+
+def _number(key: str, value: str) -> float:
+    try:
+        found = float(value)
+    except ValueError:
+        found = float("nan")
+    if found != found or found in (float("inf"), float("-inf")):
+        message = f"--metric {key}={value}: {value!r} is no number"
+        raise UsageError(message, fix=f"write for example --metric {key}=0.98")
+    return found
+
+
+_FORMATS = ("onnx", "torch-export", "savedmodel", "safetensors", "python", "pickle")
+_OUTPUT = Flag("--output -o", ", ".join(FORMATS), "FORMAT", choices=FORMATS)
+"""Where `--format` means the model's."""
+_FACTS = (
+    Flag("--metric", "a number that says how good it is", "NAME=VALUE", many=True),
+    Flag("--tag", "a word to find it by", "KEY=VALUE", many=True),
+    Flag("--from-run", "the run that made it: lineage and last metrics are taken from there", "RUN"),
+    Flag("--model-format --format", "what it is, where files do not tell; python must be asked for", "FORMAT", choices=_FORMATS),
+    Flag("--allow-pickle", "keep files that run code when they are loaded"),
+    PLAN,
+    _OUTPUT,
+)
+_VERSION = Word("NAME@VERSION", "a version (mnist@3), an alias (mnist@champion), or the newest (mnist)")
+
+COMMANDS = {
+    "register": Command(
+        "model register",
+        "Keep a folder or a file as the next version of a model. The same content and facts again give the same version.",
+        register,
+        words=(Word("NAME", "the model"), Word("PATH", "a folder or a file")),
+        flags=_FACTS,
+        examples=(
+            "fairway model register mnist ./model --metric accuracy=0.98",
+            "fairway model register mnist m.onnx --from-run mnist-7",
+        ),
+    ),
+    "import": Command(
+        "model import",
+        "Fetch a model from a path or a URI and keep it as the next version; where it came from is recorded.",
+        import_model,
+        words=(Word("NAME", "the model"), Word("URI", "a path, or a URI such as s3://bucket/model or https://host/m.onnx")),
+        flags=_FACTS,
+        examples=("fairway model import mnist s3://bucket/mnist/7",),
+    ),
+    "list": Command(
+        "model list",
+        "List models and their versions, newest first.",
+        list_models,
+        words=(Word("NAME", "a model", optional=True),),
+        flags=(FORMAT,),
+        examples=("fairway model list", "fairway model list mnist -o wide"),
+    ),
+    "get": Command(
+        "model get",
+        "Show a version: signature, metrics, lineage, tags, files.",
+        get,
+        words=(Word("NAME@VERSION", "a version (mnist@3), an alias (mnist@champion), or the newest (mnist)", many=True),),
+        flags=(FORMAT,),
+        examples=("fairway model get mnist@champion",),
+    ),
+    "diff": Command(
+        "model diff",
+        "Show in what two versions differ: files, signature, metrics, lineage.",
+        diff,
+        words=(Word("BEFORE", "a version"), Word("AFTER", "another")),
+        flags=(FORMAT,),
+        examples=("fairway model diff mnist@champion mnist",),
+    ),
+    "promote": Command(
+        "model promote",
+        "Let an alias mean this version; says which one it meant before.",
+        promote,
+        words=(_VERSION, Word("ALIAS", "a name such as champion")),
+        flags=(Flag("--remove", "take the alias away instead"), PLAN, FORMAT),
+        examples=("fairway model promote mnist@3 champion", "fairway model promote mnist champion --remove"),
+    ),
+    "pull": Command(
+        "model pull",
+        "Copy a version's files into a new folder.",
+        pull,
+        words=(_VERSION, Word("FOLDER", "a folder that is not there yet, or empty")),
+        flags=(PLAN,),
+        examples=("fairway model pull mnist@champion ./champion",),
+    ),
+    "delete": Command(
+        "model delete",
+        "Remove versions; never one that has an alias or is served. Their numbers are not used again.",
+        delete,
+        words=(Word("NAME@VERSION", "a version (mnist@3); with --keep a model (mnist)", many=True),),
+        flags=(Flag("--keep", "all but the newest so many", "NUMBER", number=True), PLAN),
+        examples=("fairway model delete mnist@2", "fairway model delete mnist --keep 5 --plan"),
+    ),
+}

@@ -1,0 +1,76 @@
+"""`fairway.json`: what `fairway.runtime.export` says of the model beside it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import msgspec
+
+from fairway.errors import RefusedError
+from fairway.state.model import FORMATS, Signature, TensorSpec
+
+NAME = "fairway.json"
+_LARGEST = 1 << 20
+DATATYPES = frozenset(
+    {
+        "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
+        "FP16", "FP32", "FP64", "BF16", "BYTES",
+    }
+)  # fmt: skip
+"""The words of the Open Inference Protocol."""
+
+
+class _Tensor(msgspec.Struct, frozen=True):
+    name: str
+    datatype: str
+    shape: tuple[int, ...] = ()
+
+
+class _Signature(msgspec.Struct, frozen=True):
+    inputs: tuple[_Tensor, ...] = ()
+    outputs: tuple[_Tensor, ...] = ()
+
+
+class About(msgspec.Struct, frozen=True):
+    """The file's content. Keys that are not known are left for others to read."""
+
+    format: str = ""
+    entry: str = ""
+    """The model's file, from the top of the folder."""
+    signature: _Signature = _Signature()
+    metrics: dict[str, float] = {}
+    generates: bool = False
+
+    def as_signature(self) -> Signature:
+        """The signature as the registry keeps it."""
+        return Signature(_specs(self.signature.inputs), _specs(self.signature.outputs))
+
+
+def read(path: Path) -> About:
+    """The file, checked; `RefusedError` names what is wrong with it."""
+    if path.stat().st_size > _LARGEST:
+        raise _wrong(f"it is larger than {_LARGEST:,} bytes")
+    try:
+        about = msgspec.json.decode(path.read_bytes(), type=About)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise _wrong(str(problem)) from None
+    if about.format and about.format not in FORMATS:
+        raise _wrong(f"format is {about.format!r}, not one of {', '.join(FORMATS)}")
+    for tensor in (*about.signature.inputs, *about.signature.outputs):
+        if tensor.datatype not in DATATYPES:
+            raise _wrong(f"the datatype of {tensor.name!r} is {tensor.datatype!r}, not one of {', '.join(sorted(DATATYPES))}")
+        if any(length < -1 for length in tensor.shape):
+            raise _wrong(f"the shape of {tensor.name!r} is {list(tensor.shape)}; a length is -1 (any), 0 or more")
+    unclear = [name for name, value in about.metrics.items() if not math.isfinite(value)]
+    if unclear:
+        raise _wrong(f"the metric {unclear[0]!r} is no finite number")
+    return about
+
+
+def _specs(tensors: tuple[_Tensor, ...]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(tensor.name, tensor.datatype, tensor.shape) for tensor in tensors)
+
+
+def _wrong(what: str) -> RefusedError:
+    return RefusedError(f"{NAME} is wrong: {what}", fix="mend it, or leave it out: the format is then found from the files")

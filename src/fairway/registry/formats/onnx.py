@@ -1,0 +1,93 @@
+"""ONNX files: inputs and outputs of the graph, and the files beside it that hold weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairway.registry.formats.protobuf import fields, integer, messages, text
+from fairway.state.model import Signature, TensorSpec
+
+_MODEL_GRAPH = 7
+_GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT, _GRAPH_SPARSE = 1, 5, 11, 12, 15
+_NODE_ATTRIBUTE = 5
+_ATTRIBUTE_TENSOR, _ATTRIBUTE_GRAPH, _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = 5, 6, 10, 11
+_TENSOR_NAME, _TENSOR_EXTERNAL = 8, 13
+_ENTRY_KEY, _ENTRY_VALUE = 1, 2
+_INFO_NAME, _INFO_TYPE = 1, 2
+_TYPE_TENSOR = 1
+_TENSOR_TYPE, _TENSOR_SHAPE = 1, 2
+_SHAPE_DIMENSION = 1
+_DIMENSION_VALUE = 1
+
+_DATATYPES = {
+    1: "FP32", 2: "UINT8", 3: "INT8", 4: "UINT16", 5: "INT16", 6: "INT32", 7: "INT64", 8: "BYTES", 9: "BOOL",
+    10: "FP16", 11: "FP64", 12: "UINT32", 13: "UINT64", 16: "BF16",
+}  # fmt: skip
+_DEEPEST = 32
+"""Graphs within graphs; more is no model that anybody made."""
+
+
+def signature(model: memoryview) -> Signature:
+    """Names, types and shapes of the graph's inputs and outputs; weights that are listed among the inputs are left out."""
+    graph = _graph(model)
+    weights = {text(tensor, _TENSOR_NAME) for tensor in messages(graph, _GRAPH_INITIALIZER)}
+    inputs = tuple(spec for info in messages(graph, _GRAPH_INPUT) if (spec := _spec(info)).name not in weights)
+    return Signature(inputs, tuple(_spec(info) for info in messages(graph, _GRAPH_OUTPUT)))
+
+
+def external_files(model: memoryview) -> set[str]:
+    """The files that hold weights of this model, as it names them. A runtime opens them, so they must be checked."""
+    return set(_locations(_graph(model), 0))
+
+
+def _graph(model: memoryview) -> memoryview:
+    found = memoryview(b"")
+    for graph in messages(model, _MODEL_GRAPH):
+        found = graph
+    return found
+
+
+def _locations(graph: memoryview, depth: int) -> Iterator[str]:
+    if depth > _DEEPEST:
+        message = "its graphs lie too deep within each other"
+        raise ValueError(message)
+    for number, value in fields(graph):
+        if not isinstance(value, memoryview):
+            continue
+        if number == _GRAPH_INITIALIZER:
+            yield from _locations_of_tensor(value)
+        elif number == _GRAPH_SPARSE:
+            for _, tensor in fields(value):
+                if isinstance(tensor, memoryview):
+                    yield from _locations_of_tensor(tensor)
+        elif number == _GRAPH_NODE:
+            yield from _locations_of_node(value, depth)
+
+
+def _locations_of_node(node: memoryview, depth: int) -> Iterator[str]:
+    for attribute in messages(node, _NODE_ATTRIBUTE):
+        for number, value in fields(attribute):
+            if not isinstance(value, memoryview):
+                continue
+            if number in (_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS):
+                yield from _locations_of_tensor(value)
+            elif number in (_ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS):
+                yield from _locations(value, depth + 1)
+
+
+def _locations_of_tensor(tensor: memoryview) -> Iterator[str]:
+    for entry in messages(tensor, _TENSOR_EXTERNAL):
+        if text(entry, _ENTRY_KEY) == "location":
+            yield text(entry, _ENTRY_VALUE)
+
+
+def _spec(info: memoryview) -> TensorSpec:
+    datatype = ""
+    lengths: list[int] = []
+    for kind in messages(info, _INFO_TYPE):
+        for tensor in messages(kind, _TYPE_TENSOR):
+            datatype = _DATATYPES.get(integer(tensor, _TENSOR_TYPE), "")
+            dimensions = [each for shape in messages(tensor, _TENSOR_SHAPE) for each in messages(shape, _SHAPE_DIMENSION)]
+            # A name in the place of a length, or nothing, means any length.
+            lengths = [integer(dimension, _DIMENSION_VALUE, -1) for dimension in dimensions]
+    return TensorSpec(text(info, _INFO_NAME), datatype, tuple(lengths))

@@ -1,0 +1,303 @@
+"""Models: numbered versions of what jobs left behind, and the aliases that people give them."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from fairway.app import crash
+from fairway.errors import ConflictError, NotFoundError, RefusedError, UsageError
+from fairway.registry import numbering, snapshot, sources
+from fairway.registry.blobs import Blobs
+from fairway.registry.formats.examine import Examined, examine
+from fairway.registry.manifest import Entry, Manifest
+from fairway.registry.scan import scan
+from fairway.state.model import LATEST, ModelFacts, ModelFile, ModelVersion
+from fairway.units import suggest
+from fairway.units.names import check_name
+
+
+class Models:
+    """The models of a home: `models/NAME/N.json`, aliases beside them, content in the blobs. The `ModelStore` port."""
+
+    def __init__(self, root: Path, blobs: Blobs) -> None:
+        self._models = root / "models"
+        self._folders = root / "model-files"
+        self._expected = root / "expected-models"
+        self._fetched = root / "fetched"
+        self._blobs = blobs
+        self._known: dict[tuple[str, int], ModelVersion] = {}
+        """Records as they were written: they never change."""
+
+    def register(self, name: str, path: str, facts: ModelFacts, now: float) -> ModelVersion:
+        """Keep a folder or a file as the next version; content and facts of the newest one again give that version."""
+        check_model_name(name)
+        with sources.fetched(path, self._fetched) as source:
+            _examined(source, facts)
+            manifest, digest = self._taken(source)
+        # Looked at again as it is kept: the source may have changed in between.
+        found = self._examined(manifest, facts)
+        files = sum(1 for entry in manifest.entries if entry.sha256)
+        version = ModelVersion(
+            name=name,
+            version=0,
+            digest=digest,
+            format=found.format,
+            files=files,
+            size=manifest.size,
+            created=now,
+            signature=found.signature,
+            metrics={**found.metrics, **facts.metrics},
+            lineage=facts.lineage,
+            tags=dict(facts.tags),
+        )
+        folder = self._folder(name)
+        with numbering.locked(folder):
+            newest = self._newest(name)
+            if newest is not None and version == replace(newest, version=0, created=now):
+                return self._with_marks(newest)
+            version = replace(version, version=numbering.next_number(folder))
+            numbering.claim(folder, version.version, _encoded(version))
+        return version
+
+    def examine(self, path: str, facts: ModelFacts) -> str:
+        """The format that a registration would find, keeping nothing; raises what it would."""
+        with sources.fetched(path, self._fetched) as source:
+            return _examined(source, facts).format
+
+    def get(self, reference: str) -> ModelVersion:
+        """The version that `mnist@3`, `mnist@champion`, `mnist@latest` or `mnist` means."""
+        name, _, asked = reference.partition("@")
+        check_model_name(name)
+        versions = self.list(name)
+        if not versions:
+            raise self._no_model(name)
+        if asked in ("", LATEST) and not reference.endswith("@"):
+            return versions[-1]
+        for version in versions:
+            if asked == str(version.version) or asked in version.aliases:
+                return version
+        aliases = sorted(alias for version in versions for alias in version.aliases)
+        named = f" and the aliases {', '.join(aliases)}" if aliases else ""
+        message = f"model {name} has no version or alias {asked!r}; it has {_ranges(versions)}{named}"
+        fix = suggest.did_you_mean(asked, aliases) or f"the newest is {versions[-1]}"
+        raise NotFoundError(message, fix=fix)
+
+    def list(self, name: str = "") -> builtins.list[ModelVersion]:
+        """Every version of a model, oldest first; without a name those of all models, in order of name."""
+        if name:
+            return [self._with_marks(version) for version in self._records(check_model_name(name))]
+        return [self._with_marks(version) for each in self.names() for version in self._records(each)]
+
+    def names(self) -> builtins.list[str]:
+        """The models that have versions."""
+        try:
+            found = sorted(os.listdir(self._models))
+        except FileNotFoundError:
+            return []
+        return [name for name in found if numbering.numbers(self._models / name)]
+
+    def files(self, version: ModelVersion) -> tuple[ModelFile, ...]:
+        """The files of a version, in order of path."""
+        entries = snapshot.load(version.digest, self._blobs).entries
+        return tuple(ModelFile(entry.path, entry.size, entry.sha256) for entry in entries if entry.sha256)
+
+    def promote(self, version: ModelVersion, alias: str) -> int | None:
+        """Let the alias mean this version; the number of the one that it meant before."""
+        _check_alias(alias)
+        with numbering.locked(self._folder(version.name)):
+            self._check_there(version)
+            before = self._aliases(version.name).get(alias)
+            if before != version.version:
+                numbering.put(self._folder(version.name) / "aliases" / alias, f"{version.version}\n".encode())
+        return before
+
+    def demote(self, name: str, alias: str) -> int:
+        """Take an alias away; the number of the version that it meant."""
+        check_model_name(name)
+        with numbering.locked(self._folder(name)):
+            known = self._aliases(name)
+            if alias not in known:
+                message = f"model {name} has no alias {alias!r}; it has {', '.join(sorted(known)) or 'none'}"
+                raise NotFoundError(message, fix=suggest.did_you_mean(alias, known) or "`fairway model list` shows them")
+            (self._folder(name) / "aliases" / alias).unlink()
+        return known[alias]
+
+    def tag(self, version: ModelVersion, tags: Mapping[str, str | None]) -> ModelVersion:
+        """Put tags on a version; None takes one off."""
+        folder = self._folder(version.name)
+        with numbering.locked(folder):
+            self._check_there(version)
+            now = {**self._with_marks(version).tags, **tags}
+            kept = {key: value for key, value in now.items() if value is not None}
+            numbering.put(folder / "tags" / f"{version.version}.json", json.dumps(kept).encode())
+        return self._with_marks(version)
+
+    def delete(self, version: ModelVersion) -> None:
+        """Let a version be gone. Its number is not used again."""
+        folder = self._folder(version.name)
+        with numbering.locked(folder):
+            self._check_there(version)
+            aliases = self._with_marks(version).aliases
+            if aliases:
+                message = f"{version} is {' and '.join(aliases)}"
+                raise ConflictError(message, fix=f"first: fairway model promote {version.name}@OTHER {aliases[0]}")
+            self._forget_folder(version)
+            numbering.take_away(folder, version.version)
+
+    def pull(self, version: ModelVersion, target: str) -> None:
+        """A copy of the version's files as a new folder, whole as soon as it is there."""
+        path = Path(target)
+        if path.is_dir() and not path.is_symlink() and not os.listdir(path):
+            path.rmdir()
+        if os.path.lexists(path):
+            message = f"{path} is there already"
+            raise RefusedError(message, fix="name a folder that is not there or empty")
+        snapshot.materialise(snapshot.load(version.digest, self._blobs), self._blobs, path)
+
+    def folder(self, version: ModelVersion) -> Path:
+        """A folder with the version's files, read-only, to serve from; laid out when first asked for."""
+        folder = self._folders / version.name / str(version.version)
+        snapshot.materialise(snapshot.load(version.digest, self._blobs), self._blobs, folder, linked=True)
+        return folder
+
+    def of_run(self, name: str, run: str) -> ModelVersion | None:
+        """The version of a model that a run left behind, if there is one."""
+        found = [version for version in self._records(check_model_name(name)) if version.lineage.run == run]
+        return self._with_marks(found[-1]) if found else None
+
+    def expect(self, run: str) -> None:
+        """Remember that a run may leave a model behind, until `settle`."""
+        numbering.put(self._expected / run.replace("/", "+"), b"")
+
+    def expected(self) -> builtins.list[str]:
+        """The runs that may leave a model behind."""
+        try:
+            found = sorted(os.listdir(self._expected))
+        except FileNotFoundError:
+            return []
+        return [name.replace("+", "/") for name in found if not name.startswith(".")]
+
+    def settle(self, run: str) -> None:
+        """Whatever there was to register of the run is registered."""
+        (self._expected / run.replace("/", "+")).unlink(missing_ok=True)
+
+    def _taken(self, source: Path) -> tuple[Manifest, str]:
+        if source.is_dir():
+            taken = snapshot.take(source, self._blobs, ignoring=False, limit=None, remembering=False)
+            return taken.manifest, taken.digest
+        digest, size = self._blobs.put_files([source])[source]
+        manifest = Manifest((Entry(source.name, 0o644, size, digest),))
+        return manifest, self._blobs.put(manifest.encoded())
+
+    def _examined(self, manifest: Manifest, facts: ModelFacts) -> Examined:
+        files = {entry.path: self._blobs.path(entry.sha256) for entry in manifest.entries if entry.sha256}
+        return examine(files, asked=facts.format, allow_pickle=facts.allow_pickle)
+
+    def _records(self, name: str) -> builtins.list[ModelVersion]:
+        folder = self._folder(name)
+        found = []
+        for number in numbering.numbers(folder):
+            version = self._known.get((name, number)) or _decoded(numbering.record(folder, number))
+            self._known[name, number] = version
+            found.append(version)
+        return found
+
+    def _newest(self, name: str) -> ModelVersion | None:
+        records = self._records(name)
+        return records[-1] if records else None
+
+    def _with_marks(self, version: ModelVersion) -> ModelVersion:
+        """The version with what may change of it."""
+        aliases = tuple(alias for alias, number in self._aliases(version.name).items() if number == version.version)
+        try:
+            tags = json.loads((self._folder(version.name) / "tags" / f"{version.version}.json").read_bytes())
+        except FileNotFoundError:
+            tags = version.tags
+        return replace(version, aliases=aliases, tags=tags) if aliases or tags != version.tags else version
+
+    def _aliases(self, name: str) -> dict[str, int]:
+        folder = self._folder(name) / "aliases"
+        try:
+            found = sorted(alias for alias in os.listdir(folder) if not alias.startswith("."))
+        except FileNotFoundError:
+            return {}
+        return {alias: int((folder / alias).read_text()) for alias in found}
+
+    def _check_there(self, version: ModelVersion) -> None:
+        if version.version not in numbering.numbers(self._folder(version.name)):
+            message = f"{version} is gone"
+            raise NotFoundError(message, fix=f"fairway model list {version.name}")
+
+    def _forget_folder(self, version: ModelVersion) -> None:
+        """Away in one step, so that a crash leaves no half folder under the version's name."""
+        folder = self._folders / version.name / str(version.version)
+        if folder.is_dir():
+            aside = folder.with_name(f".{version.version}-{secrets.token_hex(6)}")
+            with crash.reach("registry.rename"):
+                os.rename(folder, aside)
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def _no_model(self, name: str) -> NotFoundError:
+        known = self.names()
+        message = f"there is no model {name} here (known: {', '.join(known) or 'none'})"
+        fix = suggest.did_you_mean(name, known) or f"register one with: fairway model register {name} PATH"
+        return NotFoundError(message, fix=fix)
+
+    def _folder(self, name: str) -> Path:
+        return self._models / name
+
+
+def _examined(source: Path, facts: ModelFacts) -> Examined:
+    if source.is_dir():
+        files = {name: source / name for name in scan(source, ignoring=False).files}
+    elif source.is_file():
+        files = {source.name: source}
+    else:
+        message = f"there is no file or folder {source}"
+        raise NotFoundError(message, fix="name what is to be kept")
+    if not files:
+        message = f"{source} holds nothing"
+        raise RefusedError(message, fix="name a folder with a model in it")
+    return examine(files, asked=facts.format, allow_pickle=facts.allow_pickle)
+
+
+def check_model_name(name: str) -> str:
+    """The name, or a `UsageError`; no other text ever becomes a part of a path."""
+    try:
+        return check_name(name)
+    except ValueError as error:
+        message = f"model {name!r} {error}"
+        raise UsageError(message) from None
+
+
+def _check_alias(alias: str) -> None:
+    try:
+        check_name(alias)
+    except ValueError as error:
+        message = f"alias {alias!r} {error}"
+        raise UsageError(message) from None
+    if alias == LATEST:
+        message = f"{LATEST} always means the newest version"
+        raise UsageError(message, fix="choose another alias, for example champion")
+
+
+def _ranges(versions: builtins.list[ModelVersion]) -> str:
+    numbers = [str(version.version) for version in versions]
+    return ", ".join(numbers if len(numbers) < 10 else [*numbers[:3], "...", *numbers[-3:]])
+
+
+def _encoded(version: ModelVersion) -> bytes:
+    return json.dumps(msgspec.to_builtins(version)).encode()
+
+
+def _decoded(path: Path) -> ModelVersion:
+    return msgspec.convert(json.loads(path.read_bytes()), ModelVersion)

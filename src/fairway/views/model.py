@@ -1,0 +1,303 @@
+"""Model versions, as people see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from fairway.state.model import Lineage, ModelFile, ModelVersion, Signature, TensorSpec
+from fairway.units import quantity
+from fairway.views import phrases
+from fairway.views.table import Column, Page, table
+
+_INDENT = "  "
+_FILES_SHOWN = 12
+
+
+class TensorView(msgspec.Struct, frozen=True):
+    """One input or output."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...] = ()
+    """-1 is any length."""
+
+
+class SignatureView(msgspec.Struct, frozen=True):
+    """What a model takes and gives."""
+
+    inputs: tuple[TensorView, ...] = ()
+    outputs: tuple[TensorView, ...] = ()
+
+
+class LineageView(msgspec.Struct, frozen=True):
+    """Where a version came from."""
+
+    run: str = ""
+    code: str = ""
+    data: dict[str, str] = {}
+    environment: dict[str, str] = {}
+    parameters: dict[str, str] = {}
+    source: str = ""
+
+
+class FileView(msgspec.Struct, frozen=True):
+    """One file of a version."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class ModelView(msgspec.Struct, frozen=True):
+    """One version of a model."""
+
+    name: str
+    version: int
+    aliases: tuple[str, ...]
+    format: str
+    files: int
+    size: int
+    created: float
+    digest: str
+    signature: SignatureView
+    metrics: dict[str, float]
+    lineage: LineageView
+    tags: dict[str, str]
+    used_by: str = ""
+    """Who serves it, in words."""
+    contents: tuple[FileView, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Its files, when one version is looked at."""
+
+    def __str__(self) -> str:
+        """`mnist@3`."""
+        return f"{self.name}@{self.version}"
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """Versions of models, by name and number."""
+
+    models: tuple[ModelView, ...]
+
+
+class DifferenceView(msgspec.Struct, frozen=True):
+    """One thing in which two versions differ."""
+
+    what: str
+    """`file`, `signature`, `metric`, `format`, `code`, `data`, `environment`, `parameter` ..."""
+    name: str
+    before: str
+    after: str
+    """Empty: it is not there."""
+
+
+class ModelDiffView(msgspec.Struct, frozen=True):
+    """In what two versions differ."""
+
+    before: str
+    after: str
+    same_content: bool
+    differences: tuple[DifferenceView, ...]
+
+
+class PromotionView(msgspec.Struct, frozen=True):
+    """An alias that was moved, or would be."""
+
+    alias: str
+    version: str
+    """`mnist@3`; empty when the alias was taken away."""
+    before: str
+    """What the alias meant before; empty when it was new."""
+
+
+def model_view(version: ModelVersion, used_by: str = "", files: Sequence[ModelFile] | None = None) -> ModelView:
+    """What may be seen of a version."""
+    contents = msgspec.UNSET if files is None else tuple(FileView(each.path, each.size, each.sha256) for each in files)
+    return ModelView(
+        name=version.name,
+        version=version.version,
+        aliases=version.aliases,
+        format=version.format,
+        files=version.files,
+        size=version.size,
+        created=version.created,
+        digest=version.digest,
+        signature=_signature(version.signature),
+        metrics=version.metrics,
+        lineage=_lineage(version.lineage),
+        tags=version.tags,
+        used_by=used_by,
+        contents=contents,
+    )
+
+
+def models_text(models: Sequence[ModelView], now: float, page: Page = Page()) -> str:
+    """`fairway model list`: a line a version, newest first within each model."""
+    if not models:
+        return (
+            "No models. Register one with: fairway model register mnist ./model, or name it in a job: outputs: {model: mnist}\n"
+        )
+    columns = (
+        Column("NAME", always=True),
+        Column("ALIASES"),
+        Column("FORMAT"),
+        Column("METRICS", loose=True),
+        Column("FROM", loose=True),
+        Column("SIZE", right=True),
+        Column("AGE", right=True),
+        *((Column("DIGEST"), Column("TAGS", loose=True)) if page.wide else ()),
+    )
+    ordered = sorted(models, key=lambda each: (each.name, -each.version))
+    rows = [
+        [
+            str(each),
+            ",".join(each.aliases),
+            each.format,
+            ", ".join(f"{name} {phrases.measure(value)}" for name, value in each.metrics.items()),
+            _origin(each.lineage),
+            quantity.show_bytes(each.size),
+            quantity.show_seconds(max(0.0, now - each.created)),
+            *((each.digest[:12], _pairs(each.tags)) if page.wide else ()),
+        ]
+        for each in ordered
+    ]
+    return table(columns, rows, page)
+
+
+def model_text(model: ModelView, now: float, page: Page = Page()) -> str:
+    """`fairway model get`: one version, with where it came from and what to type next."""
+    aliases = f"  {', '.join(model.aliases)}" if model.aliases else ""
+    size = quantity.show_bytes(model.size)
+    lines = [
+        f"{page.paint(str(model), 'bold')}{aliases}",
+        f"{_INDENT}{model.format}, {phrases.count(model.files, 'file')}, {size}, registered {phrases.ago(model.created, now)}",
+    ]
+    if model.used_by:
+        lines.append(f"{_INDENT}served by {model.used_by}")
+    for title, content in (
+        ("Signature", _signature_lines(model.signature)),
+        ("Metrics", [f"{name} {phrases.measure(value)}" for name, value in model.metrics.items()]),
+        ("Lineage", _lineage_lines(model.lineage)),
+        ("Tags", [f"{name}: {value}" for name, value in model.tags.items()]),
+        ("Files", _file_lines(model, page)),
+    ):
+        if content:
+            lines += ["", page.paint(title, "bold"), *(_INDENT + line for line in content)]
+    following = f"fairway model promote {model} champion, fairway model pull {model} FOLDER"
+    return "\n".join([*lines, "", f"{page.paint('next:', 'dim')} {following}"]) + "\n"
+
+
+def model_diff(
+    before: ModelVersion, after: ModelVersion, files_before: Sequence[ModelFile], files_after: Sequence[ModelFile]
+) -> ModelDiffView:
+    """In what two versions differ: files, signature, metrics, lineage."""
+    old, new = before.lineage, after.lineage
+    found = [
+        *_changed("format", {"": before.format}, {"": after.format}),
+        *_changed("file", _by_path(files_before), _by_path(files_after)),
+        *_changed("input", _tensors(before.signature.inputs), _tensors(after.signature.inputs)),
+        *_changed("output", _tensors(before.signature.outputs), _tensors(after.signature.outputs)),
+        *_changed("metric", _numbers(before.metrics), _numbers(after.metrics)),
+        *_changed("run", {"": old.run}, {"": new.run}),
+        *_changed("code", {"": old.code[:12]}, {"": new.code[:12]}),
+        *_changed("data", old.data, new.data),
+        *_changed("environment", old.environment, new.environment),
+        *_changed("parameter", old.parameters, new.parameters),
+        *_changed("source", {"": old.source}, {"": new.source}),
+        *_changed("tag", before.tags, after.tags),
+    ]
+    return ModelDiffView(str(before), str(after), before.digest == after.digest, tuple(found))
+
+
+def model_diff_text(diff: ModelDiffView, page: Page = Page()) -> str:
+    """`fairway model diff`."""
+    if not diff.differences:
+        return f"{diff.before} and {diff.after} are the same\n"
+    columns = (
+        Column("WHAT", always=True),
+        Column("NAME", loose=True),
+        Column(diff.before, loose=True),
+        Column(diff.after, loose=True),
+    )
+    text = table(columns, [[each.what, each.name, each.before or "-", each.after or "-"] for each in diff.differences], page)
+    return text + ("the files are the same\n" if diff.same_content else "")
+
+
+def promotion_text(promotion: PromotionView) -> str:
+    """What a promotion did, in one line."""
+    if not promotion.version:
+        return f"{promotion.before} is no longer {promotion.alias}\n"
+    if promotion.before == promotion.version:
+        return f"{promotion.version} is {promotion.alias} already\n"
+    return f"{promotion.version} is {promotion.alias}{f', before it was {promotion.before}' if promotion.before else ''}\n"
+
+
+def _signature(signature: Signature) -> SignatureView:
+    return SignatureView(
+        tuple(TensorView(each.name, each.datatype, each.shape) for each in signature.inputs),
+        tuple(TensorView(each.name, each.datatype, each.shape) for each in signature.outputs),
+    )
+
+
+def _lineage(lineage: Lineage) -> LineageView:
+    return LineageView(lineage.run, lineage.code, lineage.data, lineage.environment, lineage.parameters, lineage.source)
+
+
+def _origin(lineage: LineageView) -> str:
+    return lineage.run.removeprefix("default/") or lineage.source
+
+
+def _signature_lines(signature: SignatureView) -> list[str]:
+    pairs = (("in", signature.inputs), ("out", signature.outputs))
+    return [f"{way:<4}{each.name}  {each.datatype or '?'}{_shape(each.shape)}" for way, tensors in pairs for each in tensors]
+
+
+def _lineage_lines(lineage: LineageView) -> list[str]:
+    facts = {
+        "run": lineage.run,
+        "source": lineage.source,
+        "code": lineage.code[:12] if len(lineage.code) == 64 else lineage.code,
+        "data": _pairs(lineage.data),
+        "environment": _pairs(lineage.environment),
+        "parameters": _pairs(lineage.parameters),
+    }
+    return [f"{name}: {value}" for name, value in facts.items() if value]
+
+
+def _file_lines(model: ModelView, page: Page) -> list[str]:
+    if not isinstance(model.contents, tuple):
+        return []
+    shown = model.contents if page.wide else model.contents[:_FILES_SHOWN]
+    lines = [f"{each.path}  {quantity.show_bytes(each.size)}  {each.sha256[:12]}" for each in shown]
+    left = len(model.contents) - len(shown)
+    return [*lines, f"and {left} more (-o wide)"] if left else lines
+
+
+def _pairs(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return f"[{', '.join('any' if length < 0 else str(length) for length in shape)}]"
+
+
+def _changed(what: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[DifferenceView]:
+    names = dict.fromkeys([*before, *after])
+    return [
+        DifferenceView(what, name, before.get(name, ""), after.get(name, ""))
+        for name in names
+        if before.get(name, "") != after.get(name, "")
+    ]
+
+
+def _by_path(files: Sequence[ModelFile]) -> dict[str, str]:
+    return {each.path: f"{quantity.show_bytes(each.size)} {each.sha256[:12]}" for each in files}
+
+
+def _tensors(tensors: Sequence[TensorSpec]) -> dict[str, str]:
+    return {each.name: f"{each.datatype}{_shape(each.shape)}" for each in tensors}
+
+
+def _numbers(metrics: Mapping[str, float]) -> dict[str, str]:
+    return {name: phrases.measure(value) for name, value in metrics.items()}

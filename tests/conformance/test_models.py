@@ -1,0 +1,37 @@
+"""The registry keeps the promises of `ModelStore`, with its content in a folder and in an object store."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from fairway.app.ports import ModelStore
+from fairway.registry.blobs import Blobs
+from fairway.registry.model import Models
+from fairway.registry.remote import RemoteBlobs
+from fairway.testing.model_conformance import ModelStoreConformance, make_source
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return make_source(tmp_path / "source")
+
+
+class TestInAFolder(ModelStoreConformance):
+    @pytest.fixture
+    def models(self, tmp_path: Path) -> ModelStore:
+        return Models(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
+
+
+class TestInAnObjectStore(ModelStoreConformance):
+    @pytest.fixture
+    def models(self, tmp_path: Path) -> ModelStore:
+        return Models(tmp_path / "home", RemoteBlobs(tmp_path / "home" / "blobs", f"memory://{uuid.uuid4()}/fairway"))
+
+
+class TestBehindAFileSystemThatRenames(ModelStoreConformance):
+    @pytest.fixture
+    def models(self, tmp_path: Path) -> ModelStore:
+        return Models(tmp_path / "home", RemoteBlobs(tmp_path / "home" / "blobs", f"file://{tmp_path}/store"))

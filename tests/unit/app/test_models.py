@@ -1,0 +1,259 @@
+"""Models over a fake engine and real stores: what runs leave behind, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fairway.app.application import Application
+from fairway.app.models import Registration
+from fairway.app.submission import Submission
+from fairway.errors import ConflictError, NotFoundError, UnavailableError
+from fairway.registry.blobs import Blobs
+from fairway.registry.dataset import Datasets
+from fairway.registry.model import Models
+from fairway.spec.job import TrainingJob
+from fairway.state.job import Job, JobKey, Origin
+from fairway.state.model import ModelFacts, ModelVersion
+from fairway.stores.sqlite.store import SqliteStore
+from fairway.testing.fake_engine import FakeEngine, FakeMachine
+from fairway.testing.model_files import onnx_file, pickled_file
+
+
+class ManualClock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.time = 1_700_000_000.0
+
+    def now(self) -> float:
+        """The time, a little later with each look."""
+        self.time += 0.001
+        return self.time
+
+
+class NoSecrets:
+    """No secret."""
+
+    def names(self) -> list[str]:
+        """None."""
+        return []
+
+
+class Keeper:
+    """Says what the code was."""
+
+    async def receive(self, submission: Submission) -> Origin:
+        """An origin with a digest."""
+        return Origin(user="ana", interpreter="/venv/bin/python", code_digest="c" * 64)
+
+    def keep(self, key: JobKey, submission: Submission) -> None:
+        """Nothing to keep."""
+
+    async def fingerprint(self, job: Job) -> str:
+        """Nothing."""
+        return ""
+
+
+@dataclass
+class Desk:
+    """An application with its parts."""
+
+    app: Application
+    machine: FakeMachine
+    store: Models
+    outputs: Path
+
+    async def settled(self) -> None:
+        """Everything that can happen now has happened."""
+        for _ in range(3):
+            async with self.app.loop.lock:
+                await self.app.loop.turn()
+
+    def leave(self, run: str, name: str = "model.onnx", content: bytes = b"") -> None:
+        """What a run leaves in its output."""
+        folder = self.outputs / run
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content or onnx_file())
+
+    def reasons(self, run: str) -> list[str]:
+        """The events of a run about models."""
+        return [f"{event.reason}: {event.message}" for event in self.app.events(f"default/{run}") if "egistered" in event.reason]
+
+
+@asynccontextmanager
+async def desk(folder: Path, machine: FakeMachine | None = None, models: type[Models] = Models) -> AsyncIterator[Desk]:
+    machine, clock = machine or FakeMachine(), ManualClock()
+    store, blobs = SqliteStore(folder / "fairway.db"), Blobs(folder / "blobs")
+    kept = models(folder, blobs)
+    engine = FakeEngine(machine, clock)
+    app = Application(store, engine, clock, NoSecrets(), Keeper(), Datasets(folder, blobs), models=kept)  # type: ignore[arg-type]
+    app.models.output_of = lambda key, _name: str(folder / "outputs" / key.name)
+    await app.loop.start()
+    await app.models.start()
+    try:
+        yield Desk(app, machine, kept, folder / "outputs")
+    finally:
+        await app.loop.close()
+        store.close()
+
+
+def ask(code: str = "0", **spec: object) -> Submission:
+    roles = {"worker": {"command": ["exit", code, "--lr", "0.1", "--fast", "--depth=3"], "env": {"SEED": "7"}}}
+    given = {"outputs": {"model": "mnist"}, "restart": {"max": 0}, "roles": roles, **spec}
+    return Submission(TrainingJob.model_validate({"metadata": {"name": "train"}, "spec": given}))
+
+
+async def test_what_a_run_leaves_behind_becomes_a_version_with_its_lineage(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data" / "a").write_text("1")
+        at.app.datasets.add("digits", str(tmp_path / "data"), 1.0)
+        at.leave("train-1")
+        job = await at.app.submit(ask(data={"train": "digits@latest", "raw": "/x"}))
+        await at.settled()
+        (made,) = await at.app.models.list()
+        assert (str(made), made.format) == ("mnist@1", "onnx")
+        lineage = made.lineage
+        assert (lineage.run, lineage.code) == ("default/train-1", "c" * 64)
+        assert lineage.data == {"train": "digits@1", "raw": "/x"}
+        assert lineage.environment == {"python": "/venv/bin/python"}
+        assert lineage.parameters == {"SEED": "7", "lr": "0.1", "depth": "3"}
+        assert at.reasons("train-1") == ["Registered: registered mnist@1"]
+        assert at.store.expected() == []
+        done = at.app.find("default", job.key.name)
+        assert [str(version) for version in at.app.models.of_job(done)] == ["mnist@1"]
+
+
+async def test_a_daemon_that_died_in_between_registers_once(tmp_path: Path) -> None:
+    machine = FakeMachine()
+    async with desk(tmp_path, machine) as at:
+        at.leave("train-1")
+        await at.app.submit(ask())
+        await at.settled()
+        await at.app.models.catch_up()
+        # As if it had died after the registration and before anybody knew.
+        at.store.expect("default/train-1")
+    async with desk(tmp_path, machine) as at:
+        assert [str(version) for version in await at.app.models.list()] == ["mnist@1"]
+        assert at.reasons("train-1") == ["Registered: registered mnist@1"]
+        assert at.store.expected() == []
+
+
+async def test_what_ended_while_nobody_looked_is_registered_at_the_start(tmp_path: Path) -> None:
+    machine = FakeMachine()
+    async with desk(tmp_path, machine) as at:
+        await at.app.submit(ask())
+        at.app.loop.over.clear()
+        await at.settled()
+        assert at.store.list() == []
+    async with desk(tmp_path, machine) as at:
+        at.leave("train-1")
+        at.store.expect("default/never-1")
+        await at.app.models.catch_up()
+        assert [str(version) for version in at.store.list()] == ["mnist@1"]
+
+
+async def test_a_run_that_failed_leaves_no_version_and_one_that_is_resumed_may(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        at.leave("train-1")
+        job = await at.app.submit(ask("3"))
+        await at.settled()
+        assert await at.app.models.list() == []
+        assert at.store.expected() == []
+        await at.app.resume(job.key)
+        assert list(at.store.expected()) == ["default/train-1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("", b"", "there is no file or folder"),
+        ("model.pt", pickled_file(), "--allow-pickle"),
+        ("notes.txt", b"x", "no model of a known format"),
+    ],
+)
+async def test_what_cannot_be_a_version_is_told_once(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    async with desk(tmp_path) as at:
+        if name:
+            at.leave("train-1", name, content)
+        await at.app.submit(ask())
+        await at.settled()
+        assert await at.app.models.list() == await at.app.models.list() == []
+        (told,) = at.reasons("train-1")
+        assert told.startswith("NotRegistered: the output model is no version of mnist")
+        assert words in told
+        assert at.store.expected() == []
+
+
+async def test_an_output_that_is_no_name_of_a_model_is_told(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        at.leave("train-1")
+        job = await at.app.submit(ask(outputs={"model": "../My Model"}))
+        await at.settled()
+        assert await at.app.models.list() == []
+        assert "is no name" in at.reasons("train-1")[0]
+        assert at.app.models.of_job(at.app.find("default", job.key.name)) == ()
+
+
+async def test_a_full_disk_is_tried_again(tmp_path: Path) -> None:
+    class FullAtFirst(Models):
+        full = True
+
+        def register(self, name: str, path: str, facts: ModelFacts, now: float) -> ModelVersion:
+            if self.full:
+                message = "the disk is full"
+                raise UnavailableError(message)
+            return super().register(name, path, facts, now)
+
+    async with desk(tmp_path, models=FullAtFirst) as at:
+        at.leave("train-1")
+        await at.app.submit(ask())
+        await at.settled()
+        assert await at.app.models.list() == []
+        assert list(at.store.expected()) == ["default/train-1"]
+        assert at.reasons("train-1") == []
+        FullAtFirst.full = False
+        assert [str(version) for version in await at.app.models.list()] == ["mnist@1"]
+
+
+async def test_a_registration_takes_over_what_is_known_of_a_run(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        job = await at.app.submit(ask(outputs={}))
+        at.leave("mine")
+        source = str(tmp_path / "outputs" / "mine")
+        made = await at.app.models.register(Registration("mnist", source, ModelFacts(metrics={"f1": 1.0}), job.key))
+        assert (made.lineage.run, made.metrics) == ("default/train-1", {"f1": 1.0})
+        imported = await at.app.models.register(Registration("mnist", source, imported=True))
+        assert (imported.lineage.source, imported.lineage.run) == (source, "")
+        with pytest.raises(NotFoundError, match="no run gone-1"):
+            await at.app.models.register(Registration("mnist", source, run=JobKey("default", "gone-1")))
+
+
+async def test_what_is_served_or_aliased_is_not_deleted(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        at.leave("mine")
+        for number in range(5):
+            facts = ModelFacts(metrics={"n": number})
+            await at.app.models.register(Registration("mnist", str(tmp_path / "outputs" / "mine"), facts))
+        at.app.models.in_use = lambda version: "service/digits" if version.version == 2 else ""
+        moves: list[str] = []
+        at.app.models.promoted.append(lambda version, alias: moves.append(f"{version} {alias}"))
+        await at.app.models.promote("mnist@1", "champion")
+        await at.app.models.promote("mnist@1", "champion")
+        assert moves == ["mnist@1 champion"]
+        with pytest.raises(ConflictError, match="it is champion"):
+            await at.app.models.delete("mnist@1")
+        with pytest.raises(ConflictError, match="served by service/digits"):
+            await at.app.models.delete("mnist@2")
+        assert [str(each) for each in await at.app.models.superfluous("mnist", 2)] == ["mnist@3"]
+        assert str(await at.app.models.delete("mnist@3")) == "mnist@3"
+        assert await at.app.models.demote("mnist", "champion") == 1
+        reasons = [event.reason for event in at.app.events("model:mnist")]
+        assert reasons == ["ModelRegistered"] * 5 + ["ModelPromoted", "ModelDeleted", "ModelDemoted"]
+        with pytest.raises(NotFoundError):
+            await at.app.models.superfluous("gone", 2)

@@ -1,0 +1,70 @@
+"""What is decided about models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fairway.plan.model import facts_of, must_stay, registered_name, superfluous
+from fairway.spec.job import Code, Environment, GitSource, JobSpec, Role
+from fairway.state.job import Job, JobKey, Origin, Progress
+from fairway.state.model import ModelVersion
+
+SPEC = JobSpec(
+    code=Code(git=GitSource(url="https://example.org/code.git", ref="v1")),
+    environment=Environment(image="torch:2", requirements="r.txt"),
+    env={"BATCH": "64"},
+    secrets=("HF_TOKEN",),
+    outputs={"model": "mnist", "scores": "x"},
+    roles={
+        "ps": Role(command=("python", "ps.py", "--lr", "9")),
+        "worker": Role(command=("python", "t.py", "--lr", "-0.1", "--fast", "--", "x", "-n", "3", "--depth=4", "--=5")),
+    },
+)
+JOB = Job(JobKey("team", "mnist-7"), "mnist", 7, SPEC, Origin(interpreter="/usr/bin/python"))
+
+
+def version(number: int, *aliases: str) -> ModelVersion:
+    return ModelVersion("mnist", number, "d", "onnx", 1, 1, 0.0, aliases=aliases)
+
+
+def test_where_a_version_came_from() -> None:
+    progress = Progress(metrics={"loss": float("nan"), "accuracy": 0.9, "best": float("inf")})
+    facts = facts_of(replace(JOB, progress=progress), {"train": "mnist@3"})
+    assert facts.metrics == {"accuracy": 0.9}
+    lineage = facts.lineage
+    assert (lineage.run, lineage.code) == ("team/mnist-7", "https://example.org/code.git@v1")
+    assert lineage.data == {"train": "mnist@3"}
+    assert lineage.environment == {"image": "torch:2", "requirements": "r.txt"}
+    assert lineage.parameters == {"BATCH": "64", "lr": "-0.1", "depth": "4"}
+
+
+def test_a_digest_says_more_than_a_branch() -> None:
+    assert facts_of(replace(JOB, origin=Origin(code_digest="abc")), {}).lineage.code == "abc"
+
+
+def test_only_the_output_called_model_becomes_one() -> None:
+    assert registered_name(SPEC) == "mnist"
+    assert registered_name(SPEC.model_copy(update={"outputs": {"scores": "x"}})) == ""
+
+
+@pytest.mark.parametrize(
+    ("aliases", "used_by", "reason"),
+    [
+        ((), "", ""),
+        (("champion",), "", "it is champion"),
+        ((), "service/a", "it is served by service/a"),
+        (("a", "b"), "service/a", "it is a and it is b and it is served by service/a"),
+    ],
+)
+def test_what_must_stay(aliases: tuple[str, ...], used_by: str, reason: str) -> None:
+    assert must_stay(version(1, *aliases), used_by) == reason
+
+
+@pytest.mark.parametrize(
+    ("keep", "staying", "gone"), [(1, (), [1, 2, 3]), (1, (2,), [1, 3]), (4, (), []), (9, (), []), (2, (1, 2), [])]
+)
+def test_retention_never_takes_what_must_stay(keep: int, staying: tuple[int, ...], gone: list[int]) -> None:
+    versions = [version(number) for number in (3, 1, 4, 2)]
+    assert [each.version for each in superfluous(versions, keep, staying)] == gone
