@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -96,7 +97,10 @@ class Caller:
         pieces = iter([{"type": "http.request", "body": data, "more_body": False}])
 
         async def receive() -> dict[str, Any]:
-            return next(pieces, {"type": "http.disconnect"})
+            for piece in pieces:
+                return piece
+            await asyncio.Event().wait()  # The caller stays until it has its answer.
+            raise AssertionError
 
         async def send(message: dict[str, Any]) -> None:
             told.append(message)
@@ -104,12 +108,12 @@ class Caller:
         await self._api(scope, receive, send)
         return Answer(told[0]["status"], b"".join(message.get("body", b"") for message in told[1:]))
 
-    async def post(self, path: str, **body: Any) -> Any:
+    async def post(self, path: str, /, **body: Any) -> Any:
         answer = await self("POST", path, body)
         assert answer.status == 200, answer.body
         return answer.json
 
-    async def get(self, path: str, **body: Any) -> Any:
+    async def get(self, path: str, /, **body: Any) -> Any:
         answer = await self("GET", path, body)
         assert answer.status == 200, answer.body
         return answer.json
