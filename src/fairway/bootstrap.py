@@ -15,13 +15,19 @@ from types import FrameType
 
 import uvicorn
 import uvloop
+from starlette.types import ASGIApp
 
 from fairway.api.asgi import About, make_api
+from fairway.api.mlflow.asgi import make_mlflow
+from fairway.api.mlflow.door import Door
 from fairway.app import crash
 from fairway.app.application import Application
 from fairway.app.service_ports import Serving
 from fairway.app.system import SystemClock
+from fairway.app.tracking import Speaker, Tracking
+from fairway.app.tracking_models import TrackedModels
 from fairway.devices.probe import pick_probe
+from fairway.engines.local.artifacts import LocalArtifacts
 from fairway.engines.local.engine import LocalEngine
 from fairway.engines.local.folders import Home
 from fairway.engines.local.provision.prepare import Preparer
@@ -35,6 +41,7 @@ from fairway.sdk import place, wire
 from fairway.serving.router.local import LocalRouter
 from fairway.serving.watch import HttpWatch
 from fairway.settings import Settings, environment
+from fairway.state.job import JobKey
 from fairway.stores.sqlite.store import SqliteStore
 from fairway.version import VERSION
 
@@ -51,7 +58,21 @@ class DaemonServer(uvicorn.Server):
         self.should_exit = True
 
 
-def build(settings: Settings) -> Application:
+class SecondServer(uvicorn.Server):
+    """A server beside the daemon's own: it minds no signals, and nothing in it wakes up by itself."""
+
+    async def open(self, listening: socket.socket) -> None:
+        """Begin to answer."""
+        self.config.load()
+        self.lifespan = self.config.lifespan_class(self.config)
+        await self.startup(sockets=[listening])
+
+    async def close(self, listening: socket.socket) -> None:
+        """Finish what is being answered."""
+        await self.shutdown(sockets=[listening])
+
+
+def build(settings: Settings, door: Door) -> Application:
     """The application over the local engine."""
     home = Home.open(settings.home)
     clock = SystemClock()
@@ -68,6 +89,7 @@ def build(settings: Settings) -> Application:
         clock=clock,
         cpus=settings.cpus,
         other=settings.other_resources(),
+        tracks=door.variables,
     )
     models = Models(home.path, blobs)
     # Sockets have short paths only, so they lie beside the daemon's own.
@@ -87,17 +109,19 @@ def build(settings: Settings) -> Application:
     return application
 
 
-async def serve(settings: Settings) -> None:
-    """Be the daemon until told to end. Tasks outlive it."""
-    application = build(settings)
-    await application.loop.start()
-    await application.models.start()
-    turning = asyncio.create_task(application.loop.run())
-    about = About(VERSION, os.getpid(), str(settings.home))
-    # Only now: whoever can connect gets an answer.
-    listening = _listen(settings)
-    config = uvicorn.Config(
-        make_api(application, about),
+def build_mlflow(application: Application, settings: Settings, door: Door) -> SecondServer:
+    """What listens behind the door for MLflow clients."""
+    models = TrackedModels(Tracking(application.loop), LocalArtifacts(Home.open(settings.home)), application.models)
+
+    def is_there(speaker: Speaker) -> bool:
+        return not speaker.run or application.store.get_job(JobKey(speaker.namespace, speaker.run)) is not None
+
+    return SecondServer(_config(make_mlflow(models, door.secret, is_there)))
+
+
+def _config(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
         loop="none",
         lifespan="off",
         access_log=False,
@@ -107,6 +131,21 @@ async def serve(settings: Settings) -> None:
         # Clients that are newer see by it that the daemon is due for a restart.
         headers=[(wire.VERSION_HEADER, VERSION)],
     )
+
+
+async def serve(settings: Settings) -> None:
+    """Be the daemon until told to end. Tasks outlive it."""
+    door = Door.open(settings.home)
+    application = build(settings, door)
+    await application.loop.start()
+    await application.models.start()
+    turning = asyncio.create_task(application.loop.run())
+    about = About(VERSION, os.getpid(), str(settings.home))
+    # Only now: whoever can connect gets an answer.
+    listening = _listen(settings)
+    config = _config(make_api(application, about))
+    beside = build_mlflow(application, settings, door)
+    await beside.open(door.listening)
     # What was loaded until here stays for good: let the collector not look at it again.
     gc.collect()
     gc.freeze()
@@ -115,6 +154,7 @@ async def serve(settings: Settings) -> None:
     finally:
         with contextlib.suppress(FileNotFoundError):
             settings.socket.unlink()
+        await beside.close(door.listening)
         await application.loop.close()
         await turning
         application.store.close()

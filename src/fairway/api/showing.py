@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fairway.app.application import Application
 from fairway.state.job import Job
+from fairway.state.tracking import TrackedRun
 from fairway.views.job import JobView, idle_gpus, job_view
 from fairway.views.node import node_view
 
@@ -42,6 +43,7 @@ class Showing:
             position=0 if job.phase.over else self.application.position(job),
             folder=self.folder(job),
             warnings=warnings,
+            tracked=self.application.store.tracked(TrackedRun, job.key.namespace, job.key.name),
             models=[str(version) for version in self.application.models.of_job(job)],
             spec_too=spec_too,
         )

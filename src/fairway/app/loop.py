@@ -237,12 +237,20 @@ class Loop:
             running = [job for job in running if job.key in ended]
         if running:
             self._seen.extend(await self.engine.measure(running))
-        jobs, points = self._folded_observations()
+        jobs, points = self._folded_observations(self._seen)
         if tasks or jobs or points:
             self.store.commit(Changes(jobs=tuple(jobs), tasks=tuple(tasks), points=tuple(points)))
             self._take(jobs, tasks)
             self.tell_watchers({task.key.run for task in tasks} | {job.key for job in jobs})
         self._seen.clear()
+
+    async def report(self, seen: Observation) -> None:
+        """Remember at once what a run says of itself. What follows from it is planned at the next look."""
+        async with self.lock:
+            jobs, _ = self._folded_observations([seen])
+            self.store.commit(Changes(jobs=tuple(jobs), points=tuple((seen.key, point) for point in seen.points)))
+            self._take(jobs, ())
+        self.tell_watchers([seen.key])
 
     def _take(self, jobs: Iterable[Job], tasks: Iterable[Task]) -> None:
         """Into the snapshot with it; only what the store has already, so that a failed commit is tried again."""
@@ -261,17 +269,17 @@ class Loop:
                 changed.append(folded)
         return changed
 
-    def _folded_observations(self) -> tuple[list[Job], list[tuple[JobKey, MetricPoint]]]:
+    def _folded_observations(self, observed: Iterable[Observation]) -> tuple[list[Job], list[tuple[JobKey, MetricPoint]]]:
         """New values of the runs that were measured, and their points."""
         jobs: dict[JobKey, Job] = {}
         points: list[tuple[JobKey, MetricPoint]] = []
-        for seen in self._seen:
+        for seen in observed:
             before = jobs.get(seen.key) or self.snapshot.jobs.get(seen.key)
             if before is None:
                 continue
             points.extend((seen.key, point) for point in seen.points)
             speaker = _speaker(before, {point.task for point in seen.points})
-            own = [(point.time, point.step, point.metrics) for point in seen.points if point.task in ("", speaker)]
+            own = [(point.time, _step_of(point), point.metrics) for point in seen.points if point.task in ("", speaker)]
             folded = fold_progress(before, speaker, own)
             if seen.checkpoint_step is not None:
                 folded = fold_checkpoint(folded, seen.checkpoint_step, seen.checkpoint_time)
@@ -325,6 +333,11 @@ class Loop:
         if any(job.hold is not None and job.hold.reason == "gpu" for job in self.snapshot.jobs.values()):
             times.append(self.clock.now() + NODES_EVERY)
         return min(times) if times else None
+
+
+def _step_of(point: MetricPoint) -> int | None:
+    """How far it has come by that report. To MLflow's clients a step that nobody named is 0, which says nothing."""
+    return None if point.source == "mlflow" and point.step == 0 else point.step
 
 
 def _speaker(job: Job, reporting: set[str]) -> str:

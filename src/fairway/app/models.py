@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from fairway.app.loop import Loop
 from fairway.app.model_store import ModelStore
@@ -16,6 +17,7 @@ from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.model import ModelFacts, ModelFile, ModelVersion
 from fairway.state.phase import JobPhase
+from fairway.state.tracking import TrackedRun
 
 RETRY_AFTER = 30.0
 """Seconds after which a registration is tried again that the disk had no room for."""
@@ -183,6 +185,10 @@ class Models:
         """The files of a version."""
         return await asyncio.to_thread(self._store.files, version)
 
+    async def folder(self, version: ModelVersion) -> Path:
+        """A folder with a version's files, not to be written to."""
+        return await asyncio.to_thread(self._store.folder, version)
+
     # Parts
 
     @property
@@ -225,7 +231,7 @@ class Models:
             # Also after a crash between the registration and its event.
             made = self._store.of_run(name, run)
             if made is None:
-                facts = facts_of(job, self._inputs(job))
+                facts = facts_of(job, self._inputs(job), self._logged(job))
                 folder = self.output_of(job.key, OUTPUT)
                 made = await asyncio.to_thread(self._store.register, name, folder, facts, self._now())
         except (UnavailableError, OSError) as problem:
@@ -246,11 +252,18 @@ class Models:
             if job is None:
                 message = f"there is no run {asked.run.name} in namespace {asked.run.namespace}"
                 raise NotFoundError(message, fix="`fairway list` shows what there is")
-            known = facts_of(job, self._inputs(job))
-            facts = replace(facts, lineage=known.lineage, metrics={**known.metrics, **facts.metrics})
+            known = facts_of(job, self._inputs(job), self._logged(job))
+            parameters = {**known.lineage.parameters, **facts.lineage.parameters}
+            lineage = replace(known.lineage, parameters=parameters)
+            facts = replace(facts, lineage=lineage, metrics={**known.metrics, **facts.metrics})
         if asked.imported:
             facts = replace(facts, lineage=replace(facts.lineage, source=asked.source))
         return facts
+
+    def _logged(self, job: Job) -> dict[str, str]:
+        """The parameters that the run's program logged through an MLflow client."""
+        tracked = self._loop.store.tracked(TrackedRun, job.key.namespace, job.key.name)
+        return tracked.params if tracked is not None else {}
 
     def _inputs(self, job: Job) -> dict[str, str]:
         """The run's inputs, `mnist@latest` as the version that was the newest when it started."""

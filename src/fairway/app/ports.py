@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from fairway.app.tracking_ports import TrackingStore
 from fairway.plan.action import Action
 from fairway.state.dataset import DatasetFile, DatasetVersion
 from fairway.state.event import Event
@@ -17,6 +18,7 @@ from fairway.state.node import Node
 from fairway.state.queue import Queue
 from fairway.state.service import ServiceKey, ServiceRecord
 from fairway.state.task import Task, TaskKey, TaskReport
+from fairway.state.tracking import Tracked
 
 
 class Clock(Protocol):
@@ -37,7 +39,7 @@ class MetricPoint:
     task: str = ""
     """`worker-0`."""
     source: str = "report"
-    """`report`, `tensorboard` or `log`."""
+    """`report`, `tensorboard`, `log` or `mlflow`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,7 @@ class Changes:
     """What the scheduler remembers, in its own words; None leaves what was remembered last."""
     services: tuple[ServiceRecord, ...] = ()
     services_deleted: tuple[ServiceKey, ...] = ()
+    tracked: tuple[Tracked, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +208,7 @@ class JobPage:
     """Runs that match, on all pages."""
 
 
-class Store(Protocol):
+class Store(TrackingStore, Protocol):
     """Remembers. Promises:
 
     1. `commit` is atomic and durable against the death of the process: all of the changes or none.
@@ -255,7 +258,7 @@ class Store(Protocol):
         ...
 
     def points_of(self, key: JobKey, metric: str = "", limit: int = 2000) -> list[MetricPoint]:
-        """Metric points of a run in order of time; thinned evenly to at most `limit`."""
+        """Metric points of a run, or of a tracked run, in order of time; thinned evenly to at most `limit`."""
         ...
 
     def expired(self, now: float, limit: int) -> tuple[list[Job], list[Job]]:

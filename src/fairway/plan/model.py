@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from fairway.spec.job import JobSpec
 from fairway.state.job import Job
@@ -19,13 +20,16 @@ def registered_name(spec: JobSpec) -> str:
     return spec.outputs.get(OUTPUT, "")
 
 
-def facts_of(job: Job, data: Mapping[str, str]) -> ModelFacts:
-    """What is known of a model because a run made it. `data` are the run's inputs, each as the version that it meant."""
+def facts_of(job: Job, data: Mapping[str, str], logged: Mapping[str, str] = MappingProxyType({})) -> ModelFacts:
+    """What is known of a model because a run made it.
+
+    `data` are the run's inputs, each as the version that it meant; `logged` the parameters that its program told by itself.
+    """
     metrics = {name: value for name, value in job.progress.metrics.items() if math.isfinite(value)}
-    return ModelFacts(metrics=metrics, lineage=lineage_of(job, data))
+    return ModelFacts(metrics=metrics, lineage=lineage_of(job, data, logged))
 
 
-def lineage_of(job: Job, data: Mapping[str, str]) -> Lineage:
+def lineage_of(job: Job, data: Mapping[str, str], logged: Mapping[str, str] = MappingProxyType({})) -> Lineage:
     """Run, code, inputs, environment and parameters. Values of secrets are in none of them."""
     asked, git = job.spec.environment, job.spec.code.git
     environment = {
@@ -38,7 +42,7 @@ def lineage_of(job: Job, data: Mapping[str, str]) -> Lineage:
         code=job.origin.code_digest or (f"{git.url}@{git.ref}" if git is not None else ""),
         data=dict(data),
         environment={name: value for name, value in environment.items() if value},
-        parameters=_parameters(job.spec),
+        parameters={**_parameters(job.spec), **logged},
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairway.app.ports import Changes, JobFilter, JobPage, MetricPoint
+from fairway.app.tracking_ports import Kind
 from fairway.errors import UsageError
 from fairway.plan.retention import deadlines
 from fairway.state.event import Event
@@ -10,6 +11,7 @@ from fairway.state.job import Job, JobKey
 from fairway.state.queue import Queue
 from fairway.state.service import ServiceKey, ServiceRecord
 from fairway.state.task import Task, TaskKey
+from fairway.state.tracking import Tracked, TrackedRun
 
 
 class MemoryStore:
@@ -26,6 +28,7 @@ class MemoryStore:
         self._queues: dict[str, Queue] = {}
         self._services: dict[ServiceKey, ServiceRecord] = {}
         self._memory: bytes | None = None
+        self._tracked: dict[tuple[str, str, str], Tracked] = {}
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -46,8 +49,9 @@ class MemoryStore:
         for task in changes.tasks:
             if task.key.run in self._jobs:
                 self._tasks.setdefault(task.key.run, {})[task.key] = task
+        self._tracked.update(((record.kind, record.namespace, record.name), record) for record in changes.tracked)
         for key, point in changes.points:
-            if key in self._jobs:
+            if key in self._jobs or (TrackedRun.kind, key.namespace, key.name) in self._tracked:
                 self._points.setdefault(key, []).append(point)
         for key in changes.deleted:
             self._forget(key)
@@ -63,6 +67,10 @@ class MemoryStore:
     def _forget(self, key: JobKey) -> None:
         for known in (self._jobs, self._order, self._tasks, self._points):
             known.pop(key, None)
+        gone = [place for place, record in self._tracked.items() if record.owner == str(key)]
+        for _, namespace, name in gone:
+            self._points.pop(JobKey(namespace, name), None)
+        self._tracked = {place: record for place, record in self._tracked.items() if place not in gone}
         self._events = [event for event in self._events if not _is_about(event, str(key))]
 
     def active_jobs(self) -> list[Job]:
@@ -134,6 +142,16 @@ class MemoryStore:
     def memory(self) -> bytes | None:
         """What the scheduler remembers, as committed last; None when it never was."""
         return self._memory
+
+    def tracked(self, kind: type[Kind], namespace: str, name: str) -> Kind | None:
+        """What was tracked under that name."""
+        found = self._tracked.get((kind.kind, namespace, name))
+        return found if isinstance(found, kind) else None
+
+    def all_tracked(self, kind: type[Kind], namespace: str, group: str = "") -> list[Kind]:
+        """Everything of a kind, or what belongs to one group; the newest first."""
+        records = [record for record in reversed(self._tracked.values()) if isinstance(record, kind)]
+        return [record for record in records if record.namespace == namespace and group in ("", record.group)]
 
     def _place(self, job: Job) -> int:
         return self._order[job.key]

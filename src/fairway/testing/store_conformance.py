@@ -17,6 +17,7 @@ from fairway.state.phase import Intent, JobPhase, TaskPhase
 from fairway.state.task import Exit, Need, Task, TaskKey
 from fairway.testing.queue_conformance import QueueConformance
 from fairway.testing.service_conformance import ServiceConformance
+from fairway.testing.tracking_conformance import TrackingConformance
 
 SPEC = JobSpec(roles={"worker": Role(command=("python", "train.py"), replicas=Replicas(min=2, max=4))})
 
@@ -64,7 +65,7 @@ def _refusal(store: Store, wanted: JobFilter) -> str:
     return ""
 
 
-class StoreConformance(QueueConformance, ServiceConformance):
+class StoreConformance(QueueConformance, ServiceConformance, TrackingConformance):
     """The suite."""
 
     def test_an_empty_store_holds_nothing(self, store: Store) -> None:

@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from fairway.state.phase import JobPhase
 from fairway.views import phrases
 from fairway.views.curve import bar, plot, sparkline
@@ -32,6 +34,7 @@ def detail_text(job: JobView, points: Iterable[Point], now: float, page: Page = 
         _warnings(job, page),
         _why(job, page),
         _progress(job, points, now, page),
+        _logged(job, page),
         _tasks(job, page),
         _checkpoint(job, now, page),
         _places(job, page),
@@ -184,6 +187,19 @@ def _chart(name: str, points: Sequence[tuple[float, float]], page: Page) -> list
     labels = [phrases.measure(top), *[""] * (len(lines) - 2), phrases.measure(bottom)]
     drawn = [f"{_INDENT}{label:>{room}} ┤{page.paint(line, 'cyan')}" for label, line in zip(labels, lines, strict=True)]
     return ["", *drawn, f"{_INDENT}{'':>{room}}  {page.paint(name, 'dim')}"]
+
+
+def _logged(job: JobView, page: Page) -> str:
+    """Parameters and tags that the program logged; what a client adds by itself is left to the JSON."""
+    given = {"Parameters": job.params, "Tags": job.tags}
+    sections = []
+    for title, values in given.items():
+        shown = {} if isinstance(values, msgspec.UnsetType) else {k: v for k, v in values.items() if not k.startswith("mlflow.")}
+        if shown:
+            room = max(display_width(name) for name in shown)
+            lines = [_cut(f"{name:<{room}}  {_CONTROL.sub('', value)}", page) for name, value in shown.items()]
+            sections.append("\n".join([_title(title, page), *(_INDENT + line for line in lines)]) + "\n")
+    return "\n".join(sections)
 
 
 def _tasks(job: JobView, page: Page) -> str:

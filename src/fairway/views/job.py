@@ -12,9 +12,10 @@ from fairway.spec.job import Framework, JobSpec
 from fairway.state.job import Job
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task
+from fairway.state.tracking import TrackedRun
 from fairway.units import quantity
 from fairway.views import phrases
-from fairway.views.flat import flat_spec
+from fairway.views.flat import MASK, flat_spec, looks_secret
 
 
 class ProgressView(msgspec.Struct, frozen=True):
@@ -133,6 +134,10 @@ class JobView(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...]
     processes: int = 1
     """Ranks of all tasks, whoever starts them."""
+    params: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """What its program logged as parameters through an MLflow client; values that look secret are masked. Lists leave it out."""
+    tags: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """The same for tags."""
     tasks: tuple[TaskView, ...] | msgspec.UnsetType = msgspec.UNSET
     """The current attempt of each task. Lists leave it out."""
     earlier: tuple[TaskView, ...] | msgspec.UnsetType = msgspec.UNSET
@@ -159,6 +164,7 @@ def job_view(
     position: int = 0,
     folder: str = "",
     warnings: Iterable[str] = (),
+    tracked: TrackedRun | None = None,
     models: Iterable[str] = (),
     tasks_too: bool = True,
     spec_too: bool = True,
@@ -201,11 +207,17 @@ def job_view(
         origin=job.origin.folder,
         code_digest=job.origin.code_digest,
         warnings=(*warnings, *_warnings(job, now)),
+        params=_fit_to_show(tracked.params) if tracked else msgspec.UNSET,
+        tags=_fit_to_show(tracked.tags) if tracked else msgspec.UNSET,
         models=tuple(models),
         tasks=tuple(task_view(task, now) for task in current) if tasks_too else msgspec.UNSET,
         earlier=tuple(task_view(task, now) for task in earlier) if tasks_too else msgspec.UNSET,
         spec=flat_spec(job) if spec_too else msgspec.UNSET,
     )
+
+
+def _fit_to_show(values: dict[str, str]) -> dict[str, str]:
+    return {name: MASK if looks_secret(name) else value for name, value in values.items()}
 
 
 def idle_gpus(job: Job, free: float) -> str:

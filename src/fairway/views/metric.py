@@ -34,7 +34,7 @@ class Point(Protocol):
 
     @property
     def source(self) -> str:
-        """`report`, `tensorboard` or `log`."""
+        """`report`, `tensorboard`, `log` or `mlflow`."""
         ...
 
 

@@ -8,6 +8,7 @@ from textwrap import dedent
 from fairway.state.job import Job, Outcome, Resume
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task
+from fairway.state.tracking import TrackedRun
 from fairway.testing.builders import a_job
 from fairway.views.detail import detail_text, main_metric, why_text
 from fairway.views.job import job_view
@@ -224,3 +225,21 @@ def test_why_in_every_other_phase(running: Job, running_tasks: list[Task], now: 
     assert why(JobPhase.RESTARTING) == "a task ended; the gang starts again"
     assert why(JobPhase.STOPPING) == "asked to stop; waiting for worker-0 and worker-1 to end"
     assert why(JobPhase.SUCCEEDED) == "succeeded"
+
+
+def test_what_the_program_logged_is_shown() -> None:
+    """Parameters and tags; neither what a client adds by itself, nor a value that looks secret."""
+    tracked = TrackedRun(
+        "default",
+        "mnist-1",
+        params={"lr": "0.1", "learning_schedule": "cosine\x1b[31m", "api_key": "beef"},
+        tags={"team": "nlp", "mlflow.source.name": "train.py"},
+    )
+    view = job_view(a_job(), [], 10.0, tracked=tracked)
+    text = detail_text(view, [], 10.0)
+    assert "Parameters\n  lr                 0.1\n  learning_schedule  cosine\n" in text
+    assert "Tags\n  team  nlp\n" in text
+    assert "beef" not in text
+    assert "train.py" not in text.partition("Tags")[2]
+    assert view.tags == {"team": "nlp", "mlflow.source.name": "train.py"}
+    assert "Parameters" not in detail_text(job_view(a_job(), [], 10.0), [], 10.0)

@@ -24,6 +24,7 @@ from fairway.engines.local.supervision.order import Command, Order
 from fairway.errors import FairwayError, RefusedError
 from fairway.launch.render import render
 from fairway.launch.topology import Folders, Launch, Member, Process, Topology, ports_needed
+from fairway.launch.tracking import TOKEN, tracking_variables
 from fairway.plan.action import BindGang
 from fairway.state.job import Job
 from fairway.state.node import Device
@@ -33,6 +34,8 @@ from fairway.units.roles import leader
 
 Reveal = Callable[[Iterable[str]], dict[str, str]]
 """Values of secrets by name; raises `FairwayError` for one that does not exist."""
+Tracks = Callable[[Job], dict[str, str]]
+"""The variables by which a run's MLflow client finds its way here; none: there is no such door."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Binder:
         umask: int,
         known_devices: Callable[[], Sequence[Device]],
         sharing: Sharing,
+        tracks: Tracks,
     ) -> None:
         self._home = home
         self._spawner = spawner
@@ -70,6 +74,7 @@ class Binder:
         self._umask = umask
         self._known_devices = known_devices
         self._sharing = sharing
+        self._tracks = tracks
 
     async def bind(self, action: BindGang, prepared: Prepared) -> list[Answer]:
         """Start all tasks of the action or none. Raises `FairwayError` when they could not even be tried."""
@@ -145,6 +150,8 @@ class Binder:
         terminal = job.origin.terminal and _is_first(topology, member)
         usual = {"TERM": "xterm-256color"} if terminal else {}
         env = {**usual, **prepared.env, **secrets, **self._device_variables(task)}
+        tracking = tracking_variables(self._tracks(job), job.spec, task.key.role, env)
+        env |= tracking
         stdin = job.origin.stdin if task.key.task == leader(tuple(job.spec.roles)) else ""
         container = f"fairway-{self._home.name[:8]}-{job.key.name}-{folder.name}"
         limits = job.spec.roles[task.key.role].limits
@@ -159,7 +166,7 @@ class Binder:
             poke=str(self._home.poke),
             terminal=terminal,
             stdin=stdin,
-            secrets=tuple(secrets),
+            secrets=(*secrets, *({TOKEN} & tracking.keys())),
             memory_limit=int(quantity.byte_count(limits.memory) * job.memory_factor) if limits.memory else 0,
             cpu_limit=quantity.number(limits.cpu) if limits.cpu else 0.0,
             umask=self._umask,

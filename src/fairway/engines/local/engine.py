@@ -14,7 +14,7 @@ from fairway.app.ports import Clock, LogChunk, LogQuery, Observation, TaskInside
 from fairway.devices.probe import Probe
 from fairway.devices.sharing import Sharing
 from fairway.engines.local import machine, usage
-from fairway.engines.local.binding import Binder, Reveal
+from fairway.engines.local.binding import Binder, Reveal, Tracks
 from fairway.engines.local.evicting import CANNOT_RUN, Evictor
 from fairway.engines.local.folders import Home, make_private
 from fairway.engines.local.inside import Insides
@@ -28,6 +28,7 @@ from fairway.engines.local.spares import Spares
 from fairway.engines.local.spawner import Spawner
 from fairway.engines.local.vigil import Vigil
 from fairway.errors import BugError, FairwayError, SpecError, UsageError
+from fairway.launch.tracking import TOKEN
 from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, ForgetLogs, NudgeTask
 from fairway.runtime import contract
 from fairway.state.job import Job, JobKey
@@ -58,6 +59,7 @@ class LocalEngine:
         cpus: float | None = None,
         other: Mapping[str, int] | None = None,
         umask: int = 0o022,
+        tracks: Tracks = lambda _job: {},
     ) -> None:
         self._home = home
         self._node_name = node_name
@@ -66,6 +68,7 @@ class LocalEngine:
         self._cpus = cpus
         self._other = dict(other or {})
         self._reveal = reveal
+        self._tracks = tracks
         self._wake: Callable[[], None] = lambda: None
         self._devices: tuple[Device, ...] = ()
         self._machine = MachineFolder(machine_folder)
@@ -78,7 +81,16 @@ class LocalEngine:
         self._sharing = Sharing(Path(tempfile.gettempdir()) / f"fairway-mps-{home.name[:12]}", probe.service)
         ports = Ports(self._machine)
         self._binder = Binder(
-            home, self._spawner, self._spares, ports, self._device_locks, reveal, umask, lambda: self._devices, self._sharing
+            home,
+            self._spawner,
+            self._spares,
+            ports,
+            self._device_locks,
+            reveal,
+            umask,
+            lambda: self._devices,
+            self._sharing,
+            tracks,
         )
         self._reader = LogReader(home)
         self._meter = Meter(home)
@@ -256,6 +268,10 @@ class LocalEngine:
         return self.is_over(job.key)
 
     def _masked(self, job: Job) -> tuple[bytes, ...]:
+        token = self._tracks(job).get(TOKEN, "").encode()
+        return (*self._secret_values(job), token) if token else self._secret_values(job)
+
+    def _secret_values(self, job: Job) -> tuple[bytes, ...]:
         if not job.spec.secrets:
             return ()
         try:

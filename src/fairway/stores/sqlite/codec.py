@@ -9,7 +9,7 @@ import math
 import struct
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from fairway.state.job import Job
 from fairway.state.queue import Queue
 from fairway.state.service import ServiceRecord
 from fairway.state.task import Task
+from fairway.state.tracking import KINDS, Tracked
 
 
 def _plain(value: Any) -> Any:
@@ -64,10 +65,12 @@ _older_decoder = msgspec.msgpack.Decoder(_OlderTask)
 _GPUS = msgspec.msgpack.encode("gpus")
 _queue_decoder = msgspec.msgpack.Decoder(Queue)
 _service_decoder = msgspec.msgpack.Decoder(ServiceRecord, dec_hook=_rich)
+_tracked_decoders: dict[type[Tracked], msgspec.msgpack.Decoder[Any]] = {kind: msgspec.msgpack.Decoder(kind) for kind in KINDS}
+_Kind = TypeVar("_Kind", bound=Tracked)
 
 
-def pack(value: Job | Task | Queue | ServiceRecord) -> bytes:
-    """A run, a task, a queue or a service as bytes."""
+def pack(value: Job | Task | Queue | ServiceRecord | Tracked) -> bytes:
+    """A run, a task, a queue, a service or what was tracked, as bytes."""
     return _encoder.encode(value)
 
 
@@ -95,6 +98,12 @@ def unpack_queue(data: bytes) -> Queue:
 def unpack_service(data: bytes) -> ServiceRecord:
     """The service that `pack` was given."""
     return _service_decoder.decode(data)
+
+
+def unpack_tracked(kind: type[_Kind], data: bytes) -> _Kind:
+    """What `pack` was given."""
+    found: _Kind = _tracked_decoders[kind].decode(data)
+    return found
 
 
 def pack_floats(values: list[float]) -> bytes:

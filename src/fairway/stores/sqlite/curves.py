@@ -108,6 +108,12 @@ class Curves:
     def _job(self, key: JobKey) -> int | None:
         sql = "SELECT id FROM job WHERE namespace = ? AND name = ?"
         row = self._connection.execute(sql, (key.namespace, key.name)).fetchone()
+        return row[0] if row else self._tracked(key)
+
+    def _tracked(self, key: JobKey) -> int | None:
+        """The owner of the curves of a run that is tracked and no job."""
+        sql = "SELECT -id FROM tracked WHERE kind = 'run' AND namespace = ? AND name = ?"
+        row = self._connection.execute(sql, (key.namespace, key.name)).fetchone()
         return row[0] if row else None
 
     def _curve(self, job: int, task: str, source: str, names: str) -> _Curve:

@@ -156,7 +156,28 @@ CREATE TABLE service (
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS = (_FIRST, _LONG_CURVES, _RETENTION, _QUEUES, _SERVICES)
+_TRACKING = """
+-- What MLflow clients tell: runs, experiments, models. `owner` is the run of ours that it is forgotten with.
+CREATE TABLE tracked (
+    id        INTEGER PRIMARY KEY,
+    kind      TEXT NOT NULL,
+    namespace TEXT NOT NULL,
+    name      TEXT NOT NULL,
+    grp       TEXT NOT NULL,
+    owner     TEXT NOT NULL,
+    body      BLOB NOT NULL
+);
+CREATE UNIQUE INDEX tracked_by_name ON tracked (kind, namespace, name);
+CREATE INDEX tracked_by_group ON tracked (kind, namespace, grp, id);
+CREATE INDEX tracked_by_owner ON tracked (owner) WHERE owner > '';
+-- The curves of a tracked run that is no job bear its id as a negative number.
+CREATE TRIGGER tracked_leaves AFTER DELETE ON tracked BEGIN
+    DELETE FROM point WHERE job = -old.id;
+    DELETE FROM curve WHERE job = -old.id;
+END;
+"""
+
+MIGRATIONS = (_FIRST, _LONG_CURVES, _RETENTION, _QUEUES, _SERVICES, _TRACKING)
 """Each takes the file from the version before to the next; never changed once released, only added to."""
 VERSION = len(MIGRATIONS)
 

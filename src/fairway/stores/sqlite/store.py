@@ -14,6 +14,7 @@ import msgspec
 
 from fairway.app import crash
 from fairway.app.ports import Changes, JobFilter, JobPage, MetricPoint
+from fairway.app.tracking_ports import Kind
 from fairway.errors import UnavailableError
 from fairway.plan import retention
 from fairway.state.event import Event
@@ -22,6 +23,7 @@ from fairway.state.phase import JOB_OVER, JobPhase
 from fairway.state.queue import Queue
 from fairway.state.service import ServiceRecord
 from fairway.state.task import Task
+from fairway.state.tracking import Tracked
 from fairway.stores.sqlite import codec, listing, schema
 from fairway.stores.sqlite.curves import Curves
 from fairway.stores.sqlite.faults import explain
@@ -89,11 +91,14 @@ class SqliteStore:
                 self._put_job(job)
             for task in changes.tasks:
                 self._put_task(task)
+            for record in changes.tracked:
+                self._put_tracked(record)
             if changes.points:
                 self._curves.add(changes.points)
             for key in changes.deleted:
                 self._connection.execute("DELETE FROM job WHERE namespace = ? AND name = ?", (key.namespace, key.name))
                 self._connection.execute("DELETE FROM event WHERE run = ?", (str(key),))
+                self._connection.execute("DELETE FROM tracked WHERE owner = ?", (str(key),))
             self._put_queues(changes)
             self._put_services(changes)
             self._connection.executemany(
@@ -131,6 +136,13 @@ class SqliteStore:
         self._connection.execute(
             "INSERT OR REPLACE INTO task SELECT id, ?, ?, ?, ? FROM job WHERE namespace = ? AND name = ?",
             (key.role, key.index, key.attempt, codec.pack(task), key.namespace, key.job),
+        )
+
+    def _put_tracked(self, record: Tracked) -> None:
+        self._connection.execute(
+            "INSERT INTO tracked (kind, namespace, name, grp, owner, body) VALUES (?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET grp = excluded.grp, owner = excluded.owner, body = excluded.body",
+            (record.kind, record.namespace, record.name, record.group, record.owner, codec.pack(record)),
         )
 
     def _put_queues(self, changes: Changes) -> None:
@@ -236,6 +248,25 @@ class SqliteStore:
         """The services that were put and not deleted, in order of namespace and name."""
         rows = self._rows("SELECT namespace, name, body FROM service ORDER BY namespace, name")
         return [self._service(*row) for row in rows]
+
+    def tracked(self, kind: type[Kind], namespace: str, name: str) -> Kind | None:
+        """What was tracked under that name."""
+        sql = "SELECT name, body FROM tracked WHERE kind = ? AND namespace = ? AND name = ?"
+        rows = self._rows(sql, (kind.kind, namespace, name))
+        return self._tracked(kind, *rows[0]) if rows else None
+
+    def all_tracked(self, kind: type[Kind], namespace: str, group: str = "") -> list[Kind]:
+        """Everything of a kind, or what belongs to one group; the newest first."""
+        where, values = ("AND grp = ?", (group,)) if group else ("", ())
+        sql = f"SELECT name, body FROM tracked WHERE kind = ? AND namespace = ? {where} ORDER BY id DESC"
+        return [self._tracked(kind, *row) for row in self._rows(sql, (kind.kind, namespace, *values))]
+
+    def _tracked(self, kind: type[Kind], name: str, body: bytes) -> Kind:
+        try:
+            return codec.unpack_tracked(kind, body)
+        except msgspec.DecodeError as problem:
+            what = f"{kind.kind} {name}"
+            raise self._unreadable(what, problem) from problem
 
     def _service(self, namespace: str, name: str, body: bytes) -> ServiceRecord:
         try:

@@ -1,0 +1,104 @@
+"""All routes as one ASGI application, behind a gate that lets nobody in without a token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fairway.api.mlflow.answers import answer
+from fairway.api.mlflow.artifacts import ArtifactFiles
+from fairway.api.mlflow.experiments import Experiments
+from fairway.api.mlflow.logged import LoggedModels
+from fairway.api.mlflow.models import Models
+from fairway.api.mlflow.routing import Handler
+from fairway.api.mlflow.runs import Runs
+from fairway.api.mlflow.token import speaker_of
+from fairway.api.problems import describe
+from fairway.app.tracking import Speaker
+from fairway.app.tracking_models import TrackedModels
+from fairway.errors import BugError, ConflictError, DeniedError, FairwayError, NotFoundError, UnavailableError
+
+ROOTS = ("/api/2.0", "/ajax-api/2.0")
+_CODES: tuple[tuple[type[FairwayError], str, int], ...] = (
+    (NotFoundError, "RESOURCE_DOES_NOT_EXIST", 404),
+    (ConflictError, "RESOURCE_ALREADY_EXISTS", 400),
+    (DeniedError, "PERMISSION_DENIED", 403),
+    (UnavailableError, "TEMPORARILY_UNAVAILABLE", 503),
+    (BugError, "INTERNAL_ERROR", 500),
+    (FairwayError, "INVALID_PARAMETER_VALUE", 400),
+)
+
+
+def make_mlflow(models: TrackedModels, secret: bytes, is_there: Callable[[Speaker], bool]) -> ASGIApp:
+    """Every route. `is_there` says whether a speaker still is one: the token of a run that was deleted opens nothing."""
+    tracking = models.tracking
+    tables = (Experiments(tracking).routes(), Runs(tracking).routes(), LoggedModels(models).routes(), Models(models).routes())
+    found: dict[tuple[str, str], Handler] = {
+        (method, f"mlflow/{path}"): handler for table in tables for (method, path), handler in table.items()
+    }
+    found |= ArtifactFiles(models).routes()
+    routes: list[BaseRoute] = [
+        Route(f"{root}/{path}", handler, methods=[method]) for root in ROOTS for (method, path), handler in found.items()
+    ]
+    return Gate(Router(routes, redirect_slashes=False, default=_nothing_here), secret, is_there)
+
+
+class Gate:
+    """Around all routes: it knows who speaks, and tells what went wrong in the words of the protocol."""
+
+    def __init__(self, app: ASGIApp, secret: bytes, is_there: Callable[[Speaker], bool]) -> None:
+        self._app = app
+        self._secret = secret
+        self._is_there = is_there
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return
+        begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = begun or message["type"] == "http.response.start"
+            await send(message)
+
+        who = self._speaker(scope)
+        if who is None:
+            await _told("UNAUTHENTICATED", "the token is missing or not one of this Fairway", 401)(scope, receive, send)
+            return
+        scope["fairway.speaker"] = who
+        scope["app"] = self  # Routes raise for a wrong method only when they know of an application around them.
+        try:
+            await self._app(scope, receive, noting)
+        except ClientDisconnect:
+            return
+        except Exception as problem:  # Whatever it is, the client gets an answer and the daemon goes on.
+            if begun:
+                raise
+            await _answer_to(problem, scope)(scope, receive, send)
+
+    def _speaker(self, scope: Scope) -> Speaker | None:
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        kind, _, token = given.decode("latin-1").partition(" ")
+        found = speaker_of(self._secret, token.strip()) if kind.lower() == "bearer" else None
+        return found if found is not None and self._is_there(found) else None
+
+
+async def _nothing_here(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    raise HTTPException(404)
+
+
+def _answer_to(problem: Exception, scope: Scope) -> ASGIApp:
+    if isinstance(problem, HTTPException):
+        return _told("ENDPOINT_NOT_FOUND", f"there is nothing at {scope['method']} {scope['path']}", 404)
+    known = describe(problem)
+    code, status = next((code, status) for kind, code, status in _CODES if isinstance(known, kind))
+    return _told(code, f"{known.message}; {known.fix}" if known.fix else known.message, status)
+
+
+def _told(code: str, message: str, status: int) -> ASGIApp:
+    return answer({"error_code": code, "message": message}, status)

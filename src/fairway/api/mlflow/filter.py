@@ -1,0 +1,203 @@
+"""The filters and orders of searches: `metrics.acc > 0.9 and params."learning rate" = '0.1'`. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairway.errors import UsageError
+
+Values = Mapping[str, Mapping[str, Any]]
+"""What is known of one thing: `attributes`, `metrics`, `params`, `tags`."""
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<op><=|>=|!=|<>|=|<|>)
+    |(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)
+    |(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?![\w.])
+    |(?P<word>[A-Za-z_][\w./-]*)
+    |(?P<mark>[(),.])
+    )""",
+    re.X,
+)
+_GROUPS = {
+    "metric": "metrics", "metrics": "metrics", "param": "params", "params": "params", "parameter": "params",
+    "parameters": "params", "tag": "tags", "tags": "tags", "attribute": "attributes", "attributes": "attributes",
+    "attr": "attributes", "run": "attributes",
+}  # fmt: skip
+_OTHER_NAMES = {"run_uuid": "run_id", "created": "start_time", "Created": "start_time", "run name": "run_name"}
+_LONGEST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One comparison."""
+
+    group: str
+    name: str
+    operator: str
+    value: Any
+
+    def holds(self, values: Values) -> bool:
+        """Whether it is so; nothing is true of what is not there, save that it is not there."""
+        found = values.get(self.group, {}).get(self.name)
+        if self.operator in ("IS NULL", "IS NOT NULL"):
+            return (found is None) == (self.operator == "IS NULL")
+        return found is not None and _COMPARE[self.operator](found, self.value)
+
+
+def _alike(flags: int) -> Callable[[Any, Any], bool]:
+    def compare(found: Any, pattern: Any) -> bool:
+        words = "".join(".*" if letter == "%" else "." if letter == "_" else re.escape(letter) for letter in str(pattern))
+        return re.fullmatch(words, str(found), flags | re.S) is not None
+
+    return compare
+
+
+def _same(found: Any, value: Any) -> bool:
+    return bool(float(found) == value) if isinstance(value, float) and _is_number(found) else str(found) == str(value)
+
+
+def _ordered(compare: Callable[[float, float], bool]) -> Callable[[Any, Any], bool]:
+    return lambda found, value: _is_number(found) and _is_number(value) and compare(float(found), float(value))
+
+
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": _same,
+    "!=": lambda found, value: not _same(found, value),
+    "<": _ordered(lambda one, other: one < other),
+    "<=": _ordered(lambda one, other: one <= other),
+    ">": _ordered(lambda one, other: one > other),
+    ">=": _ordered(lambda one, other: one >= other),
+    "LIKE": _alike(0),
+    "ILIKE": _alike(re.I),
+    "IN": lambda found, value: str(found) in value,
+    "NOT IN": lambda found, value: str(found) not in value,
+}
+
+
+def read_filter(text: str) -> tuple[Clause, ...]:
+    """The comparisons of a filter, all of which must hold."""
+    if not text.strip():
+        return ()
+    reader = _Reader(text)
+    clauses = [reader.clause()]
+    while not reader.at_end:
+        reader.word("AND")
+        clauses.append(reader.clause())
+    return tuple(clauses)
+
+
+def ordered(things: Sequence[Any], orders: Sequence[str], values: Callable[[Any], Values]) -> list[Any]:
+    """The things in the orders asked for, the first the strongest; what lacks a value comes last."""
+    found = list(things)
+    for order in reversed(orders):
+        reader = _Reader(order)
+        group, name = reader.key()
+        down = not reader.at_end and reader.word("ASC", "DESC") == "DESC"
+        reader.end()
+        known = {id(thing): values(thing).get(group, {}).get(name) for thing in found}
+        there = [thing for thing in found if known[id(thing)] is not None]
+        there.sort(key=lambda thing: _sortable(known[id(thing)]), reverse=down)
+        found = [*there, *(thing for thing in found if known[id(thing)] is None)]
+    return found
+
+
+def _sortable(value: Any) -> tuple[int, float, str]:
+    return (0, float(value), "") if _is_number(value) else (1, 0.0, str(value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+class _Reader:
+    """Reads a filter from left to right."""
+
+    def __init__(self, text: str) -> None:
+        if len(text) > _LONGEST:
+            message = f"the filter has {len(text)} characters"
+            raise UsageError(message, fix=f"use {_LONGEST} at the most")
+        self._text = text
+        self._at = 0
+        self._tokens: list[tuple[str, str]] = []
+        while self._text[self._at :].strip():
+            match = _TOKEN.match(self._text, self._at)
+            if match is None or match.end() == self._at:
+                raise self._wrong()
+            kind = match.lastgroup or ""
+            self._tokens.append((kind, match[kind]))
+            self._at = match.end()
+        self._next = 0
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all was read."""
+        return self._next >= len(self._tokens)
+
+    def end(self) -> None:
+        """Nothing may follow."""
+        if not self.at_end:
+            raise self._wrong()
+
+    def clause(self) -> Clause:
+        """The next comparison."""
+        group, name = self.key()
+        kind, operator = self._take("op", "word")
+        operator = {"<>": "!="}.get(operator, operator.upper())
+        if operator == "IS":
+            operator = "IS NOT NULL" if self.word("NOT", "NULL") == "NOT" and self.word("NULL") else "IS NULL"
+            return Clause(group, name, operator, None)
+        if operator == "NOT":
+            self.word("IN")
+            operator = "NOT IN"
+        if operator not in _COMPARE:
+            raise self._wrong()
+        if operator.endswith("IN"):
+            return Clause(group, name, operator, self._several())
+        kind, value = self._take("text", "number")
+        return Clause(group, name, operator, float(value) if kind == "number" else _unquoted(value))
+
+    def key(self) -> tuple[str, str]:
+        """What is compared: its group and its name."""
+        kind, first = self._take("word", "text")
+        group, mark, name = first.partition(".") if kind == "word" else ("", "", _unquoted(first))
+        if mark and not name:
+            # The name is quoted: metrics."validation loss"
+            name = _unquoted(self._take("text")[1])
+        elif not mark:
+            group, name = "attributes", name or first
+        if group not in _GROUPS:
+            raise self._wrong()
+        return _GROUPS[group], _OTHER_NAMES.get(name, name)
+
+    def word(self, *choices: str) -> str:
+        """One of these words."""
+        found = self._take("word")[1].upper()
+        if found not in choices:
+            raise self._wrong()
+        return found
+
+    def _several(self) -> tuple[str, ...]:
+        found = []
+        mark = self._take("mark")[1]
+        while mark in "(,":
+            found.append(_unquoted(self._take("text", "number")[1]))
+            mark = self._take("mark")[1]
+        return tuple(found)
+
+    def _take(self, *kinds: str) -> tuple[str, str]:
+        if self.at_end or self._tokens[self._next][0] not in kinds:
+            raise self._wrong()
+        self._next += 1
+        return self._tokens[self._next - 1]
+
+    def _wrong(self) -> UsageError:
+        message = f"{self._text[:200]!r} is no filter or order that is understood"
+        return UsageError(message, fix="write for example: metrics.accuracy > 0.9 and params.lr = '0.1'")
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text[1:-1]) if text[:1] in "'\"`" else text

@@ -1,0 +1,249 @@
+"""What MLflow clients may tell and ask of models: those that a run logged, and those of the registry."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fairway.app.models import Models, Registration
+from fairway.app.ports import Changes
+from fairway.app.tracking import Speaker, Tracking
+from fairway.app.tracking_ports import Artifacts, Kind, Shelf
+from fairway.errors import ConflictError, NotFoundError, RefusedError, UsageError
+from fairway.state.model import Lineage, ModelFacts, ModelVersion
+from fairway.state.tracking import LoggedModel, RegisteredName, TrackedRun
+from fairway.units.names import check_name, suggest_name
+
+LOGGED = "models"
+REGISTERED = "registered"
+"""First parts of the path of an artifact that is no run's: a logged model, a version of the registry."""
+RUN_TAG = "mlflow.runId"
+SOURCE_TAG = "mlflow.source"
+NOTE_TAG = "mlflow.note.content"
+PICKLE_TAG = "fairway.allow_pickle"
+"""A tag of the version that lets files be kept that run code when they are loaded. On a job, a label `allow-pickle` does."""
+PICKLE_LABEL = "allow-pickle"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A version that a client asks for."""
+
+    name: str
+    """As the client knows the model."""
+    source: str
+    run: str = ""
+    model: str = ""
+    """The logged model that becomes a version."""
+    tags: Mapping[str, str] | None = None
+    description: str = ""
+
+
+class TrackedModels:
+    """Logged models, and the registry under the names of clients."""
+
+    def __init__(
+        self,
+        tracking: Tracking,
+        artifacts: Artifacts,
+        models: Models,
+        new_id: Callable[[], str] = lambda: secrets.token_hex(16),
+    ) -> None:
+        self.tracking = tracking
+        self.artifacts = artifacts
+        self._models = models
+        self._store = tracking.store
+        self._clock = tracking.clock
+        self._new_id = new_id
+
+    # Models that runs logged
+
+    def log_model(self, speaker: Speaker, draft: LoggedModel) -> LoggedModel:
+        """A new one, without files yet; its name is made up."""
+        job = speaker.run
+        if draft.run:
+            maker = self.tracking.run(speaker.namespace, draft.run)
+            self.tracking.check_may_write(speaker, maker)
+            job = maker.job
+        name, now = f"m-{self._new_id()}", self._clock.now()
+        return self._put(
+            replace(draft, namespace=speaker.namespace, name=name, title=draft.title or name, job=job, created=now, updated=now)
+        )
+
+    def logged(self, namespace: str, name: str) -> LoggedModel:
+        """The logged model of that name."""
+        found = self._store.tracked(LoggedModel, namespace, name)
+        if found is None:
+            message = f"there is no logged model {name!r}"
+            raise NotFoundError(message, fix="log it first")
+        return found
+
+    def all_logged(self, namespace: str, experiments: list[str]) -> list[LoggedModel]:
+        """The logged models of these experiments, newest first."""
+        return [model for each in dict.fromkeys(experiments) for model in self._store.all_tracked(LoggedModel, namespace, each)]
+
+    def change_logged(
+        self,
+        speaker: Speaker,
+        name: str,
+        *,
+        status: str = "",
+        params: Mapping[str, str] | None = None,
+        tags: Mapping[str, str | None] | None = None,
+    ) -> LoggedModel:
+        """How it stands, and what is said of it; a tag of None goes."""
+        found = self.logged(speaker.namespace, name)
+        self._check_may_write(speaker, found)
+        now_tags = {key: value for key, value in {**found.tags, **(tags or {})}.items() if value is not None}
+        known = {**found.params, **(params or {})}
+        return self._put(replace(found, status=status or found.status, params=known, tags=now_tags, updated=self._clock.now()))
+
+    # The registry
+
+    async def registered(self, namespace: str, name: str) -> RegisteredName:
+        """The model that a client calls so."""
+        found = self._store.tracked(RegisteredName, namespace, name)
+        if found is not None:
+            return found
+        if _is_name(name) and (versions := await self._models.list(name)):
+            return RegisteredName(namespace, name, model=name, created=versions[0].created)
+        message = f"there is no registered model {name!r}"
+        raise NotFoundError(message, fix="register one; `fairway model list` shows what there is")
+
+    async def all_registered(self, namespace: str) -> list[RegisteredName]:
+        """All of them, in order of name."""
+        known = {each.model: each for each in self._store.all_tracked(RegisteredName, namespace)}
+        for model in dict.fromkeys(version.name for version in await self._models.list()):
+            known.setdefault(model, await self.registered(namespace, model))
+        return sorted(known.values(), key=lambda each: each.name)
+
+    async def register_name(self, namespace: str, name: str, tags: Mapping[str, str], description: str) -> RegisteredName:
+        """A new name. Any text will do; the registry calls it by the nearest name that is legal there."""
+        model = name if _is_name(name) else suggest_name(name)
+        taken = {each.model: each.name for each in await self.all_registered(namespace)}
+        if taken.get(model) == name:
+            message = f"there is a registered model {name!r} already"
+            raise ConflictError(message, fix="make a version of it")
+        if model in taken:
+            message = f"{name!r} would be called {model} in the registry, as {taken[model]!r} is"
+            raise UsageError(message, fix="choose another name")
+        made = RegisteredName(namespace, name, model=model, created=self._clock.now(), description=description, tags=dict(tags))
+        return self._put(made)
+
+    async def describe(self, namespace: str, name: str, description: str | None, tags: Mapping[str, str]) -> RegisteredName:
+        """What is said of a model as a whole."""
+        found = await self.registered(namespace, name)
+        said = found.description if description is None else description
+        return self._put(replace(found, description=said, tags={**found.tags, **tags}))
+
+    async def versions(self, known: RegisteredName) -> list[ModelVersion]:
+        """The versions of a model, oldest first."""
+        return await self._models.list(known.model)
+
+    async def version(self, known: RegisteredName, which: str) -> ModelVersion:
+        """The version of that number or alias."""
+        return await self._models.get(f"{known.model}@{which}")
+
+    async def register(self, speaker: Speaker, wanted: Wanted) -> ModelVersion:
+        """Keep what a run logged as a version, with where it came from."""
+        known = await self.registered(speaker.namespace, wanted.name)
+        folder, run = await self._content(speaker.namespace, wanted)
+        facts = self.tracking.facts(run) if run is not None else None
+        job = self.tracking.job_of(run) if run is not None else None
+        tags = {**(wanted.tags or {}), SOURCE_TAG: wanted.source, NOTE_TAG: wanted.description, RUN_TAG: run.name if run else ""}
+        pickle = tags.pop(PICKLE_TAG, "") or (job.labels.get(PICKLE_LABEL, "") if job is not None else "")
+        said = ModelFacts(
+            metrics={each.name: each.value for each in facts.metrics if math.isfinite(each.value)} if facts else {},
+            lineage=Lineage(parameters=dict(run.params) if run else {}, source="" if job else wanted.source),
+            tags={name: value for name, value in tags.items() if value},
+            allow_pickle=pickle.lower() == "true",
+        )
+        asked = Registration(known.model, str(folder), said, run=job.key if job is not None else None)
+        try:
+            return await self._models.register(asked)
+        except RefusedError as problem:
+            if "--allow-pickle" not in problem.fix:
+                raise
+            fix = (
+                f"log it as ONNX; or, if you trust it: the tag {PICKLE_TAG}=true, or the label {PICKLE_LABEL}: 'true' of the job"
+            )
+            raise RefusedError(problem.message, fix=fix) from problem
+
+    async def set_alias(self, known: RegisteredName, alias: str, number: str) -> None:
+        """Let an alias mean a version."""
+        await self._models.promote(str(await self.version(known, number)), alias)
+
+    async def drop_alias(self, known: RegisteredName, alias: str) -> None:
+        """Take an alias away."""
+        await self._models.demote(known.model, alias)
+
+    # Files
+
+    def shelf(self, namespace: str, path: str) -> tuple[Shelf, str]:
+        """Whose files a path of an artifact means, and the path among them. Versions of the registry are not among these."""
+        first, _, rest = path.partition("/")
+        if first == LOGGED:
+            name, _, rest = rest.partition("/")
+            model = self.logged(namespace, name)
+            return Shelf(namespace, model.name, model.job), rest
+        return self.tracking.facts(self.tracking.run(namespace, first)).shelf, rest
+
+    async def version_file(self, namespace: str, path: str) -> Path:
+        """A file or folder of a version: `mnist/3/model.onnx`, with the name that clients know."""
+        name, _, rest = path.partition("/")
+        number, _, rest = rest.partition("/")
+        version = await self.version(await self.registered(namespace, name), number)
+        root = (await self._models.folder(version)).resolve()
+        found = (root / rest).resolve()
+        if not found.is_relative_to(root) or not found.exists():
+            message = f"{name} version {number} has no file {rest!r}"
+            raise NotFoundError(message, fix="list what there is")
+        return found
+
+    def check_may_write(self, speaker: Speaker, path: str) -> None:
+        """A job writes the files of its own runs and models, and of those that belong to no job."""
+        first, _, rest = path.partition("/")
+        if first == LOGGED:
+            self._check_may_write(speaker, self.logged(speaker.namespace, rest.partition("/")[0]))
+        else:
+            self.tracking.check_may_write(speaker, self.tracking.run(speaker.namespace, first))
+
+    # Parts
+
+    async def _content(self, namespace: str, wanted: Wanted) -> tuple[Path, TrackedRun | None]:
+        """What is to become a version, and the run that made it."""
+        scheme, _, rest = wanted.source.partition(":/")
+        rest = rest.lstrip("/")
+        if scheme == "models" and not rest.startswith("m-"):
+            # A version that is there already, under another name: it keeps where it came from only as its source.
+            return await self.version_file(namespace, rest), None
+        places = {"mlflow-artifacts": rest, "runs": rest, "models": f"{LOGGED}/{rest}"}
+        if scheme not in places:
+            message = f"{wanted.source!r} cannot be registered: it does not lie here"
+            raise UsageError(message, fix="log it as an artifact of a run first; for a path: fairway model register NAME PATH")
+        if rest.startswith(f"{REGISTERED}/"):
+            return await self.version_file(namespace, rest.removeprefix(f"{REGISTERED}/")), None
+        shelf, path = self.shelf(namespace, places[scheme])
+        first, _, _ = places[scheme].partition("/")
+        maker = self.logged(namespace, shelf.name).run if first == LOGGED else shelf.name
+        run = wanted.run or maker
+        return self.artifacts.find(shelf, path), self.tracking.run(namespace, run) if run else None
+
+    def _check_may_write(self, speaker: Speaker, model: LoggedModel) -> None:
+        owner = TrackedRun(model.namespace, model.name, job=model.job)
+        self.tracking.check_may_write(speaker, owner)
+
+    def _put(self, record: Kind) -> Kind:
+        self._store.commit(Changes(tracked=(record,)))
+        return record
+
+
+def _is_name(text: str) -> bool:
+    try:
+        check_name(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,111 @@
+"""Files that MLflow clients send: beside the run that they belong to, so that they go with it.
+
+jobs/<namespace>/<run>/artifacts/          of the run itself
+jobs/<namespace>/<run>/tracked/<name>/     of runs and models that were made within it
+tracked/<namespace>/<name>/                of those that were made outside of any job
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import os
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from fairway.app import crash
+from fairway.app.tracking_ports import ArtifactEntry, Shelf
+from fairway.engines.local.folders import Home, make_private
+from fairway.errors import NotFoundError, RefusedError, UsageError
+from fairway.state.job import JobKey
+
+_ASIDE = ".aside"
+_LONGEST = 1024
+
+
+class LocalArtifacts:
+    """The `Artifacts` port in folders of a home."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    async def write(self, shelf: Shelf, path: str, pieces: AsyncIterator[bytes]) -> None:
+        """Keep a file; it is there as soon as it is whole."""
+        parts = _parts(path)
+        if not parts:
+            message = "the path of the file is empty"
+            raise UsageError(message, fix="name the file")
+        aside = make_private(self._home.path / "tracked" / _ASIDE) / secrets.token_hex(8)
+        handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                async for piece in pieces:
+                    # Others are answered while a slow disk takes it.
+                    await asyncio.to_thread(file.write, piece)
+            self._publish(shelf, parts, aside)
+        except OSError as problem:
+            message = f"{path!r} could not be kept: {problem.strerror}"
+            raise RefusedError(
+                message, fix="choose a path that is not taken by a file or folder, or free some space"
+            ) from problem
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def find(self, shelf: Shelf, path: str) -> Path:
+        """The file or folder at that path."""
+        found = self._within(shelf, _parts(path))
+        if not found.exists():
+            message = f"there is no artifact {path!r} of {shelf.name}"
+            raise NotFoundError(message, fix="list what there is")
+        return found
+
+    def list(self, shelf: Shelf, path: str) -> builtins.list[ArtifactEntry]:
+        """What lies in a folder, in order of name."""
+        folder = self._within(shelf, _parts(path))
+        if not folder.is_dir():
+            return []
+        with os.scandir(folder) as entries:
+            known = sorted(entries, key=lambda entry: entry.name)
+        return [ArtifactEntry(entry.name, entry.is_dir(), 0 if entry.is_dir() else entry.stat().st_size) for entry in known]
+
+    def _publish(self, shelf: Shelf, parts: tuple[str, ...], aside: Path) -> None:
+        root = self._root(shelf)
+        folder = root.joinpath(*parts[:-1])
+        make_private(root)
+        _check_inside(root, folder)
+        make_private(folder)
+        _check_inside(root, folder)
+        with crash.reach("engine.rename"):
+            os.replace(aside, folder / parts[-1])
+
+    def _within(self, shelf: Shelf, parts: tuple[str, ...]) -> Path:
+        root = self._root(shelf)
+        found = root.joinpath(*parts)
+        _check_inside(root, found)
+        return found
+
+    def _root(self, shelf: Shelf) -> Path:
+        (name,) = _parts(shelf.name)
+        if not shelf.job:
+            (namespace,) = _parts(shelf.namespace)
+            return self._home.path / "tracked" / namespace / name
+        folder = self._home.job(JobKey(shelf.namespace, shelf.job))
+        return folder / "artifacts" if name == shelf.job else folder / "tracked" / name
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    """The names on the way; a `UsageError` for what is no way down."""
+    parts = tuple(part for part in path.split("/") if part)
+    odd = path.startswith("/") or "\\" in path or any(ord(letter) < 32 for letter in path)
+    if odd or len(path) > _LONGEST or any(part in (".", "..") or len(part.encode()) > 255 for part in parts):
+        message = f"{path[:80]!r} is no path of an artifact"
+        raise UsageError(message, fix="use a relative path of plain names, without ..")
+    return parts
+
+
+def _check_inside(root: Path, path: Path) -> None:
+    """A program may have put links there; none may lead out."""
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
+        message = f"{path.name!r} leads out of the folder of artifacts"
+        raise UsageError(message, fix="log files, not links")

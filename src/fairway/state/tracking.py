@@ -1,0 +1,118 @@
+"""What a training script tells of itself through an MLflow client: experiments, runs, and the models that they logged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """One record. `name` is what a client knows it by, alone of its kind in its namespace."""
+
+    kind: ClassVar[str] = ""
+    namespace: str
+    name: str
+
+    @property
+    def group(self) -> str:
+        """The record that it belongs to, of another kind; empty when it stands alone."""
+        return ""
+
+    @property
+    def owner(self) -> str:
+        """The Fairway run that it is forgotten with (`default/mnist-7`); empty: none."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment(Tracked):
+    """A group of runs. Every series of jobs is one without a record."""
+
+    kind: ClassVar[str] = "experiment"
+    title: str = ""
+    """What people call it: any text."""
+    created: float = 0.0
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedRun(Tracked):
+    """What was said of a run. A run of a job bears the job's name; any other has made-up one."""
+
+    kind: ClassVar[str] = "run"
+    experiment: str = ""
+    job: str = ""
+    """The run of ours that it is, or within which it was made: `mnist-7`. Empty: it was made outside of any."""
+    title: str = ""
+    status: str = "RUNNING"
+    """The word of the protocol. Of a job's own run its phase counts instead."""
+    created: float = 0.0
+    ended: float | None = None
+    attempt: int = -1
+    """Of a job's own run: the attempt that took it up last; -1: none has yet."""
+    params: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, int] = field(default_factory=dict)
+    """Models that it logged, and at which step each."""
+    inputs: tuple[str, ...] = ()
+    """Datasets that it read, as the client described them (JSON)."""
+    deleted: bool = False
+
+    @property
+    def of_job(self) -> bool:
+        """Whether it is a job's own run."""
+        return bool(self.job) and self.job == self.name
+
+    @property
+    def group(self) -> str:
+        """Its experiment."""
+        return self.experiment
+
+    @property
+    def owner(self) -> str:
+        """Its job."""
+        return f"{self.namespace}/{self.job}" if self.job else ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedModel(Tracked):
+    """A model that a run logged, with files of its own. Registering it makes a version of it."""
+
+    kind: ClassVar[str] = "model"
+    title: str = ""
+    experiment: str = ""
+    run: str = ""
+    """The run that logged it."""
+    job: str = ""
+    status: str = "LOGGED_MODEL_PENDING"
+    model_type: str = ""
+    created: float = 0.0
+    updated: float = 0.0
+    params: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def group(self) -> str:
+        """Its experiment."""
+        return self.experiment
+
+    @property
+    def owner(self) -> str:
+        """Its job."""
+        return f"{self.namespace}/{self.job}" if self.job else ""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredName(Tracked):
+    """A model's name as a client knows it: any text, also before there is a version."""
+
+    kind: ClassVar[str] = "registered"
+    model: str = ""
+    """What the registry calls it."""
+    created: float = 0.0
+    description: str = ""
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+KINDS: tuple[type[Tracked], ...] = (Experiment, TrackedRun, LoggedModel, RegisteredName)
