@@ -35,15 +35,15 @@ def predict(options: Options) -> int:
     jobs = submit_jobs(session, body)
     if options.on("detach"):
         return print_submitted(session, jobs)
-    from fairway.cli.follow import follow
+    from fairway.cli.follow import Follower
 
-    return follow(session, jobs[0]["name"])
+    return Follower(session, jobs[0]).follow()
 
 
 def make_job(options: Options, namespace: str, model: dict[str, Any]) -> dict[str, Any]:
     """The document of the job, in the Kubernetes spelling."""
     version = f"{model['name']}@{model['version']}"
-    out = names.check_name(options.text("out"))
+    out = _dataset(options.text("out"))
     workers = options.number("workers") or 1
     command = [
         # -I: the copy of the runtime library that every task has on its path must not hide the whole of Fairway.
@@ -71,6 +71,14 @@ def make_job(options: Options, namespace: str, model: dict[str, Any]) -> dict[st
         "metadata": {"name": names.suggest_name(f"predict-{model['name']}"), "namespace": namespace},
         "spec": spec,
     }
+
+
+def _dataset(name: str) -> str:
+    try:
+        return names.check_name(name)
+    except ValueError as error:
+        message = f"--out {name} {error}"
+        raise UsageError(message) from None
 
 
 COMMANDS = {

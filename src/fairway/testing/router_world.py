@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from fairway.app.ports import Router
+from fairway.app.service_ports import Router
 from fairway.state.route import Backend
 from fairway.testing.fake_replica import FakeReplica
 from fairway.testing.router_conformance import Reply

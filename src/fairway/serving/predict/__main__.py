@@ -18,7 +18,8 @@ from fairway.runtime.shards import shards
 from fairway.serving.predict.parts import Parts
 from fairway.serving.predict.rows import ONLY, Array, open_rows
 from fairway.serving.replica.datatypes import DTYPES, of_texts
-from fairway.serving.replica.load import load_runtime
+from fairway.serving.replica.folder import find
+from fairway.serving.replica.runtimes.loading import load
 from fairway.state.model import Signature, TensorSpec
 
 
@@ -46,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
 def predict(given: argparse.Namespace) -> None:
     """Work through the shards of the data."""
     rows = open_rows(given.data)
-    runtime = load_runtime(given.folder, given.format, given.runtime, given.python, threads=1)
+    runtime = load(find(given.folder, given.format, given.runtime), given.python, threads=1)
     parts = Parts(given.out, text=rows.is_text)
     done = 0
     try:
