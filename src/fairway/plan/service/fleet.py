@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fairway.plan.service.measured import Measured
-from fairway.plan.service.split import Part
+from fairway.plan.service.split import Part, worth
 from fairway.state.service import Replica, ReplicaPhase, Revision, RevisionPhase, Service
 from fairway.units import quantity
 
@@ -110,7 +110,8 @@ def _surplus(replicas: Sequence[Replica], parts: Mapping[int, Part]) -> tuple[li
     for number in sorted({replica.revision for replica in replicas}):
         live = [replica for replica in replicas if replica.revision == number and replica.phase in _LIVE]
         live.sort(key=lambda replica: (order[replica.phase], -replica.number))
-        beyond = live[: max(0, len(live) - (parts[number].wanted if number in parts else 0))]
+        part = parts.get(number, Part(0))
+        beyond = [] if part.keeps else live[: max(0, len(live) - part.wanted)]
         useless.extend(replica.name for replica in beyond if replica.phase is not ReplicaPhase.READY)
         spare.extend(replica for replica in beyond if replica.phase is ReplicaPhase.READY)
     return useless, spare
@@ -127,11 +128,11 @@ def _free(service: Service, replicas: Sequence[Replica], spare: list[Replica], p
     def rank(replica: Replica) -> tuple[bool, bool, int]:
         return (is_bad(service, replica.revision), replica.revision != service.stable, replica.number)
 
-    kept = 0
+    kept = 0.0
     free: list[str] = []
     for replica in sorted(spare, key=rank):
         if kept < lack(stress(service) if is_bad(service, replica.revision) else 1.0):
-            kept += 1
+            kept += worth(service, replica.revision, parts)
         else:
             free.append(replica.name)
     return free
