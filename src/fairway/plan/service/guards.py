@@ -23,6 +23,8 @@ CRASHES = 3
 """Replicas of a new revision that end by themselves before it is sent back."""
 ALPHA = 0.01
 """The chance that a guard on errors or latency sends back a revision that is no worse."""
+ALPHA_ALLOWED = 0.1
+"""The chance that one with more errors than the old one, but no more than allowed, is sent back."""
 SLOW = 0.05
 """The part of the answers that may be slower than the 95th percentile."""
 _LEAST_ERRORS = 3
@@ -111,17 +113,20 @@ def _count_errors(marks: Marks, guard: Guard, mine: RevisionLoad, old: RevisionL
     if total <= 0:
         return
     known = _evidence(marks, "errors")
+    allowed = quantity.percent(guard.errors)
     if other > 0:
         found = sequential.more_often_than_beside(known, (failed, total), (old.failed, other), ALPHA)
     else:
-        usual = max(quantity.percent(guard.errors), _part(marks, "errors.old"))
-        found = sequential.more_often_than(known, failed, total, usual, ALPHA)
+        found = sequential.more_often_than(known, failed, total, max(allowed, _part(marks, "errors.old")), ALPHA)
     _keep(marks, "errors", found)
+    _keep(marks, "allowed", sequential.more_often_than(_evidence(marks, "allowed"), failed, total, allowed, ALPHA_ALLOWED))
 
 
 def _errors(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
     allowed = service.spec.rollout.guard.errors
     if marks.get("errors.k", 0.0) < _LEAST_ERRORS or not _speaks(marks, "errors"):
+        return None
+    if sequential.strength(_evidence(marks, "allowed")) < sequential.limit(ALPHA_ALLOWED):
         return None
     part = _part(marks, "errors")
     if part <= quantity.percent(allowed):
