@@ -215,3 +215,15 @@ def test_a_larger_number_than_the_document_now_allows_goes_at_once():
 )
 def test_every_rule_says_what_would_change_the_number(rule):
     assert autoscale.would_change(spec_of(), Scale(rule=rule))
+
+
+def test_what_is_remembered_does_not_change_with_every_look():
+    service = with_scale(serving(4), service_rate={1: 10.0}, recommendations=((0.0, 4),))
+    service, _, measured = run(service, 28.0, 1000.0, 60)
+    values = set()
+    for step in range(1, 5):
+        now = 1060.0 + 2 * step
+        measured = measured.add(Sample(now, RouteLoad(now, epoch="1000.0", arrived=round(28.0 * (60 + 2 * step)) + step % 2)))
+        service = replace(service, scale=decide(service, measured, now))
+        values.add(service.scale.why)
+    assert len(values) == 1

@@ -85,3 +85,12 @@ def test_percentiles_come_from_bars_of_the_window_and_survive_a_restart():
     assert percentile(found, 0.99) == pytest.approx(1.0, rel=0.31)
     assert percentile(histogram(measured, 2, 60.0), 0.5) is None
     assert sum(histogram(measured, None, 60.0)) == 105
+
+
+def test_a_routers_word_that_was_heard_before_is_no_sign_of_quiet():
+    """A router that cannot be asked leaves the last word; the counters did not stand still, nobody looked."""
+    word = RouteLoad(10.0, epoch="a", arrived=100)
+    measured = Measured().add(Sample(10.0, word)).add(Sample(12.0, word)).add(Sample(14.0, word))
+    assert [sample.route is None for sample in measured.samples] == [False, True, True]
+    assert not is_quiet(measured)
+    assert arrival_rate(measured, 60.0) is None

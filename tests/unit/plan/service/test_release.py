@@ -343,3 +343,22 @@ def test_the_key_and_the_port_are_in_the_routes():
     assert fleet.plan.routes.service == str(KEY)
     assert fleet.plan.routes.port == 8123
     assert fleet.plan.wake_at == fleet.now + 2.0
+
+
+def test_a_cold_start_is_measured_once_a_replica():
+    fleet = Fleet(apply_version(None), [])
+    fleet.turns(3)
+    assert fleet.service.revision(1).cold_start == 2.0
+    one = fleet.replicas[0]
+    fleet.replicas[0] = replace(one, since=fleet.now + 500.0)
+    fleet.turn(600.0)
+    assert fleet.service.revision(1).cold_start == 2.0
+
+
+def test_a_replica_that_does_not_answer_any_more_is_replaced():
+    fleet = fleet_of(2)
+    fleet.replicas[0] = replace(fleet.replicas[0], phase=ReplicaPhase.STARTING, since=fleet.now)
+    fleet.never_ready = (1,)
+    assert fleet.turn().start == ()
+    plan = fleet.turn(600.0)
+    assert (plan.start, plan.stop) == ((1,), ("r1-1",))
