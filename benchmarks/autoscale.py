@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from bench import tell
 
-from fairway.plan.service import autoscale
+from fairway.plan.service import autoscale, commands
 from fairway.plan.service.plan import Rule
 from fairway.simulation.service import traffic
 from fairway.simulation.service.outcome import ServiceOutcome, outcome, recovery
@@ -22,7 +22,7 @@ from fairway.simulation.service.rules import Hpa, Kpa
 from fairway.simulation.service.version import Version
 from fairway.simulation.service.world import World
 from fairway.spec.service import ServiceSpec
-from fairway.state.service import RolloutPhase
+from fairway.state.service import ReplicaPhase, RolloutPhase
 
 SEEDS = (1, 2, 3)
 OBJECTIVE = 1.0
@@ -114,8 +114,43 @@ def releases() -> None:
     tell(f"{RELEASES} releases of the same version: sent back", part, "<= 0.05", met=part <= 0.05, guards=back)
 
 
+def trouble(seed: int) -> tuple[int, int]:
+    """Thirty minutes of load with everything going on: (requests, those that nobody answered)."""
+    world = World(traffic.burst(30.0, 4.0, 600.0, 900.0), seed=seed)
+    strategies = ("rolling", "blue-green", "canary", "shadow", "rolling", "canary")
+    steps = [{"to": "20%", "for": "1m"}]
+    world.apply(document(1), Version())
+    for turn in range(36):
+        if turn % 6 == 3:
+            strategy = strategies[turn // 6]
+            more = {"steps": steps} if strategy in ("canary", "shadow") else {}
+            world.apply(document(turn + 2, strategy=strategy, **more), Version())
+        if turn % 3 == 1:
+            world.restart_daemon()
+        if turn % 5 == 2:
+            world.restart_router()
+        if turn % 4 == 3:
+            # Never the last one: what it has under way would be lost with it.
+            ready = [one.name for one in world.replicas if one.phase is ReplicaPhase.READY]
+            world.kill(ready[turn % len(ready)] if len(ready) > 1 else "")
+        world.change(lambda service, least=turn % 5: commands.scaled(service, least))
+        world.run(50.0)
+    world.run(60.0)
+    asked = sum(moment.arrived for moment in world.moments)
+    return asked, asked - sum(moment.answered for moment in world.moments) - world.held
+
+
+def troubles() -> None:
+    """Print how many requests are lost when much happens at once."""
+    found = [trouble(seed) for seed in SEEDS]
+    lost = sum(one for _, one in found)
+    what = "30 virtual minutes with releases, scaling, restarts and kills: requests without an answer"
+    tell(what, float(lost), "0", met=lost == 0, requests=sum(asked for asked, _ in found))
+
+
 def main() -> int:
     """Run all of it."""
+    troubles()
     bursts()
     days()
     releases()

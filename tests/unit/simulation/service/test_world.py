@@ -68,6 +68,7 @@ def test_nothing_is_lost_while_daemon_router_and_replicas_are_killed_during_a_re
         kill()
     world.run(300)
     assert world.service.rollout.phase is RolloutPhase.DONE
+    assert world.expired == 0
     answered = sum(moment.answered for moment in world.moments)
     waiting = sum(pool.queue for pool in world._pools.values()) + world.held
     assert sum(moment.arrived for moment in world.moments) == answered + waiting
