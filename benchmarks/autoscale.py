@@ -91,7 +91,7 @@ def days() -> None:
 
 def released(number: int, version: Version, world: World) -> str:
     """The guard that sent the version back; empty: none did."""
-    steps = [{"to": "10%", "for": "2m"}, {"to": "50%", "for": "2m"}]
+    steps = [{"to": "10%", "for": "1m"}, {"to": "50%", "for": "1m"}]
     world.apply(document(number, strategy="canary", steps=steps, guard={"metric": {"name": "accuracy"}}), version)
     while world.service and world.service.rollout and world.service.rollout.finished is None:
         world.run(10.0)

@@ -135,5 +135,22 @@ def test_of_two_hundred_releases_of_the_same_version_at_most_one_in_twenty_goes_
     assert back <= 10
 
 
+def test_what_was_seen_so_far_is_said_in_sentences():
+    watch = Watch(metric={"name": "clicks"})
+    assert guards.findings(watch.service, watch.rollout) == (
+        "metric: 0 and 0 reports of clicks; fewer than 50 of either revision say nothing",
+    )
+    for _ in range(20):
+        watch.look(new=10, old=90)
+    errors, slower, metric = guards.findings(watch.service, watch.rollout)
+    assert errors == "errors: 0.0% of r2's answers failed (0 of 200), 0.0% of r1's (0 of 1800); allowed is 1%"
+    assert slower.startswith("slower: p95 of r1 is 11ms; r2 is allowed 2 times as much")
+    assert metric.startswith("metric: clicks changed by")
+    worse = Watch()
+    for _ in range(6):
+        worse.look(new=10, old=90, errors=(0.1, 0.0))
+    assert "of the evidence against it" in guards.findings(worse.service, worse.rollout)[0]
+
+
 def test_marks_of_another_release_are_not_needed():
     assert guards.comparison(a_service(), Rollout(1, 2)) is None
