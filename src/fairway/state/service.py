@@ -90,6 +90,8 @@ class Revision:
     reason: str = ""
     cold_start: float | None = None
     """Seconds from the start of a replica's process until it was ready, as measured last."""
+    cold_number: int = 0
+    """The replica on which it was measured: each is measured once, not again when it was unready for a while."""
     failures: int = 0
     """Replicas that ended by themselves, one after the other; forgotten when one has been ready for a while."""
     failed_at: float = 0.0

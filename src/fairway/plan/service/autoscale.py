@@ -38,6 +38,8 @@ _FEW_ANSWERS = 20
 _FEW_SERVED = 10
 _AT_WORK = 0.5
 """A rate that fell counts only when replicas were this busy, of what they should be: small batches are slower ones."""
+_NEAR = 0.02
+"""Rates that differ by less than this are the same."""
 _BUCKETS = 30
 _ROUNDING = 1e-6
 
@@ -82,7 +84,8 @@ def decide(
     may_shrink: bool,
 ) -> Scale:
     """The number of replicas over all revisions. `ready` names the ready ones, `shares` says how traffic is split."""
-    scale = replace(service.scale, service_rate=learnt(service, ready, measured))
+    old = service.scale
+    scale = replace(old, service_rate=learnt(service, ready, measured))
     scale = replace(scale, quiet_since=_quiet_since(scale, measured, now))
     seen = signals(scale, ready, shares, measured)
     wish = _bounded(_wish(service, scale, seen, now), service, scale, now)
@@ -90,7 +93,16 @@ def decide(
     scale = replace(scale, recommendations=_remembered(service, scale, lasting, measured, now))
     if wish.rule == "backlog" and wish.number >= _backlogged(scale, now):
         scale = replace(scale, backlogged=(now, wish.number))
-    return _settled(service, scale, wish, now, may_shrink=may_shrink)
+    return _steady(old, _settled(service, scale, wish, now, may_shrink=may_shrink))
+
+
+def _steady(old: Scale, new: Scale) -> Scale:
+    """The old value where only the figures in its sentence changed a little: what is remembered is not written at every look."""
+    same = replace(new, why=old.why, service_rate=old.service_rate)
+    near = old.service_rate.keys() == new.service_rate.keys() and all(
+        abs(rate - old.service_rate[number]) <= _NEAR * rate for number, rate in new.service_rate.items()
+    )
+    return old if near and same == old else new
 
 
 def learnt(service: Service, ready: dict[int, frozenset[str]], measured: Measured) -> dict[int, float]:
@@ -237,6 +249,9 @@ def _remembered(service: Service, scale: Scale, number: int, measured: Measured,
     Where the daemon did not look for a while, what there is counts as needed at this moment: nothing goes before the window
     is full again.
     """
+    if number <= service.spec.replicas.min and scale.wanted <= service.spec.replicas.min:
+        # Nothing could go; the window begins when there is something.
+        return ()
     window = hold_seconds(service)
     part = max(1.0, window / _BUCKETS)
     kept = [one for one in scale.recommendations if one[0] > now - window - part]

@@ -1,7 +1,8 @@
 """The replicas themselves: what they taught, which are missing, which may go.
 
 A ready replica that is not wanted stays as long as those that are wanted are not enough, so that what ran before goes only
-when something else is ready. Replicas that end by themselves are replaced: the first at once, then with a growing pause.
+when something else is ready. Replicas that end by themselves are replaced: the first at once, then with a growing pause; so
+are those that do not answer any more.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fairway.plan.service.measured import Measured
-from fairway.plan.service.split import Part
+from fairway.plan.service.split import Part, worth
 from fairway.state.service import Replica, ReplicaPhase, Revision, RevisionPhase, Service
 from fairway.units import quantity
 
@@ -58,10 +59,11 @@ def _learnt(revision: Revision, replicas: Sequence[Replica], now: float) -> Revi
     ready = [replica for replica in replicas if replica.phase is ReplicaPhase.READY]
     if ready and revision.phase is RevisionPhase.NEW:
         revision = replace(revision, phase=RevisionPhase.TRIED)
-    timed = [replica for replica in ready if replica.started is not None]
+    timed = [replica for replica in ready if replica.started is not None and replica.number > revision.cold_number]
     if timed:
-        newest = max(timed, key=lambda replica: (replica.since, replica.number))
-        revision = replace(revision, cold_start=max(0.0, newest.since - (newest.started or 0.0)))
+        newest = max(timed, key=lambda replica: replica.number)
+        took = max(0.0, newest.since - (newest.started or 0.0))
+        revision = replace(revision, cold_start=took, cold_number=newest.number)
     seen = (revision.failed_at, revision.failed_number)
     failed = sorted(
         (replica.since, replica.number)
@@ -86,6 +88,8 @@ def orders(service: Service, replicas: Sequence[Replica], parts: Mapping[int, Pa
     """What to start, drain and stop, so that each revision has what it should."""
     start: list[int] = []
     wakes: list[float] = []
+    stuck = {replica.name for replica in replicas if _is_stuck(service, replica, now)}
+    replicas = [replica for replica in replicas if replica.name not in stuck]
     for number, part in sorted(parts.items()):
         live = sum(replica.revision == number and replica.phase in _LIVE for replica in replicas)
         revision = service.revision(number)
@@ -99,7 +103,12 @@ def orders(service: Service, replicas: Sequence[Replica], parts: Mapping[int, Pa
     drain = _free(service, replicas, spare, parts)
     over, due = _finished(service, replicas, measured, now)
     wakes.extend(due)
-    return Orders(tuple(start), tuple(drain), (*useless, *over), min(wakes, default=None))
+    return Orders(tuple(start), tuple(drain), (*sorted(stuck), *useless, *over), min(wakes, default=None))
+
+
+def _is_stuck(service: Service, replica: Replica, now: float) -> bool:
+    """Whether its process has not answered for so long that another one should be tried."""
+    return replica.phase is ReplicaPhase.STARTING and now >= replica.since + quantity.seconds(service.spec.rollout.guard.ready)
 
 
 def _surplus(replicas: Sequence[Replica], parts: Mapping[int, Part]) -> tuple[list[str], list[Replica]]:
@@ -110,7 +119,8 @@ def _surplus(replicas: Sequence[Replica], parts: Mapping[int, Part]) -> tuple[li
     for number in sorted({replica.revision for replica in replicas}):
         live = [replica for replica in replicas if replica.revision == number and replica.phase in _LIVE]
         live.sort(key=lambda replica: (order[replica.phase], -replica.number))
-        beyond = live[: max(0, len(live) - (parts[number].wanted if number in parts else 0))]
+        part = parts.get(number, Part(0))
+        beyond = [] if part.keeps else live[: max(0, len(live) - part.wanted)]
         useless.extend(replica.name for replica in beyond if replica.phase is not ReplicaPhase.READY)
         spare.extend(replica for replica in beyond if replica.phase is ReplicaPhase.READY)
     return useless, spare
@@ -127,11 +137,11 @@ def _free(service: Service, replicas: Sequence[Replica], spare: list[Replica], p
     def rank(replica: Replica) -> tuple[bool, bool, int]:
         return (is_bad(service, replica.revision), replica.revision != service.stable, replica.number)
 
-    kept = 0
+    kept = 0.0
     free: list[str] = []
     for replica in sorted(spare, key=rank):
         if kept < lack(stress(service) if is_bad(service, replica.revision) else 1.0):
-            kept += 1
+            kept += worth(service, replica.revision, parts)
         else:
             free.append(replica.name)
     return free

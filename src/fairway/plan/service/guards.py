@@ -23,9 +23,12 @@ CRASHES = 3
 """Replicas of a new revision that end by themselves before it is sent back."""
 ALPHA = 0.01
 """The chance that a guard on errors or latency sends back a revision that is no worse."""
+ALPHA_ALLOWED = 0.1
+"""The chance that one with more errors than the old one, but no more than allowed, is sent back."""
 SLOW = 0.05
 """The part of the answers that may be slower than the 95th percentile."""
 _LEAST_ERRORS = 3
+_WORTH_SAYING = 0.1
 _WINDOW = 60.0
 _FEW = 50
 """Answers of the old revision within the window, without which it is no measure."""
@@ -97,6 +100,33 @@ def of_answers(service: Service, rollout: Rollout, measured: Measured) -> tuple[
     return marks, next((verdict for verdict in verdicts if verdict), None)
 
 
+def findings(service: Service, rollout: Rollout) -> tuple[str, ...]:
+    """What the guards have seen so far, a sentence each: for people who watch a release."""
+    marks, guard = rollout.marks, service.spec.rollout.guard
+    found: list[str] = []
+    if marks.get("errors.n"):
+        found.append(f"errors: {_errors_in_words(rollout, marks)}; allowed is {guard.errors}{_sureness(marks, 'errors')}")
+    if "slower.old" in marks and marks.get("errors.n"):
+        allowed = f"{guard.slower} times as much" if quantity.number(guard.slower) else "anything"
+        usual = f"p95 of r{rollout.source} is {quantity.show_seconds(marks['slower.old'])}"
+        found.append(f"slower: {usual}; r{rollout.target} is allowed {allowed}{_sureness(marks, 'slower')}")
+    compared = comparison(service, rollout)
+    if guard.metric and compared:
+        way = f"{guard.metric.name} changed by {compared.value:+.3g}, surely between {compared.low:+.3g} and {compared.high:+.3g}"
+        found.append(f"metric: {way}; {guard.metric.better} is better")
+    elif guard.metric:
+        least = f"fewer than {sequential.FEW} of either revision say nothing"
+        counts = f"{reports(marks, 'new').count:.0f} and {reports(marks, 'old').count:.0f}"
+        found.append(f"metric: {counts} reports of {guard.metric.name}; {least}")
+    return tuple(found)
+
+
+def _sureness(marks: Mapping[str, float], name: str) -> str:
+    """How far a test is on the way to speaking."""
+    part = sequential.strength(_evidence(marks, name)) / sequential.limit(ALPHA)
+    return f" ({min(part, 1.0):.0%} of the evidence against it)" if part >= _WORTH_SAYING else ""
+
+
 def without_metric(marks: Mapping[str, float]) -> Marks:
     """The marks when the parts of the traffic change."""
     return {name: value for name, value in marks.items() if not name.startswith(METRIC)}
@@ -111,24 +141,31 @@ def _count_errors(marks: Marks, guard: Guard, mine: RevisionLoad, old: RevisionL
     if total <= 0:
         return
     known = _evidence(marks, "errors")
+    allowed = quantity.percent(guard.errors)
     if other > 0:
         found = sequential.more_often_than_beside(known, (failed, total), (old.failed, other), ALPHA)
     else:
-        usual = max(quantity.percent(guard.errors), _part(marks, "errors.old"))
-        found = sequential.more_often_than(known, failed, total, usual, ALPHA)
+        found = sequential.more_often_than(known, failed, total, max(allowed, _part(marks, "errors.old")), ALPHA)
     _keep(marks, "errors", found)
+    _keep(marks, "allowed", sequential.more_often_than(_evidence(marks, "allowed"), failed, total, allowed, ALPHA_ALLOWED))
 
 
 def _errors(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
     allowed = service.spec.rollout.guard.errors
     if marks.get("errors.k", 0.0) < _LEAST_ERRORS or not _speaks(marks, "errors"):
         return None
+    if sequential.strength(_evidence(marks, "allowed")) < sequential.limit(ALPHA_ALLOWED):
+        return None
     part = _part(marks, "errors")
     if part <= quantity.percent(allowed):
         return None
-    mine = f"{part:.1%} of r{rollout.target}'s answers failed ({marks['errors.k']:.0f} of {marks['errors.n']:.0f})"
-    old = f"{_part(marks, 'errors.old'):.1%} of r{rollout.source}'s ({marks['errors.old.k']:.0f} of {marks['errors.old.n']:.0f})"
-    return Verdict("errors", f"{mine}, {old}; allowed is {allowed}")
+    return Verdict("errors", f"{_errors_in_words(rollout, marks)}; allowed is {allowed}")
+
+
+def _errors_in_words(rollout: Rollout, marks: Mapping[str, float]) -> str:
+    mine, old = (f"{marks[f'{name}.k']:.0f} of {marks[f'{name}.n']:.0f}" for name in ("errors", "errors.old"))
+    new = f"{_part(marks, 'errors'):.1%} of r{rollout.target}'s answers failed ({mine})"
+    return f"{new}, {_part(marks, 'errors.old'):.1%} of r{rollout.source}'s ({old})"
 
 
 def _count_slow(marks: Marks, service: Service, rollout: Rollout, mine: RevisionLoad, measured: Measured) -> None:
@@ -216,7 +253,7 @@ def _metric(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
     return Verdict("metric", f"{mine}, {other}; {metric.better} is better, and it is so with {metric.confidence} confidence")
 
 
-def _evidence(marks: Marks, name: str) -> dict[float, float]:
+def _evidence(marks: Mapping[str, float], name: str) -> dict[float, float]:
     return {ratio: marks[f"{name}:{ratio}"] for ratio in sequential.RATIOS if f"{name}:{ratio}" in marks}
 
 
@@ -228,6 +265,6 @@ def _speaks(marks: Marks, name: str) -> bool:
     return sequential.strength(_evidence(marks, name)) >= sequential.limit(ALPHA)
 
 
-def _part(marks: Marks, name: str) -> float:
+def _part(marks: Mapping[str, float], name: str) -> float:
     total = marks.get(f"{name}.n", 0.0)
     return marks.get(f"{name}.k", 0.0) / total if total else 0.0

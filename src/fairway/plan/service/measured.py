@@ -6,7 +6,7 @@ Counters only grow within one life of their process; a smaller value than before
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from fairway.state.load import LATENCY_BOUNDS, ReplicaLoad, RevisionLoad, RouteLoad
@@ -37,7 +37,10 @@ class Measured:
     samples: tuple[Sample, ...] = ()
 
     def add(self, sample: Sample) -> Measured:
-        """With one look more, and without those that nobody needs."""
+        """With one look more, and without those that nobody needs. A router's word that was heard before says nothing new."""
+        heard = next((one.route.time for one in reversed(self.samples) if one.route), None)
+        if sample.route and sample.route.time == heard and sample.time > heard:
+            sample = replace(sample, route=None)
         kept: list[Sample] = []
         for index, one in enumerate(self.samples):
             if one.time < sample.time - KEPT or one.time >= sample.time:

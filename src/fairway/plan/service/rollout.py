@@ -69,7 +69,7 @@ def shares(service: Service, now: float) -> Shares:
     copies = (rollout.target, mirror) if mirror and share < 1 else None
     if copies:
         # The last step of a shadow release: replicas for all of the traffic, while it still gets copies only.
-        return Shares({rollout.source: 1.0}, {rollout.source: 1.0, rollout.target: 1.0}, None, kept)
+        return Shares({rollout.source: 1.0}, {rollout.source: 0.0, rollout.target: 1.0}, None, kept)
     return Shares(serving, {rollout.source: 1.0 - next_, rollout.target: next_}, None, kept)
 
 

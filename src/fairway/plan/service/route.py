@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fairway.plan.service import fleet
-from fairway.plan.service.split import Part, Shares
+from fairway.plan.service.split import Part, Shares, worth
 from fairway.spec.service import RolloutStrategy
 from fairway.state.route import WHOLE, Backend, HeaderMatch, Mirror, RoutePlan
 from fairway.state.service import Replica, ReplicaPhase, Service
@@ -45,7 +45,10 @@ def routes(service: Service, replicas: Sequence[Replica], shares: Shares, parts:
 def weights(service: Service, ready: Mapping[int, int], shares: Shares, parts: Mapping[int, Part]) -> tuple[tuple[int, int], ...]:
     """(revision, parts of `WHOLE`), summing to `WHOLE`; nothing when nobody is ready."""
     found, left = _own(service, ready, shares, parts)
-    beside = {number: count - (parts[number].need if number in parts else 0) for number, count in ready.items()}
+    beside = {
+        number: worth(service, number, parts) * (count - (parts[number].need if number in parts else 0))
+        for number, count in ready.items()
+    }
     mirrored = shares.mirror[0] if shares.mirror else None
     beside = {number: spare for number, spare in beside.items() if spare > 0 and number != mirrored and _serves(number, shares)}
     if left > 0 and beside:

@@ -7,6 +7,7 @@ of them. The sum may be larger than the number (surge), never smaller.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fairway.state.service import Service
@@ -38,6 +39,8 @@ class Part:
     """Replicas."""
     need: int = 0
     """Ready ones, without which its part of the traffic is not served as planned."""
+    keeps: bool = False
+    """Whether those that it has beyond that stay."""
 
 
 def parts(service: Service, shares: Shares) -> dict[int, Part]:
@@ -52,9 +55,7 @@ def parts(service: Service, shares: Shares) -> dict[int, Part]:
         if revision in shares.coming and revision not in shares.serving:
             # Somebody must say whether it works, also while the service is at zero.
             coming = max(1, coming)
-        if revision == shares.kept:
-            coming = max(coming, number)
-        found[revision] = Part(max(need, coming), need)
+        found[revision] = Part(max(need, coming), need, keeps=revision == shares.kept)
     if shares.mirror:
         revision, share = shares.mirror
         found[revision] = Part(max(1, _ceil(number * share * _slowness(revision, shares, rates))))
@@ -72,6 +73,13 @@ def _work(shares: dict[int, float], rates: dict[int, float]) -> dict[int, float]
     }
     total = sum(weighed.values())
     return {revision: weight / total for revision, weight in weighed.items()} if total else shares
+
+
+def worth(service: Service, revision: int, parts: Mapping[int, Part]) -> float:
+    """What a replica of a revision is worth, in replicas of the fastest that is wanted; at most one."""
+    rates = service.scale.service_rate
+    fastest = max((rates[number] for number in parts if number in rates), default=None)
+    return min(1.0, rates[revision] / fastest) if fastest and revision in rates else 1.0
 
 
 def _slowness(revision: int, shares: Shares, rates: dict[int, float]) -> float:

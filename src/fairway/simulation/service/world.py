@@ -68,6 +68,9 @@ class World:
     events: list[tuple[float, str, str]] = field(default_factory=list)
     route: RoutePlan | None = None
     held: int = 0
+    held_since: float | None = None
+    expired: int = 0
+    """Requests that were held for longer than the document says: answered 503."""
     arrived: int = 0
     epoch: int = 1
     retried: int = 0
@@ -189,6 +192,7 @@ class World:
         backends = self._backends()
         asked, coming = coming, coming + self.held
         self.held = 0 if backends else coming
+        self._expire()
         took: list[np.ndarray] = []
         for number, count in self._dealt(coming if backends else 0, backends).items():
             pool = self._pool(number)
@@ -207,6 +211,13 @@ class World:
         wanted = self.service.scale.wanted if self.service else 0
         times = np.concatenate(took) if took else np.zeros(0)
         self.moments.append(Moment(self.now, asked, len(times), times, wanted, live, capacity))
+
+    def _expire(self) -> None:
+        """What is held too long is given up."""
+        self.held_since = None if not self.held else self.now if self.held_since is None else self.held_since
+        limit = self.route.hold_seconds if self.route else 0.0
+        if self.held_since is not None and self.now - self.held_since > limit:
+            self.expired, self.held, self.held_since = self.expired + self.held, 0, None
 
     def _dealt(self, coming: int, backends: dict[int, list[str]]) -> dict[int, int]:
         """Requests by revision: by the weights of those that have a backend."""
@@ -245,7 +256,7 @@ class World:
             self.now,
             epoch=str(self.epoch),
             held=self.held,
-            held_since=self.now if self.held else None,
+            held_since=self.held_since,
             arrived=self.arrived,
             revisions={number: pool.load() for number, pool in self._pools.items()},
             backends={name: BackendLoad(in_flight=round(queue)) for name, queue in queues.items()},
