@@ -20,6 +20,8 @@ from fairway.state.phase import JobPhase
 RETRY_AFTER = 30.0
 """Seconds after which a registration is tried again that the disk had no room for."""
 
+NOT_REGISTERED = "NotRegistered"
+"""The event of a run whose output is no model."""
 _PAGE = 1000
 
 log = logging.getLogger("fairway.models")
@@ -100,6 +102,13 @@ class Models:
             # The name is none: its refusal is an event of the run.
             return ()
         return (found,) if found is not None else ()
+
+    def refusal(self, job: Job) -> str:
+        """Why a run that has succeeded left no version behind; empty when it did, or named no model."""
+        if self._kept is None or not registered_name(job.spec) or job.phase is not JobPhase.SUCCEEDED:
+            return ""
+        told = [event.message for event in self._loop.store.events_of(str(job.key)) if event.reason == NOT_REGISTERED]
+        return told[-1] if told else ""
 
     # Commands
 
@@ -234,7 +243,7 @@ class Models:
             return False
         except FairwayError as problem:
             fix = f"; {problem.fix}" if problem.fix else ""
-            self._record_once(job, "NotRegistered", f"the output {OUTPUT} is no version of {name}: {problem.message}{fix}")
+            self._record_once(job, NOT_REGISTERED, f"the output {OUTPUT} is no version of {name}: {problem.message}{fix}")
             return True
         self._record_once(job, "Registered", f"registered {made}")
         return True

@@ -46,7 +46,7 @@ def _register(options: Options, body: dict[str, object]) -> int:
     made = session.send("POST", "/v1/models", body)
     reference = f"{made['name']}@{made['version']}"
     show_line(reference)
-    say(f"{made['format']}, {made['files']:,} files are kept; next: fairway model promote {reference} champion")
+    say(f"{made['format']}, {_files(made)} kept; next: fairway model promote {reference} champion")
     return 0
 
 
@@ -90,13 +90,13 @@ def pull(options: Options) -> int:
     address, folder = options.words[0], os.path.abspath(options.words[1])
     if options.on("plan"):
         found = session.fetch(_path(address))
-        show_line(f"{found['name']}@{found['version']} ({found['files']:,} files) would be copied to {folder}")
+        show_line(f"{found['name']}@{found['version']} ({_files(found)}) would be copied to {folder}")
         say("nothing was changed (--plan)")
         return 0
     session.announce()
     found = session.send("POST", f"{_path(address)}/pull", {"folder": folder})
     show_line(folder)
-    say(f"{found['name']}@{found['version']}: {found['files']:,} files are copied")
+    say(f"{found['name']}@{found['version']}: {_files(found)} copied")
     return 0
 
 
@@ -121,6 +121,10 @@ def delete(options: Options) -> int:
         show_line("\n".join(deleted))
     say(f"{len(deleted)} {'version is' if len(deleted) == 1 else 'versions are'} deleted")
     return 0
+
+
+def _files(made: dict[str, int]) -> str:
+    return "1 file" if made["files"] == 1 else f"{made['files']:,} files"
 
 
 def _reference(address: str) -> str:

@@ -188,6 +188,7 @@ async def test_what_cannot_be_a_version_is_told_once(tmp_path: Path, name: str, 
         assert told.startswith("NotRegistered: the output model is no version of mnist")
         assert words in told
         assert at.store.expected() == []
+        assert words in at.app.models.refusal(at.app.find("default", "train-1"))
 
 
 async def test_an_output_that_is_no_name_of_a_model_is_told(tmp_path: Path) -> None:
