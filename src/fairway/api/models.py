@@ -137,7 +137,7 @@ class Models:
             sentence = f"{version} would no longer be {body.alias}" if body.remove else f"{version} would be {body.alias}{was}"
             return self._plan(asked, sentence)
         if body.remove:
-            number = await self._models.demote(version.name, body.alias)
+            number = await self._models.demote(asked.name, body.alias)
             view = PromotionView(body.alias, "", f"{version.name}@{number}")
         else:
             moved, before = await self._models.promote(str(version), body.alias)

@@ -135,10 +135,14 @@ class Models:
                 told(version, alias)
         return self._store.get(str(version)), before
 
-    async def demote(self, name: str, alias: str) -> int:
-        """Take an alias away; the number of the version that it meant."""
-        number = self._store.demote(name, alias)
-        self._record(await self.get(f"{name}@{number}"), "ModelDemoted", f"{name}@{number} is no longer {alias}")
+    async def demote(self, reference: str, alias: str) -> int:
+        """Take an alias away; the number of the version that it meant. A version that is named must be that one."""
+        version = await self.get(reference)
+        if "@" in reference and alias not in version.aliases:
+            message = f"{version} is not {alias}; it is {' and '.join(version.aliases) or 'nothing of that kind'}"
+            raise ConflictError(message, fix=f"fairway model list {version.name} shows which is; or name the model alone")
+        number = self._store.demote(version.name, alias)
+        self._record(version, "ModelDemoted", f"{version.name}@{number} is no longer {alias}")
         return number
 
     async def delete(self, reference: str) -> ModelVersion:

@@ -10,6 +10,8 @@ from fairway.errors import UsageError
 from fairway.sdk.wire import quote
 
 _KINDS = ("model", "models")
+_LARGE = 1 << 30
+"""Bytes; reading more takes longer than people wait without a word."""
 
 
 def register(options: Options) -> int:
@@ -23,6 +25,15 @@ def import_model(options: Options) -> int:
     name, uri = options.words
     source = uri if "://" in uri else os.path.abspath(uri)
     return _register(options, {"name": _reference(name), "source": source, "imported": True})
+
+
+def say_large(path: str) -> None:
+    """Say that reading a path will take a while, where it will."""
+    size = os.path.getsize(path) if os.path.isfile(path) else 0
+    for top, _, names in os.walk(path):
+        size += sum(os.lstat(os.path.join(top, name)).st_size for name in names)
+    if size > _LARGE:
+        say(f"reading {size / 1e9:.1f} GB of {path} ...")
 
 
 def _register(options: Options, body: dict[str, object]) -> int:
@@ -40,6 +51,7 @@ def _register(options: Options, body: dict[str, object]) -> int:
         say("nothing was changed (--plan)")
         return 0
     session.announce()
+    say_large(str(body["source"]))
     if options.text("output"):
         write(session.call("POST", "/v1/models", look, body).read())
         return 0
