@@ -93,57 +93,99 @@ assert fairway.export(model, torch.randn(3, 4), metrics={{"accuracy": 0.95}}) ==
     assert numpy.allclose(found, numpy.load(tmp_path / "work" / "y.npy"), atol=1e-5)
 
 
-@pytest.mark.framework("torch")
-def test_several_inputs_by_name_and_several_outputs(python: str, tmp_path: Path) -> None:
-    code = TORCH + "fairway.export(Two(), {'ids': torch.tensor([[1, 2], [3, 4]]), 'weight': torch.ones(2)})"
-    folder, _ = exported(python, tmp_path / "work", code)
-    about = json.loads((folder / "fairway.json").read_text())
-    assert [(each["name"], each["datatype"], each["shape"]) for each in about["signature"]["inputs"]] == [
-        ("ids", "INT64", [-1, 2]),
-        ("weight", "FP32", [-1]),
-    ]
-    assert [each["shape"] for each in about["signature"]["outputs"]] == [[-1], [-1, 2, 4]]
-
-
-@pytest.mark.framework("torch")
-def test_without_onnx_it_is_a_program_of_torch(python: str, tmp_path: Path) -> None:
-    code = f"""{TORCH}
-exporting.exporting_torch.installed = lambda *modules: False
-fairway.export(Net(), torch.randn(2, 4))
-"""
-    folder, said = exported(python, tmp_path / "work", code)
-    assert "exported as torch-export; its answers differ" in said
-    made = Models(tmp_path, Blobs(tmp_path / "blobs")).register("net", str(folder), ModelFacts(), 1.0)
-    assert (made.format, made.signature.inputs) == ("torch-export", (TensorSpec("image", "FP32", (-1, 4)),))
-
-
-@pytest.mark.framework("torch")
-def test_what_could_not_be_checked_is_told(python: str, tmp_path: Path) -> None:
-    code = f"""{TORCH}
+ODD = f"""{TORCH}
+fairway.export(Two(), {{"ids": torch.tensor([[1, 2], [3, 4]]), "weight": torch.ones(2)}}, name="two")
+fairway.export(OneBatch(), torch.randn(2, 3, 2), name="one-batch")
+try:
+    fairway.export(Random(), torch.randn(2, 3), name="random")
+except exported.ExportError as problem:
+    open("random.txt", "w").write(str(problem))
 find = exported.installed
 exported.installed = lambda *modules: "onnxruntime" not in modules and find(*modules)
-fairway.export(Net(), torch.randn(2, 4))
+fairway.export(Net(), torch.randn(2, 4), name="unchecked")
+exporting.exporting_torch.installed = lambda *modules: False
+fairway.export(Net(), torch.randn(2, 4), name="program")
 """
-    folder, said = exported(python, tmp_path / "work", code)
-    assert "exported as onnx; it could not be checked here" in said
-    assert json.loads((folder / "fairway.json").read_text())["checked"] is None
+"""Models that are less simple, and environments that have less: all in one process, since its imports take longest."""
 
 
 @pytest.mark.framework("torch")
-def test_a_model_for_one_batch_says_so(python: str, tmp_path: Path) -> None:
-    folder, said = exported(python, tmp_path / "work", TORCH + "fairway.export(OneBatch(), torch.randn(2, 3, 2))")
-    about = json.loads((folder / "fairway.json").read_text())
-    assert about["signature"]["inputs"][0]["shape"] == [2, 3, 2]
+def test_models_that_are_less_simple(python: str, tmp_path: Path) -> None:
+    folder, said = exported(python, tmp_path / "work", ODD)
+    outputs, models = folder.parent, Models(tmp_path, Blobs(tmp_path / "blobs"))
+
+    two = models.register("two", str(outputs / "two"), ModelFacts(), 1.0)
+    assert two.signature.inputs == (TensorSpec("ids", "INT64", (-1, 2)), TensorSpec("weight", "FP32", (-1,)))
+    assert [each.shape for each in two.signature.outputs] == [(-1,), (-1, 2, 4)]
+
+    one_batch = models.register("one", str(outputs / "one-batch"), ModelFacts(), 1.0)
+    assert one_batch.signature.inputs[0].shape == (2, 3, 2)
     assert "not as onnx (any batch)" in said
 
+    refusal = (tmp_path / "work" / "random.txt").read_text()
+    assert refusal.startswith("the model cannot be exported")
+    assert "does it draw random numbers" in refusal
+    assert list((outputs / "random").iterdir()) == []
+
+    assert "exported as onnx; it could not be checked here" in said
+    assert json.loads((outputs / "unchecked" / "fairway.json").read_text())["checked"] is None
+
+    assert "exported as torch-export; its answers differ" in said
+    program = models.register("program", str(outputs / "program"), ModelFacts(), 1.0)
+    assert (program.format, program.signature.inputs) == ("torch-export", (TensorSpec("image", "FP32", (-1, 4)),))
+
+
+TRAIN = """
+import numpy, torch, fairway
+import torch.distributed as dist
+from sklearn.datasets import load_digits
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+images, labels = load_digits(return_X_y=True)
+images, labels = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
+mine = torch.arange(fairway.rank(), 1500, fairway.world_size())
+model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10)))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+for step in range(150):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(images[mine]), labels[mine])
+    loss.backward()
+    optimizer.step()
+accuracy = float((model(images[1500:]).argmax(1) == labels[1500:]).float().mean())
+fairway.report(step=150, loss=float(loss), accuracy=accuracy)
+fairway.export(model, images[:4])
+if fairway.rank() == 0:
+    numpy.savez(fairway.output("model").parent.parent / "held-out.npz", x=images[1500:].numpy(), y=labels[1500:].numpy())
+dist.destroy_process_group()
+"""
+
 
 @pytest.mark.framework("torch")
-def test_a_model_that_answers_differently_each_time_is_not_written(python: str, tmp_path: Path) -> None:
-    ended = export(python, tmp_path / "work", TORCH + "fairway.export(Random(), torch.randn(2, 3))")
-    assert ended.returncode != 0
-    assert "ExportError: the model cannot be exported" in ended.stderr
-    assert "does it draw random numbers" in ended.stderr
-    assert list((tmp_path / "work" / "outputs").rglob("*.*")) == []
+def test_a_trained_model_becomes_a_version_that_answers_without_torch(python: str, home: Path, tmp_path: Path) -> None:
+    from gang import GOOD, call
+
+    onnxruntime = pytest.importorskip("onnxruntime")
+    numpy = pytest.importorskip("numpy")
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text(TRAIN)
+    document = tmp_path / "code" / "job.yaml"
+    document.write_text(
+        f"kind: TrainingJob\nname: digits\ncode: .\nenvironment: {{python: {python}}}\ncommand: python train.py --lr 0.01\n"
+        "replicas: 2\noutputs: {model: digits}\n"
+    )
+    code, output = call(home, "run", str(document), timeout=110)
+    assert code == 0, output
+    made = json.loads(call(home, "model", "get", "digits", "-o", "json")[1])
+    assert (made["version"], made["format"], made["lineage"]["run"]) == (1, "onnx", "default/digits-1")
+    assert made["lineage"]["parameters"]["lr"] == "0.01"
+    assert len(made["lineage"]["code"]) == 64
+    assert made["metrics"]["accuracy"] > GOOD
+    assert call(home, "model", "pull", "digits@1", str(tmp_path / "pulled"))[0] == 0
+    session = onnxruntime.InferenceSession(str(tmp_path / "pulled" / "model.onnx"), providers=["CPUExecutionProvider"])
+    held_out = numpy.load(home / "jobs" / "default" / "digits-1" / "held-out.npz")
+    (answers,) = session.run(None, {made["signature"]["inputs"][0]["name"]: held_out["x"]})
+    assert float((answers.argmax(1) == held_out["y"]).mean()) == pytest.approx(made["metrics"]["accuracy"], abs=1e-6)
 
 
 @pytest.mark.framework("torch")

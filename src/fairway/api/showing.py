@@ -36,13 +36,14 @@ class Showing:
 
     def full(self, job: Job, *, spec_too: bool = True, warnings: Iterable[str] = ()) -> JobView:
         """All that is known of a run."""
+        refused = self.application.models.refusal(job)
         return job_view(
             job,
             self.application.tasks(job),
             self.now(),
             position=0 if job.phase.over else self.application.position(job),
             folder=self.folder(job),
-            warnings=warnings,
+            warnings=(*warnings, refused) if refused else warnings,
             tracked=self.application.store.tracked(TrackedRun, job.key.namespace, job.key.name),
             models=[str(version) for version in self.application.models.of_job(job)],
             spec_too=spec_too,

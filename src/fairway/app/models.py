@@ -22,6 +22,8 @@ from fairway.state.tracking import TrackedRun
 RETRY_AFTER = 30.0
 """Seconds after which a registration is tried again that the disk had no room for."""
 
+NOT_REGISTERED = "NotRegistered"
+"""The event of a run whose output is no model."""
 _PAGE = 1000
 
 log = logging.getLogger("fairway.models")
@@ -103,6 +105,13 @@ class Models:
             return ()
         return (found,) if found is not None else ()
 
+    def refusal(self, job: Job) -> str:
+        """Why a run that has succeeded left no version behind; empty when it did, or named no model."""
+        if self._kept is None or not registered_name(job.spec) or job.phase is not JobPhase.SUCCEEDED:
+            return ""
+        told = [event.message for event in self._loop.store.events_of(str(job.key)) if event.reason == NOT_REGISTERED]
+        return told[-1] if told else ""
+
     # Commands
 
     async def register(self, asked: Registration) -> ModelVersion:
@@ -128,10 +137,14 @@ class Models:
                 told(version, alias)
         return self._store.get(str(version)), before
 
-    async def demote(self, name: str, alias: str) -> int:
-        """Take an alias away; the number of the version that it meant."""
-        number = self._store.demote(name, alias)
-        self._record(await self.get(f"{name}@{number}"), "ModelDemoted", f"{name}@{number} is no longer {alias}")
+    async def demote(self, reference: str, alias: str) -> int:
+        """Take an alias away; the number of the version that it meant. A version that is named must be that one."""
+        version = await self.get(reference)
+        if "@" in reference and alias not in version.aliases:
+            message = f"{version} is not {alias}; it is {' and '.join(version.aliases) or 'nothing of that kind'}"
+            raise ConflictError(message, fix=f"fairway model list {version.name} shows which is; or name the model alone")
+        number = self._store.demote(version.name, alias)
+        self._record(version, "ModelDemoted", f"{version.name}@{number} is no longer {alias}")
         return number
 
     async def delete(self, reference: str) -> ModelVersion:
@@ -240,7 +253,7 @@ class Models:
             return False
         except FairwayError as problem:
             fix = f"; {problem.fix}" if problem.fix else ""
-            self._record_once(job, "NotRegistered", f"the output {OUTPUT} is no version of {name}: {problem.message}{fix}")
+            self._record_once(job, NOT_REGISTERED, f"the output {OUTPUT} is no version of {name}: {problem.message}{fix}")
             return True
         self._record_once(job, "Registered", f"registered {made}")
         return True

@@ -306,7 +306,7 @@ def _examined(source: Path, facts: ModelFacts) -> Examined:
     if not files:
         message = f"{source} holds nothing"
         raise RefusedError(message, fix="name a folder with a model in it")
-    return examine(files, asked=facts.format, allow_pickle=facts.allow_pickle)
+    return examine(files, asked=facts.format, allow_pickle=facts.allow_pickle, kept=False)
 
 
 def check_model_name(name: str) -> str:

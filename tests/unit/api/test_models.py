@@ -83,6 +83,8 @@ async def test_all_but_the_newest_go_and_what_is_needed_stays(client: Any, sourc
         ("POST", "/v1/models", {"name": "x", "source": "/no/such"}, 404, "there is no file or folder"),
         ("POST", "/v1/models", {"name": "../x", "source": "/tmp"}, 400, "is no name"),
         ("POST", "/v1/models", {"name": "x"}, 400, "source"),
+        ("POST", "/v1/models", {"name": "x", "source": "here"}, 400, "no absolute path"),
+        ("POST", "/v1/models/mnist/pull", {"folder": "../x"}, 400, "no absolute path"),
         ("POST", "/v1/models", {"name": "x", "source": "/", "metrics": {"a": "b"}}, 400, "metrics"),
         ("POST", "/v1/models", {"name": "x", "source": "nosuch://y"}, 400, "nosuch"),
         ("POST", "/v1/models", {"name": "x", "source": "/", "from_run": "gone-1"}, 404, "gone-1"),

@@ -188,6 +188,7 @@ async def test_what_cannot_be_a_version_is_told_once(tmp_path: Path, name: str, 
         assert told.startswith("NotRegistered: the output model is no version of mnist")
         assert words in told
         assert at.store.expected() == []
+        assert words in at.app.models.refusal(at.app.find("default", "train-1"))
 
 
 async def test_an_output_that_is_no_name_of_a_model_is_told(tmp_path: Path) -> None:
@@ -271,6 +272,8 @@ async def test_what_is_served_or_aliased_is_not_deleted(tmp_path: Path) -> None:
             await at.app.models.delete("mnist@2")
         assert [str(each) for each in await at.app.models.superfluous("mnist", 2)] == ["mnist@3"]
         assert str(await at.app.models.delete("mnist@3")) == "mnist@3"
+        with pytest.raises(ConflictError, match="mnist@2 is not champion"):
+            await at.app.models.demote("mnist@2", "champion")
         assert await at.app.models.demote("mnist", "champion") == 1
         reasons = [event.reason for event in at.app.events("model:mnist")]
         assert reasons == ["ModelRegistered"] * 5 + ["ModelPromoted", "ModelDeleted", "ModelDemoted"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fairway.cli import model
 from fairway.cli.main import main
 from fairway.testing.fake_daemon import FakeDaemon
 
@@ -107,3 +108,13 @@ def test_data_is_copied_or_described(daemon: FakeDaemon, capsys: Shown, typed: l
     assert main(["data", "add", "digits", *typed]) == 0
     assert json.loads(daemon.asked[0].body) == body
     assert capsys.readouterr().out == "digits@1\n"
+
+
+def test_what_takes_long_says_so(daemon: FakeDaemon, capsys: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "_LARGE", 10)
+    (tmp_path / "large").write_bytes(b"x" * 20)
+    daemon.answers["POST /v1/models"] = MADE
+    daemon.answers["POST /v1/datasets"] = {"name": "digits", "version": 1, "files": 3}
+    assert main(["model", "register", "mnist", str(tmp_path)]) == 0
+    assert main(["data", "add", "digits", str(tmp_path / "large")]) == 0
+    assert capsys.readouterr().err.count("reading 0.0 GB of") == 2

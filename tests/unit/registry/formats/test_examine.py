@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import RefusedError
+from fairway.registry.formats import examine as examining
 from fairway.registry.formats import onnx, savedmodel
 from fairway.registry.formats.examine import Examined, examine
 from fairway.registry.formats.protobuf import DamagedError
@@ -212,6 +214,26 @@ def test_readers_survive_damage_within_a_model(noise: bytes, place: int) -> None
             read(broken)  # type: ignore[operator]
         except DamagedError:
             continue
+
+
+@given(st.binary(max_size=40), st.integers(0, 500))
+def test_damaged_archives_are_refused_or_read(noise: bytes, place: int) -> None:
+    whole = exported_file()
+    with tempfile.NamedTemporaryFile(suffix=".pt2") as file:
+        file.write(whole[:place] + noise + whole[place + len(noise) :])
+        file.flush()
+        try:
+            said = examine({"m.pt2": Path(file.name)}).entry
+        except RefusedError as refusal:
+            said = refusal.message
+        assert "m.pt2" in said
+
+
+def test_a_large_model_is_looked_into_where_it_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examining, "_WHOLE", 10)
+    (tmp_path / "m.onnx").write_bytes(ONNX)
+    assert examine({"m.onnx": tmp_path / "m.onnx"}, kept=False).signature == Signature()
+    assert examine({"m.onnx": tmp_path / "m.onnx"}).signature.inputs == (TensorSpec("x", "FP32", (-1, 4)),)
 
 
 def test_graphs_without_end_are_refused(tmp_path: Path) -> None:
