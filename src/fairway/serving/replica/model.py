@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from fairway.serving.replica.datatypes import Array
@@ -45,6 +46,16 @@ class Answer:
     status: int = 200
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     content_type: bytes = b"application/json"
+
+
+@dataclass(slots=True)
+class Stream:
+    """An answer that comes in pieces."""
+
+    pieces: AsyncGenerator[bytes]
+    status: int = 200
+    content_type: bytes = b"text/event-stream; charset=utf-8"
+    headers: tuple[tuple[bytes, bytes], ...] = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 
 
 def named(specs: tuple[TensorSpec, ...], name: str, what: str) -> int:
