@@ -9,6 +9,9 @@ from fairway.serving.replica.datatypes import Array
 from fairway.serving.replica.problem import RequestError, bad
 from fairway.state.model import Signature, TensorSpec
 
+Wanted = tuple[tuple[int, bool], ...]
+"""Outputs of an answer: place in the signature, and whether as raw bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
@@ -32,8 +35,8 @@ class Question:
     inputs: list[Array]
     rows: int
     id: str = ""
-    wanted: list[tuple[int, bool]] = field(default_factory=list)
-    """Outputs to answer with: place in the signature, and whether as raw bytes."""
+    wanted: Wanted = ()
+    """All that the protocol knows to ask for."""
     columnar: bool = False
     """TF-Serving: whether the inputs came by name, not by row, and the outputs go the same way."""
 
