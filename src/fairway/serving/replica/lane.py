@@ -27,6 +27,11 @@ _RECEIVING: dict[Lane, float] = {}
 """Connections over which a body arrives, and since when."""
 
 
+def receiving() -> bool:
+    """Whether a request is arriving."""
+    return bool(_RECEIVING)
+
+
 def sweep(now: float, seconds: float) -> None:
     """Stop waiting for bodies that have taken longer than this."""
     for lane in [lane for lane, began in _RECEIVING.items() if now - began > seconds]:

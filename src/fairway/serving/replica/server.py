@@ -12,7 +12,7 @@ from uvicorn.config import Config
 from uvicorn.server import Server as UvicornServer
 
 from fairway.serving.replica.asgi import App
-from fairway.serving.replica.lane import Lane, sweep
+from fairway.serving.replica.lane import Lane, receiving, sweep
 
 QUIET = 0.5
 """Seconds without a request after which a draining server closes the connections that are open."""
@@ -70,7 +70,7 @@ class Server(UvicornServer):
         now = time.perf_counter()
         sweep(now, self._app.bodies.limits.seconds)
         if self._app.draining:
-            quiet = not self._app.busy and now - max(self._told, self._app.last) > QUIET
+            quiet = not self._app.busy and not receiving() and now - max(self._told, self._app.last) > QUIET
             self.should_exit = self.should_exit or quiet or now - self._told > self._grace
         return await super().on_tick(counter)
 
