@@ -171,6 +171,8 @@ def test_smuggled_lengths_and_garbage(served: ReplicaProcess) -> None:
     assert raw(served, head + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").startswith(b"HTTP/1.1 400")
     assert raw(served, head + b"Content-Length: -5\r\n\r\n").startswith(b"HTTP/1.1 400")
     assert raw(served, b"\x16\x03\x01\x02\x00garbage\r\n\r\n").startswith(b"HTTP/1.1 400")
+    upgrade = head + b"Connection: upgrade, close\r\nUpgrade: websocket\r\nContent-Length: 2\r\n\r\n{}"
+    assert raw(served, upgrade).startswith(b"HTTP/1.1 400")
     still_works(served)
 
 
@@ -258,12 +260,21 @@ def test_it_ends_when_all_are_answered(slow: Path) -> None:
         wait_until(lambda: served.ask("GET", "/fairway/load")[1]["in_flight"] == 1)
         served.process.send_signal(signal.SIGTERM)
         wait_until(lambda: served.ask("GET", "/v2/health/ready")[0] == 503)
+        # A request that has begun to arrive is waited for.
+        half = json.dumps(sleepy(0.0)).encode()
+        late = socket.create_connection(("127.0.0.1", served.port), 20)
+        late.sendall(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(half) + half[:9])
         # What still comes over an open connection is answered, and then the connection goes.
         open_before.request("POST", "/v2/models/m/infer", json.dumps(sleepy(0.0)))
         status, _, headers = answer_of(open_before.getresponse())
         assert (status, headers["connection"]) == (200, "close")
         status, _, headers = answer_of(under_way.getresponse())
         assert (status, headers["connection"]) == (200, "close")
+        with pytest.raises(subprocess.TimeoutExpired):
+            served.process.wait(1.5)
+        late.sendall(half[9:])
+        assert late.recv(65536).startswith(b"HTTP/1.1 200")
+        late.close()
         assert served.process.wait(20) == 0
         under_way.close()
         open_before.close()

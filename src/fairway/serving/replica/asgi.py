@@ -7,21 +7,23 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from fairway.serving.replica.batching import Batcher
 from fairway.serving.replica.bodies import Bodies, BodyLimits, GoneError, Receive, Scope, Send
 from fairway.serving.replica.datatypes import Array
-from fairway.serving.replica.generating import Generating, Stream
 from fairway.serving.replica.metrics import Metrics
-from fairway.serving.replica.model import Answer, Question, ServedModel, check_version
+from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, check_version
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols import openai, openinference, tfserving
 from fairway.serving.replica.protocols.openinference import OpenInference
-from fairway.serving.replica.sampling import Sampler
 from fairway.version import __version__
+
+if TYPE_CHECKING:  # most replicas need neither, and all should start fast
+    from fairway.serving.replica.generating import Generating
+    from fairway.serving.replica.sampling import Sampler
 
 Do = Callable[[Scope, Receive], Awaitable[Answer | Stream]]
 

@@ -30,7 +30,7 @@ Finish = Callable[[Outputs | RequestError], None]
 
 LOOP_SECONDS = 0.001
 """A model that takes longer than this for one row does not run on the loop's thread."""
-LOOP_BATCH_SECONDS = 0.005
+LOOP_BATCH_SECONDS = 0.02
 """Nor does a batch that takes longer than this: health checks must not wait."""
 
 

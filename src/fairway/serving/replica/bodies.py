@@ -45,7 +45,7 @@ class Bodies:
 
     async def read(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes | None]:
         """The body, and the length of its JSON where the request is a binary one."""
-        head_length = self.admit(scope["headers"])
+        head_length, _ = self.admit(scope["headers"])
         task = asyncio.current_task()
         assert task is not None
         self._reading[task] = time.monotonic()
@@ -69,11 +69,13 @@ class Bodies:
             del self._reading[task]
         return body, head_length
 
-    def admit(self, headers: list[tuple[bytes, bytes]]) -> bytes | None:
-        """Whether a body that is announced so will be read; the length of its JSON where the request is a binary one."""
+    def admit(self, headers: list[tuple[bytes, bytes]]) -> tuple[bytes | None, bool]:
+        """Refuse a body that will not be read. The length of its JSON where it is a binary one, and whether its own is known."""
         found: bytes | None = None
+        known = False
         for name, value in headers:
             if name == b"content-length":
+                known = True
                 if int(value) > self.limits.size:
                     raise self._too_large()
             elif name == LENGTH_HEADER:
@@ -83,7 +85,7 @@ class Bodies:
             elif name == b"content-encoding" and value.lower() != b"identity":
                 message = f"content-encoding {value.decode('latin-1')!r} is not understood"
                 raise RequestError(415, message, fix="send the body as it is")
-        return found
+        return found, known
 
     async def _rest(self, first: bytes, receive: Receive) -> bytes:
         parts, size = [first], len(first)

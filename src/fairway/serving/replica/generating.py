@@ -6,26 +6,13 @@ import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Any
 
-from fairway.serving.replica.model import Answer, ServedModel
+from fairway.serving.replica.model import Answer, ServedModel, Stream
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols import openai
 from fairway.serving.replica.protocols.openai import Stops, Wish, Writer
 from fairway.serving.replica.runtimes.process import WorkerRuntime, failure
-
-
-@dataclass(slots=True)
-class Stream:
-    """An answer that comes in pieces."""
-
-    pieces: AsyncGenerator[bytes]
-    status: int = 200
-    content_type: bytes = b"text/event-stream; charset=utf-8"
-    headers: list[tuple[bytes, bytes]] = field(
-        default_factory=lambda: [(b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
-    )
 
 
 class Generating:

@@ -27,6 +27,11 @@ _RECEIVING: dict[Lane, float] = {}
 """Connections over which a body arrives, and since when."""
 
 
+def receiving() -> bool:
+    """Whether a request is arriving."""
+    return bool(_RECEIVING)
+
+
 def sweep(now: float, seconds: float) -> None:
     """Stop waiting for bodies that have taken longer than this."""
     for lane in [lane for lane, began in _RECEIVING.items() if now - began > seconds]:
@@ -55,21 +60,18 @@ class Lane(HttpToolsProtocol):
         """Choose the way."""
         cycle: object = self.cycle
         if cycle is None or (self.cycle.response_complete and not self.pipeline):
-            question = self.replica.lane.get(self.url)
-            if question is not None and self.parser.get_method() == b"POST" and self._is_usual():
-                asked = Asked(self, question, self.parser.should_keep_alive())
-                self._asked = self.cycle = asked  # type: ignore[assignment]  # uvicorn sees that a request is under way
-                _RECEIVING[self] = asked.began
-                asked.admit(self.headers)
-                return
+            form = self.replica.lane.get(self.url)
+            if form is not None and not self.expect_100_continue and self.parser.get_method() == b"POST":
+                asked = Asked(self, form, self.parser.should_keep_alive())
+                if asked.admitted(self.headers):
+                    self._asked = self.cycle = asked  # type: ignore[assignment]  # uvicorn sees that a request is under way
+                    _RECEIVING[self] = asked.began
+                    return
         url, headers, expected = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.headers.extend(headers)
         self.url, self.expect_100_continue = url, expected
         super().on_headers_complete()
-
-    def _is_usual(self) -> bool:
-        return not self.expect_100_continue and any(name == b"content-length" for name, _ in self.headers)
 
     def on_body(self, body: bytes) -> None:
         """More of the body."""
@@ -137,12 +139,14 @@ class Asked:
         self.refused: Answer | None = None
         self.message_event = _Nobody
 
-    def admit(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """Refuse what the headers say is not acceptable; its body is dropped, and answered when the client listens."""
+    def admitted(self, headers: list[tuple[bytes, bytes]]) -> bool:
+        """Whether it can go this way. What is not acceptable is refused here: its body is dropped, then comes the answer."""
         try:
-            self.head_length = self._lane.replica.bodies.admit(headers)
+            self.head_length, known = self._lane.replica.bodies.admit(headers)
         except RequestError as error:
             self.refused = refusal(error)
+            return True
+        return known
 
     def take(self, more: bytes) -> None:
         """More of the body."""

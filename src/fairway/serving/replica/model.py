@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from fairway.serving.replica.datatypes import Array
 from fairway.serving.replica.problem import RequestError, bad
 from fairway.state.model import Signature, TensorSpec
+
+Wanted = tuple[tuple[int, bool], ...]
+"""Outputs of an answer: place in the signature, and whether as raw bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +35,8 @@ class Question:
     inputs: list[Array]
     rows: int
     id: str = ""
-    wanted: list[tuple[int, bool]] = field(default_factory=list)
-    """Outputs to answer with: place in the signature, and whether as raw bytes."""
+    wanted: Wanted = ()
+    """All that the protocol knows to ask for."""
     columnar: bool = False
     """TF-Serving: whether the inputs came by name, not by row, and the outputs go the same way."""
 
@@ -45,6 +49,16 @@ class Answer:
     status: int = 200
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     content_type: bytes = b"application/json"
+
+
+@dataclass(slots=True)
+class Stream:
+    """An answer that comes in pieces."""
+
+    pieces: AsyncGenerator[bytes]
+    status: int = 200
+    content_type: bytes = b"text/event-stream; charset=utf-8"
+    headers: tuple[tuple[bytes, bytes], ...] = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 
 
 def named(specs: tuple[TensorSpec, ...], name: str, what: str) -> int:

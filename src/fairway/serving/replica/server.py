@@ -8,16 +8,17 @@ import sys
 import time
 from types import FrameType
 
-import uvicorn
+from uvicorn.config import Config
+from uvicorn.server import Server as UvicornServer
 
 from fairway.serving.replica.asgi import App
-from fairway.serving.replica.lane import Lane, sweep
+from fairway.serving.replica.lane import Lane, receiving, sweep
 
 QUIET = 0.5
 """Seconds without a request after which a draining server closes the connections that are open."""
 
 
-class Server(uvicorn.Server):
+class Server(UvicornServer):
     """Uvicorn, with another end.
 
     Promises: after SIGTERM readiness is false at once; what is under way, and what still comes over open connections, is answered
@@ -26,7 +27,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: App, grace: float, hello: str = "") -> None:
         super().__init__(
-            uvicorn.Config(
+            Config(
                 app,
                 http=Lane,
                 loop="uvloop",
@@ -45,8 +46,6 @@ class Server(uvicorn.Server):
         self._grace = grace
         self._hello = hello
         self._told = 0.0
-        self.gave_up = False
-        """Whether it ended because there is nothing left that could answer."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and say so."""
@@ -63,7 +62,6 @@ class Server(uvicorn.Server):
 
     def give_up(self) -> None:
         """End soon: the model is gone. Whoever waits is told first. May be called from any thread."""
-        self.gave_up = True
         self._app.draining = True
         self._told = self._told or time.perf_counter()
 
@@ -72,7 +70,7 @@ class Server(uvicorn.Server):
         now = time.perf_counter()
         sweep(now, self._app.bodies.limits.seconds)
         if self._app.draining:
-            quiet = not self._app.busy and now - max(self._told, self._app.last) > QUIET
+            quiet = not self._app.busy and not receiving() and now - max(self._told, self._app.last) > QUIET
             self.should_exit = self.should_exit or quiet or now - self._told > self._grace
         return await super().on_tick(counter)
 

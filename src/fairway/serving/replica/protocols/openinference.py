@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from fairway.serving.replica.datatypes import DTYPES, Array, from_raw, to_raw
-from fairway.serving.replica.model import Answer, Question, ServedModel, check_shape, named, rows_of
+from fairway.serving.replica.model import Answer, Question, ServedModel, Wanted, check_shape, named, rows_of
 from fairway.serving.replica.problem import RequestError, bad
 from fairway.serving.replica.protocols.values import FLOATS, array_of, from_json, json_of, read_json
 from fairway.state.model import TensorSpec
@@ -65,7 +65,7 @@ class _Head:
         tensors: list[tuple[int, str, tuple[int, ...], int, int]],
         rows: int,
         request: _Request,
-        wanted: list[tuple[int, bool]],
+        wanted: Wanted,
     ) -> None:
         self.tensors = tensors
         """Place in the signature, datatype, shape, elements, bytes; in the order of the body."""
@@ -73,6 +73,16 @@ class _Head:
         self.rows = rows
         self.id = request.id
         self.wanted = wanted
+
+
+class _Frame:
+    """An answer without its values: what comes before each, and what comes after all."""
+
+    __slots__ = ("before", "end")
+
+    def __init__(self, before: list[bytes], end: bytes) -> None:
+        self.before = before
+        self.end = end
 
 
 class OpenInference:
@@ -85,7 +95,8 @@ class OpenInference:
         self._all_floats = all(spec.datatype in FLOATS for spec in self._specs)
         self._quick = msgspec.json.Decoder(_FloatRequest)
         self._heads: dict[bytes, _Head] = {}
-        self._everything = [(place, False) for place in range(len(model.signature.outputs))]
+        self._everything: Wanted = tuple((place, False) for place in range(len(model.signature.outputs)))
+        self._frames: dict[tuple[Wanted, tuple[tuple[int, ...], ...]], _Frame] = {}
 
     def read(self, body: bytes, head_length: bytes | None) -> Question:
         """A question from a request's body, or a `RequestError` that says what is wrong with it."""
@@ -193,49 +204,75 @@ class OpenInference:
             raise bad("an input is given twice")
 
     def _question(
-        self, found: list[Array | None], shapes: list[tuple[int, ...]], id_: str, wanted: list[tuple[int, bool]], given: int
+        self, found: list[Array | None], shapes: list[tuple[int, ...]], id_: str, wanted: Wanted, given: int
     ) -> Question:
         inputs = [each for each in found if each is not None]
         if given != len(self._specs) or len(inputs) != given:
             self._complete({place: () for place, each in enumerate(found) if each is not None}, given)
         return Question(inputs, rows_of(self._model, shapes), id_, wanted)
 
-    def _wanted(self, request: _Request) -> list[tuple[int, bool]]:
+    def _wanted(self, request: _Request) -> Wanted:
         usual = bool(request.parameters.get("binary_data_output", False))
         outputs = self._model.signature.outputs
         if not request.outputs:
-            return [(place, usual) for place in range(len(outputs))]
+            return tuple((place, usual) for place in range(len(outputs)))
         for output in request.outputs:
             if "classification" in output.parameters:
                 message = f"output {output.name!r}: classification is not offered"
                 raise bad(message, "ask for the output itself")
-        return [
+        return tuple(
             (named(outputs, output.name, "output"), bool(output.parameters.get("binary_data", usual)))
             for output in request.outputs
-        ]
+        )
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
         """The answer in the form that the question asked for."""
         specs = self._model.signature.outputs
-        told: list[dict[str, object]] = []
+        shapes = tuple([outputs[place].shape for place, _ in question.wanted])
+        frame = self._frames.get((question.wanted, shapes))
+        if frame is None or question.id:
+            frame = self._frame(question, shapes)
+        pieces: list[bytes] = []
         raws: list[bytes] = []
-        for place, binary in question.wanted:
+        for (place, binary), before in zip(question.wanted, frame.before, strict=True):
             array, spec = outputs[place], specs[place]
-            one: dict[str, object] = {"name": spec.name, "datatype": spec.datatype, "shape": array.shape}
-            if binary:
-                raws.append(to_raw(spec.datatype, array))
-                one["parameters"] = {"binary_data_size": len(raws[-1])}
+            pieces.append(before)
+            if not binary:
+                pieces.append(msgspec.json.encode(json_of(spec.datatype, array, spec.name)))
             else:
-                one["data"] = json_of(spec.datatype, array, f"output {spec.name!r}")
-            told.append(one)
-        answer: dict[str, object] = {"model_name": self._model.name, "model_version": self._model.version, "outputs": told}
-        if question.id:
-            answer["id"] = question.id
-        head = msgspec.json.encode(answer)
-        if not any(binary for _, binary in question.wanted):
+                raws.append(to_raw(spec.datatype, array))
+                if spec.datatype == "BYTES":
+                    pieces.append(b"%d}" % len(raws[-1]))
+        pieces.append(frame.end)
+        head = b"".join(pieces)
+        if not raws:
             return Answer(head)
-        headers = [(LENGTH_HEADER, b"%d" % len(head))]
-        return Answer(b"".join((head, *raws)), headers=headers, content_type=b"application/octet-stream")
+        raws.insert(0, head)
+        return Answer(b"".join(raws), headers=[(LENGTH_HEADER, b"%d" % len(head))], content_type=b"application/octet-stream")
+
+    def _frame(self, question: Question, shapes: tuple[tuple[int, ...], ...]) -> _Frame:
+        """Everything of an answer but the values; kept where it will be the same next time."""
+        model = self._model
+        about = {"model_name": model.name, "model_version": model.version, **({"id": question.id} if question.id else {})}
+        between = msgspec.json.encode(about)[:-1] + b',"outputs":['
+        before = []
+        for (place, binary), shape in zip(question.wanted, shapes, strict=True):
+            spec = model.signature.outputs[place]
+            told = msgspec.json.encode({"name": spec.name, "datatype": spec.datatype, "shape": shape})[:-1]
+            if not binary:
+                before.append(between + told + b',"data":')
+            elif spec.datatype == "BYTES":  # how long it is depends on the values
+                before.append(between + told + b',"parameters":{"binary_data_size":')
+            else:
+                width = 2 if spec.datatype == "BF16" else DTYPES[spec.datatype].itemsize
+                before.append(between + told + b',"parameters":{"binary_data_size":%d}' % (width * math.prod(shape)))
+            between = b"},"
+        frame = _Frame(before, b"}]}" if before else between + b"]}")
+        if not question.id:
+            if len(self._frames) >= _KNOWN_HEADS:
+                self._frames.clear()
+            self._frames[question.wanted, shapes] = frame
+        return frame
 
 
 def metadata(model: ServedModel) -> dict[str, object]:

@@ -45,7 +45,7 @@ def test_numbers_flat_or_nested(data: list[Any]) -> None:
     question = OpenInference(FLOATS).read(body(tensor("x", "FP32", [2, 3], data=data)), None)
     assert question.inputs[0].tolist() == [[1.0, 2.5, 3.0], [4.0, 5.0, 6.0]]
     assert question.inputs[0].dtype == np.float32
-    assert (question.rows, question.wanted) == (2, [(0, False)])
+    assert (question.rows, question.wanted) == (2, ((0, False),))
 
 
 def test_a_number_too_large_for_a_float_is_infinite() -> None:
@@ -68,7 +68,7 @@ def mixed(**changed: Any) -> list[dict[str, Any]]:
 def test_every_kind_of_input_in_any_order() -> None:
     question = OpenInference(MIXED).read(body(*reversed(mixed()), id="q1", outputs=[{"name": "t"}]), None)
     assert [each.tolist() for each in question.inputs] == [[[1, 2], [3, 4]], [-128, 127], [["ä".encode()], [b""]], [True, False]]
-    assert (question.id, question.wanted) == ("q1", [(1, False)])
+    assert (question.id, question.wanted) == ("q1", ((1, False),))
 
 
 @pytest.mark.parametrize(
