@@ -137,14 +137,14 @@ class ClientConnection(asyncio.Protocol):
 
     def hold_back(self) -> None:
         """Read no more for now."""
-        if not self._held_back:
+        if not self._held_back and not self._transport.is_closing():
             self._held_back = True
             self._transport.pause_reading()
             self.deadline = self._desk.now() + self._desk.limits.answer + self._desk.routes.plan.hold_seconds
 
     def go_on(self) -> None:
         """Read on."""
-        if self._held_back:
+        if self._held_back and not self._transport.is_closing():
             self._held_back = False
             self._transport.resume_reading()
             if self._exchange is not None and not self._exchange.body_done:
