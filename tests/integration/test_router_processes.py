@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from fairway.app.system import SystemClock
-from fairway.errors import ConflictError
+from fairway.errors import BugError, ConflictError
 from fairway.serving.router.keeper import LOCK, take_lock
 from fairway.serving.router.local import LocalRouter
 from fairway.state.route import WHOLE, Backend, RoutePlan
@@ -181,6 +181,29 @@ async def test_a_new_router_takes_over_without_a_failed_request(world: World) ->
     writer.close()
     await until(lambda: old not in world.routers)
     assert [await ask(port) for _ in range(5)] == [200] * 5
+
+
+async def test_a_router_of_another_version_is_replaced(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = await world.replica()
+    port = await world.put(replica.backend)
+    before = world.routers
+    assert await world.put(replica.backend) == port
+    assert world.routers == before
+    monkeypatch.setattr("fairway.serving.router.local.__version__", "a newer one")
+    load = Load(port)
+    await load.more(20)
+    await world.put(replica.backend)
+    await until(lambda: world.routers and not set(before) & set(world.routers))
+    await load.more(20)
+    assert set(await load.end()) == {200}
+
+
+async def test_a_plan_that_cannot_be_followed_changes_nothing(world: World) -> None:
+    port = await world.put((await world.replica()).backend)
+    with pytest.raises(BugError):
+        await world.put(Backend("bad", 1, "nowhere"))
+    os.kill(world.routers[0], signal.SIGKILL)
+    assert await ask(port) == 200
 
 
 async def test_upgrades_under_load(world: World) -> None:

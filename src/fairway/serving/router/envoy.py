@@ -36,7 +36,7 @@ from fairway.serving.router.home import (
     write,
 )
 from fairway.serving.router.keeper import LOG, take_lock
-from fairway.serving.router.wire import encode_plan
+from fairway.serving.router.wire import check_plan, encode_plan
 from fairway.state.load import RouteLoad
 from fairway.state.route import RoutePlan
 
@@ -69,6 +69,7 @@ class EnvoyRouter:
 
     async def put(self, plan: RoutePlan) -> int:
         """Follow this plan from now on; gives the port."""
+        check_plan(plan)
         home = home_of(self._folder, plan.service)
         short_folder(self._runtime, home).mkdir(mode=0o700, parents=True, exist_ok=True)
         home.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ from fairway.serving.router.home import (
     write,
 )
 from fairway.serving.router.keeper import LOG
-from fairway.serving.router.wire import add_loads, decode_load, encode_plan
+from fairway.serving.router.wire import add_loads, check_plan, decode_load, encode_plan
 from fairway.state.load import RouteLoad
 from fairway.state.route import RoutePlan
 from fairway.version import __version__
@@ -72,6 +72,7 @@ class LocalRouter:
 
     async def put(self, plan: RoutePlan) -> int:
         """Follow this plan from now on; gives the port."""
+        check_plan(plan)
         async with self._locks.setdefault(plan.service, asyncio.Lock()):
             return await self._put(plan)
 
@@ -181,7 +182,7 @@ class LocalRouter:
                     return version
                 if word == "error":
                     message = f"{plan.service}: its router refuses the plan: {version}"
-                    raise BugError(message, fix="see whether every backend's address is HOST:PORT")
+                    raise BugError(message, fix=f"see {home / LOG}")
             if self._clock.now() > deadline:
                 message = f"{plan.service}: its router does not answer"
                 raise UnavailableError(message, fix=f"see {home / LOG}")
