@@ -7,7 +7,7 @@ import json
 from contextlib import suppress
 
 import pytest
-from stage import Answer, Stage, read_answer, until
+from router_stage import Answer, Stage, read_answer, until
 
 from fairway.serving.router.desk import Limits
 
