@@ -390,6 +390,25 @@ async def test_kill_9_of_replicas_under_load(world: World) -> None:
     assert statuses[502] <= kills * clients
 
 
+async def test_kill_9_of_a_real_server_under_load(world: World) -> None:
+    """Of two servers that others wrote one is killed: nothing fails but what it had taken, and the other has the rest."""
+    app = Path(__file__).parent / "router" / "app.py"
+    servers = [await asyncio.create_subprocess_exec(sys.executable, app, stdout=asyncio.subprocess.PIPE) for _ in range(2)]
+    ports = [int(await server.stdout.readline()) for server in servers]
+    port = await world.put(*(Backend(f"r{number}", 1, f"127.0.0.1:{each}") for number, each in enumerate(ports)))
+    clients = 8
+    load = Load(port, clients)
+    await load.more(100)
+    servers[0].kill()
+    await load.more(200)
+    statuses = await load.end()
+    servers[1].kill()
+    for server in servers:
+        await server.communicate()
+    assert statuses.keys() <= {200, 502}
+    assert statuses[502] <= clients
+
+
 class KeepAlive:
     """Clients that keep their connections for as long as the router does."""
 
