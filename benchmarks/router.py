@@ -1,4 +1,4 @@
-"""CPU that a proxy adds to a request: our router against nginx with the same route, measured in turns.
+"""CPU that a proxy adds to a request: our router against nginx with the same route, measured in turns. Envoy for comparison.
 
 `python benchmarks/router.py [SECONDS]`; nginx comes from `scripts/framework-venv proxies`. A trivial backend and a load generator
 of their own processes; the figure is the CPU time of the proxy's process over the requests that it served.
@@ -22,6 +22,7 @@ import uvloop
 from bench import tell
 
 from fairway.app.system import SystemClock
+from fairway.serving.router.envoy import EnvoyRouter
 from fairway.serving.router.local import LocalRouter
 from fairway.state.route import WHOLE, Backend, RoutePlan
 
@@ -162,21 +163,22 @@ def free_port() -> int:
 
 
 async def compare(folder: Path, backend: int, seconds: float) -> None:
-    """Both in turns, with 16 and with 64 connections."""
+    """All in turns, with 16 and with 64 connections."""
+    plan = RoutePlan("default/bench", (Backend("a", 1, f"127.0.0.1:{backend}"),), ((1, WHOLE),))
     router = LocalRouter(folder / "routers", folder / "run", SystemClock())
-    ours = await router.put(RoutePlan("default/bench", (Backend("a", 1, f"127.0.0.1:{backend}"),), ((1, WHOLE),)))
-    router_pid = int(next((folder / "run").glob("*/*.sock")).stem)
-    theirs = free_port()
-    nginx = start_nginx(folder, backend, theirs)
-    nginx_pid = child_of(nginx.pid)
+    proxies = {"fairway": (await router.put(plan), int(next((folder / "run").glob("*/*.sock")).stem))}
+    port = free_port()
+    nginx = start_nginx(folder, backend, port)
+    proxies["nginx"] = (port, child_of(nginx.pid))
+    envoy = None
+    for program in ROOT.glob(".venvs/proxies/lib/*/site-packages/envoy/_bin/envoy"):
+        envoy = EnvoyRouter(program, folder / "envoy", folder / "envoy-run", SystemClock())
+        proxies["envoy"] = (await envoy.put(plan), int((folder / "envoy" / "default.bench" / "lock").read_text()))
     try:
         for connections in (16, 64):
-            found: dict[str, list[tuple[float, float]]] = {"fairway": [], "nginx": []}
-            for _ in range(ROUNDS):
-                found["fairway"].append(measure(ours, router_pid, connections, seconds))
-                found["nginx"].append(measure(theirs, nginx_pid, connections, seconds))
-            cpu = {name: statistics.median(each[0] for each in values) for name, values in found.items()}
-            rate = {f"{name}_rps": round(statistics.median(each[1] for each in values)) for name, values in found.items()}
+            rounds = [{name: measure(*proxy, connections, seconds) for name, proxy in proxies.items()} for _ in range(ROUNDS)]
+            cpu = {name: statistics.median(each[name][0] for each in rounds) for name in proxies}
+            rate = {f"{name}_rps": round(statistics.median(each[name][1] for each in rounds)) for name in proxies}
             ratio = cpu["fairway"] / cpu["nginx"]
             figures = {f"{name}_us": round(value, 1) for name, value in cpu.items()}
             tell(f"router CPU a request / nginx, {connections} connections", ratio, "<= 3", met=ratio <= 3, **figures, **rate)
@@ -184,6 +186,8 @@ async def compare(folder: Path, backend: int, seconds: float) -> None:
         nginx.send_signal(signal.SIGTERM)
         nginx.wait()
         await router.drop("default/bench")
+        if envoy is not None:
+            await envoy.drop("default/bench")
 
 
 def main() -> None:

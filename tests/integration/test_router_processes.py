@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from fairway.app.system import SystemClock
-from fairway.errors import ConflictError
+from fairway.errors import BugError, ConflictError
 from fairway.serving.router.keeper import LOCK, take_lock
 from fairway.serving.router.local import LocalRouter
 from fairway.state.route import WHOLE, Backend, RoutePlan
@@ -183,6 +183,29 @@ async def test_a_new_router_takes_over_without_a_failed_request(world: World) ->
     assert [await ask(port) for _ in range(5)] == [200] * 5
 
 
+async def test_a_router_of_another_version_is_replaced(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = await world.replica()
+    port = await world.put(replica.backend)
+    before = world.routers
+    assert await world.put(replica.backend) == port
+    assert world.routers == before
+    monkeypatch.setattr("fairway.serving.router.local.__version__", "a newer one")
+    load = Load(port)
+    await load.more(20)
+    await world.put(replica.backend)
+    await until(lambda: world.routers and not set(before) & set(world.routers))
+    await load.more(20)
+    assert set(await load.end()) == {200}
+
+
+async def test_a_plan_that_cannot_be_followed_changes_nothing(world: World) -> None:
+    port = await world.put((await world.replica()).backend)
+    with pytest.raises(BugError):
+        await world.put(Backend("bad", 1, "nowhere"))
+    os.kill(world.routers[0], signal.SIGKILL)
+    assert await ask(port) == 200
+
+
 async def test_upgrades_under_load(world: World) -> None:
     port = await world.put((await world.replica()).backend)
     load = Load(port)
@@ -194,18 +217,23 @@ async def test_upgrades_under_load(world: World) -> None:
     assert set(await load.end()) == {200}
 
 
-async def test_an_idle_connection_is_served_once_more_by_the_old_router(world: World) -> None:
+async def test_an_open_connection_is_served_by_the_old_router_to_its_end(world: World) -> None:
     port = await world.put((await world.replica()).backend)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(POST)
-    await reader.readuntil(b"\r\n\r\n")
     (old,) = world.routers
     os.kill(world.keeper, signal.SIGHUP)
-    await until(lambda: len(world.routers) == 2)
-    writer.write(POST)
-    assert b" 200 " in await asyncio.wait_for(reader.readuntil(b"connection: close\r\n\r\n"), 30.0)
+    closes = False
+    async with asyncio.timeout(30.0):
+        while not closes:  # from when the new one serves, the old one says goodbye with its next answer
+            writer.write(POST)
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            assert " 200 " in head
+            await reader.readexactly(int(head.partition("content-length: ")[2].partition("\r\n")[0]))
+            closes = "connection: close" in head
+    assert await asyncio.wait_for(reader.read(), 30.0) == b""
     writer.close()
     await until(lambda: old not in world.routers)
+    assert await ask(port) == 200
 
 
 async def test_kill_9_of_the_keeper(world: World) -> None:
@@ -360,3 +388,80 @@ async def test_kill_9_of_replicas_under_load(world: World) -> None:
     statuses = await load.end()
     assert statuses.keys() <= {200, 502}
     assert statuses[502] <= kills * clients
+
+
+async def test_kill_9_of_a_real_server_under_load(world: World) -> None:
+    """Of two servers that others wrote one is killed: nothing fails but what it had taken, and the other has the rest."""
+    app = Path(__file__).parent / "router" / "app.py"
+    servers = [await asyncio.create_subprocess_exec(sys.executable, app, stdout=asyncio.subprocess.PIPE) for _ in range(2)]
+    ports = [int(await server.stdout.readline()) for server in servers]
+    port = await world.put(*(Backend(f"r{number}", 1, f"127.0.0.1:{each}") for number, each in enumerate(ports)))
+    clients = 8
+    load = Load(port, clients)
+    await load.more(100)
+    servers[0].kill()
+    await load.more(200)
+    statuses = await load.end()
+    servers[1].kill()
+    for server in servers:
+        await server.communicate()
+    assert statuses.keys() <= {200, 502}
+    assert statuses[502] <= clients
+
+
+class KeepAlive:
+    """Clients that keep their connections for as long as the router does."""
+
+    def __init__(self, port: int, clients: int = 6) -> None:
+        self.statuses: Counter[int] = Counter()
+        self.opened = 0
+        self._over = False
+        self._tasks = [asyncio.create_task(self._run(port)) for _ in range(clients)]
+
+    async def _run(self, port: int) -> None:
+        while not self._over:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            self.opened += 1
+            open_still = True
+            while open_still and not self._over:
+                writer.write(POST)
+                head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30.0)).decode()
+                length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
+                await reader.readexactly(length)
+                self.statuses[int(head.split()[1])] += 1
+                open_still = "connection: close" not in head
+            writer.close()
+
+    async def more(self, number: int) -> None:
+        goal = self.statuses.total() + number
+        await until(lambda: self.statuses.total() >= goal or any(task.done() for task in self._tasks))
+
+    async def end(self) -> Counter[int]:
+        self._over = True
+        await asyncio.gather(*self._tasks)
+        return self.statuses
+
+
+async def test_everything_at_once_fails_nobody_who_keeps_a_connection(world: World) -> None:
+    """Weights flip, replicas come and go, the router is replaced, the daemon starts anew: every request is answered."""
+    replicas = [await world.replica("a"), await world.replica("b"), await world.replica("c", 2)]
+    backends = [replica.backend for replica in replicas]
+    port = await world.put(*backends[:2])
+    load = KeepAlive(port)
+    for turn in range(4):
+        await load.more(40)
+        await world.router.put(RoutePlan(SERVICE, tuple(backends), ((1, 5_000), (2, 5_000))))
+        await load.more(40)
+        await world.put(backends[2])
+        await load.more(40)
+        await world.put(backends[turn % 2])
+        before = set(world.routers)
+        os.kill(world.keeper, signal.SIGHUP)
+        await until(lambda before=before: set(world.routers) - before)
+        await world.router.close()
+        world.router = LocalRouter(world.folder, world.runtime, SystemClock())
+        await world.router.start(world.woken.set)
+        await world.put(*backends[:2])
+    statuses = await load.end()
+    assert set(statuses) == {200}
+    assert load.opened > 6  # connections were moved from router to router

@@ -56,10 +56,11 @@ class ClientConnection(asyncio.Protocol):
         """Some of a request."""
         if self._lingers:
             return
-        if self._exchange is None:
-            self._take_head(self._raw + data if self._raw else data)
-        elif not self._exchange.body_done:
+        exchange = self._exchange
+        if exchange is not None and not exchange.body_done:
             self._take_body(data)
+        elif exchange is None and not self._slow:
+            self._take_head(self._raw + data if self._raw else data)
         else:
             self._raw += data
             if len(self._raw) > _AHEAD:
@@ -89,6 +90,8 @@ class ClientConnection(asyncio.Protocol):
         if self._exchange is not None:
             self.deadline = self._desk.now() + self._desk.limits.answer
             self._exchange.answer_faster(True)
+        else:
+            self._next()
 
     # From the desk and the exchange.
 
@@ -137,14 +140,14 @@ class ClientConnection(asyncio.Protocol):
 
     def hold_back(self) -> None:
         """Read no more for now."""
-        if not self._held_back:
+        if not self._held_back and not self._transport.is_closing():
             self._held_back = True
             self._transport.pause_reading()
             self.deadline = self._desk.now() + self._desk.limits.answer + self._desk.routes.plan.hold_seconds
 
     def go_on(self) -> None:
         """Read on."""
-        if self._held_back:
+        if self._held_back and not self._transport.is_closing():
             self._held_back = False
             self._transport.resume_reading()
             if self._exchange is not None and not self._exchange.body_done:
@@ -163,7 +166,8 @@ class ClientConnection(asyncio.Protocol):
     # Requests.
 
     def _next(self) -> None:
-        if self._exchange is None and self._raw and not self._lingers:
+        if self._exchange is None and self._raw and not self._lingers and not self._slow:
+            # Who does not take his answers gets no more of them.
             data, self._raw = self._raw, b""
             self._take_head(data)
 

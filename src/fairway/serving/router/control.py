@@ -88,7 +88,7 @@ class Control:
         if word == b"put":
             try:
                 self._desk.put(decode_plan(rest))
-            except (BugError, ValueError) as problem:
+            except BugError as problem:
                 return b"error " + str(problem).replace("\n", " ").encode()
             return b"%b %b" % (b"draining" if self._desk.draining else b"serving", __version__.encode())
         if word == b"look":

@@ -23,9 +23,20 @@ from fairway.errors import ConflictError, UnavailableError
 from fairway.serving.router import envoy_config
 from fairway.serving.router.chunks import ChunkReader
 from fairway.serving.router.envoy_load import known_revisions, read_load
-from fairway.serving.router.home import SERVICE, home_of, is_kept, kept_homes, read_port, send, short_folder, write
+from fairway.serving.router.home import (
+    PLAN,
+    SERVICE,
+    home_of,
+    is_kept,
+    kept_homes,
+    read_plan,
+    read_port,
+    send,
+    short_folder,
+    write,
+)
 from fairway.serving.router.keeper import LOG, take_lock
-from fairway.serving.router.wire import decode_plan, encode_plan
+from fairway.serving.router.wire import check_plan, encode_plan
 from fairway.state.load import RouteLoad
 from fairway.state.route import RoutePlan
 
@@ -58,14 +69,15 @@ class EnvoyRouter:
 
     async def put(self, plan: RoutePlan) -> int:
         """Follow this plan from now on; gives the port."""
+        check_plan(plan)
         home = home_of(self._folder, plan.service)
         short_folder(self._runtime, home).mkdir(mode=0o700, parents=True, exist_ok=True)
         home.mkdir(parents=True, exist_ok=True)
         write(home / SERVICE, plan.service.encode())
-        before = decode_plan((home / "plan.json").read_bytes()) if (home / "plan.json").exists() else plan
-        write(home / "plan.json", encode_plan(plan))
+        before = read_plan(home) or plan
+        write(home / PLAN, encode_plan(plan))
         port = read_port(home)
-        if is_kept(home) and plan.port not in (0, port):
+        if is_kept(home) and (plan.port not in (0, port) or plan.host != before.host):
             await self._end(home)
         if not is_kept(home):
             return await self._begin(plan, home, plan.port or port)
@@ -84,7 +96,7 @@ class EnvoyRouter:
         """What was seen, by service. One that died is started again."""
         found: dict[str, RouteLoad] = {}
         for service, home in kept_homes(self._folder).items():
-            plan = decode_plan((home / "plan.json").read_bytes())
+            plan = read_plan(home) or RoutePlan(service)
             if not is_kept(home):
                 await self._begin(plan, home, plan.port or read_port(home))
             stats = await self._ask(home, "/stats?format=json&histogram_buckets=cumulative")

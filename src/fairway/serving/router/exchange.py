@@ -16,7 +16,7 @@ from typing import Protocol
 
 from fairway.serving.router.chunks import LAST, encode
 from fairway.serving.router.desk import Desk
-from fairway.serving.router.head import AnswerHead, RequestHead, request_id_of
+from fairway.serving.router.head import AnswerHead, BadHeadError, RequestHead, request_id_of
 from fairway.serving.router.mirror import send_copy
 from fairway.serving.router.place import Place
 from fairway.serving.router.upstream import Upstream
@@ -123,7 +123,7 @@ class Exchange:
             upstream.close()
             return
         self._upstream = upstream
-        if self.head.expects and not self.body_done and not self._replay:
+        if self.head.expects and not self.body_done and not self._replay and not self._sent:
             self._client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if self._full:
             self.on_room()
@@ -227,7 +227,9 @@ class Exchange:
         place.count.failed += 1
         place.revision.failed += 1
         self._desk.wake()
-        self.refuse(502, str(problem) if upstream.began else "the replica ended the connection before it answered")
+        self.refuse(
+            502, str(problem) if isinstance(problem, BadHeadError) else "the replica ended the connection before it answered"
+        )
 
     def refuse(self, status: int, reason: str) -> None:
         """Answer in the router's own words."""

@@ -41,6 +41,8 @@ _OF_ANSWER = _HOP | {
     b"connection", b"transfer-encoding", b"content-length", b"upgrade", b"proxy-authenticate", b"fairway-revision",
     b"x-request-id", b"retry-after", b"fairway-draining",
 }  # fmt: skip
+_ONCE = frozenset({b"host", b"content-length"})
+_SLASH = ord("/")
 _IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE", b"TRACE"})
 
 _RENDERED = (
@@ -149,12 +151,20 @@ def read_request(raw: bytes) -> RequestHead:
     method, target, minor, block = match.groups()
     if len(target) > LINE_LIMIT:
         raise BadHeadError(414, f"the target has {len(target)} bytes, at most {LINE_LIMIT} are read")
-    lines, special = _sort(block, _OF_REQUEST)
-    head = RequestHead(method, target, b"", lines, plain=minor == b"0", keep_alive=minor == b"1")
-    nominated = _frame(special, head)
-    if nominated:
-        head.lines = _without(head.lines, nominated)
-    _aim(head, [value for name, value in special if name == b"host"])
+    lines, special = _sort(block, _OF_REQUEST, _ONCE)
+    host = special.pop(b"host", None)
+    if host is None and minor == b"1":
+        raise BadHeadError(400, "the request has no Host line")
+    head = RequestHead(method, target, host or b"", lines, plain=minor == b"0", keep_alive=minor == b"1")
+    length = special.pop(b"content-length", None)
+    if length is not None:
+        if not _LENGTH.fullmatch(length):
+            raise BadHeadError(400, f"Content-Length {length[:40]!r} is no number of bytes")
+        head.length = int(length)
+    if special:
+        _frame(special, head, measured=length is not None)
+    if target[0] != _SLASH:
+        _aim(head)
     return head
 
 
@@ -192,89 +202,94 @@ def read_answer(raw: bytes, *, bodiless: bool = False) -> AnswerHead:
     lines, special = _sort(block, _OF_ANSWER)
     head = AnswerHead(status, reason, lines, UNTIL_CLOSE, keep_alive=minor == b"1")
     head.bodiless = bodiless or status in (204, 304) or status < 200
-    lengths: list[bytes] = []
-    codings: list[bytes] = []
-    for name, value in special:
-        if name == b"content-length":
-            lengths.append(value)
-        elif name == b"transfer-encoding":
-            codings.append(value.lower())
-        elif name == b"connection":
-            words = _words(value)
-            head.keep_alive = b"close" not in words and (head.keep_alive or b"keep-alive" in words)
-            lines[:] = _without(lines, words - _OF_ANSWER)
-        elif name == b"retry-after":
-            lines.append(b"retry-after: " + value)
-            head.not_begun = head.not_begun or status == 503
-        elif name == b"fairway-draining":
-            head.not_begun = head.not_begun or status == 503
-    _measure(head, lengths, codings)
+    length = special.pop(b"content-length", None)
+    if length is not None:
+        head.length = _length_of_answer(length)
+    if special:
+        _frame_answer(special, head, measured=length is not None)
     return head
 
 
-def _measure(head: AnswerHead, lengths: list[bytes], codings: list[bytes]) -> None:
-    if codings:
-        if lengths or codings != [b"chunked"]:
-            raise BadHeadError(502, "the backend's answer does not say clearly where it ends")
-        head.length = CHUNKED
-    elif lengths:
-        if len(set(lengths)) > 1 or not _LENGTH.fullmatch(lengths[0]):
-            raise BadHeadError(502, "the backend's answer has more than one length, or one that is no number")
-        head.length = int(lengths[0])
+def _length_of_answer(value: bytes) -> int:
+    """A length, also one that was said several times."""
+    said = {each.strip(b" \t") for each in value.split(b",")} if b"," in value else {value}
+    if len(said) > 1 or not _LENGTH.fullmatch(next(iter(said))):
+        raise BadHeadError(502, "the backend's answer has more than one length, or one that is no number")
+    return int(said.pop())
 
 
-def _sort(block: bytes, of_interest: frozenset[bytes]) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
-    """Lines that are passed on as they are, and (name, value) of those that mean something here."""
+def _frame_answer(special: dict[bytes, bytes], head: AnswerHead, *, measured: bool) -> None:
+    for name, value in special.items():
+        if name == b"transfer-encoding":
+            if measured or value.lower() != b"chunked":
+                raise BadHeadError(502, "the backend's answer does not say clearly where it ends")
+            head.length = CHUNKED
+        elif name == b"connection":
+            words = _words(value)
+            head.keep_alive = b"close" not in words and (head.keep_alive or b"keep-alive" in words)
+            head.lines = _without(head.lines, words - _OF_ANSWER)
+        elif name == b"retry-after":
+            head.lines.append(b"retry-after: " + value)
+            head.not_begun = head.not_begun or head.status == 503
+        elif name == b"fairway-draining":
+            head.not_begun = head.not_begun or head.status == 503
+
+
+def _sort(
+    block: bytes, of_interest: frozenset[bytes], once: frozenset[bytes] = frozenset()
+) -> tuple[list[bytes], dict[bytes, bytes]]:
+    """Lines that are passed on as they are, and those that mean something here; values of equal names are joined."""
     lines = block.split(b"\r\n")
     lines.pop()
     if len(lines) > COUNT_LIMIT:
         raise BadHeadError(431, f"the head has {len(lines)} lines, at most {COUNT_LIMIT} are read")
-    kept, special = [], []
+    kept: list[bytes] = []
+    special: dict[bytes, bytes] = {}
     for line in lines:
-        colon = line.index(b":")
-        name = line[:colon].lower()
-        if name in of_interest:
-            special.append((name, line[colon + 1 :].strip(b" \t")))
-        else:
+        name, _, value = line.partition(b":")
+        name = name.lower()
+        if name not in of_interest:
             kept.append(line)
+        elif name not in special:
+            special[name] = value.strip(b" \t")
+        elif name in once:
+            raise BadHeadError(400, f"the request has more than one {name.decode()} line")
+        else:
+            special[name] += b", " + value.strip(b" \t")
     return kept, special
 
 
-def _frame(special: list[tuple[bytes, bytes]], head: RequestHead) -> set[bytes]:
-    """Read what the lines say about the body and the connection; gives the names that `Connection` strikes out."""
-    lengths = 0
-    nominated: set[bytes] = set()
-    for name, value in special:
-        if name == b"content-length":
-            lengths += 1
-            if not _LENGTH.fullmatch(value):
-                raise BadHeadError(400, f"Content-Length {value[:40]!r} is no number of bytes")
-            head.length = int(value)
-        elif name == b"connection":
-            words = _words(value)
-            head.keep_alive = b"close" not in words and (head.keep_alive or b"keep-alive" in words)
-            nominated |= words - _OF_REQUEST
+def _frame(special: dict[bytes, bytes], head: RequestHead, *, measured: bool) -> None:
+    """Read what the rarer lines say about the body and the connection."""
+    for name, value in special.items():
+        if name == b"connection":
+            _connect(head, value)
+        elif name == b"transfer-encoding":
+            _chunked(head, value, measured=measured)
         elif name == b"upgrade":
             _refuse_upgrade(value)
         elif name == b"expect":
             _expect(head, value)
         elif name.startswith(b"x-"):
-            _remember(head.forwarded, name, value)
-    if lengths > 1:
-        raise BadHeadError(400, "the request has more than one Content-Length")
-    codings = [value for name, value in special if name == b"transfer-encoding"]
-    if codings:
-        _chunked(head, codings, lengths)
-    return nominated
+            head.forwarded[name] = value
 
 
-def _chunked(head: RequestHead, codings: list[bytes], lengths: int) -> None:
-    if lengths:
+def _connect(head: RequestHead, value: bytes) -> None:
+    if value == b"keep-alive":
+        head.keep_alive = True
+        return
+    words = _words(value)
+    head.keep_alive = b"close" not in words and (head.keep_alive or b"keep-alive" in words)
+    head.lines = _without(head.lines, words - _OF_REQUEST)
+
+
+def _chunked(head: RequestHead, value: bytes, *, measured: bool) -> None:
+    if measured:
         raise BadHeadError(400, "the request has both Content-Length and Transfer-Encoding")
     if head.plain:
         raise BadHeadError(400, "Transfer-Encoding in an HTTP/1.0 request")
-    if len(codings) > 1 or codings[0].lower() != b"chunked":
-        raise BadHeadError(501, f"Transfer-Encoding {b', '.join(codings)[:40]!r} is not understood; only chunked is")
+    if value.lower() != b"chunked":
+        raise BadHeadError(501, f"Transfer-Encoding {value[:40]!r} is not understood; only chunked is")
     head.length = CHUNKED
 
 
@@ -290,17 +305,9 @@ def _refuse_upgrade(value: bytes) -> None:
         raise BadHeadError(501, f"Upgrade to {value[:40]!r} is not possible here")
 
 
-def _remember(forwarded: dict[bytes, bytes], name: bytes, value: bytes) -> None:
-    before = forwarded.get(name)
-    forwarded[name] = before + b", " + value if before and name == b"x-forwarded-for" else value
-
-
-def _aim(head: RequestHead, hosts: list[bytes]) -> None:
-    """Bring the target to its usual form, and see to it that there is one host."""
-    if len(hosts) > 1 or (not hosts and not head.plain):
-        raise BadHeadError(400, f"the request has {len(hosts)} Host lines; it needs one")
-    head.host = hosts[0] if hosts else b""
-    if head.target.startswith(b"/") or (head.target == b"*" and head.method == b"OPTIONS"):
+def _aim(head: RequestHead) -> None:
+    """Bring a target that is no path to its usual form."""
+    if head.target == b"*" and head.method == b"OPTIONS":
         return
     match = _ABSOLUTE.fullmatch(head.target)
     if match is None or head.method == b"CONNECT":

@@ -8,10 +8,15 @@ import signal
 from hashlib import blake2b
 from pathlib import Path
 
+from fairway.errors import BugError
 from fairway.serving.router.keeper import LOCK
+from fairway.serving.router.wire import decode_plan
+from fairway.state.route import RoutePlan
 
 SERVICE = "service"
 """The file that holds the service's name."""
+PLAN = "plan.json"
+"""The file that holds the plan in force."""
 
 
 def home_of(folder: Path, service: str) -> Path:
@@ -54,6 +59,14 @@ def send(home: Path, what: signal.Signals) -> None:
     except (OSError, ValueError):
         # It is just beginning or just ending; who waits for it sees that.
         return
+
+
+def read_plan(home: Path) -> RoutePlan | None:
+    """The plan that was put last; None when there is none that can be read."""
+    try:
+        return decode_plan((home / PLAN).read_bytes())
+    except (OSError, BugError):
+        return None
 
 
 def read_port(home: Path) -> int:

@@ -52,7 +52,9 @@ class Keeper:
         self._due = 0.0
         self._short_lives = 0
         self._ready = -1
-        self._signals, heard = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._signals, heard = os.pipe()
+        os.set_blocking(self._signals, False)
+        os.set_blocking(heard, False)
         signal.set_wakeup_fd(heard)
         for each in (signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM):
             signal.signal(each, lambda *_: None)
@@ -83,7 +85,7 @@ class Keeper:
     def _start(self) -> None:
         """Start a router. Those before it go on until it is ready."""
         self._close_ready()
-        self._ready, said = os.pipe2(os.O_CLOEXEC)
+        self._ready, said = os.pipe()
         self._started = time.monotonic()
         number = self._listener.fileno()
         command = [sys.executable, "-P", "-m", "fairway.serving.router.process", str(number), str(said)]

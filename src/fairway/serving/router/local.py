@@ -18,9 +18,20 @@ from pathlib import Path
 
 from fairway.app.ports import Clock
 from fairway.errors import BugError, ConflictError, UnavailableError
-from fairway.serving.router.home import SERVICE, home_of, is_kept, kept_homes, read_port, send, short_folder, write
+from fairway.serving.router.home import (
+    PLAN,
+    SERVICE,
+    home_of,
+    is_kept,
+    kept_homes,
+    read_plan,
+    read_port,
+    send,
+    short_folder,
+    write,
+)
 from fairway.serving.router.keeper import LOG
-from fairway.serving.router.wire import add_loads, decode_load, encode_plan
+from fairway.serving.router.wire import add_loads, check_plan, decode_load, encode_plan
 from fairway.state.load import RouteLoad
 from fairway.state.route import RoutePlan
 from fairway.version import __version__
@@ -42,6 +53,8 @@ class LocalRouter:
         self._limits = [limits] if limits else []
         self._wake: Callable[[], None] = _nobody
         self._watches: dict[Path, asyncio.Task[None]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        """A service is told one thing at a time."""
 
     async def start(self, wake: Callable[[], None]) -> None:
         """Begin; routers from before are found again."""
@@ -60,16 +73,22 @@ class LocalRouter:
 
     async def put(self, plan: RoutePlan) -> int:
         """Follow this plan from now on; gives the port."""
+        check_plan(plan)
+        async with self._locks.setdefault(plan.service, asyncio.Lock()):
+            return await self._put(plan)
+
+    async def _put(self, plan: RoutePlan) -> int:
         home = self._home(plan.service)
         home.mkdir(parents=True, exist_ok=True)
         sockets = self._sockets(home)
         sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
         write(home / SERVICE, plan.service.encode())
         port = read_port(home)
-        if is_kept(home) and plan.port not in (0, port):
+        before = read_plan(home) or plan
+        if is_kept(home) and (plan.port not in (0, port) or plan.host != before.host):
             # It moves: whoever asks at the old place is refused from now on, whatever is done here.
             await self._end_keeper(home)
-        write(home / "plan.json", encode_plan(plan))
+        write(home / PLAN, encode_plan(plan))
         if not is_kept(home):
             port = await self._start_keeper(plan, home, port)
         if await self._tell(plan, home) != __version__:
@@ -79,7 +98,10 @@ class LocalRouter:
 
     async def drop(self, service: str) -> None:
         """Close the service's socket; its processes end."""
-        home = self._home(service)
+        async with self._locks.setdefault(service, asyncio.Lock()):
+            await self._drop(self._home(service))
+
+    async def _drop(self, home: Path) -> None:
         if is_kept(home):
             await self._end_keeper(home)
         sockets = self._sockets(home)
@@ -154,7 +176,7 @@ class LocalRouter:
                     return version
                 if word == "error":
                     message = f"{plan.service}: its router refuses the plan: {version}"
-                    raise BugError(message, fix="see whether every backend's address is HOST:PORT")
+                    raise BugError(message, fix=f"see {home / LOG}")
             if self._clock.now() > deadline:
                 message = f"{plan.service}: its router does not answer"
                 raise UnavailableError(message, fix=f"see {home / LOG}")

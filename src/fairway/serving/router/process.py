@@ -20,11 +20,10 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from fairway.errors import BugError
 from fairway.serving.router.client import ClientConnection
 from fairway.serving.router.control import Control
 from fairway.serving.router.desk import Desk, Limits
-from fairway.serving.router.wire import decode_plan
+from fairway.serving.router.home import read_plan
 
 _SWEEP_SECONDS = 1.0
 _END_SECONDS = 10.0
@@ -69,12 +68,9 @@ class Process:
         return ClientConnection(self._desk)
 
     def _read_plan(self) -> None:
-        try:
-            self._desk.put(decode_plan((self._folder / "plan.json").read_bytes()))
-        except FileNotFoundError:
-            return
-        except BugError as problem:
-            sys.stderr.write(f"{problem}\n")
+        plan = read_plan(self._folder)
+        if plan is not None:
+            self._desk.put(plan)
 
     def _wake(self) -> None:
         self._control.wake()

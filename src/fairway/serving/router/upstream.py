@@ -76,11 +76,13 @@ class Upstream(asyncio.Protocol):
 
     def hold_back(self) -> None:
         """Read nothing for now: who gets the answer is slow."""
-        self._transport.pause_reading()
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def go_on(self) -> None:
         """Read again."""
-        self._transport.resume_reading()
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def give_up(self) -> None:
         """Nobody wants the answer any more: close at once, so that the backend sees it."""

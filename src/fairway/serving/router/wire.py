@@ -24,12 +24,23 @@ def encode_plan(plan: RoutePlan) -> bytes:
 
 
 def decode_plan(data: bytes) -> RoutePlan:
-    """The plan; `BugError` when it is none."""
+    """The plan; `BugError` when it is none that can be followed."""
     try:
-        return _PLAN.decode(data)
+        plan = _PLAN.decode(data)
     except msgspec.MsgspecError as problem:
         message = f"a route plan that cannot be read: {problem}"
         raise BugError(message, fix="put the plan again") from None
+    check_plan(plan)
+    return plan
+
+
+def check_plan(plan: RoutePlan) -> None:
+    """Raise `BugError` for a plan that no router can follow."""
+    for backend in plan.backends:
+        host, _, port = backend.address.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            message = f"{plan.service}: backend {backend.name} has the address {backend.address!r}"
+            raise BugError(message, fix="write HOST:PORT, such as 127.0.0.1:40123")
 
 
 def encode_load(load: RouteLoad) -> bytes:

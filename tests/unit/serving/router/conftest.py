@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-sys.path.insert(0, str(Path(__file__).parent))  # makes `stage.py` importable for the tests beside it
+sys.path.insert(0, str(Path(__file__).parent))  # makes `router_stage.py` importable for the tests beside it
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, object]:
@@ -18,7 +18,7 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> d
 
 @pytest.fixture
 async def stage() -> AsyncIterator[object]:
-    from stage import Stage
+    from router_stage import Stage
 
     made = Stage()
     await made.start()

@@ -7,7 +7,7 @@ import json
 import socket
 
 import pytest
-from stage import Answer, Stage, read_answer, until
+from router_stage import Answer, Stage, read_answer, until
 
 from fairway.serving.router.desk import Limits
 from fairway.serving.router.mirror import MIRROR_LIMIT

@@ -7,7 +7,7 @@ import json
 from contextlib import suppress
 
 import pytest
-from stage import Answer, Stage, read_answer, until
+from router_stage import Answer, Stage, read_answer, until
 
 from fairway.serving.router.desk import Limits
 
@@ -252,6 +252,32 @@ async def test_a_slow_client_slows_the_backend(stage: Stage) -> None:
     await until(lambda: stage.load().revisions[1].answered == 1)
 
 
+async def test_who_takes_no_answers_gets_no_more_of_them(stage: Stage) -> None:
+    asked = 0
+
+    async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        while True:
+            await reader.readuntil(b"\r\n\r\n")
+            asked += 1
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"y" * 1_000_000)
+            await writer.drain()
+
+    stage.plan(await stage.play(play))
+    reader, writer = await stage.open()
+    writer.transport.pause_reading()
+    writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 60)
+    before = -1
+    while asked != before:  # until nothing more goes through
+        before = asked
+        await asyncio.sleep(0.2)
+    assert 0 < asked < 30
+    writer.transport.resume_reading()
+    for _ in range(60):
+        assert (await read_answer(reader)).status == 200
+    assert asked == 60
+
+
 async def test_an_early_answer_reaches_a_client_that_still_sends(stage: Stage) -> None:
     async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -343,6 +369,13 @@ async def test_an_answer_that_breaks_off_is_seen_to(stage: Stage) -> None:
         raw = await asyncio.wait_for(reader.read(), 20.0)
     assert not raw or Answer(raw).body == b"abc"
     assert stage.load().revisions[1].failed == 1
+
+
+async def test_an_answer_that_breaks_off_in_its_head(stage: Stage) -> None:
+    stage.plan(await stage.play(_says(b"HTTP/1.1 200 OK\r\nConte", close=True)))
+    answer = await stage.ask(method="POST", body=b"x")
+    assert answer.status == 502
+    assert "ended the connection" in json.loads(answer.body)["error"]
 
 
 async def test_more_than_was_announced_is_not_the_next_answer(stage: Stage) -> None:

@@ -31,6 +31,13 @@ def test_what_is_no_plan(data: bytes) -> None:
         decode_plan(data)
 
 
+@pytest.mark.parametrize("address", ["", "127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:x"])
+def test_an_address_that_leads_nowhere(address: str) -> None:
+    with pytest.raises(BugError) as caught:
+        decode_plan(encode_plan(RoutePlan("a/b", (Backend("r1-1", 1, address),))))
+    assert "r1-1" in caught.value.message
+
+
 def test_a_load_comes_back_as_it_was() -> None:
     load = RouteLoad(1.0, "a", 2, 0.5, 7, 1, {3: RevisionLoad(arrived=4, latency=(1, 2))}, {"r3-1": BackendLoad(in_flight=2)})
     assert decode_load(encode_load(load)) == load
