@@ -14,7 +14,6 @@ from fairway.app import crash
 
 IN_THE_SUPERVISOR = "runs in the supervisor, a process of its own; the tests kill that one from outside"
 OUTSIDE: dict[str, str] = {
-    "api/mlflow/door.py os.replace": "at the start, before anybody was told anything; the next start does it again",
     "app/crash.py os.kill": "the crash itself",
     "engines/local/supervision/descent.py os.kill": IN_THE_SUPERVISOR,
     "engines/local/supervision/identity.py signal.pidfd_send_signal": "whoever calls `Identity.send` has the point",

@@ -2,7 +2,7 @@
 
 mlflow/port     the port of the last time; taken again where it is free, so that running tasks find it after a restart
 mlflow/secret   32 bytes in hex, for the owner alone
-mlflow/env      the owner's own way in, for scripts outside of jobs: `. ~/.fairway/mlflow/env`
+mlflow/env      the owner's own way in, for scripts outside of jobs: `. ~/.local/state/fairway/mlflow/env`
 """
 
 from __future__ import annotations
