@@ -2,7 +2,7 @@
 
 mlflow/port     the port of the last time; taken again where it is free, so that running tasks find it after a restart
 mlflow/secret   32 bytes in hex, for the owner alone
-mlflow/env      the owner's own way in, for scripts outside of jobs: `. ~/.fairway/mlflow/env`
+mlflow/env      the owner's own way in, for scripts outside of jobs: `. ~/.local/state/fairway/mlflow/env`
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairway.api.mlflow.token import token_of
-from fairway.app import crash
 from fairway.app.tracking import Speaker
 from fairway.launch.tracking import EXPERIMENT, TOKEN, URI
 from fairway.state.job import Job
@@ -99,8 +98,7 @@ def _keep(path: Path, text: str) -> None:
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
-        with crash.reach("secret.rename"):
-            os.replace(aside, path)
+        os.replace(aside, path)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise

@@ -1,0 +1,86 @@
+"""Scripts that know MLflow and nothing of Fairway, with the real client, as jobs and outside of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gang import EXAMPLES, GOOD, call, environment, run_example, wait_until
+
+pytestmark = pytest.mark.framework("mlflow")
+
+PROGRAM = Path(__file__).parent / "programs" / "mlflow_told.py"
+
+
+def ask(home: Path, *words: str) -> Any:
+    code, output = call(home, *words, "-o", "json")
+    assert code == 0, output
+    return json.loads(output[output.index("{") :])
+
+
+def test_a_script_with_mlflow_logs_its_run_and_registers_its_model(home: Path, python: str) -> None:
+    run = run_example(home, "18-mlflow", "--python", python)
+
+    assert run.code == 0, run.output
+    job = ask(home, "get", "digits")
+    assert job["params"] == {"lr": "0.5", "epochs": "30"}
+    assert job["tags"]["data"] == "scikit-learn digits"
+    assert job["progress"]["step"] == 30
+    assert job["progress"]["metrics"]["accuracy"] > GOOD
+    points = ask(home, "metrics", "digits")["points"]
+    assert [point["step"] for point in points] == list(range(1, 31))
+    assert {point["source"] for point in points} == {"mlflow"}
+    (version,) = ask(home, "model", "list")["models"]
+    assert (version["name"], version["version"], version["format"]) == ("digits", 1, "onnx")
+    assert version["metrics"] == job["progress"]["metrics"]
+    found = ask(home, "model", "get", "digits@1")
+    assert found["lineage"]["run"] == "default/digits-1"
+    assert found["lineage"]["parameters"] == {"lr": "0.5", "epochs": "30"}
+    assert [each["name"] for each in found["signature"]["inputs"]] == ["image"]
+    summary = home / "jobs" / "default" / "digits-1" / "artifacts" / "report" / "summary.txt"
+    assert summary.read_text().endswith("of 297 digits\n")
+
+
+def test_the_same_script_outside_of_a_job(home: Path, python: str) -> None:
+    call(home, "daemon", "start")
+    lines = (home / "mlflow" / "env").read_text().splitlines()
+    told = {name: value.strip("'") for name, value in (line.removeprefix("export ").split("=", 1) for line in lines)}
+    env = {**environment(home), **told}
+    script = [python, str(EXAMPLES / "18-mlflow" / "train.py"), "--epochs", "2"]
+    ended = subprocess.run(script, env=env, capture_output=True, text=True, timeout=100, check=False)
+
+    assert ended.returncode == 0, ended.stderr
+    assert ask(home, "list")["jobs"] == []
+    (version,) = ask(home, "model", "list")["models"]
+    assert (version["name"], version["version"]) == ("digits", 1)
+    assert ask(home, "model", "get", "digits")["lineage"]["parameters"] == {"lr": "0.1", "epochs": "2"}
+    env["MLFLOW_TRACKING_TOKEN"] = told["MLFLOW_TRACKING_TOKEN"][:-1] + "x"
+    refused = subprocess.run(script, env=env, capture_output=True, text=True, timeout=100, check=False)
+    assert refused.returncode == 1
+    assert "the token is missing or not one of this Fairway" in refused.stderr
+
+
+def test_nested_runs_a_restart_of_the_daemon_and_a_server_elsewhere(home: Path, python: str, tmp_path: Path) -> None:
+    code, output = call(home, "submit", "--name", "told", "--", python, str(PROGRAM), str(tmp_path))
+    assert code == 0, output
+    wait_until(lambda: (tmp_path / "logged").exists())
+    assert call(home, "daemon", "stop")[0] == 0
+    assert call(home, "daemon", "start")[0] == 0
+    (tmp_path / "restarted").write_text("")
+    code, output = call(home, "wait", "told-1", timeout=100)
+    assert code == 0, output + call(home, "logs", "told-1")[1]
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert told["run"] == "told-1"
+    assert told["inner"] != "told-1"
+    assert told["history"] == [[1, 1.0], [2, 0.5]]
+    assert told["children"] == [[told["inner"], {"fold": "1"}]]
+    assert told["best"] == ["told-1"]
+    assert told["elsewhere"] not in ("told-1", told["inner"])
+    assert [point["metrics"] for point in ask(home, "metrics", "told")["points"]] == [{"loss": 1.0}, {"loss": 0.5}]
+    _, printed = call(home, "logs", "told-1")
+    assert "the token is ***" in printed
+    notes = home / "jobs" / "default" / "told-1" / "artifacts" / "notes" / "late.txt"
+    assert notes.read_text() == "kept"
