@@ -12,7 +12,7 @@ from fairway.app.loop import Loop
 from fairway.app.model_store import ModelStore
 from fairway.app.ports import Changes, DatasetStore, JobFilter
 from fairway.errors import BugError, ConflictError, FairwayError, NotFoundError, UnavailableError
-from fairway.plan.model import OUTPUT, facts_of, must_stay, registered_name, superfluous
+from fairway.plan.model import DATASET_OUTPUT, OUTPUT, facts_of, leaves_something, must_stay, registered_name, superfluous
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.model import ModelFacts, ModelFile, ModelVersion
@@ -66,7 +66,7 @@ class Models:
     def expect(self, jobs: Iterable[Job]) -> None:
         """Before a run is remembered: note that it may leave a model behind, so that no crash can make it forgotten."""
         for job in jobs:
-            if registered_name(job.spec) and self._kept is not None:
+            if leaves_something(job.spec) and self._kept is not None:
                 self._kept.expect(str(job.key))
 
     async def start(self) -> None:
@@ -212,7 +212,7 @@ class Models:
         return self._kept
 
     def _note_end(self, job: Job) -> None:
-        if registered_name(job.spec):
+        if leaves_something(job.spec):
             self._begin()
 
     def _begin(self) -> None:
@@ -230,6 +230,8 @@ class Models:
     def _needed(self) -> set[str]:
         """What code and datasets need of the content that models share with them, by manifest."""
         found = {version.digest for version in self._datasets.list()}
+        services = [record.service for record in self._loop.store.services()]
+        found.update(each.origin.code_digest for service in services for each in service.revisions if each.origin.code_digest)
         page = self._loop.store.list_jobs(JobFilter(limit=_PAGE))
         while True:
             found.update(job.origin.code_digest for job in page.jobs if job.origin.code_digest)
@@ -239,6 +241,25 @@ class Models:
 
     async def _registered(self, job: Job) -> bool:
         """Whether there is nothing left to register of a run that has succeeded."""
+        dataset = DATASET_OUTPUT not in job.spec.outputs or await self._dataset_kept(job)
+        return (not registered_name(job.spec) or await self._model_registered(job)) and dataset
+
+    async def _dataset_kept(self, job: Job) -> bool:
+        """The output as a version of its dataset; done again it gives the same version, since it has the same content."""
+        name, folder = job.spec.outputs[DATASET_OUTPUT], self.output_of(job.key, DATASET_OUTPUT)
+        try:
+            made = await asyncio.to_thread(self._datasets.add, name, folder, self._now(), run=str(job.key))
+        except (UnavailableError, OSError) as problem:
+            log.warning("%s: its dataset is not kept yet: %s", job.key, problem)
+            asyncio.get_running_loop().call_later(RETRY_AFTER, self._begin)
+            return False
+        except FairwayError as problem:
+            self._record_once(job, "NotKept", f"the output {DATASET_OUTPUT} is no version of {name}: {problem.message}")
+            return True
+        self._record_once(job, "Kept", f"kept dataset {made}")
+        return True
+
+    async def _model_registered(self, job: Job) -> bool:
         name, run = registered_name(job.spec), str(job.key)
         try:
             # Also after a crash between the registration and its event.

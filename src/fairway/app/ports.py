@@ -293,8 +293,11 @@ class People(Protocol):
 class DatasetStore(Protocol):
     """Keeps versions of datasets. Promises that a version is whole and never changes; one by reference is only described."""
 
-    def add(self, name: str, path: str, now: float, *, reference: bool = False) -> DatasetVersion:
-        """Keep what lies at the path as the next version; by `reference` what it is, and where, without copying."""
+    def add(self, name: str, path: str, now: float, *, reference: bool = False, run: str = "") -> DatasetVersion:
+        """Keep what lies at the path as the next version; by `reference` what it is, and where, without copying.
+
+        `run` is the run that made it.
+        """
         ...
 
     def get(self, reference: str) -> DatasetVersion:

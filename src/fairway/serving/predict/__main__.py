@@ -7,6 +7,7 @@ because its shard goes to another, and no double, because that one writes the sa
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
@@ -81,15 +82,17 @@ def arranged(signature: Signature, rows: dict[str, Array]) -> list[Array]:
 def _shaped(spec: TensorSpec, array: Array) -> Array:
     if spec.datatype == "BYTES":
         return of_texts([str(value).encode() for value in array.ravel().tolist()]).reshape(array.shape)
-    typed = array.astype(DTYPES[spec.datatype], copy=False)
-    if typed.ndim == len(spec.shape):
+    typed: Array = array.astype(DTYPES[spec.datatype], copy=False)
+    free = sum(length < 0 for length in spec.shape[1:])
+    if typed.ndim != len(spec.shape) and free <= 1:
+        with contextlib.suppress(ValueError):
+            typed = typed.reshape(len(array), *spec.shape[1:])
+    if typed.ndim == len(spec.shape) and all(
+        wanted in (-1, got) for wanted, got in zip(spec.shape[1:], typed.shape[1:], strict=True)
+    ):
         return typed
-    free = [length for length in spec.shape[1:] if length < 0]
-    try:
-        return typed.reshape(len(array), *spec.shape[1:]) if len(free) <= 1 else typed
-    except ValueError:
-        message = f"rows of shape {list(array.shape[1:])} do not fit the input {spec.name!r} of shape {list(spec.shape)}"
-        raise UsageError(message, fix="give rows of the model's shape") from None
+    message = f"rows of shape {list(array.shape[1:])} do not fit the input {spec.name!r} of shape {list(spec.shape)}"
+    raise UsageError(message, fix="give rows of the model's shape")
 
 
 if __name__ == "__main__":
