@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fairway.errors import ConflictError, RefusedError
 from fairway.plan.service import rollout as releases
+from fairway.plan.service.guards import PAUSED_AT
 from fairway.spec.service import ServiceSpec
 from fairway.state.job import Origin
 from fairway.state.service import Revision, Rollout, RolloutPhase, Service, ServiceKey
@@ -15,8 +16,6 @@ HISTORY = 20
 """Releases that are remembered."""
 REVISIONS = 10
 """Revisions that are remembered beside those in use."""
-PAUSED_AT = "paused_at"
-"""The mark that says when a release was held."""
 
 NOT_SERVED = frozenset(
     {"model", "follow", "replicas", "objective", "scaling", "traffic", "rollout", "port", "hold", "grace"},
@@ -45,6 +44,9 @@ def applied(
     newest = _served(old)
     if newest and _same(newest, spec, model, model_format, origin):
         return service
+    stable, under_way = old.revision(old.stable), old.rollout
+    if stable and under_way and releases.is_active(under_way) and _same(stable, spec, model, model_format, origin):
+        return replace(service, rollout=_ended(under_way, f"the document asks for r{stable.number} again", now))
     number = 1 + max((revision.number for revision in old.revisions), default=0)
     revision = Revision(number, spec, model, model_format, origin=origin, created=now)
     return _released(replace(service, revisions=(*service.revisions, revision)), number, f"superseded by r{number}", now)
@@ -72,10 +74,15 @@ def _released(service: Service, target: int, because: str, now: float) -> Servic
     history = service.history
     old = service.rollout
     if old is not None:
-        ended = replace(old, phase=RolloutPhase.ROLLED_BACK, finished=now, reason=because) if releases.is_active(old) else old
+        ended = _ended(old, because, now) if releases.is_active(old) else old
         history = (*history, ended)[-HISTORY:]
     release = Rollout(source=service.stable, target=target, step_since=now, started=now)
     return _forgetting(replace(service, rollout=release, history=history))
+
+
+def _ended(rollout: Rollout, because: str, now: float) -> Rollout:
+    """A release that a person ended; its revision is not called bad."""
+    return replace(rollout, phase=RolloutPhase.ROLLED_BACK, finished=now, reason=because)
 
 
 def _forgetting(service: Service) -> Service:
@@ -130,8 +137,7 @@ def undone(service: Service, now: float) -> Service:
     kept = {name: getattr(service.spec, name) for name in NOT_SERVED - {"model", "follow"}}
     service = replace(service, spec=back.spec.model_copy(update=kept), origin=back.origin)
     if releases.is_active(rollout):
-        reason = "undone by a person"
-        return replace(service, rollout=replace(rollout, phase=RolloutPhase.ROLLED_BACK, finished=now, reason=reason))
+        return replace(service, rollout=_ended(rollout, "undone by a person", now))
     return _released(service, back.number, "", now)
 
 

@@ -36,6 +36,8 @@ _MOST_A_LOOK = 25
 """Answers of one look that count at the most: those that waited for each other are not independent."""
 LOOKED = "looked"
 """The mark that says up to when the counters were read."""
+PAUSED_AT = "paused_at"
+"""The mark that says when a release was held: its time stands still."""
 METRIC = "metric."
 """Marks of the metric, forgotten when the parts change: shares that move with the time of day would mislead."""
 
@@ -68,7 +70,7 @@ def of_replicas(service: Service, rollout: Rollout, replicas: Sequence[Replica],
         ended = f"{target.failures} replicas of r{target.number} ended by themselves {when}"
         return Verdict("crash", f"{ended}; {CRASHES} are enough{said}")
     limit = service.spec.rollout.guard.ready
-    waited = now - rollout.started
+    waited = rollout.marks.get(PAUSED_AT, now) - rollout.started
     if target.phase is RevisionPhase.NEW and waited >= quantity.seconds(limit):
         spent = quantity.show_seconds(waited)
         return Verdict("ready", f"no replica of r{target.number} was ready after {spent}; allowed are {limit}{said}")

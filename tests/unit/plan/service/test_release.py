@@ -234,6 +234,32 @@ def test_a_new_document_in_the_middle_takes_the_release_over_without_losing_capa
     assert fleet.service.stable == 3
 
 
+def test_the_old_document_in_the_middle_ends_the_release():
+    fleet = fleet_of(4)
+    release(fleet, 2)
+    fleet.turns(8)
+    release(fleet, 1)
+    fleet.turns(10)
+    assert fleet.service.rollout.reason == "the document asks for r1 again"
+    assert fleet.live == {1: 4}
+    assert len(fleet.service.revisions) == 2
+
+
+def test_time_stands_still_for_the_guards_while_a_release_is_held():
+    fleet = fleet_of(2, rollout={"guard": {"ready": "1m"}})
+    fleet.never_ready = (2,)
+    release(fleet)
+    fleet.turns(5)
+    fleet.service = commands.paused(fleet.service, fleet.now)
+    fleet.turns(60)
+    assert fleet.service.rollout.phase is RolloutPhase.PAUSED
+    fleet.service = commands.resumed(fleet.service, fleet.now)
+    fleet.turns(20)
+    assert fleet.service.rollout.phase is RolloutPhase.STARTING
+    fleet.turns(10)
+    assert fleet.service.rollout.phase is RolloutPhase.ROLLED_BACK
+
+
 def test_pause_holds_it_and_resume_gives_the_step_its_whole_time():
     fleet = fleet_of(2, rollout={"strategy": "canary", "steps": [{"to": "50%", "for": "30s"}]})
     release(fleet)
