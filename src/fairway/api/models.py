@@ -50,6 +50,12 @@ class PromoteBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plan: bool = False
 
 
+class TagBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tags to put on; null takes one off."""
+
+    tags: dict[str, str | None]
+
+
 class PullBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the files go."""
 
@@ -73,6 +79,7 @@ class Models:
             Route(one, self.get, methods=["GET"]),
             Route(one, self.delete, methods=["DELETE"]),
             Route(f"{one}/promote", self.promote, methods=["POST"]),
+            Route(f"{one}/tags", self.tag, methods=["POST"]),
             Route(f"{one}/pull", self.pull, methods=["POST"]),
             Route(f"{one}/diff/{{other}}", self.diff, methods=["GET"]),
         ]
@@ -143,6 +150,11 @@ class Models:
             moved, before = await self._models.promote(str(version), body.alias)
             view = PromotionView(body.alias, str(moved), f"{moved.name}@{before}" if before is not None else "")
         return show(asked, view, text=lambda _page: promotion_text(view), called=lambda: [view.version or view.before])
+
+    async def tag(self, request: Request) -> Response:
+        """Put tags on a version, or take some off."""
+        asked = Asked(request)
+        return json_answer(self._view(await self._models.tag(asked.name, (await asked.body(TagBody)).tags)))
 
     async def pull(self, request: Request) -> Response:
         """Copy a version's files into a new folder."""

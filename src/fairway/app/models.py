@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -146,6 +146,10 @@ class Models:
         number = self._store.demote(version.name, alias)
         self._record(version, "ModelDemoted", f"{version.name}@{number} is no longer {alias}")
         return number
+
+    async def tag(self, reference: str, tags: Mapping[str, str | None]) -> ModelVersion:
+        """Put tags on a version; None takes one off."""
+        return self._store.tag(await self.get(reference), tags)
 
     async def delete(self, reference: str) -> ModelVersion:
         """Let a version be gone; refused while an alias means it or somebody serves it."""

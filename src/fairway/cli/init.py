@@ -23,9 +23,11 @@ roles:
     command: python train.py
 checkpoint: {{every: 1m, keep: 3}}
 restart: {{max: 3}}
-outputs: {{model: {name}}}       # what lies in $FAIRWAY_OUTPUT_MODEL is kept
+outputs: {outputs}
 timeout: 1h
 """
+_MODEL = "{{model: {name}}}       # what fairway.export wrote becomes a version: fairway model list"
+_WEIGHTS = "{{weights: {name}}}     # what lies in $FAIRWAY_OUTPUT_WEIGHTS is kept"
 
 
 def init(options: Options) -> int:
@@ -40,7 +42,9 @@ def init(options: Options) -> int:
     except ValueError as error:
         message = f"--name {name} {error}"
         raise UsageError(message) from None
-    files = {"train.py": _read_template(framework), "job.yaml": _DOCUMENT.format(name=name, framework=framework)}
+    outputs = (_MODEL if framework == "pytorch" else _WEIGHTS).format(name=name)
+    document = _DOCUMENT.format(name=name, framework=framework, outputs=outputs)
+    files = {"train.py": _read_template(framework), "job.yaml": document}
     taken = [path for path in (os.path.join(folder, file) for file in files) if os.path.lexists(path)]
     if taken:
         message = f"{', '.join(taken)}: there already; nothing was written"

@@ -18,6 +18,8 @@ from fairway.errors import BugError, NotFoundError, RefusedError, UnavailableErr
 
 _BLOCK = 1 << 20
 """Files up to this size are read whole; for larger ones the sizes of what is kept say whether to look before copying."""
+SEEN = "seen"
+"""A folder for what snapshots remember of files that they have read."""
 _FEW = 8
 """Files up to this many are synced one by one; more with one sync of the file system, which is far cheaper."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -84,6 +86,17 @@ class Blobs:
 
     def provide(self, digests: Iterable[str]) -> None:
         """See to it that these blobs lie at their places; those of a folder always do."""
+
+    def remove(self, digests: Iterable[str]) -> int:
+        """Let blobs be gone that nobody needs, while nobody writes; how many bytes that gives back."""
+        # First what snapshots remember of files: it says of blobs that they are there.
+        shutil.rmtree(os.path.join(self.root, SEEN), ignore_errors=True)
+        freed = 0
+        for digest in digests:
+            path = self.path(digest)
+            freed += path.stat().st_size if path.exists() else 0
+            path.unlink(missing_ok=True)
+        return freed
 
     def _take(self, path: Path, aside: _FolderAside, waiting: dict[str, str]) -> tuple[str, int]:
         """Digest and size of a file; its content is among those waiting for their names unless it has one."""

@@ -43,7 +43,7 @@ class Datasets:
         text = str(path)
         if reference:
             manifest, is_file = sources.manifest_of(text)
-            digest = self._blobs.put(manifest.encoded())
+            digest = self._blobs.put(manifest.encoded(elsewhere=text))
         else:
             is_file = Path(text).is_file()
             manifest, digest = self._taken(Path(text))

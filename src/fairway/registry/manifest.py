@@ -39,10 +39,14 @@ class Manifest:
         """Bytes of all files."""
         return sum(entry.size for entry in self.entries)
 
-    def encoded(self) -> bytes:
-        """The one spelling of this manifest; its digest names the content."""
+    def encoded(self, elsewhere: str = "") -> bytes:
+        """The one spelling of this manifest; its digest names the content.
+
+        That of content that is kept `elsewhere` names the place too: where the other is there, so is all that it names.
+        """
         listed = [{name: value for name in _FIELDS if (value := getattr(entry, name))} for entry in sorted(self.entries)]
-        text = json.dumps({"format": FORMAT, "entries": listed}, separators=(",", ":"), ensure_ascii=False)
+        place = {"elsewhere": elsewhere} if elsewhere else {}
+        text = json.dumps({"format": FORMAT, "entries": listed, **place}, separators=(",", ":"), ensure_ascii=False)
         return text.encode("utf-8", "surrogateescape")
 
 

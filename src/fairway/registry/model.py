@@ -167,11 +167,7 @@ class Models:
         """
         noted = self._noted()
         needed = self._contents({*others, *(version.digest for version in self.list())})
-        freed = 0
-        for digest in self._contents(noted) - needed:
-            path = self._blobs.path(digest)
-            freed += path.stat().st_size if path.exists() else 0
-            path.unlink(missing_ok=True)
+        freed = self._blobs.remove(self._contents(noted) - needed)
         for digest in noted:
             (self._freeable / digest).unlink(missing_ok=True)
         return freed

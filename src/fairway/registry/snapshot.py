@@ -14,7 +14,7 @@ import msgspec
 
 from fairway.app import crash
 from fairway.errors import NotFoundError, RefusedError
-from fairway.registry.blobs import Blobs, digest_file, telling_full_disk
+from fairway.registry.blobs import SEEN, Blobs, digest_file, telling_full_disk
 from fairway.registry.manifest import Entry, Manifest, check, decode
 from fairway.registry.scan import Found, scan
 from fairway.units.quantity import show_bytes
@@ -181,7 +181,7 @@ class _Memory:
 
     def __init__(self, folder: Path, blobs: Blobs) -> None:
         name = hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:24]
-        self._path = blobs.root / "seen" / f"{name}.json"
+        self._path = blobs.root / SEEN / f"{name}.json"
 
     def recall(self, found: Found) -> dict[str, str]:
         """Digests of the files that have not changed since."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import io
 import logging
@@ -52,8 +53,11 @@ class _Live:
         # An example of one row would make the exporter take the batch for always one.
         if all(each.dim() and len(each) == 1 for each in tensors):
             tensors = [self._torch.cat([each, each]) for each in tensors]
-        self._device = next((each.device for each in (*model.parameters(), *model.buffers())), self._torch.device("cpu"))
-        self.tensors = [each.detach().to(self._device) for each in tensors]
+        devices = {each.device.type for each in (*model.parameters(), *model.buffers())}
+        if devices - {"cpu"}:
+            # A server may have no such device, and what a device rounds is no mistake of the export.
+            self._model = copy.deepcopy(model).to("cpu")
+        self.tensors = [each.detach().to("cpu") for each in tensors]
 
     def ask(self, arrays: list[Any]) -> list[Any]:
         """What the live module answers."""
@@ -117,7 +121,7 @@ class _Live:
         return ((), dict(zip(self._names, tensors))) if self._named else (tuple(tensors), None)
 
     def _given(self, arrays: list[Any]) -> list[Any]:
-        return [self._torch.from_numpy(array.copy()).to(self._device) for array in arrays]
+        return [self._torch.from_numpy(array.copy()).to(like.dtype) for array, like in zip(arrays, self.tensors)]
 
     def _answers(self, model: Any, tensors: list[Any]) -> list[Any]:
         """The tensors of an answer, in order, however it is built."""

@@ -197,6 +197,13 @@ class Verbs:
         return decode((yield self._call("POST", f"{_model(reference)}/promote", body=body)), PromotionView)
 
     @verb
+    def tag_model(self, reference: str, tags: dict[str, str | None]) -> Steps[ModelView]:
+        """Put tags on a version; None takes one off."""
+        return decode(
+            (yield self._call("POST", f"{_model(reference)}/tags", body=json.dumps({"tags": tags}).encode())), ModelView
+        )
+
+    @verb
     def pull_model(self, reference: str, folder: str | PathLike[str]) -> Steps[ModelView]:
         """Copy a version's files into a folder that is not there yet, or empty."""
         body = json.dumps({"folder": abspath(fspath(folder))}).encode()

@@ -40,6 +40,8 @@ async def test_a_version_from_the_first_to_the_last_day(client: Any, source: Pat
     pulled = await client.post("/v1/models/mnist@1/pull", {"folder": str(tmp_path / "pulled")})
     assert pulled.json["version"] == 1
     assert (tmp_path / "pulled" / "model.onnx").exists()
+    tagged = await client.post("/v1/models/mnist@1/tags", {"tags": {"team": None, "stage": "test"}})
+    assert tagged.json["tags"] == (await client.get("/v1/models/mnist@1")).json["tags"] == {"stage": "test"}
     refused = await client.delete("/v1/models/mnist@2")
     assert (refused.status, refused.json["error"]["message"]) == (409, "mnist@2 cannot be deleted: it is champion")
     assert (await client.delete("/v1/models/mnist@1")).json == {"deleted": ["mnist@1"]}

@@ -11,7 +11,7 @@ import fsspec
 import pytest
 
 from fairway.errors import NotFoundError, RefusedError, UsageError
-from fairway.registry import sources
+from fairway.registry import snapshot, sources
 from fairway.registry.blobs import Blobs
 from fairway.registry.dataset import Datasets
 from fairway.registry.model import Models
@@ -104,8 +104,41 @@ def test_a_reference_is_described_and_not_copied(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="never copied"):
         datasets.resolve("images@1")
     copied = datasets.add("images", str(data), 7e9)
-    assert (copied.version, copied.digest, copied.reference) == (2, made.digest, "")
+    assert (copied.version, copied.reference) == (2, "")
+    assert copied.digest != made.digest, "a manifest of content that is kept would promise that it is"
     assert datasets.locate("images@2") == str(datasets.resolve("images@2"))
+
+
+def test_a_copy_after_a_reference_has_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Every file counts as one that has not changed for long, so that it is remembered.
+    monkeypatch.setattr(snapshot, "SETTLED", -60.0)
+    data = tmp_path / "images"
+    data.mkdir()
+    (data / "1.png").write_bytes(b"one")
+    blobs = Blobs(tmp_path / "home" / "blobs")
+    datasets = Datasets(tmp_path / "home", blobs)
+    # What is remembered of the files from here on says nothing of blobs.
+    assert snapshot.fingerprint(data, blobs)
+    datasets.add("images", str(data), 1.0, reference=True)
+    datasets.add("images", str(data), 1.0)
+    assert (datasets.resolve("images@2") / "1.png").read_bytes() == b"one"
+
+
+def test_code_that_shares_a_file_with_a_deleted_model_is_kept_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Every file counts as one that has not changed for long, so that it is remembered.
+    monkeypatch.setattr(snapshot, "SETTLED", -60.0)
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "model.onnx").write_bytes(onnx_file())
+    (code / "train.py").write_text("pass")
+    blobs = Blobs(tmp_path / "home" / "blobs")
+    snapshot.take(code, blobs)
+    models = Models(tmp_path / "home", blobs)
+    models.delete(models.register("m", str(code / "model.onnx"), ModelFacts(), 1.0))
+    assert models.free([]) > 0
+    again = snapshot.take(code, blobs)
+    snapshot.materialise(again.manifest, blobs, tmp_path / "restored")
+    assert (tmp_path / "restored" / "model.onnx").read_bytes() == onnx_file()
 
 
 @pytest.mark.parametrize("what", ["changed", "longer", "added", "removed", "gone"])

@@ -333,6 +333,9 @@ async def test_models_are_typed_views(ask: Ask, daemon: FakeDaemon) -> None:
     assert (sent.data["source"], sent.data["imported"], sent.data["from_run"]) == ("s3://b/x", True, "mnist-7")
     assert (await ask("promote_model", "mnist@3", "champion")).before == "mnist@2"
     assert (await ask("pull_model", "model/mnist@3", "/x")) == listed
+    daemon.answers["POST /v1/models/mnist%403/tags"] = MODEL
+    assert (await ask("tag_model", "mnist@3", {"a": None})) == listed
+    assert daemon.of("POST", "/v1/models/mnist%403/tags")[0].data == {"tags": {"a": None}}
     await ask("delete_model", "mnist@3")
     assert len(daemon.of("DELETE", "/v1/models/mnist%403")) == 1
 
