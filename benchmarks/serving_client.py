@@ -61,7 +61,9 @@ def complete(answer: bytes) -> int:
     end = answer.find(b"\r\n\r\n")
     if end < 0:
         return 0
-    at = answer.lower().index(b"content-length: ", 0, end + 2) + 16
+    at = answer.lower().find(b"content-length: ", 0, end + 2) + 16
+    if at < 16:  # in chunks
+        return len(answer) if answer.endswith(b"0\r\n\r\n") else 0
     return end + 4 + int(answer[at : answer.index(b"\r\n", at)])
 
 
