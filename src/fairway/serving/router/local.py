@@ -161,9 +161,8 @@ class LocalRouter:
             host,
             str(port),
         ]
-        # Not by the event loop: uvloop lets the child inherit its end of the pipe, which the keeper would then hold open.
-        said = await asyncio.to_thread(_say, [*command, *self._limits], home / LOG)
-        return said.decode().strip()
+        # In a thread, with the standard library's own pipe: what a loop hands to its children is the loop's affair.
+        return await asyncio.to_thread(_run, [*command, *self._limits], home / LOG)
 
     async def _tell(self, plan: RoutePlan, home: Path) -> str:
         """Tell every router of the service the plan; gives the version of the one that serves."""
@@ -228,6 +227,13 @@ class LocalRouter:
             self._wake()
 
 
+def _run(command: list[str], log_path: Path) -> str:
+    """What a command that ends by itself says."""
+    with open(log_path, "ab") as log:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, check=False)
+    return done.stdout.decode().strip()
+
+
 def _nobody() -> None:
     """Nothing was started yet."""
 
@@ -248,9 +254,3 @@ async def _ask(path: Path, line: bytes) -> bytes:
                 writer.close()
     except OSError:
         return b""
-
-
-def _say(command: list[str], log: Path) -> bytes:
-    """What the program prints until it ends."""
-    with open(log, "ab") as errors:
-        return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, check=False).stdout
