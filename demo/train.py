@@ -54,17 +54,6 @@ def is_time_to_stop() -> bool:
     return bool(answer)
 
 
-def export(model: nn.Module) -> None:
-    """The finished model into the run's output: a program that needs no code of ours, and the weights."""
-    folder = fairway.output("model")
-    model.eval()
-    batch = torch.export.Dim("batch", min=1)
-    program = torch.export.export(model, (torch.zeros(2, 1, 28, 28),), dynamic_shapes=({0: batch},))
-    torch.export.save(program, folder / "model.pt2")
-    torch.save(model.state_dict(), folder / "weights.pt")
-    print(f"exported to {folder}")
-
-
 def main() -> None:
     """Train from the newest checkpoint, or from the beginning."""
     parser = argparse.ArgumentParser()
@@ -105,8 +94,10 @@ def main() -> None:
             torch.save(optimizer.state_dict(), folder / "optimizer.pt")
         if is_time_to_stop():
             break
-    if fairway.rank() == 0:
-        export(model.module)
+    # ONNX into the run's output, by rank 0, checked against the model's own answers: it becomes a version that can be served.
+    folder = fairway.export(model.module.eval(), torch.zeros(2, 1, 28, 28), metrics={"accuracy": measure(model, test)})
+    if folder:
+        print(f"exported to {folder}")
     del model
     gc.collect()  # nothing may hold the group's threads when the interpreter ends
     dist.destroy_process_group()

@@ -7,6 +7,7 @@ Inside a task, this is what training code calls:
     fairway.checkpoint.save(step), .latest()                   state that survives
     fairway.should_stop()                                      end soon, please
     fairway.shards(n_items, size=1000)                         work shared out as it goes
+    fairway.export(model, example_inputs)                      a model that can be served
 
 And this is what a program calls that submits work (a full install has it, the copy inside a task does not):
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         tensorboard_dir,
         world_size,
     )
+    from fairway.runtime.exporting import export
     from fairway.runtime.metrics import report
     from fairway.runtime.shards import shards
     from fairway.runtime.stop import handle_sigterm, requeue, should_stop
@@ -53,6 +55,7 @@ __all__ = [
     "attempt",
     "checkpoint",
     "data",
+    "export",
     "handle_sigterm",
     "in_job",
     "index",
@@ -77,6 +80,7 @@ _HOMES = {
     "FairwayError": ("fairway.errors", "FairwayError"),
     "__version__": ("fairway.version", "__version__"),
     "checkpoint": ("fairway.runtime.checkpoint", ""),
+    "export": ("fairway.runtime.exporting", "export"),
     "report": ("fairway.runtime.metrics", "report"),
     "shards": ("fairway.runtime.shards", "shards"),
     "handle_sigterm": ("fairway.runtime.stop", "handle_sigterm"),

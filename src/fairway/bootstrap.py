@@ -22,6 +22,7 @@ from fairway.api.mlflow.asgi import make_mlflow
 from fairway.api.mlflow.door import Door
 from fairway.app import crash
 from fairway.app.application import Application
+from fairway.app.service_ports import Serving
 from fairway.app.system import SystemClock
 from fairway.app.tracking import Speaker, Tracking
 from fairway.app.tracking_models import TrackedModels
@@ -37,6 +38,8 @@ from fairway.registry.dataset import Datasets
 from fairway.registry.model import Models
 from fairway.registry.remote import open_blobs
 from fairway.sdk import place, wire
+from fairway.serving.router.local import LocalRouter
+from fairway.serving.watch import HttpWatch
 from fairway.settings import Settings, environment
 from fairway.state.job import JobKey
 from fairway.stores.sqlite.store import SqliteStore
@@ -88,6 +91,9 @@ def build(settings: Settings, door: Door) -> Application:
         other=settings.other_resources(),
         tracks=door.variables,
     )
+    models = Models(home.path, blobs)
+    # Sockets have short paths only, so they lie beside the daemon's own.
+    router = LocalRouter(home.path / "routers", settings.socket.parent, clock)
     application = Application(
         store,
         engine,
@@ -95,7 +101,8 @@ def build(settings: Settings, door: Door) -> Application:
         secrets,
         LocalSubmissions(home, blobs),
         Datasets(home.path, blobs),
-        models=Models(home.path, blobs),
+        models=models,
+        serving=Serving(router, HttpWatch(clock), models, sys.executable),
     )
     engine.is_over = application.is_over
     application.models.output_of = lambda key, name: str(home.job(key) / "outputs" / name)

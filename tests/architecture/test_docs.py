@@ -106,3 +106,6 @@ def test_short_forms_mean_what_the_reference_says() -> None:
     for short, long in reference["QUEUE_SHORT_FORMS"]:
         one, other = (read_documents(f"kind: JobQueue\nname: a\n{text}")[0] for text in (short, long))
         assert one == other, short
+    for short, long in reference["SERVICE_SHORT_FORMS"]:
+        one, other = (read_documents(f"kind: ModelService\nname: a\n{text}")[0] for text in (short, long))
+        assert one == other, short

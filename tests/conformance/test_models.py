@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairway.app.ports import ModelStore
+from fairway.app.model_store import ModelStore
 from fairway.registry.blobs import Blobs
 from fairway.registry.model import Models
 from fairway.registry.remote import RemoteBlobs

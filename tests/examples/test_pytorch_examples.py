@@ -33,7 +33,10 @@ def test_first_job_learns_and_leaves_a_model(home: Path, python: str) -> None:
     assert "worker 0 of 2" in run.output
     assert "worker 1 of 2" in run.output
     assert metric(home, "first-job", "accuracy")[-1] > GOOD
-    assert (home / "jobs/default/first-job-1/outputs/model/lenet.pt").stat().st_size > 100_000
+    model = json.loads(call(home, "model", "get", "lenet@1", "-o", "json")[1])
+    assert (model["format"], model["lineage"]["run"]) == ("onnx", "default/first-job-1")
+    assert model["metrics"]["accuracy"] > GOOD
+    assert model["size"] > 100_000
 
 
 def test_torchrun_program_is_unchanged_and_its_log_gives_the_loss(home: Path, python: str) -> None:

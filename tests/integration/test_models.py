@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -134,3 +135,21 @@ def test_on_a_full_disk_there_is_no_half_version(small: DaemonHome) -> None:
     for number in range(4, 8):
         (folder / f"part-{number}").unlink()
     assert small.ask("model", "register", "big", str(folder)) == "big@1"
+
+
+def test_content_may_lie_in_a_store_elsewhere(make_home: Callable[..., DaemonHome], tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    home = make_home(FAIRWAY_BLOBS=f"file://{store}")
+    (home.work / "m.onnx").write_bytes(onnx_file())
+    (home.work / "data").mkdir()
+    (home.work / "data" / "a").write_text("a")
+    assert home.ask("model", "register", "mine", "m.onnx") == "mine@1"
+    assert home.ask("data", "add", "digits", "data") == "digits@1"
+    assert len(list((store / "sha256").glob("*/*"))) == 4
+    home.kill_daemon()
+    shutil.rmtree(home.path / "blobs")
+    home.ask("model", "pull", "mine@1", "pulled")
+    assert (home.work / "pulled" / "m.onnx").read_bytes() == onnx_file()
+    run = home.submit(home.document("reads", 1, "cp", "{{data.d}}/a", f"{home.marks}/seen", data={"d": "digits@1"}))
+    home.until_phase(run, "Succeeded")
+    assert (home.marks / "seen").read_text() == "a"

@@ -16,6 +16,7 @@ from fairway.api.machine import Machine
 from fairway.api.models import Models
 from fairway.api.problems import Guard
 from fairway.api.queues import Queues
+from fairway.api.services import ServiceRoutes
 from fairway.api.showing import About, Showing
 from fairway.app.application import Application
 
@@ -32,6 +33,7 @@ def make_api(application: Application, about: About, now: Callable[[], float] | 
         Datasets(application),
         Models(application),
         Queues(application),
+        ServiceRoutes(application, showing.now),
         Machine(application, showing),
     )
     routes: list[BaseRoute] = [route for group in groups for route in group.routes()]

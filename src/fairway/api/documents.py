@@ -13,14 +13,17 @@ from starlette.routing import BaseRoute, Route
 
 from fairway.api.answer import PLAIN, json_answer, show
 from fairway.api.asking import Asked
+from fairway.api.services import applied_services, planned_services
 from fairway.api.showing import Showing
 from fairway.app.application import Application
+from fairway.app.services import ServiceAsk
 from fairway.app.submission import Submission
 from fairway.errors import Mistake, RefusedError, SpecError, UsageError
 from fairway.spec.document import read_data, read_documents, render
 from fairway.spec.job import Metadata, TrainingJob
 from fairway.spec.kinds import Document
 from fairway.spec.queue import JobQueue
+from fairway.spec.service import ModelService
 from fairway.state.job import Origin
 from fairway.state.queue import Queue, queue_of
 from fairway.units.trees import lay_over
@@ -139,7 +142,8 @@ class Documents:
     async def apply(self, request: Request) -> Response:
         """Make it so, all or none.
 
-        Queues are made or changed. A job whose newest run asks for the same and has not failed is left alone; others start a run.
+        Queues and services are made or changed. A job whose newest run asks for the same and has not failed is left alone;
+        others start a run.
         """
         asked = Asked(request)
         body = await asked.body(ApplyBody)
@@ -148,16 +152,23 @@ class Documents:
         submissions = [
             Submission(_placed(job, asked.namespace), origin) for job, origin in documents if isinstance(job, TrainingJob)
         ]
+        services = [
+            ServiceAsk(_service_placed(service, asked.namespace), origin)
+            for service, origin in documents
+            if isinstance(service, ModelService)
+        ]
+        # What is refused is refused before anything is changed.
+        planned = await planned_services(self._application.services, services)
         if body.plan:
-            return await self._plan(asked, submissions, queues, keep=True)
-        put = iter([AppliedView("JobQueue", "", queue.name, self._application.queues.change(queue)) for queue in queues])
-        runs = iter(
-            [
-                AppliedView("TrainingJob", job.key.namespace, job.key.name, "created" if made else "unchanged")
-                for job, made in await self._application.apply(submissions, queues, body.origin.user)
-            ]
-        )
-        view = AppliedList(tuple(next(put if isinstance(document, JobQueue) else runs) for document, _ in documents))
+            return await self._plan(asked, submissions, queues, planned, keep=True)
+        put = [AppliedView("JobQueue", "", queue.name, self._application.queues.change(queue)) for queue in queues]
+        runs = [
+            AppliedView("TrainingJob", job.key.namespace, job.key.name, "created" if made else "unchanged")
+            for job, made in await self._application.apply(submissions, queues, body.origin.user)
+        ]
+        served = await applied_services(self._application.services, services)
+        done = {JobQueue: iter(put), TrainingJob: iter(runs), ModelService: iter(served)}
+        view = AppliedList(tuple(next(done[type(document)]) for document, _ in documents))
         return show(
             asked, view, text=lambda page: applied_text(view, page), called=lambda: (result.name for result in view.applied)
         )
@@ -177,10 +188,17 @@ class Documents:
         return json_answer(json_schema())
 
     async def _plan(
-        self, asked: Asked, submissions: Sequence[Submission], queues: Sequence[Queue] = (), *, keep: bool = False
+        self,
+        asked: Asked,
+        submissions: Sequence[Submission],
+        queues: Sequence[Queue] = (),
+        services: Sequence[PlanView] = (),
+        *,
+        keep: bool = False,
     ) -> Response:
         """What would happen. With `keep`, runs that stand as asked for are left alone, as an apply does."""
         views = [PlanView((self._planned(queue),), (queue.name,)) for queue in queues]
+        views.extend(services)
         for submission in submissions:
             known = self._application.standing(submission, queues) if keep else None
             if known is None:
@@ -234,6 +252,13 @@ def _described_once(queues: Sequence[Queue]) -> Sequence[Queue]:
         message = f"the queue {twice} is described twice"
         raise UsageError(message, fix="keep one of the documents")
     return queues
+
+
+def _service_placed(document: ModelService, namespace: str) -> ModelService:
+    """The document in the caller's namespace, unless it names one itself."""
+    if "namespace" in document.metadata.model_fields_set:
+        return document
+    return document.model_copy(update={"metadata": document.metadata.model_copy(update={"namespace": namespace})})
 
 
 def _placed(document: TrainingJob, namespace: str) -> TrainingJob:

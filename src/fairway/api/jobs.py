@@ -19,6 +19,7 @@ from fairway.app.ports import JobFilter, LogQuery
 from fairway.errors import NotFoundError, RefusedError
 from fairway.plan.gang import folds_into_one
 from fairway.state.job import Job
+from fairway.state.service import ServiceKey
 from fairway.units import suggest
 from fairway.views import phrases
 from fairway.views.detail import detail_text, why_text
@@ -105,9 +106,8 @@ class Jobs:
     async def delete(self, request: Request) -> Response:
         """Forget runs: one, or with `all` every run that the name means. `bare`: the caller did not say that it is a job."""
         asked = Asked(request)
-        if asked.flag("bare") and self._application.queues.is_kept(asked.name):
-            message = f"{asked.name} is a queue too; nothing was changed"
-            raise RefusedError(message, fix=f"say which: fairway delete job/{asked.name} or queue/{asked.name}")
+        if asked.flag("bare"):
+            self._refuse_ambiguous(asked)
         runs = self._application.runs(asked.namespace, asked.name)
         if len(runs) > 1 and not asked.flag("all"):
             raise _several(asked.name, runs, "delete")
@@ -127,6 +127,15 @@ class Jobs:
             text=lambda _page: "".join(f"{name} deleted\n" for name in names),
             called=lambda: names,
         )
+
+    def _refuse_ambiguous(self, asked: Asked) -> None:
+        """A bare name means a job, but what destroys must be sure."""
+        services = self._application.services
+        is_service = services is not None and services.is_kept(ServiceKey(asked.namespace, asked.name))
+        for other, there in (("queue", self._application.queues.is_kept(asked.name)), ("service", is_service)):
+            if there:
+                message = f"{asked.name} is a {other} too; nothing was changed"
+                raise RefusedError(message, fix=f"say which: fairway delete job/{asked.name} or {other}/{asked.name}")
 
     async def stop(self, request: Request) -> Response:
         """Ask a run to end; a series means its one run that is not over."""

@@ -11,6 +11,7 @@ from fairway.api.answer import json_answer, show
 from fairway.api.asking import Asked
 from fairway.app.application import Application
 from fairway.app.models import Registration
+from fairway.errors import UsageError
 from fairway.state.model import ModelFacts, ModelVersion
 from fairway.views.model import (
     ModelList,
@@ -107,6 +108,8 @@ class Models:
         """Keep files as the next version; the newest one's content and facts again give that version."""
         asked = Asked(request)
         body = await asked.body(ModelBody)
+        if "://" not in body.source:
+            _check_absolute("source", body.source)
         run = self._application.find(asked.namespace, body.from_run).key if body.from_run else None
         facts = ModelFacts(metrics=body.metrics, tags=body.tags, format=body.format, allow_pickle=body.allow_pickle)
         wanted = Registration(body.name, body.source, facts, run, body.imported)
@@ -134,7 +137,7 @@ class Models:
             sentence = f"{version} would no longer be {body.alias}" if body.remove else f"{version} would be {body.alias}{was}"
             return self._plan(asked, sentence)
         if body.remove:
-            number = await self._models.demote(version.name, body.alias)
+            number = await self._models.demote(asked.name, body.alias)
             view = PromotionView(body.alias, "", f"{version.name}@{number}")
         else:
             moved, before = await self._models.promote(str(version), body.alias)
@@ -145,6 +148,7 @@ class Models:
         """Copy a version's files into a new folder."""
         asked = Asked(request)
         body = await asked.body(PullBody)
+        _check_absolute("folder", body.folder)
         version = await self._models.pull(asked.name, body.folder)
         return json_answer(self._view(version))
 
@@ -180,3 +184,10 @@ class Models:
     def _plan(asked: Asked, *sentences: str) -> Response:
         view = PlanView(sentences or ("nothing would change",), ())
         return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.sentences)
+
+
+def _check_absolute(field: str, path: str) -> None:
+    """The daemon works in no folder of the caller's."""
+    if not path.startswith("/"):
+        message = f"{field}={path!r} is no absolute path"
+        raise UsageError(message, fix="name it from the root of the file system")

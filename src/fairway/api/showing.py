@@ -38,13 +38,14 @@ class Showing:
         """All that is known of a run."""
         tracked = self.application.store.tracked(TrackedRun, job.key.namespace, job.key.name)
         versions = [*map(str, self.application.models.of_job(job)), *(tracked.versions if tracked is not None else ())]
+        refused = self.application.models.refusal(job)
         return job_view(
             job,
             self.application.tasks(job),
             self.now(),
             position=0 if job.phase.over else self.application.position(job),
             folder=self.folder(job),
-            warnings=warnings,
+            warnings=(*warnings, refused) if refused else warnings,
             tracked=tracked,
             models=dict.fromkeys(versions),
             spec_too=spec_too,

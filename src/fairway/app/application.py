@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from fairway.app.loop import Loop
+from fairway.app.model_store import ModelStore
 from fairway.app.models import Models
 from fairway.app.ports import (
     Changes,
@@ -18,12 +19,14 @@ from fairway.app.ports import (
     LogChunk,
     LogQuery,
     MetricPoint,
-    ModelStore,
     People,
     SecretStore,
     Store,
 )
 from fairway.app.queues import Queues
+from fairway.app.service_ports import Serving
+from fairway.app.service_turn import ServiceTurns
+from fairway.app.services import Services
 from fairway.app.submission import Submission, Submissions
 from fairway.app.system import SystemPeople
 from fairway.app.waiting import Waiting
@@ -54,6 +57,7 @@ class Application:
         datasets: DatasetStore,
         people: People = SystemPeople(),
         models: ModelStore | None = None,
+        serving: Serving | None = None,
     ) -> None:
         self.store = store
         self.engine = engine
@@ -65,6 +69,13 @@ class Application:
         self.queues = Queues(self.loop, people)
         self.waiting = Waiting(self.loop, self.queues)
         self.models = Models(self.loop, models, datasets)
+        self.services: Services | None = None
+        """None where nothing can be served."""
+        if serving is not None:
+            turns = ServiceTurns(self.loop, serving)
+            self.loop.companions.append(turns)
+            self.services = Services(turns, secrets, submissions)
+            self.models.in_use = self.services.serving
         self._background: set[asyncio.Task[None]] = set()
 
     # Commands

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fairway.app.loop import Loop
-from fairway.app.ports import Changes, DatasetStore, ModelStore
+from fairway.app.model_store import ModelStore
+from fairway.app.ports import Changes, DatasetStore, JobFilter
 from fairway.errors import BugError, ConflictError, FairwayError, NotFoundError, UnavailableError
-from fairway.plan.model import OUTPUT, facts_of, must_stay, registered_name, superfluous
+from fairway.plan.model import DATASET_OUTPUT, OUTPUT, facts_of, leaves_something, must_stay, registered_name, superfluous
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.model import ModelFacts, ModelFile, ModelVersion
@@ -20,6 +21,10 @@ from fairway.state.tracking import TrackedRun
 
 RETRY_AFTER = 30.0
 """Seconds after which a registration is tried again that the disk had no room for."""
+
+NOT_REGISTERED = "NotRegistered"
+"""The event of a run whose output is no model."""
+_PAGE = 1000
 
 log = logging.getLogger("fairway.models")
 
@@ -61,14 +66,20 @@ class Models:
     def expect(self, jobs: Iterable[Job]) -> None:
         """Before a run is remembered: note that it may leave a model behind, so that no crash can make it forgotten."""
         for job in jobs:
-            if registered_name(job.spec) and self._kept is not None:
+            if leaves_something(job.spec) and self._kept is not None:
                 self._kept.expect(str(job.key))
 
     async def start(self) -> None:
-        """Register what ended while nobody looked, and forget what was expected of runs that never were."""
-        for run in self._store.expected() if self._kept is not None else ():
+        """Register what ended while nobody looked, and give back the space of deleted versions. Nobody else writes yet."""
+        if self._kept is None:
+            return
+        for run in self._kept.expected():
             if self._loop.store.get_job(_key(run)) is None:
-                self._store.settle(run)
+                # The daemon died in the middle of a submit.
+                self._kept.settle(run)
+        if self._kept.freeable():
+            freed = self._kept.free(self._needed())
+            log.info("%d bytes of deleted models were given back", freed)
         self._begin()
 
     async def catch_up(self) -> None:
@@ -93,6 +104,13 @@ class Models:
             # The name is none: its refusal is an event of the run.
             return ()
         return (found,) if found is not None else ()
+
+    def refusal(self, job: Job) -> str:
+        """Why a run that has succeeded left no version behind; empty when it did, or named no model."""
+        if self._kept is None or not registered_name(job.spec) or job.phase is not JobPhase.SUCCEEDED:
+            return ""
+        told = [event.message for event in self._loop.store.events_of(str(job.key)) if event.reason == NOT_REGISTERED]
+        return told[-1] if told else ""
 
     # Commands
 
@@ -119,10 +137,14 @@ class Models:
                 told(version, alias)
         return self._store.get(str(version)), before
 
-    async def demote(self, name: str, alias: str) -> int:
-        """Take an alias away; the number of the version that it meant."""
-        number = self._store.demote(name, alias)
-        self._record(await self.get(f"{name}@{number}"), "ModelDemoted", f"{name}@{number} is no longer {alias}")
+    async def demote(self, reference: str, alias: str) -> int:
+        """Take an alias away; the number of the version that it meant. A version that is named must be that one."""
+        version = await self.get(reference)
+        if "@" in reference and alias not in version.aliases:
+            message = f"{version} is not {alias}; it is {' and '.join(version.aliases) or 'nothing of that kind'}"
+            raise ConflictError(message, fix=f"fairway model list {version.name} shows which is; or name the model alone")
+        number = self._store.demote(version.name, alias)
+        self._record(version, "ModelDemoted", f"{version.name}@{number} is no longer {alias}")
         return number
 
     async def delete(self, reference: str) -> ModelVersion:
@@ -190,7 +212,7 @@ class Models:
         return self._kept
 
     def _note_end(self, job: Job) -> None:
-        if registered_name(job.spec):
+        if leaves_something(job.spec):
             self._begin()
 
     def _begin(self) -> None:
@@ -205,8 +227,39 @@ class Models:
         except Exception:  # Nobody waits for it, and the next end, question or start tries again.
             log.exception("models could not be registered; it is tried again")
 
+    def _needed(self) -> set[str]:
+        """What code and datasets need of the content that models share with them, by manifest."""
+        found = {version.digest for version in self._datasets.list()}
+        services = [record.service for record in self._loop.store.services()]
+        found.update(each.origin.code_digest for service in services for each in service.revisions if each.origin.code_digest)
+        page = self._loop.store.list_jobs(JobFilter(limit=_PAGE))
+        while True:
+            found.update(job.origin.code_digest for job in page.jobs if job.origin.code_digest)
+            if not page.next:
+                return found
+            page = self._loop.store.list_jobs(JobFilter(limit=_PAGE, before=page.next))
+
     async def _registered(self, job: Job) -> bool:
         """Whether there is nothing left to register of a run that has succeeded."""
+        dataset = DATASET_OUTPUT not in job.spec.outputs or await self._dataset_kept(job)
+        return (not registered_name(job.spec) or await self._model_registered(job)) and dataset
+
+    async def _dataset_kept(self, job: Job) -> bool:
+        """The output as a version of its dataset; done again it gives the same version, since it has the same content."""
+        name, folder = job.spec.outputs[DATASET_OUTPUT], self.output_of(job.key, DATASET_OUTPUT)
+        try:
+            made = await asyncio.to_thread(self._datasets.add, name, folder, self._now(), run=str(job.key))
+        except (UnavailableError, OSError) as problem:
+            log.warning("%s: its dataset is not kept yet: %s", job.key, problem)
+            asyncio.get_running_loop().call_later(RETRY_AFTER, self._begin)
+            return False
+        except FairwayError as problem:
+            self._record_once(job, "NotKept", f"the output {DATASET_OUTPUT} is no version of {name}: {problem.message}")
+            return True
+        self._record_once(job, "Kept", f"kept dataset {made}")
+        return True
+
+    async def _model_registered(self, job: Job) -> bool:
         name, run = registered_name(job.spec), str(job.key)
         try:
             # Also after a crash between the registration and its event.
@@ -221,7 +274,7 @@ class Models:
             return False
         except FairwayError as problem:
             fix = f"; {problem.fix}" if problem.fix else ""
-            self._record_once(job, "NotRegistered", f"the output {OUTPUT} is no version of {name}: {problem.message}{fix}")
+            self._record_once(job, NOT_REGISTERED, f"the output {OUTPUT} is no version of {name}: {problem.message}{fix}")
             return True
         self._record_once(job, "Registered", f"registered {made}")
         return True

@@ -5,9 +5,8 @@ Every implementation of `Engine` and of `Store` passes the suite of that name in
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from fairway.app.tracking_ports import TrackingStore
@@ -15,7 +14,6 @@ from fairway.plan.action import Action
 from fairway.state.dataset import DatasetFile, DatasetVersion
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
-from fairway.state.model import ModelFacts, ModelFile, ModelVersion
 from fairway.state.node import Node
 from fairway.state.queue import Queue
 from fairway.state.service import ServiceKey, ServiceRecord
@@ -295,8 +293,11 @@ class People(Protocol):
 class DatasetStore(Protocol):
     """Keeps versions of datasets. Promises that a version is whole and never changes; one by reference is only described."""
 
-    def add(self, name: str, path: str, now: float, *, reference: bool = False) -> DatasetVersion:
-        """Keep what lies at the path as the next version; by `reference` what it is, and where, without copying."""
+    def add(self, name: str, path: str, now: float, *, reference: bool = False, run: str = "") -> DatasetVersion:
+        """Keep what lies at the path as the next version; by `reference` what it is, and where, without copying.
+
+        `run` is the run that made it.
+        """
         ...
 
     def get(self, reference: str) -> DatasetVersion:
@@ -309,78 +310,6 @@ class DatasetStore(Protocol):
 
     def list(self) -> list[DatasetVersion]:
         """Every version of every dataset, by name and number."""
-        ...
-
-
-class ModelStore(Protocol):
-    """Keeps versions of models. Promises:
-
-    1. A version is whole as soon as it has a number, whatever crashed or filled up on the way; a refusal keeps nothing.
-    2. Numbers rise by one and are never used twice, also after a delete; several may register at once.
-    3. Of a version nothing ever changes but aliases and tags. An alias means one version, and moves in one step.
-    4. Content and facts of the newest version, registered again, give that version.
-    5. No content is loaded or run. What would run code when it is loaded is refused, unless that was asked for.
-    6. What was expected stays so until it is settled, whatever crashes.
-    """
-
-    def register(self, name: str, path: str, facts: ModelFacts, now: float) -> ModelVersion:
-        """Keep what lies at a path or a URI as the next version."""
-        ...
-
-    def examine(self, path: str, facts: ModelFacts) -> str:
-        """The format that a registration would find, keeping nothing; raises what it would."""
-        ...
-
-    def get(self, reference: str) -> ModelVersion:
-        """The version that `mnist@3`, `mnist@champion`, `mnist@latest` or `mnist` means."""
-        ...
-
-    def list(self, name: str = "") -> list[ModelVersion]:
-        """Every version of a model, or of all models, by name and number."""
-        ...
-
-    def files(self, version: ModelVersion) -> tuple[ModelFile, ...]:
-        """The files of a version, in order of path."""
-        ...
-
-    def promote(self, version: ModelVersion, alias: str) -> int | None:
-        """Let the alias mean this version; the number of the one that it meant before."""
-        ...
-
-    def demote(self, name: str, alias: str) -> int:
-        """Take an alias away; the number of the version that it meant."""
-        ...
-
-    def tag(self, version: ModelVersion, tags: Mapping[str, str | None]) -> ModelVersion:
-        """Put tags on a version; None takes one off."""
-        ...
-
-    def delete(self, version: ModelVersion) -> None:
-        """Let a version be gone; `ConflictError` while an alias means it."""
-        ...
-
-    def pull(self, version: ModelVersion, target: str) -> None:
-        """Copy the version's files into a folder that is not there yet, or empty."""
-        ...
-
-    def folder(self, version: ModelVersion) -> Path:
-        """A folder with the version's files, read-only, to serve from."""
-        ...
-
-    def of_run(self, name: str, run: str) -> ModelVersion | None:
-        """The version of a model that a run left behind, if there is one."""
-        ...
-
-    def expect(self, run: str) -> None:
-        """Remember that a run may leave a model behind."""
-        ...
-
-    def expected(self) -> Sequence[str]:
-        """The runs of which something is expected still."""
-        ...
-
-    def settle(self, run: str) -> None:
-        """Nothing is expected of the run any more."""
         ...
 
 

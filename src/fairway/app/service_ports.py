@@ -54,7 +54,7 @@ class ReplicaWatch(Protocol):
 class ModelCatalogue(Protocol):
     """Knows models."""
 
-    def find(self, reference: str) -> ModelVersion:
+    def get(self, reference: str) -> ModelVersion:
         """The version that `mnist`, `mnist@7` or `mnist@champion` means; `NotFoundError` with what there is."""
         ...
 
@@ -90,3 +90,14 @@ class Router(Protocol):
     async def kept(self) -> list[str]:
         """The services that have a router, also from before a restart."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What an engine needs to serve models."""
+
+    router: Router
+    watch: ReplicaWatch
+    models: ModelCatalogue
+    python: str
+    """The interpreter that has Fairway's own server."""

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 
 from fairway.app.loop import Loop
 from fairway.app.ports import Changes
-from fairway.app.service_ports import ReplicaWatch, Router, Watched
+from fairway.app.service_ports import Serving, Watched
+from fairway.errors import FairwayError
+from fairway.plan.service import commands
 from fairway.plan.service.plan import Measured, Sample, ServicePlan, advance
 from fairway.plan.service.replica import new_replica, ready_path, replica_run
 from fairway.state.event import Event
@@ -51,13 +53,13 @@ class Standing:
 class ServiceTurns:
     """The services of one loop, a companion of it. Everything here happens under the loop's lock."""
 
-    def __init__(self, loop: Loop, router: Router, watch: ReplicaWatch, python: str) -> None:
+    def __init__(self, loop: Loop, serving: Serving) -> None:
         self.loop = loop
+        self.models = serving.models
         self.known: dict[ServiceKey, Standing] = {}
-        self._router = router
-        self._watch = watch
-        self._python = python
-        """The interpreter that has Fairway's own server."""
+        self._router = serving.router
+        self._watch = serving.watch
+        self._python = serving.python
         self._looked = float("-inf")
         self._watchers: set[asyncio.Future[None]] = set()
 
@@ -88,6 +90,7 @@ class ServiceTurns:
         if looked:
             self._looked = now
             await self._look(now)
+            await self._follow_models(now)
         for standing in list(self.known.values()):
             try:
                 await self._advance(standing, now)
@@ -137,12 +140,30 @@ class ServiceTurns:
             }
             standing.measured = standing.measured.add(Sample(now, standing.load, replicas))
 
+    async def _follow_models(self, now: float) -> None:
+        """Start a release in every service that follows its model, when that means another version than it was given last.
+
+        A version that was rolled back is the last one given, so it is not tried again.
+        """
+        for standing in self.known.values():
+            service = standing.service
+            if not service.spec.follow or service.deleting or not service.revisions:
+                continue
+            try:
+                version = self.models.get(service.spec.model)
+            except FairwayError:
+                continue
+            if str(version) != service.revisions[-1].model:
+                after = commands.applied(
+                    service, service.key, service.spec, str(version), version.format, service.origin, service.labels, now
+                )
+                await self.put(after, [("Followed", f"{service.spec.model} means {version} now")])
+
     async def _advance(self, standing: Standing, now: float) -> None:
         before = standing.record
         replicas = tuple(self._refreshed(replica, now) for replica in before.replicas)
         plan = advance(standing.service, replicas, standing.measured, now)
-        started = self._started(plan, now)
-        service = replace(plan.service, replicas_made=max([plan.service.replicas_made, *(each.number for each in started)]))
+        service, started = plan.service, self._started(plan, now)
         kept = _kept([_drained(replica, plan.drain, now) for replica in replicas] + started)
         record = ServiceRecord(service, kept)
         runs = [*self._runs(service, started), *self._stopping(kept, plan.stop)]
@@ -176,7 +197,7 @@ class ServiceTurns:
             self._tell()
 
     def _started(self, plan: ServicePlan, now: float) -> list[Replica]:
-        number = plan.service.replicas_made
+        number = plan.service.replicas_made - len(plan.start)
         return [new_replica(plan.service, revision, number + place, now) for place, revision in enumerate(plan.start, start=1)]
 
     def _runs(self, service: Service, started: Iterable[Replica]) -> Iterable[Job]:
@@ -202,6 +223,9 @@ class ServiceTurns:
         sight = self._watch.seen().get(str(replica.run))
         if run.phase is not JobPhase.RUNNING:
             phase, message = ReplicaPhase.WAITING, run.hold.message if run.hold else ""
+        elif sight is None and replica.phase is ReplicaPhase.READY:
+            # After a restart nobody has looked yet: what was ready stays so until somebody has.
+            phase, message = ReplicaPhase.READY, ""
         elif sight is None or not sight.ready:
             phase, message = ReplicaPhase.STARTING, "it does not answer yet"
         else:
@@ -209,7 +233,7 @@ class ServiceTurns:
         if replica.phase is ReplicaPhase.DRAINING:
             return replace(replica, address=address)
         since = replica.since if phase is replica.phase else now
-        return replace(replica, phase=phase, address=address, message=message, since=since)
+        return replace(replica, phase=phase, address=address, message=message, since=since, started=run.started)
 
     def _gone(self, replica: Replica, now: float) -> Replica:
         run = self.loop.store.get_job(replica.run)
@@ -223,12 +247,12 @@ class ServiceTurns:
         return tasks[-1].address if tasks else ""
 
     def _follow(self) -> None:
-        """Look at every replica that has an address."""
+        """Look at every replica that has an address. One that drains is left alone: it ends when nobody asks any more."""
         targets = {}
         for standing in self.known.values():
             for replica in standing.record.replicas:
                 revision = standing.service.revision(replica.revision)
-                if replica.address and revision is not None:
+                if replica.address and revision is not None and replica.phase is not ReplicaPhase.DRAINING:
                     targets[str(replica.run)] = Watched(replica.address, ready_path(revision.spec), not revision.spec.command)
         self._watch.follow(targets)
 

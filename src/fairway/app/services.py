@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from fairway.app.loop import Loop
 from fairway.app.ports import SecretStore
-from fairway.app.service_ports import ModelCatalogue
 from fairway.app.service_turn import ServiceTurns, Standing
+from fairway.app.submission import Submission, Submissions
 from fairway.errors import NeverFitsError, NotFoundError, RefusedError
 from fairway.plan.admit import never_fits
 from fairway.plan.service import commands
 from fairway.plan.service.replica import new_replica, replica_run
+from fairway.plan.service.rollout import is_active
+from fairway.spec.job import TrainingJob
 from fairway.spec.service import ModelService
-from fairway.state.job import Origin
+from fairway.state.job import Job, Origin
 from fairway.state.model import ModelVersion
-from fairway.state.service import RolloutPhase, Service, ServiceKey
+from fairway.state.service import ReplicaPhase, Service, ServiceKey
 from fairway.units import suggest
 
 
@@ -35,17 +38,20 @@ class ServiceAsk:
 class Services:
     """The use cases about services."""
 
-    def __init__(self, turns: ServiceTurns, models: ModelCatalogue, secrets: SecretStore) -> None:
+    def __init__(self, turns: ServiceTurns, secrets: SecretStore, submissions: Submissions) -> None:
         self._turns = turns
-        self._loop = turns.loop
-        self._models = models
+        self._loop: Loop = turns.loop
+        self._models = turns.models
         self._secrets = secrets
+        self._submissions = submissions
 
     # Commands
 
     async def apply(self, ask: ServiceAsk) -> tuple[Service, str]:
         """Make it so. Returns the service, and `created`, `changed` or `unchanged`."""
         await self._loop.refresh_nodes()
+        checked = self.planned(ask)
+        ask = replace(ask, origin=await self._received(checked, ask.origin))
         async with self._loop.lock:
             before = self._service(ask.key)
             after = self.planned(ask)
@@ -62,7 +68,7 @@ class Services:
         if missing:
             message = f"there is no secret {', '.join(missing)}"
             raise RefusedError(message, fix=f"fairway secret set {missing[0]}")
-        version = self._models.find(spec.model) if spec.model else None
+        version = self._models.get(spec.model) if spec.model else None
         after = commands.applied(
             self._service(ask.key),
             ask.key,
@@ -76,9 +82,28 @@ class Services:
         self._check_fit(after)
         return after
 
+    async def release(self, key: ServiceKey, model: str, strategy: str) -> Service:
+        """Release another version of the model, the way the document says unless told otherwise."""
+        return (await self.apply(self.release_ask(key, model, strategy)))[0]
+
+    def release_ask(self, key: ServiceKey, model: str, strategy: str) -> ServiceAsk:
+        """The document that such a release means."""
+        service = self.find(key).service
+        if not service.spec.model:
+            message = f"{key.name} serves a command, not a model"
+            raise RefusedError(message, fix="apply its document with the new command")
+        spec = service.spec.model_dump(mode="json", exclude_unset=True) | {"model": model}
+        if strategy:
+            policy = {**spec.get("rollout", {}), "strategy": strategy}
+            if strategy != service.spec.rollout.strategy:
+                policy.pop("steps", None)
+            spec["rollout"] = policy
+        metadata = {"name": key.name, "namespace": key.namespace, "labels": service.labels}
+        return ServiceAsk(ModelService.model_validate({"metadata": metadata, "spec": spec}), service.origin)
+
     async def scale(self, key: ServiceKey, floor: int) -> Service:
         """Never fewer replicas than this, until told otherwise."""
-        return await self._change(key, lambda service: commands.scaled(service, floor), "Scaled", f"at least {floor}")
+        return await self._change(key, lambda service: commands.scaled(service, floor), "Floor", f"at least {floor} replicas")
 
     async def pause(self, key: ServiceKey) -> Service:
         """Hold the release where it is."""
@@ -101,29 +126,6 @@ class Services:
         while key in self._turns.known:
             await self._turns.changed()
 
-    async def follow(self, version: ModelVersion, alias: str, moved_by: str) -> list[Service]:
-        """Start a release in every service that follows the alias and serves another version."""
-        started = []
-        for standing in self.all():
-            spec = standing.service.spec
-            if not (spec.follow and spec.model in _followed(version, alias)):
-                continue
-            after = commands.applied(
-                standing.service,
-                standing.service.key,
-                spec,
-                str(version),
-                version.format,
-                standing.service.origin,
-                standing.service.labels,
-                self._loop.clock.now(),
-            )
-            if after != standing.service:
-                async with self._loop.lock:
-                    await self._turns.put(after, [("Followed", f"{version} became {alias} by {moved_by or 'somebody'}")])
-                started.append(after)
-        return started
-
     # Queries
 
     def all(self, namespace: str = "") -> list[Standing]:
@@ -144,25 +146,52 @@ class Services:
         """Whether there is a service of that name."""
         return key in self._turns.known
 
+    def model_of(self, service: Service) -> ModelVersion | None:
+        """The model version that answers now, or will first; None for a command, or when it is gone."""
+        revision = service.revision(service.stable) or (service.revisions[-1] if service.revisions else None)
+        if revision is None or not revision.model:
+            return None
+        try:
+            return self._models.get(revision.model)
+        except NotFoundError:
+            return None
+
     def serving(self, version: ModelVersion) -> str:
-        """Who serves a model version, in words; empty when nobody does."""
+        """Who serves a model version, or could go back to it, in words; empty when nobody does."""
         for standing in self.all():
             for revision in standing.service.revisions:
                 if revision.model == str(version):
                     return f"service {standing.service.key.name} (revision {revision.number})"
         return ""
 
+    def replica_runs(self, standing: Standing) -> list[tuple[str, Job]]:
+        """The replicas that are kept, each with its run, oldest first."""
+        found = []
+        for replica in standing.record.replicas:
+            run = self._loop.snapshot.jobs.get(replica.run) or self._loop.store.get_job(replica.run)
+            if run is not None:
+                found.append((replica.name, run))
+        return found
+
     async def settled(self, key: ServiceKey) -> Standing:
-        """The service, as soon as its release is over and it answers; or as it is when it was rolled back."""
+        """The service, as soon as no release is under way and it answers, or has none who should; or as it is when it failed."""
         while True:
             standing = self.find(key)
             service = standing.service
-            moving = service.rollout is not None and service.rollout.phase not in (RolloutPhase.DONE, RolloutPhase.ROLLED_BACK)
-            if service.port and not moving:
+            ready = any(replica.phase is ReplicaPhase.READY for replica in standing.record.replicas)
+            over = service.rollout is None or not is_active(service.rollout)
+            if service.port and over and (ready or not service.scale.wanted or not service.stable):
                 return standing
             await self._turns.changed()
 
     # Parts
+
+    async def _received(self, service: Service, origin: Origin) -> Origin:
+        """The origin with the digest of the code, which is kept from now on."""
+        revision = service.revisions[-1]
+        run = replica_run(service, revision, new_replica(service, revision.number, 0, 0.0), "python")
+        document = TrainingJob.model_validate({"metadata": {"name": service.key.name}, "spec": run.spec})
+        return await self._submissions.receive(Submission(document, origin))
 
     async def _change(self, key: ServiceKey, change: Callable[[Service], Service], reason: str, message: str) -> Service:
         async with self._loop.lock:
@@ -184,8 +213,3 @@ class Services:
         if why:
             message = f"a replica of {service.key.name} can never run here: {why}"
             raise NeverFitsError(message, fix="ask for less, or see `fairway top node` for what there is")
-
-
-def _followed(version: ModelVersion, alias: str) -> tuple[str, ...]:
-    """The references that mean this version now."""
-    return (f"{version.name}@{alias}",) if alias else (version.name, f"{version.name}@latest")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
+from fairway.cli.model import say_large
 from fairway.cli.session import Session, say, show_line
 from fairway.sdk.wire import quote
 
@@ -20,6 +21,7 @@ def add(options: Options) -> int:
         say(f"{path} would be {how} the next version of {name}; nothing was changed (--plan)")
         return 0
     session.announce()
+    say_large(path)
     made = session.send("POST", "/v1/datasets", {"name": name, "path": path, "reference": by_reference})
     reference = f"{made['name']}@{made['version']}"
     show_line(reference)

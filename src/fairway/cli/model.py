@@ -10,6 +10,8 @@ from fairway.errors import UsageError
 from fairway.sdk.wire import quote
 
 _KINDS = ("model", "models")
+_LARGE = 1 << 30
+"""Bytes; reading more takes longer than people wait without a word."""
 
 
 def register(options: Options) -> int:
@@ -23,6 +25,15 @@ def import_model(options: Options) -> int:
     name, uri = options.words
     source = uri if "://" in uri else os.path.abspath(uri)
     return _register(options, {"name": _reference(name), "source": source, "imported": True})
+
+
+def say_large(path: str) -> None:
+    """Say that reading a path will take a while, where it will."""
+    size = os.path.getsize(path) if os.path.isfile(path) else 0
+    for top, _, names in os.walk(path):
+        size += sum(os.lstat(os.path.join(top, name)).st_size for name in names)
+    if size > _LARGE:
+        say(f"reading {size / 1e9:.1f} GB of {path} ...")
 
 
 def _register(options: Options, body: dict[str, object]) -> int:
@@ -40,13 +51,14 @@ def _register(options: Options, body: dict[str, object]) -> int:
         say("nothing was changed (--plan)")
         return 0
     session.announce()
+    say_large(str(body["source"]))
     if options.text("output"):
         write(session.call("POST", "/v1/models", look, body).read())
         return 0
     made = session.send("POST", "/v1/models", body)
     reference = f"{made['name']}@{made['version']}"
     show_line(reference)
-    say(f"{made['format']}, {made['files']:,} files are kept; next: fairway model promote {reference} champion")
+    say(f"{made['format']}, {_files(made)} kept; next: fairway model promote {reference} champion")
     return 0
 
 
@@ -90,13 +102,13 @@ def pull(options: Options) -> int:
     address, folder = options.words[0], os.path.abspath(options.words[1])
     if options.on("plan"):
         found = session.fetch(_path(address))
-        show_line(f"{found['name']}@{found['version']} ({found['files']:,} files) would be copied to {folder}")
+        show_line(f"{found['name']}@{found['version']} ({_files(found)}) would be copied to {folder}")
         say("nothing was changed (--plan)")
         return 0
     session.announce()
     found = session.send("POST", f"{_path(address)}/pull", {"folder": folder})
     show_line(folder)
-    say(f"{found['name']}@{found['version']}: {found['files']:,} files are copied")
+    say(f"{found['name']}@{found['version']}: {_files(found)} copied")
     return 0
 
 
@@ -121,6 +133,10 @@ def delete(options: Options) -> int:
         show_line("\n".join(deleted))
     say(f"{len(deleted)} {'version is' if len(deleted) == 1 else 'versions are'} deleted")
     return 0
+
+
+def _files(made: dict[str, int]) -> str:
+    return "1 file" if made["files"] == 1 else f"{made['files']:,} files"
 
 
 def _reference(address: str) -> str:

@@ -15,6 +15,15 @@ OUTPUT = "model"
 """`outputs: {model: mnist}`: what lies in this output when the run has succeeded becomes a version of `mnist`."""
 
 
+DATASET_OUTPUT = "dataset"
+"""`outputs: {dataset: scored}`: what lies in this output when the run has succeeded becomes a version of the dataset."""
+
+
+def leaves_something(spec: JobSpec) -> bool:
+    """Whether a run's document says that a version of something is made of what it leaves behind."""
+    return OUTPUT in spec.outputs or DATASET_OUTPUT in spec.outputs
+
+
 def registered_name(spec: JobSpec) -> str:
     """The model that a run leaves behind; empty when its document names none."""
     return spec.outputs.get(OUTPUT, "")

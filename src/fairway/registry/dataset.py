@@ -37,7 +37,7 @@ class Datasets:
         self._root = root
         self._blobs = blobs
 
-    def add(self, name: str, path: str | Path, now: float, *, reference: bool = False) -> DatasetVersion:
+    def add(self, name: str, path: str | Path, now: float, *, reference: bool = False, run: str = "") -> DatasetVersion:
         """Keep a folder or a file as the next version, made now; by `reference` only what it is, not its content."""
         _check(name)
         text = str(path)
@@ -55,7 +55,7 @@ class Datasets:
         files = sum(1 for entry in manifest.entries if not entry.is_folder and not entry.symlink)
         while True:
             number += 1
-            version = DatasetVersion(name, number, digest, files, manifest.size, now, is_file, where)
+            version = DatasetVersion(name, number, digest, files, manifest.size, now, is_file, where, run)
             if self._claim(version):
                 return version
 

@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +33,7 @@ class Models:
         self._folders = root / "model-files"
         self._expected = root / "expected-models"
         self._fetched = root / "fetched"
+        self._freeable = root / "deleted-models"
         self._blobs = blobs
         self._known: dict[tuple[str, int], ModelVersion] = {}
         """Records as they were written: they never change."""
@@ -151,7 +152,45 @@ class Models:
                 message = f"{version} is {' and '.join(aliases)}"
                 raise ConflictError(message, fix=f"first: fairway model promote {version.name}@OTHER {aliases[0]}")
             self._forget_folder(version)
+            # Noted first: what is noted and still named by a version is not freed.
+            numbering.put(self._freeable / version.digest, b"")
             numbering.take_away(folder, version.version)
+
+    def freeable(self) -> bool:
+        """Whether versions were deleted whose content is still there."""
+        return bool(self._noted())
+
+    def free(self, others: Iterable[str]) -> int:
+        """Remove content that only deleted versions named, while nobody writes; `others` name manifests that somebody needs.
+
+        Returns how many bytes were given back.
+        """
+        noted = self._noted()
+        needed = self._contents({*others, *(version.digest for version in self.list())})
+        freed = 0
+        for digest in self._contents(noted) - needed:
+            path = self._blobs.path(digest)
+            freed += path.stat().st_size if path.exists() else 0
+            path.unlink(missing_ok=True)
+        for digest in noted:
+            (self._freeable / digest).unlink(missing_ok=True)
+        return freed
+
+    def _noted(self) -> builtins.list[str]:
+        try:
+            return [name for name in os.listdir(self._freeable) if not name.startswith(".")]
+        except FileNotFoundError:
+            return []
+
+    def _contents(self, manifests: Iterable[str]) -> set[str]:
+        """These manifests and all that they name. One that is not there names nothing."""
+        found = set(manifests)
+        for digest in list(found):
+            try:
+                found.update(entry.sha256 for entry in snapshot.load(digest, self._blobs).entries if entry.sha256)
+            except (NotFoundError, RefusedError):
+                continue
+        return found
 
     def pull(self, version: ModelVersion, target: str) -> None:
         """A copy of the version's files as a new folder, whole as soon as it is there."""
@@ -267,7 +306,7 @@ def _examined(source: Path, facts: ModelFacts) -> Examined:
     if not files:
         message = f"{source} holds nothing"
         raise RefusedError(message, fix="name a folder with a model in it")
-    return examine(files, asked=facts.format, allow_pickle=facts.allow_pickle)
+    return examine(files, asked=facts.format, allow_pickle=facts.allow_pickle, kept=False)
 
 
 def check_model_name(name: str) -> str:

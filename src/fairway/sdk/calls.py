@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from os import PathLike
+from os import PathLike, fspath
+from os.path import abspath
 from typing import Any, TypeVar, Unpack
 
 import msgspec
@@ -17,9 +18,11 @@ from fairway.sdk.wishes import Wishes
 from fairway.spec.job import TrainingJob
 from fairway.spec.queue import JobQueue
 from fairway.views.applied import AppliedList, AppliedView
+from fairway.views.dataset import DatasetList, DatasetView
 from fairway.views.event import EventList, EventView
 from fairway.views.job import JobList, JobView
 from fairway.views.metric import MetricList
+from fairway.views.model import ModelList, ModelView, PromotionView
 from fairway.views.moves import MovePlanView
 from fairway.views.node import NodeList, NodeView
 from fairway.views.plan import PlanView
@@ -152,6 +155,72 @@ class Verbs:
         yield self._call("DELETE", f"/v1/queues/{wire.quote(name)}")
 
     @verb
+    def models(self, name: str = "") -> Steps[tuple[ModelView, ...]]:
+        """Every version of a model, or of all models, by name and number."""
+        return decode((yield self._call("GET", "/v1/models", {"name": name})), ModelList).models
+
+    @verb
+    def model(self, reference: str) -> Steps[ModelView]:
+        """One version with its files: `mnist@3`, `mnist@champion`, or the newest: `mnist`."""
+        return decode((yield self._call("GET", _model(reference))), ModelView)
+
+    @verb
+    def register_model(
+        self,
+        name: str,
+        source: str | PathLike[str],
+        *,
+        metrics: dict[str, float] | None = None,
+        tags: dict[str, str] | None = None,
+        from_run: Job = "",
+        format: str = "",
+        allow_pickle: bool = False,
+    ) -> Steps[ModelView]:
+        """Keep a folder or a file as the next version; a URI is fetched. `from_run` gives it the lineage of a run."""
+        place = fspath(source)
+        body = {
+            "name": name,
+            "source": place if "://" in place else abspath(place),
+            "imported": "://" in place,
+            "metrics": metrics or {},
+            "tags": tags or {},
+            "from_run": from_run.name if isinstance(from_run, JobView) else from_run,
+            "format": format,
+            "allow_pickle": allow_pickle,
+        }
+        return decode((yield self._call("POST", "/v1/models", body=json.dumps(body).encode())), ModelView)
+
+    @verb
+    def promote_model(self, reference: str, alias: str, *, remove: bool = False) -> Steps[PromotionView]:
+        """Let an alias mean this version, or with `remove` take it away; what it meant before."""
+        body = json.dumps({"alias": alias, "remove": remove}).encode()
+        return decode((yield self._call("POST", f"{_model(reference)}/promote", body=body)), PromotionView)
+
+    @verb
+    def pull_model(self, reference: str, folder: str | PathLike[str]) -> Steps[ModelView]:
+        """Copy a version's files into a folder that is not there yet, or empty."""
+        body = json.dumps({"folder": abspath(fspath(folder))}).encode()
+        return decode((yield self._call("POST", f"{_model(reference)}/pull", body=body)), ModelView)
+
+    @verb
+    def delete_model(self, reference: str) -> Steps[None]:
+        """Let a version be gone; refused while an alias means it or somebody serves it."""
+        yield self._call("DELETE", _model(reference))
+
+    @verb
+    def datasets(self) -> Steps[tuple[DatasetView, ...]]:
+        """Every version of every dataset, by name and number."""
+        return decode((yield self._call("GET", "/v1/datasets")), DatasetList).datasets
+
+    @verb
+    def add_data(self, name: str, source: str | PathLike[str], *, reference: bool = False) -> Steps[DatasetView]:
+        """Keep a folder or a file as the next version of a dataset; by `reference` it is described, not copied."""
+        place = fspath(source)
+        place = place if reference and "://" in place else abspath(place)
+        body = json.dumps({"name": name, "path": place, "reference": reference}).encode()
+        return decode((yield self._call("POST", "/v1/datasets", body=body)), DatasetView)
+
+    @verb
     def secrets(self) -> Steps[tuple[str, ...]]:
         """The names of the secrets."""
         return tuple(secret.name for secret in decode((yield self._call("GET", "/v1/secrets")), SecretList).secrets)
@@ -232,6 +301,10 @@ def _read_change(line: bytes) -> JobView | None:
     told = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     given = told.get("job") or told.get("end")
     return decode(bytes(given), JobView) if given else None
+
+
+def _model(reference: str) -> str:
+    return f"/v1/models/{wire.quote(reference.removeprefix('model/'))}"
 
 
 def _path(job: Job, tail: str = "") -> str:

@@ -12,8 +12,9 @@ from fairway.errors import Mistake, SpecError
 from fairway.spec import macros
 from fairway.spec.job import Container, JobSpec, Role, SuccessPolicy
 from fairway.spec.kinds import Document
-from fairway.spec.queue import Allotment, JobQueue, QueueSpec
+from fairway.spec.queue import Allotment, QueueSpec
 from fairway.spec.resources import Resources, gpu_ask
+from fairway.spec.service import RolloutStrategy, ServiceSpec
 from fairway.units import quantity, suggest
 
 TOTAL_REPLICAS = 10_000
@@ -32,12 +33,17 @@ class Problem:
     """Where, in the Kubernetes spelling."""
     message: str
     fix: str = ""
+    is_of_whole: bool = False
+    """Said only of a document that has no other mistake, which could be its cause."""
 
 
 def problems(document: Document) -> list[Problem]:
     """Everything that is wrong with it."""
     found = list(_labels(document))
-    found.extend(_queue_problems(document.spec) if isinstance(document, JobQueue) else _job_problems(document.spec))
+    if isinstance(document.spec, JobSpec):
+        found.extend(_job_problems(document.spec))
+    else:
+        found.extend(_queue_problems(document.spec) if isinstance(document.spec, QueueSpec) else _service_problems(document.spec))
     found.extend(_no_nul(document.model_dump(mode="json", by_alias=True, exclude_defaults=True), ()))
     return found
 
@@ -87,7 +93,7 @@ def _success(spec: JobSpec) -> Iterator[Problem]:
         )
 
 
-def _secrets(spec: JobSpec) -> Iterator[Problem]:
+def _secrets(spec: JobSpec | ServiceSpec) -> Iterator[Problem]:
     for index, name in enumerate(spec.secrets):
         if name in spec.secrets[:index]:
             yield Problem(("spec", "secrets", index), "is there twice", "keep one of them")
@@ -101,6 +107,10 @@ def _references(spec: JobSpec) -> Iterator[Problem]:
             if not value.strip():
                 fix = "write a dataset such as mnist@3, a path or a URI" if group == "data" else "write the name to keep it under"
                 yield Problem(("spec", group, name), "is empty", fix)
+    yield from _sources(spec)
+
+
+def _sources(spec: JobSpec | ServiceSpec) -> Iterator[Problem]:
     if "://" in spec.code.path:
         yield Problem(("spec", "code", "path"), "is no folder", "for a repository write `code: {git: URL}`")
     if spec.environment.container is Container.ALWAYS and not spec.environment.image:
@@ -145,7 +155,7 @@ def _role_secrets(spec: JobSpec, role: Role, at: tuple[str, ...]) -> Iterator[Pr
             yield Problem((*at, "env", name), "is a secret too", "keep one of them")
 
 
-def _role_resources(_: JobSpec, role: Role, at: tuple[str, ...]) -> Iterator[Problem]:
+def _role_resources(_: JobSpec | ServiceSpec, role: Role | ServiceSpec, at: tuple[str, ...]) -> Iterator[Problem]:
     for group in ("resources", "limits"):
         given: Resources = getattr(role, group)
         if given.gpu is not None and (count := quantity.number(given.gpu)) > 1 and count != int(count):
@@ -180,7 +190,7 @@ def _gpu_share(given: Resources, at: tuple[str, ...]) -> Iterator[Problem]:
             yield Problem((*at, to_camel(name)), "is of a GPU, and `gpu` is 0", f"remove it, or `gpu: {given.gpu}`")
 
 
-def _role_placement(_: JobSpec, role: Role, at: tuple[str, ...]) -> Iterator[Problem]:
+def _role_placement(_: JobSpec | ServiceSpec, role: Role | ServiceSpec, at: tuple[str, ...]) -> Iterator[Problem]:
     where = role.placement
     if where.together and where.apart:
         yield Problem((*at, "placement"), "wants replicas together and apart", "keep one of them")
@@ -189,6 +199,28 @@ def _role_placement(_: JobSpec, role: Role, at: tuple[str, ...]) -> Iterator[Pro
     for index, taint in enumerate(where.tolerations):
         if not taint.strip():
             yield Problem((*at, "placement", "tolerations", index), "is empty", "write the name of a taint, or * for all")
+
+
+def _service_problems(spec: ServiceSpec) -> Iterator[Problem]:
+    if not spec.model and not spec.command:
+        yield Problem(("spec",), "serves nothing", "add a model or a command", is_of_whole=True)
+    if spec.model and spec.command:
+        yield Problem(("spec", "command"), "stands beside a model", "keep one of them")
+    yield from _secrets(spec)
+    yield from _sources(spec)
+    yield from _role_resources(spec, spec, ("spec",))
+    yield from _role_placement(spec, spec, ("spec",))
+    if spec.follow and not spec.model:
+        yield Problem(("spec", "follow"), "follows a model, and there is none", "remove it, or name a model")
+    if spec.follow and spec.model.partition("@")[2].isdecimal():
+        name = spec.model.partition("@")[0]
+        yield Problem(("spec", "follow"), f"follows an alias, and {spec.model} never moves", f"write `model: {name}@champion`")
+    if not quantity.percent(spec.scaling.utilisation):
+        yield Problem(("spec", "scaling", "utilisation"), "would need replicas without end", "write for example 75%")
+    guard = spec.rollout.guard
+    if guard.metric and spec.rollout.strategy is RolloutStrategy.SHADOW:
+        message = "compares answers that people saw, and nobody sees those of a shadow release"
+        yield Problem(("spec", "rollout", "guard", "metric"), message, "use strategy: ab, or remove it")
 
 
 def _queue_problems(spec: QueueSpec) -> Iterator[Problem]:

@@ -13,6 +13,7 @@ from fairway.spec.job import JobSpec
 from fairway.spec.kinds import KINDS
 from fairway.spec.model import SpecModel
 from fairway.spec.queue import QueueSpec
+from fairway.spec.service import ServiceSpec
 
 GROUP = "fairway.dev"
 VERSION = "v1alpha1"
@@ -45,6 +46,14 @@ _LOOKS = {
         "jq",
         "Cluster",
         (("Weight", ".spec.weight"), ("Running", ".status.running"), ("Waiting", ".status.waiting")),
+    ),
+    "ModelService": _Looks(
+        ServiceSpec,
+        "modelservices",
+        "ms",
+        "Namespaced",
+        (("Model", ".status.model"), ("Ready", ".status.ready"), ("Rollout", ".status.rollout"), ("URL", ".status.url")),
+        (".spec.queue",),
     ),
 }
 

@@ -100,6 +100,8 @@ def _validated(model: type[Document], reader: Reader, node: Mapping, report: Rep
             for entry in entries:
                 mend(data, entry["loc"])
     for problem in check.problems(document) if document else ():
+        if problem.is_of_whole and list(report):
+            continue
         spot = _nearest_spot(reader.spots, problem.at)
         report.add(problem.message, path=spot.path, place=spot.node.place, value=show(spot.value), fix=problem.fix)
     return document

@@ -51,9 +51,15 @@ class Field:
 def fields_of(model: type[SpecModel]) -> Mapping[str, Field]:
     """The fields of a model by flat name, in order."""
     found = {
-        name: Field(name, info.alias or to_camel(name), shape_of(info.annotation)) for name, info in model.model_fields.items()
+        flat_name(name): Field(flat_name(name), info.alias or to_camel(name), shape_of(info.annotation))
+        for name, info in model.model_fields.items()
     }
     return MappingProxyType(found)
+
+
+def flat_name(attribute: str) -> str:
+    """A field's name in the flat spelling: `for`, which Python wants to be called `for_`."""
+    return attribute.removesuffix("_")
 
 
 def shape_of(annotation: object) -> Shape:

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Callable
 
-from fairway.spec import fields, job, queue, resources
+from fairway.spec import fields, job, queue, resources, service
 from fairway.spec.located import Entry, Mapping, Node, Scalar, Sequence, is_nothing, resolve, step_into
 from fairway.spec.mistakes import Report, show
 from fairway.spec.model import SpecModel
@@ -134,9 +134,22 @@ def _role_entry(entry: Entry, path: str, report: Report) -> Entry:
             fix="write auto, or a whole number without quotes",
         )
     if entry.name == "command" and not is_nothing(value):
-        words = _split_command(value, _below(path, entry), report)
+        words = _split_command(value, _below(path, entry), report, "use `script:`")
         return entry if words is None else _with_value(entry, words)
     return entry
+
+
+def _service(node: Node, path: str, report: Report) -> Node:
+    if not isinstance(node, Mapping):
+        return node
+    return Mapping(tuple(_service_entry(entry, path, report) for entry in node.entries), node.place)
+
+
+def _service_entry(entry: Entry, path: str, report: Report) -> Entry:
+    if entry.name != "command" or not isinstance(entry.value, Scalar) or is_nothing(entry.value):
+        return entry
+    words = _split_command(entry.value, _below(path, entry), report, "keep a file and run `bash FILE`")
+    return entry if words is None else _with_value(entry, words)
 
 
 def join_command(words: tuple[str, ...]) -> str:
@@ -144,7 +157,7 @@ def join_command(words: tuple[str, ...]) -> str:
     return " ".join(word if _PLAIN_WORD.fullmatch(word) and word not in _SHELL_WORDS else shlex.quote(word) for word in words)
 
 
-def _split_command(value: Scalar, path: str, report: Report) -> Sequence | None:
+def _split_command(value: Scalar, path: str, report: Report, script: str) -> Sequence | None:
     """The words of a command; no shell is involved, so what only a shell would understand is refused."""
     text = value.text.replace("\\\n", " ").strip()
     try:
@@ -165,7 +178,7 @@ def _split_command(value: Scalar, path: str, report: Report) -> Sequence | None:
             path=path,
             place=value.place,
             value=show(value.text),
-            fix="use `script:` for bash, or put quotes round it",
+            fix=f"{script} for bash, or put quotes round it",
         )
         return None
     if several:
@@ -174,7 +187,7 @@ def _split_command(value: Scalar, path: str, report: Report) -> Sequence | None:
             path=path,
             place=value.place,
             value=show(value.text),
-            fix="use `script:` for several commands, or end each line but the last with a backslash",
+            fix=f"{script} for several commands, or end each line but the last with a backslash",
         )
         return None
     return Sequence(tuple(Scalar(word, value.place, plain=False) for word in words), value.place, written=False)
@@ -336,6 +349,13 @@ _SUGAR: dict[type[SpecModel], Sugar] = {
     job.Restart: _short_for("max"),
     job.Checkpoint: _short_for("every"),
     job.TensorBoard: _short_for("dir"),
+    service.ServiceSpec: _service,
+    service.ServiceReplicas: _replicas,
+    service.Objective: _short_for("p95"),
+    service.Sampling: _short_for("rate"),
+    service.RolloutPolicy: _short_for("strategy"),
+    service.RolloutStep: _short_for("to"),
+    service.MetricGuard: _short_for("name"),
 }
 
 

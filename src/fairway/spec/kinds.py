@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from fairway.spec.job import TrainingJob
 from fairway.spec.queue import JobQueue
+from fairway.spec.service import ModelService
 
-Document = TrainingJob | JobQueue
-KINDS: dict[str, type[TrainingJob] | type[JobQueue]] = {"TrainingJob": TrainingJob, "JobQueue": JobQueue}
+Document = TrainingJob | JobQueue | ModelService
+KINDS: dict[str, type[TrainingJob] | type[JobQueue] | type[ModelService]] = {
+    "TrainingJob": TrainingJob,
+    "JobQueue": JobQueue,
+    "ModelService": ModelService,
+}
 """The documents that can be read, by kind."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairway.spec import flat
+from fairway.spec import fields, flat
 from fairway.spec.kinds import KINDS
 
 Schema = dict[str, Any]
@@ -18,7 +18,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _DEFS = "#/$defs/"
 _AMOUNTS = frozenset(
     {"cpu", "memory", "gpu", "gpu_share", "gpu_memory", "shm", "timeout", "grace", "backoff", "backoff_max", "every"}
-    | {"logs", "record", "weight", "time_slice"}
+    | {"logs", "record", "weight", "time_slice", "p95", "hold", "idle", "deadline", "ready", "for", "slower"}
+    | {"utilisation", "rate", "to", "errors", "confidence"}
 )
 _MAPS_OF_AMOUNTS = frozenset({"gpu_types"})
 _MAPS_OF_TEXT = frozenset({"env", "labels", "annotations"})
@@ -65,14 +66,14 @@ def kubernetes_schema(kind: str = "TrainingJob") -> Schema:
 def flat_schema(kind: str = "TrainingJob") -> Schema:
     """The flat spelling, with all its short forms."""
     schema = _tidied(KINDS[kind].model_json_schema(by_alias=False))
-    defs: Schema = {name: _with_numbers(part) for name, part in schema["$defs"].items()}
+    defs: Schema = {name: _with_numbers(_with_flat_names(part)) for name, part in schema["$defs"].items()}
     head = {"kind": schema["properties"]["kind"], "apiVersion": schema["properties"]["api_version"]}
     return {
         "$schema": DIALECT,
         "title": f"{kind}, flat spelling",
         "description": str(schema["description"]).replace("Kubernetes", "flat"),
         "type": "object",
-        **(_flat_job(defs, head) if kind == "TrainingJob" else _flat_queue(defs, head)),
+        **_FLAT[kind](defs, head),
         "additionalProperties": False,
         "$defs": defs,
     }
@@ -102,27 +103,60 @@ def _flat_queue(defs: Schema, head: Schema) -> Schema:
     return {"properties": {**head, **metadata["properties"], **spec["properties"]}, "required": ["kind", "name"]}
 
 
+def _flat_service(defs: Schema, head: Schema) -> Schema:
+    own = defs["ServiceSpec"]["properties"]
+    own["command"].update(_either({"type": "string"}, _taken(own["command"], "type", "items")))
+    _add_common_short_forms(defs, own)
+    most = _without(defs["ServiceReplicas"]["properties"]["max"], "default")
+    for name, short in (
+        ("ServiceReplicas", {**most, "description": "Exactly so many."}),
+        ("Objective", defs["Objective"]["properties"]["p95"]),
+        ("Sampling", defs["Sampling"]["properties"]["rate"]),
+        ("RolloutPolicy", defs["RolloutPolicy"]["properties"]["strategy"]),
+        ("RolloutStep", defs["RolloutStep"]["properties"]["to"]),
+        ("MetricGuard", defs["MetricGuard"]["properties"]["name"]),
+    ):
+        defs[name] = {"description": defs[name]["description"], **_either(short, defs[name])}
+    spec, metadata = (defs.pop(name) for name in ("ServiceSpec", "Metadata"))
+    return {
+        "properties": {**head, **metadata["properties"], **spec["properties"]},
+        "required": ["kind", "name"],
+        "anyOf": [{"required": [name]} for name in ("model", "command")],
+    }
+
+
+_FLAT = {"TrainingJob": _flat_job, "JobQueue": _flat_queue, "ModelService": _flat_service}
+
+
 def _add_short_forms(defs: Schema) -> None:
-    role, resources, code = defs["Role"]["properties"], defs["Resources"], defs["Code"]
+    role = defs["Role"]["properties"]
     for part, short in ((role["command"], {"type": "string"}), (role["processes"], {"const": "auto"})):
         part.update(_either(short, _taken(part, "type", "items", "minimum", "maximum")))
+    _add_common_short_forms(defs, defs["JobSpec"]["properties"])
+    counts = defs["Replicas"]["properties"]["max"]
+    for name, short in (
+        ("TensorBoard", {"type": "string", "description": "A folder with event files."}),
+        ("Checkpoint", defs["Checkpoint"]["properties"]["every"]),
+        ("Restart", defs["Restart"]["properties"]["max"]),
+        ("Replicas", {**_without(counts, "default"), "description": "Exactly so many."}),
+    ):
+        defs[name] = {"description": defs[name]["description"], **_either(short, defs[name])}
+
+
+def _add_common_short_forms(defs: Schema, own: Schema) -> None:
+    resources, code = defs["Resources"], defs["Code"]
     resources["additionalProperties"] = _COUNTED
     resources["properties"]["gpu"]["pattern"] = _GPUS
     lists = [defs["Placement"]["properties"][name] for name in ("nodes", "devices", "tolerations")]
     for part in (resources["properties"]["gpu_type"], *lists):
         part.update(_either({"type": "string"}, _taken(part, "type", "items")))
-    secrets = defs["JobSpec"]["properties"]["secrets"]
+    secrets = own["secrets"]
     secrets.update(_either(secrets["items"], _taken(secrets, "type", "items")))
     code["properties"]["git"].update(_either({"type": "string"}, {"$ref": code["properties"]["git"].pop("$ref")}))
     code["properties"]["ref"] = {"description": "Branch, tag or commit of `git`.", **_TEXT}
-    counts = defs["Replicas"]["properties"]["max"]
     for name, short in (
         ("Code", {"type": "string", "description": "A folder."}),
         ("Environment", {"type": "string", "description": "An interpreter or a virtual environment's folder."}),
-        ("TensorBoard", {"type": "string", "description": "A folder with event files."}),
-        ("Checkpoint", defs["Checkpoint"]["properties"]["every"]),
-        ("Restart", defs["Restart"]["properties"]["max"]),
-        ("Replicas", {**{key: value for key, value in counts.items() if key != "default"}, "description": "Exactly so many."}),
     ):
         defs[name] = {"description": defs[name]["description"], **_either(short, defs[name])}
 
@@ -142,6 +176,11 @@ def _without(schema: Schema, *names: str) -> Schema:
 
 def _taken(schema: Schema, *names: str) -> Schema:
     return {name: schema.pop(name) for name in names if name in schema}
+
+
+def _with_flat_names(schema: Schema) -> Schema:
+    own = schema.get("properties")
+    return {**schema, "properties": {fields.flat_name(name): part for name, part in own.items()}} if own else schema
 
 
 def _with_numbers(schema: Schema) -> Schema:

@@ -31,7 +31,7 @@ class ServiceReplicas(SpecModel):
     min: Annotated[int, Field(ge=0, le=1000)] = 1
     """Fewer than this only when there is no room; 0 lets an idle service end all of them."""
     max: Annotated[int, Field(ge=1, le=1000)] = 1
-    """More than this are never made."""
+    """More than this are made only while a new version comes in."""
 
     @model_validator(mode="after")
     def _ordered(self) -> ServiceReplicas:
@@ -135,12 +135,12 @@ class MetricGuard(SpecModel):
 class Guard(SpecModel):
     """What sends a release back to the last good version."""
 
-    errors: Percent | None = None
+    errors: Percent = "1%"
     """More failed answers than this, and significantly more than the old version has."""
     p95: Duration | None = None
     """Slower than this."""
-    slower: Amount | None = "2"
-    """The 95th percentile is this many times that of the old version's, at the same time."""
+    slower: Amount = "2"
+    """The 95th percentile is this many times that of the old version's, at the same time; 0: not compared."""
     metric: MetricGuard | None = None
     """Significantly worse by this metric."""
     ready: Duration = "10m"
@@ -220,13 +220,6 @@ class ServiceSpec(SpecModel):
     """Whose part of the machines the replicas take."""
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 100
     """Higher goes first; above jobs unless told otherwise."""
-
-    @model_validator(mode="after")
-    def _something_to_serve(self) -> ServiceSpec:
-        if bool(self.model) == bool(self.command):
-            message = "has both a model and a command; keep one" if self.model else "serves nothing; add a model or a command"
-            raise ValueError(message)
-        return self
 
 
 class ModelService(SpecModel):

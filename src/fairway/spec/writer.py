@@ -15,6 +15,7 @@ from fairway.spec.located import Scalar, resolve
 from fairway.spec.model import SpecModel
 from fairway.spec.queue import Allotment, JobQueue, QueueSpec, UserLimits
 from fairway.spec.resources import Resources
+from fairway.spec.service import ModelService, ServiceSpec
 from fairway.units import suggest
 
 SPELLINGS = ("flat", "kubernetes")
@@ -41,6 +42,8 @@ def kubernetes_data(document: Document) -> dict[str, Any]:
     data = document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     for name, role in document.spec.roles.items() if isinstance(document, TrainingJob) else ():
         _restore_replicas(data["spec"]["roles"][name], role)
+    if isinstance(document, ModelService):
+        _restore_replicas(data["spec"], document.spec)
     return {
         "apiVersion": document.api_version,
         "kind": document.kind,
@@ -55,11 +58,13 @@ def flat_data(document: Document) -> dict[str, Any]:
     spec = data.get("spec", {})
     if isinstance(document, JobQueue):
         return {"kind": document.kind, **data["metadata"], **_flat_queue(spec)}
+    if isinstance(document, ModelService):
+        return {"kind": document.kind, **data["metadata"], **_flat_service(document.spec, spec)}
     for name, role in document.spec.roles.items():
         spec["roles"][name] = _flat_role(role, spec["roles"][name])
     for name, short in (("environment", "python"), ("restart", "max"), ("checkpoint", "every"), ("tensorboard", "dir")):
-        if list(spec.get(name, ())) == [short]:
-            spec[name] = spec[name][short]
+        if name in spec:
+            spec[name] = _short(spec[name], short)
     if "code" in spec:
         spec["code"] = _flat_code(spec["code"])
     ordered = {name: spec[name] for name in fields.fields_of(JobSpec) if name in spec}
@@ -77,7 +82,7 @@ def _lifted(spec: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _flat_role(role: Role, data: dict[str, Any]) -> dict[str, Any]:
+def _flat_role(role: Role | ServiceSpec, data: dict[str, Any]) -> dict[str, Any]:
     _restore_replicas(data, role)
     counts = data.get("replicas")
     if counts and counts["min"] == counts["max"]:
@@ -91,7 +96,28 @@ def _flat_role(role: Role, data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-def _restore_replicas(data: dict[str, Any], role: Role) -> None:
+def _flat_service(spec: ServiceSpec, data: dict[str, Any]) -> dict[str, Any]:
+    data = _flat_role(spec, data)
+    if "code" in data:
+        data["code"] = _flat_code(data["code"])
+    rollout = data.get("rollout", {})
+    if "steps" in rollout:
+        steps = [{fields.flat_name(name): value for name, value in step.items()} for step in rollout["steps"]]
+        rollout["steps"] = [_short(step, "to") for step in steps]
+    if "metric" in rollout.get("guard", {}):
+        rollout["guard"]["metric"] = _short(rollout["guard"]["metric"], "name")
+    for name, short in (("environment", "python"), ("objective", "p95"), ("sampling", "rate"), ("rollout", "strategy")):
+        if name in data:
+            data[name] = _short(data[name], short)
+    return {name: data[name] for name in fields.fields_of(ServiceSpec) if name in data}
+
+
+def _short(data: dict[str, Any], name: str) -> Any:
+    """The one field's value where there is no other."""
+    return data[name] if list(data) == [name] else data
+
+
+def _restore_replicas(data: dict[str, Any], role: Role | ServiceSpec) -> None:
     """Both bounds are written, also when one of them is as by default: `{max: 4}` alone would puzzle its reader."""
     if "replicas" in data:
         data["replicas"] = {"min": role.replicas.min, "max": role.replicas.max}

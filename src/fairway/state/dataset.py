@@ -30,6 +30,8 @@ class DatasetVersion:
     """Whether it is one file, and not a folder."""
     reference: str = ""
     """For content that was not copied: the path or URI where it lies. The manifest says what it was when it was added."""
+    run: str = ""
+    """The run that made it: `default/predict-mnist-1`; its record says from what."""
 
     def __str__(self) -> str:
         """`mnist@3`."""

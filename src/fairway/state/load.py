@@ -26,6 +26,8 @@ class RevisionLoad:
     latency_sum: float = 0.0
     mirrored: int = 0
     mirror_failed: int = 0
+    outcomes: dict[str, tuple[int, float, float]] = field(default_factory=dict)
+    """What was reported of the answers, by metric: how often, the sum, and the sum of squares."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ class Replica:
     since: float = 0.0
     """When it came into its phase."""
     created: float = 0.0
+    started: float | None = None
+    """When its process started."""
     address: str = ""
     message: str = ""
     """Why it waits or how it ended."""
@@ -81,11 +83,21 @@ class Revision:
     model: str = ""
     """`mnist@7`; empty for a command."""
     model_format: str = ""
+    origin: Origin = Origin()
+    """Whose code and interpreter its replicas use."""
     created: float = 0.0
     phase: RevisionPhase = RevisionPhase.NEW
     reason: str = ""
     cold_start: float | None = None
     """Seconds from the start of a replica's process until it was ready, as measured last."""
+    cold_number: int = 0
+    """The replica on which it was measured: each is measured once, not again when it was unready for a while."""
+    failures: int = 0
+    """Replicas that ended by themselves, one after the other; forgotten when one has been ready for a while."""
+    failed_at: float = 0.0
+    """When the last of them did."""
+    failed_number: int = 0
+    """Its number."""
 
 
 class RolloutPhase(StrEnum):
@@ -132,6 +144,8 @@ class Scale:
     """The rule with its numbers, in a sentence."""
     recommendations: tuple[tuple[float, int], ...] = ()
     """(time, number) within the hold window, thinned: scaling in goes to the largest of them."""
+    backlogged: tuple[float, int] = (0.0, 0)
+    """When a backlog asked for more than the rate did, last, and for how many: kept for a minute, not for the window."""
     service_rate: dict[int, float] = field(default_factory=dict)
     """Requests a busy second of one replica, learnt a revision."""
     quiet_since: float | None = None

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from fairway.app.ports import ModelStore
+from fairway.app.model_store import ModelStore
 from fairway.errors import ConflictError, FairwayError, NotFoundError, RefusedError, UsageError
 from fairway.state.model import Lineage, ModelFacts, Signature, TensorSpec
 from fairway.testing.model_files import onnx_file, pickled_file
@@ -131,6 +131,28 @@ class ModelStoreConformance:
         (tmp_path / "empty").mkdir()
         models.pull(made, str(tmp_path / "empty"))
         assert (tmp_path / "empty" / "model.onnx").read_bytes() == onnx_file()
+
+    def test_space_is_given_back_and_what_others_need_stays(self, models: ModelStore, source: Path, tmp_path: Path) -> None:
+        (source / "large").write_bytes(b"1" * 3_000_000)
+        first = models.register("mnist", str(source), FACTS, 1.0)
+        (source / "large").write_bytes(b"2" * 3_000_000)
+        second = models.register("mnist", str(source), FACTS, 1.0)
+        assert not models.freeable()
+        models.delete(first)
+        assert models.freeable()
+        assert models.free([first.digest]) == 0
+        assert not models.freeable()
+        models.delete(second)
+        assert models.register("mnist", str(source), FACTS, 1.0).version == 3
+        assert models.free([]) == 0
+        models.pull(models.get("mnist"), str(tmp_path / "pulled"))
+        (source / "large").write_bytes(b"3" * 3_000_000)
+        third = models.get("mnist@3")
+        models.register("mnist", str(source), FACTS, 1.0)
+        models.delete(third)
+        assert 3_000_000 < models.free([]) < 3_010_000
+        models.pull(models.get("mnist"), str(tmp_path / "kept"))
+        assert (tmp_path / "kept" / "large").read_bytes() == b"3" * 3_000_000
 
     def test_one_file_is_a_model_too(self, models: ModelStore, source: Path) -> None:
         made = models.register("one", str(source / "model.onnx"), FACTS, 1.0)

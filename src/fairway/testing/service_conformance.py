@@ -39,7 +39,7 @@ class ServiceConformance:
             stable=1,
             rollout=Rollout(0, 1, RolloutPhase.STEPPING, 0, 2.0, 1.0, reason="so far so good", marks={"arrived": 1e9}),
             history=(Rollout(0, 1, RolloutPhase.ROLLED_BACK, finished=3.0, reason="errors 3 % > 1 %"),),
-            scale=Scale(2, "rate", "20 a second", ((1.0, 2), (2.0, 1)), {1: 12.5}, quiet_since=4.0, changed=1.5),
+            scale=Scale(2, "rate", "20 a second", ((1.0, 2), (2.0, 1)), (3.0, 4), {1: 12.5}, quiet_since=4.0, changed=1.5),
             floor=1,
             replicas_made=2,
             port=4711,
@@ -48,7 +48,9 @@ class ServiceConformance:
         service = replace(service, revisions=(replace(service.revisions[0], phase=RevisionPhase.GOOD, cold_start=0.5),))
         replicas = (
             Replica(service.key, 1, 1, JobKey("default.services", "mnist-r1-1"), ReplicaPhase.GONE, 1.0, failed=True),
-            Replica(service.key, 1, 2, JobKey("default.services", "mnist-r1-2"), ReplicaPhase.READY, 2.0, 1.0, "127.0.0.1:4"),
+            Replica(
+                service.key, 1, 2, JobKey("default.services", "mnist-r1-2"), ReplicaPhase.READY, 2.0, 1.0, address="127.0.0.1:4"
+            ),
         )
         rich = ServiceRecord(service, replicas)
         event = Event(1.0, "service:default/mnist", "Applied", "by ana")

@@ -35,6 +35,8 @@ class DatasetView(msgspec.Struct, frozen=True):
     created: float
     reference: str = ""
     """Where content lies that was not copied."""
+    run: str = ""
+    """The run that made it; empty when somebody added it."""
     contents: tuple[DatasetFileView, ...] | msgspec.UnsetType = msgspec.UNSET
     """Its files, when one version is looked at."""
 
@@ -80,13 +82,14 @@ def dataset_view(version: DatasetVersion, files: Sequence[DatasetFile] | None = 
         version.size,
         version.created,
         version.reference,
+        version.run,
         msgspec.UNSET if files is None else tuple(DatasetFileView(each.path, each.size, each.sha256) for each in files),
     )
 
 
 def dataset_text(dataset: DatasetView, now: float, page: Page = Page()) -> str:
     """`fairway data get`."""
-    kept = f"by reference to {dataset.reference}" if dataset.reference else "copied"
+    kept = f"by reference to {dataset.reference}" if dataset.reference else f"made by {dataset.run}" if dataset.run else "copied"
     files, size = phrases.count(dataset.files, "file"), quantity.show_bytes(dataset.size)
     lines = [page.paint(str(dataset), "bold"), f"  {files}, {size}, {kept}, added {phrases.ago(dataset.created, now)}"]
     contents = dataset.contents if isinstance(dataset.contents, tuple) else ()

@@ -184,7 +184,8 @@ def model_text(model: ModelView, now: float, page: Page = Page()) -> str:
     ):
         if content:
             lines += ["", page.paint(title, "bold"), *(_INDENT + line for line in content)]
-    following = f"fairway model promote {model} champion, fairway model pull {model} FOLDER"
+    promote = "" if model.aliases else f"fairway model promote {model} champion, "
+    following = f"{promote}fairway model pull {model} FOLDER"
     return "\n".join([*lines, "", f"{page.paint('next:', 'dim')} {following}"]) + "\n"
 
 

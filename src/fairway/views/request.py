@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
+from typing import Any
 
 import msgspec
 
@@ -37,14 +39,16 @@ def curl_line(url: str, request: ExampleRequest | None) -> str:
         return f"curl -s {url}{request.path}"
     numbers = request.body.count(",")
     if numbers <= SHOWN:
-        return f"curl -s {url}{request.path} -d '{request.body}'"
+        return f"curl -s {url}{request.path} -d {shlex.quote(request.body)}"
     # Python's own json writes the zeros, so that the line stays short.
-    inputs = [
-        f'dict(name="{entry["name"]}",datatype="{entry["datatype"]}",shape={entry["shape"]},data=[{entry["data"][0]!r}]*{len(entry["data"])})'
-        for entry in json.loads(request.body)["inputs"]
-    ]
-    program = f"import json;print(json.dumps(dict(inputs=[{','.join(inputs)}])))"
-    return f"python3 -c '{program}' | curl -s {url}{request.path} -d @-"
+    program = f"import json;print(json.dumps(dict(inputs=[{','.join(map(_written, json.loads(request.body)['inputs']))}])))"
+    return f"python3 -c {shlex.quote(program)} | curl -s {url}{request.path} -d @-"
+
+
+def _written(tensor: dict[str, Any]) -> str:
+    """The tensor as Python. A name may hold anything; JSON texts are Python texts too."""
+    texts = f"name={json.dumps(tensor['name'])},datatype={json.dumps(tensor['datatype'])}"
+    return f"dict({texts},shape={tensor['shape']},data=[{tensor['data'][0]!r}]*{len(tensor['data'])})"
 
 
 def _tensor(spec: TensorSpec) -> dict[str, object]:

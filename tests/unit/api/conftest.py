@@ -18,6 +18,7 @@ from fairway.app.submission import Submission
 from fairway.errors import NotFoundError
 from fairway.registry.blobs import Blobs
 from fairway.registry.dataset import Datasets
+from fairway.registry.model import Models
 from fairway.state.job import Job, JobKey, Origin
 from fairway.state.node import Device, Node
 from fairway.testing.fake_engine import FakeEngine, FakeMachine
@@ -196,7 +197,9 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
     clock = ManualClock()
     machine = FakeMachine(Node("here", cpu=4.0, memory=8 << 30, devices=(Device("GPU-1", 0, "H100", 80 << 30),)))
     engine, keeper = TalkingEngine(machine, clock), Keeper()
-    app = Application(MemoryStore(), engine, clock, Secrets(), keeper, Datasets(tmp_path, Blobs(tmp_path / "blobs")))
+    blobs = Blobs(tmp_path / "blobs")
+    datasets, models = Datasets(tmp_path, blobs), Models(tmp_path, blobs)
+    app = Application(MemoryStore(), engine, clock, Secrets(), keeper, datasets, models=models)
     await app.loop.start()
     yield Client(make_api(app, About("1.2.3", 42, "/home/fairway")), app, engine, clock, keeper)
     await app.loop.close()

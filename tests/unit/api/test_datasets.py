@@ -34,3 +34,25 @@ async def test_input_and_environment_reach_the_running_task(client: Any) -> None
     assert inside == {"task": "worker-1", "cwd": "/", "env": {"TASK": "worker-1"}}
     assert (await client.post("/v1/jobs/mnist/window?task=worker-0", {"rows": 24, "cols": 80})).status == 200
     assert (await client.get("/v1/jobs/mnist/environment?index=9")).status == 409
+
+
+async def test_versions_are_shown_and_compared(client: Any, tmp_path: Path) -> None:
+    source = tmp_path / "digits"
+    source.mkdir()
+    for name in ("a", "b"):
+        (source / name).write_text(name)
+    await client.post("/v1/datasets", {"name": "digits", "path": str(source)})
+    (source / "a").write_text("longer")
+    (source / "b").unlink()
+    (source / "c").write_text("new")
+    made = await client.post("/v1/datasets", {"name": "digits", "path": str(source), "reference": True})
+    assert (made.json["version"], made.json["reference"]) == (2, str(source))
+    told = (await client.get("/v1/datasets/digits@1/diff/digits")).json
+    changes = [(each["path"], each["change"]) for each in told["changes"]]
+    assert changes == [("a", "changed"), ("b", "removed"), ("c", "added")]
+    assert "removed" in (await client.get("/v1/datasets/digits@1/diff/digits?output=table")).text
+    assert "2 files the same" in (await client.get("/v1/datasets/digits@1/diff/digits@1?output=table")).text
+    shown = await client.get("/v1/datasets/digits@2?output=table")
+    assert f"by reference to {source}" in shown.text
+    assert [each["path"] for each in (await client.get("/v1/datasets/digits")).json["contents"]] == ["a", "c"]
+    assert (await client.get("/v1/datasets/digits@9")).status == 404

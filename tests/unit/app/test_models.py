@@ -200,6 +200,7 @@ async def test_what_cannot_be_a_version_is_told_once(tmp_path: Path, name: str, 
         assert told.startswith("NotRegistered: the output model is no version of mnist")
         assert words in told
         assert at.store.expected() == []
+        assert words in at.app.models.refusal(at.app.find("default", "train-1"))
 
 
 async def test_an_output_that_is_no_name_of_a_model_is_told(tmp_path: Path) -> None:
@@ -210,6 +211,25 @@ async def test_an_output_that_is_no_name_of_a_model_is_told(tmp_path: Path) -> N
         assert await at.app.models.list() == []
         assert "is no name" in at.reasons("train-1")[0]
         assert at.app.models.of_job(at.app.find("default", job.key.name)) == ()
+
+
+async def test_a_start_gives_back_the_space_of_deleted_versions_and_leaves_what_code_needs(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        at.leave("mine")
+        at.leave("mine", "large", b"x" * 2_000_000)
+        source = str(tmp_path / "outputs" / "mine")
+        made = await at.app.models.register(Registration("mnist", source))
+        shared = at.app.datasets.add("same", source, 1.0)
+        await at.app.models.delete("mnist@1")
+    async with desk(tmp_path) as at:
+        assert not at.store.freeable()
+        assert shared.digest == made.digest
+        assert Blobs(tmp_path / "blobs").has(made.digest)
+        made = await at.app.models.register(Registration("mnist", str(tmp_path / "outputs" / "mine" / "model.onnx")))
+        await at.app.models.delete(str(made))
+    async with desk(tmp_path) as at:
+        assert not Blobs(tmp_path / "blobs").has(made.digest)
+        assert (at.app.datasets.get("same").digest, at.store.freeable()) == (shared.digest, False)
 
 
 async def test_a_full_disk_is_tried_again(tmp_path: Path) -> None:
@@ -264,6 +284,8 @@ async def test_what_is_served_or_aliased_is_not_deleted(tmp_path: Path) -> None:
             await at.app.models.delete("mnist@2")
         assert [str(each) for each in await at.app.models.superfluous("mnist", 2)] == ["mnist@3"]
         assert str(await at.app.models.delete("mnist@3")) == "mnist@3"
+        with pytest.raises(ConflictError, match="mnist@2 is not champion"):
+            await at.app.models.demote("mnist@2", "champion")
         assert await at.app.models.demote("mnist", "champion") == 1
         reasons = [event.reason for event in at.app.events("model:mnist")]
         assert reasons == ["ModelRegistered"] * 5 + ["ModelPromoted", "ModelDeleted", "ModelDemoted"]

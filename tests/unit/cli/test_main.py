@@ -76,7 +76,7 @@ def test_aliases_mean_their_verb() -> None:
         (["secret"], "fairway secret needs one of: set, list, delete"),
         (["secret", "lsit"], "fairway secret has no 'lsit'; did you mean list?"),
         (["--namespace", "x"], "no verb in: fairway --namespace x"),
-        (["get", "service/mnist"], "service/mnist: no kind is called 'service'"),
+        (["get", "servise/mnist"], "servise/mnist: no kind is called 'servise'"),
         (["get", "job/"], "'job/' names no job"),
         (["list", "--context", "prod"], "no context is called 'prod'"),
     ],

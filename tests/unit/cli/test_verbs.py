@@ -43,6 +43,13 @@ Shown = pytest.CaptureFixture[str]
         (["queue", "get", "research"], "/v1/queues/research", {}),
         (["queue", "get", "queue/research"], "/v1/queues/research", {}),
         (["get", "queue/research"], "/v1/queues/research", {}),
+        (["model", "list"], "/v1/models", {}),
+        (["model", "list", "mnist"], "/v1/models", {"name": "mnist"}),
+        (["model", "get", "mnist@3"], "/v1/models/mnist%403", {}),
+        (["model", "get", "model/mnist@champion"], "/v1/models/mnist%40champion", {}),
+        (["model", "diff", "mnist@1", "model/mnist@2"], "/v1/models/mnist%401/diff/mnist%402", {}),
+        (["data", "get", "digits@1"], "/v1/datasets/digits%401", {}),
+        (["data", "diff", "digits@1", "digits"], "/v1/datasets/digits%401/diff/digits", {}),
     ],
 )
 @pytest.mark.parametrize("form", ["table", "json"])

@@ -6,6 +6,7 @@ import hashlib
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -98,3 +99,47 @@ def test_a_crash_leaves_whole_blobs_only(tmp_path: Path, blobs: Blobs, moment: s
     assert ended.returncode == -signal.SIGKILL
     assert len(names(blobs)) == kept
     assert all(hashlib.sha256(blobs.read(name)).hexdigest() == name for name in names(blobs))
+
+
+def written_by(call: Callable[[], object]) -> tuple[int, int]:
+    """Bytes that this process read and wrote while the call ran, whatever of it came from memory."""
+
+    def count() -> tuple[int, int]:
+        lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+        return int(lines["rchar"]), int(lines["wchar"])
+
+    before = count()
+    call()
+    after = count()
+    return after[0] - before[0], after[1] - before[1]
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs the kernel's counters")
+def test_what_is_known_is_read_once_and_nothing_is_written(blobs: Blobs, tmp_path: Path) -> None:
+    sizes = [0, 100, 1 << 20, (1 << 20) + 1, 5 << 20, 5 << 20]
+    paths = [tmp_path / str(number) for number in range(len(sizes))]
+    for number, (path, size) in enumerate(zip(paths, sizes, strict=True)):
+        path.write_bytes(bytes([number]) * size)
+    first = blobs.put_files(paths)
+    read, wrote = written_by(lambda: blobs.put_files(paths))
+    # Looking at the counters reads a little too.
+    assert sum(sizes) <= read < sum(sizes) + 10_000
+    assert wrote == 0
+    assert blobs.put_files(paths) == first
+    assert list((blobs.root / "aside").iterdir()) == []
+
+
+def test_another_file_of_a_known_size_is_kept(blobs: Blobs, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(name.encode() * (3 << 20))
+        digest, size = blobs.put_files([tmp_path / name])[tmp_path / name]
+        assert size == 3 << 20
+        assert blobs.path(digest).read_bytes() == (tmp_path / name).read_bytes()
+
+
+def test_a_large_file_given_twice_is_kept_once(blobs: Blobs, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"x" * (3 << 20))
+    found = blobs.put_files([tmp_path / "a", tmp_path / "b"])
+    assert len(set(found.values())) == 1
+    assert len(names(blobs)) == 1

@@ -309,3 +309,38 @@ async def test_documents_are_applied(ask: Ask, daemon: FakeDaemon, tmp_path: Pat
         sent = str(daemon.asked[-1].data["documents"])
         assert read_data(json.loads(sent)) == read_data(document)
     assert daemon.asked[-1].data["folder"] == str(tmp_path)
+
+
+MODEL: dict[str, Any] = {
+    "name": "mnist", "version": 3, "aliases": ["champion"], "format": "onnx", "files": 1, "size": 9, "created": 1.0,
+    "digest": "d", "signature": {"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1]}], "outputs": []},
+    "metrics": {"accuracy": 0.9}, "lineage": {"run": "default/mnist-7"}, "tags": {},
+}  # fmt: skip
+
+
+async def test_models_are_typed_views(ask: Ask, daemon: FakeDaemon) -> None:
+    daemon.answers["GET /v1/models"] = {"models": [MODEL]}
+    daemon.answers["GET /v1/models/mnist%40champion"] = MODEL
+    daemon.answers["POST /v1/models"] = MODEL
+    daemon.answers["POST /v1/models/mnist%403/promote"] = {"alias": "champion", "version": "mnist@3", "before": "mnist@2"}
+    daemon.answers["POST /v1/models/mnist%403/pull"] = MODEL
+    daemon.answers["DELETE /v1/models/mnist%403"] = {"deleted": ["mnist@3"]}
+    (listed,) = await ask("models", "mnist")
+    assert (str(listed), listed.signature.inputs[0].shape, listed.lineage.run) == ("mnist@3", (-1,), "default/mnist-7")
+    assert (await ask("model", "mnist@champion")) == listed
+    assert (await ask("register_model", "mnist", "s3://b/x", metrics={"accuracy": 0.9}, from_run="mnist-7")) == listed
+    (sent,) = daemon.of("POST", "/v1/models")
+    assert (sent.data["source"], sent.data["imported"], sent.data["from_run"]) == ("s3://b/x", True, "mnist-7")
+    assert (await ask("promote_model", "mnist@3", "champion")).before == "mnist@2"
+    assert (await ask("pull_model", "model/mnist@3", "/x")) == listed
+    await ask("delete_model", "mnist@3")
+    assert len(daemon.of("DELETE", "/v1/models/mnist%403")) == 1
+
+
+async def test_datasets_are_typed_views(ask: Ask, daemon: FakeDaemon) -> None:
+    made: dict[str, Any] = {"name": "digits", "version": 1, "digest": "d", "files": 1, "size": 2, "created": 1.0}
+    daemon.answers["GET /v1/datasets"] = {"datasets": [made]}
+    daemon.answers["POST /v1/datasets"] = {**made, "reference": "/x"}
+    assert [str(each) for each in await ask("datasets")] == ["digits@1"]
+    assert (await ask("add_data", "digits", Path("/x"), reference=True)).reference == "/x"
+    assert daemon.of("POST", "/v1/datasets")[0].data == {"name": "digits", "path": "/x", "reference": True}

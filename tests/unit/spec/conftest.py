@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from fairway.spec.job import TrainingJob
 from fairway.spec.queue import JobQueue
+from fairway.spec.service import ModelService
+from fairway.units import quantity
 
 settings.register_profile("spec", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("spec")
@@ -217,6 +219,60 @@ _queues = st.builds(
 )
 
 
+_parts = st.sampled_from(["0%", "5%", "12.5%", "50%", "0.5", "1"])
+_guards = _some(
+    errors=_parts,
+    p95=durations,
+    slower=st.sampled_from(["0", "2", "1.5"]),
+    metric=st.fixed_dictionaries(
+        {"name": names}, optional={"better": st.sampled_from(["higher", "lower"]), "confidence": _parts}
+    ),
+    ready=durations,
+)
+_rollouts = st.one_of(
+    _some(strategy=st.sampled_from(["rolling", "blue-green"]), guard=_guards),
+    _some(
+        strategy=st.sampled_from(["canary", "ab"]),
+        steps=st.lists(st.fixed_dictionaries({"to": _parts}, optional={"for": durations}), max_size=3).map(
+            lambda steps: sorted(steps, key=lambda step: quantity.percent(step["to"]))
+        ),
+        guard=_guards,
+    ).filter(lambda policy: "strategy" in policy or "steps" not in policy),
+)
+_service_specs = _some(
+    follow=st.booleans(),
+    runtime=st.sampled_from(["auto", "onnx", "python"]),
+    env=st.dictionaries(variables, words, max_size=2),
+    replicas=st.sampled_from([{"min": 0, "max": 3}, {"min": 2, "max": 2}, {"min": 1, "max": 9}]),
+    objective=_some(p95=durations),
+    scaling=_some(utilisation=st.sampled_from(["50%", "75%", "1"]), hold=durations, idle=durations),
+    batching=_some(max=st.integers(1, 99), queue=st.integers(1, 99), deadline=durations),
+    sampling=_some(rate=_parts, dataset=names),
+    environment=_some(python=texts, image=texts),
+    traffic=_some(
+        sticky=st.sampled_from(["", "user"]),
+        headers=st.lists(st.fixed_dictionaries({"header": st.just("x-beta"), "value": words}), max_size=2),
+    ),
+    rollout=_rollouts,
+    port=st.integers(0, 65535),
+    hold=durations,
+    grace=durations,
+    queue=names,
+    priority=st.integers(-1000, 1000),
+)
+_services = st.builds(
+    lambda name, served, spec: ModelService.model_validate(
+        {"metadata": {"name": name}, "spec": {**spec, **served, **({"follow": False} if "command" in served else {})}}
+    ),
+    names,
+    st.one_of(
+        st.sampled_from([{"model": "m"}, {"model": "mnist@champion"}]),
+        st.fixed_dictionaries({"command": st.lists(words, min_size=1, max_size=3)}),
+    ),
+    _service_specs,
+)
+
+
 def _is_variable(spec: dict, name: str) -> bool:
     return name in spec.get("env", {}) or any(name in role.get("env", {}) for role in spec["roles"].values())
 
@@ -228,9 +284,15 @@ def jobs() -> st.SearchStrategy[TrainingJob]:
 
 
 @pytest.fixture(scope="session")
-def documents() -> st.SearchStrategy[TrainingJob | JobQueue]:
+def documents() -> st.SearchStrategy[TrainingJob | JobQueue | ModelService]:
     """Documents of every kind that keep every rule."""
-    return _jobs | _queues
+    return _jobs | _queues | _services
+
+
+@pytest.fixture(scope="session")
+def services() -> st.SearchStrategy[ModelService]:
+    """Services that keep every rule."""
+    return _services
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,7 @@ def rules(node):
     yield re.compile(node.get("pattern", "")).groups > 20, "the pattern is beyond reason"
 
 
-@pytest.mark.parametrize("kind", ["TrainingJob", "JobQueue"])
+@pytest.mark.parametrize("kind", ["TrainingJob", "JobQueue", "ModelService"])
 def test_structural(kind):
     assert list(unstructural(open_api_schema(kind))) == []
 
@@ -70,8 +70,8 @@ def test_definition():
 
 
 def test_every_kind_has_a_definition_and_queues_belong_to_no_namespace():
-    job, queue = crds()
-    assert (job["spec"]["scope"], queue["spec"]["scope"]) == ("Namespaced", "Cluster")
+    job, queue, service = crds()
+    assert [one["spec"]["scope"] for one in (job, queue, service)] == ["Namespaced", "Cluster", "Namespaced"]
     assert queue["metadata"]["name"] == "jobqueues.fairway.dev"
     assert queue["spec"]["names"]["kind"] == "JobQueue"
     quota = open_api_schema("JobQueue")["properties"]["spec"]["properties"]["quota"]["properties"]

@@ -22,11 +22,23 @@ BASES = {
     },
     "queue-flat": {"kind": "JobQueue", "name": "x"},
     "queue-kubernetes": {"apiVersion": "fairway.dev/v1alpha1", "kind": "JobQueue", "metadata": {"name": "x"}, "spec": {}},
+    "service-flat": {"kind": "ModelService", "name": "x", "model": "m"},
+    "service-command": {"kind": "ModelService", "name": "x", "command": ["run"]},
+    "service-kubernetes": {
+        "apiVersion": "fairway.dev/v1alpha1",
+        "kind": "ModelService",
+        "metadata": {"name": "x"},
+        "spec": {"model": "m"},
+    },
 }
 KEYS = {"env": "A", "labels": "a", "annotations": "a", "data": "d", "outputs": "o", "roles": "worker", "other": "r"}
 KEYS |= {"gpu_types": "A100", "gpuTypes": "A100"}
+NEEDED = {"git": {"url": "u"}, "metric": {"name": "m"}}
 ROLE_FIELDS = ("command", "script", "replicas", "processes", "resources", "limits", "placement")
 WRONG = ("WRONG", [["WRONG"]], {"WRONG": ["WRONG"]}, -123456, 1234567)
+
+
+SPELLINGS = {"flat": schema.flat_schema, "kubernetes": schema.kubernetes_schema}
 
 
 def fields(part, root, path=()):
@@ -48,9 +60,11 @@ def cases():
     """(base, path, schema of the field, whole schema) for every field of both spellings."""
     roots = {"flat": schema.flat_schema(), "kubernetes": schema.kubernetes_schema()}
     roots |= {"queue-flat": schema.flat_schema("JobQueue"), "queue-kubernetes": schema.kubernetes_schema("JobQueue")}
+    roots |= {f"service-{spelling}": made("ModelService") for spelling, made in SPELLINGS.items()}
     for spelling, root in roots.items():
         for path, part in dict(fields(root, root)).items():
             base = "shorthand" if spelling == "flat" and path[0] in ROLE_FIELDS else spelling
+            base = "service-command" if spelling == "service-flat" and path[0] == "command" else base
             yield pytest.param(base, path, {**part, "$defs": root["$defs"]}, id=f"{base}-{'.'.join(path)}")
 
 
@@ -70,7 +84,7 @@ def found_where_it_is(base, path, value):
     document = copy.deepcopy(BASES[base])
     place = document
     for step in path[:-1]:
-        place = place.setdefault(step, {"url": "u"} if step == "git" else {})
+        place = place.setdefault(step, dict(NEEDED.get(step, {})))
     if path[-1] == "script":
         place.pop("command", None)
     if path == ("code", "ref"):

@@ -19,9 +19,11 @@ SCHEMAS = {
     "kubernetes": schema.kubernetes_schema(),
     "JobQueue.flat": schema.flat_schema("JobQueue"),
     "JobQueue.kubernetes": schema.kubernetes_schema("JobQueue"),
+    "ModelService.flat": schema.flat_schema("ModelService"),
+    "ModelService.kubernetes": schema.kubernetes_schema("ModelService"),
     "both": schema.json_schema(),
 }
-ROOTS = {f"$.{kind}.{spelling}" for kind in ("TrainingJob", "JobQueue") for spelling in ("flat", "kubernetes")}
+ROOTS = {f"$.{kind}.{spelling}" for kind in ("TrainingJob", "JobQueue", "ModelService") for spelling in ("flat", "kubernetes")}
 
 
 def nodes(part, path="$"):
@@ -125,6 +127,15 @@ def test_short_forms_of_a_queue_keep_the_schema(text, faults):
     (node,), _ = compose(text.replace("borrow: no", "borrow: false"))
     assert faults(SCHEMAS["JobQueue.flat"], plain_data(node)) == []
     assert faults(SCHEMAS["both"], plain_data(node)) == []
+
+
+@given(data=st.data())
+def test_services_keep_their_schema(services, faults, data):
+    service = data.draw(services)
+    for spelling, made in (("flat", flat_data(service)), ("kubernetes", kubernetes_data(service))):
+        assert faults(SCHEMAS[f"ModelService.{spelling}"], made) == []
+        assert faults(SCHEMAS["both"], made) == []
+        assert faults(SCHEMAS[f"ModelService.{spelling}"], yaml.safe_load(render(service, spelling))) == []
 
 
 @pytest.mark.parametrize("text", ["zebra: 1", "members: []", "members: ann", "weight: x", "quota: {gpu: {A100: x}}", "quota: 3"])

@@ -3,6 +3,8 @@
 import json
 import subprocess
 
+import pytest
+
 from fairway.state.model import ModelVersion, Signature, TensorSpec
 from fairway.views.request import curl_line, example_request
 
@@ -21,11 +23,12 @@ def test_one_row_of_zeros_of_the_right_shape() -> None:
     assert curl_line("http://h:1", request) == f"curl -s http://h:1/v2/models/mnist/infer -d '{request.body}'"
 
 
-def test_a_large_row_is_written_by_a_program_in_the_line() -> None:
-    request = example_request(a_version(TensorSpec("x", "FP32", (-1, 1, 28, 28))))
+@pytest.mark.parametrize("name", ["x", 'it\'s; "$(touch /tmp/never)" {é}'])
+def test_a_large_row_is_written_by_a_program_in_the_line(name: str) -> None:
+    request = example_request(a_version(TensorSpec(name, "FP32", (-1, 1, 28, 28))))
     line = curl_line("http://h:1", request)
-    assert len(line) < 250
-    program, _, rest = line.partition(" | ")
+    assert len(line) < 350
+    program, _, rest = line.rpartition(" | ")
     assert rest == "curl -s http://h:1/v2/models/mnist/infer -d @-"
     made = subprocess.run(["bash", "-c", program], capture_output=True, check=True, text=True).stdout
     assert json.loads(made) == json.loads(request.body if request else "")

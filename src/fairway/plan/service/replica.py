@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairway.spec.job import Framework, JobSpec, Keep, Replicas, Restart, Role
 from fairway.spec.service import ServiceSpec, ServingRuntime
-from fairway.state.job import Job, JobKey, Origin
+from fairway.state.job import Job, JobKey
 from fairway.state.service import Replica, Revision, Service, ServiceKey
 from fairway.units import quantity
 
@@ -65,7 +65,7 @@ def replica_run(service: Service, revision: Revision, replica: Replica, python: 
         series=f"{service.key.name}-r{revision.number}",
         number=replica.number,
         spec=asked,
-        origin=Origin(service.origin.user, service.origin.folder, service.origin.interpreter),
+        origin=revision.origin,
         labels={SERVICE_LABEL: service.key.name, REVISION_LABEL: str(revision.number)},
         created=replica.created,
     )

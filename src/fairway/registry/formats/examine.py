@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import mmap
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from fairway.registry.formats.pickles import is_exported, is_pickle
 from fairway.registry.manifest import stays_inside
 from fairway.state.model import FORMATS, Signature
 
+_WHOLE = 1 << 26
+"""Bytes; larger files are not read into memory."""
 _CLASS = "Model"
 _MODULE = "model.py"
 
@@ -32,10 +35,11 @@ class Examined:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
-def examine(files: Mapping[str, Path], *, asked: str = "", allow_pickle: bool = False) -> Examined:
+def examine(files: Mapping[str, Path], *, asked: str = "", allow_pickle: bool = False, kept: bool = True) -> Examined:
     """Look at the files of a model, by path from the top of its folder; a refusal says what is wrong and what helps.
 
-    `asked` is the format that somebody asked for; `python` is never guessed. Nothing is loaded or run.
+    `asked` is the format that somebody asked for; `python` is never guessed. Nothing is loaded or run. Without `kept` the
+    files are somebody else's and may change meanwhile: large ones are then not looked into.
     """
     if asked and asked not in FORMATS:
         message = f"no format is called {asked!r}"
@@ -49,6 +53,8 @@ def examine(files: Mapping[str, Path], *, asked: str = "", allow_pickle: bool = 
         message = f"{beside.NAME} says that this is a Python class, which runs its own code when it is loaded"
         raise RefusedError(message, fix="if you trust it, say so: --format python")
     entry, format = _entry(files, format, said.entry, pickles)
+    if not kept and files[entry].stat().st_size > _WHOLE:
+        return Examined(format, entry, said.as_signature(), said.metrics)
     return Examined(format, entry, _signature(format, entry, files, said), said.metrics)
 
 
@@ -138,11 +144,14 @@ def _signature(format: str, entry: str, files: Mapping[str, Path], said: About) 
 
 @contextmanager
 def _content(path: Path, name: str, is_not: str) -> Iterator[memoryview]:
-    """The file's bytes, not read before they are looked at. A `ValueError` within means that it is something else."""
+    """The file's bytes. A `ValueError` within means that it is something else."""
     with path.open("rb") as file:
         try:
-            # Closed when the last view of it is gone.
-            yield memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            if os.fstat(file.fileno()).st_size <= _WHOLE:
+                yield memoryview(file.read())
+            else:
+                # Only of what is kept: to look at a mapped file that somebody cuts short ends the process.
+                yield memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         except ValueError as problem:
             message = f"{name} is {is_not}: {problem}"
             raise RefusedError(message, fix="save the model again") from None

@@ -54,7 +54,7 @@ def _members(name: str, path: Path) -> list[str]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
-    except (zipfile.BadZipFile, OSError, ValueError) as problem:
+    except Exception as problem:  # noqa: BLE001  damage shows in many ways: struct.error, OverflowError, NotImplementedError
         message = f"{name} is a damaged archive: {problem}"
         raise RefusedError(message, fix="save the model again") from None
     for member in members:

@@ -24,12 +24,14 @@ from fairway.engines.local.provision.programs import Say
 from fairway.errors import NotFoundError, RefusedError
 from fairway.registry.blobs import Blobs
 from fairway.registry.dataset import Datasets, is_reference
+from fairway.registry.model import Models
 from fairway.state.job import Job
 
 ENVIRONMENT_FILE = "environment.json"
 _LEFTOVERS = (
     *("envs/.*", "git/.*", "inject/.*", "blobs/aside/*", "blobs/seen/.*", "data/*/.*", "jobs/*/*/.code-*"),
     *("datasets/*/.*", "models/*/.*", "models/*/aliases/.*", "models/*/tags/.*", "model-files/*/.*", "expected-models/.*"),
+    "deleted-models/.*",
     "fetched/*",
 )
 """Where things are made before they get their names."""
@@ -41,6 +43,8 @@ _MACHINE_VARIABLES = re.compile(
 )
 """What a task gets of the daemon's environment when it does not run with the caller's: the machine's, not the person's."""
 
+MODEL = "model://"
+"""Before a model version, in the data of a run: its files."""
 _PYTHONS = frozenset({"python", "python3"})
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.*")
 
@@ -77,6 +81,7 @@ class Preparer:
         self._machine = machine_variables(os.environ if environ is None else environ)
         blobs = blobs or Blobs(home.path / "blobs")
         self._datasets = Datasets(home.path, blobs)
+        self._models = Models(home.path, blobs)
         self._code = CodePlace(home.path, blobs, self._machine)
         self._environments = Environments(home.path / "envs", self._machine)
         self._runtime_dir: Path | None = None
@@ -145,6 +150,8 @@ class Preparer:
         if text.startswith("pvc://"):
             message = f"{field_name} is {text!r}: volume claims exist on a cluster only"
             raise RefusedError(message, fix="name a path or a dataset here, or submit to the cluster with --context")
+        if text.startswith(MODEL):
+            return str(self._models.folder(self._models.get(text.removeprefix(MODEL))))
         if _URI.fullmatch(text):
             return text
         path = Path(folder or "/", os.path.expanduser(text))

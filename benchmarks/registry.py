@@ -1,0 +1,98 @@
+"""A large model registered again unchanged, against one plain SHA-256 over the same files.
+
+    registry.py [GIGABYTES]     10 unless given
+
+CPU time is compared, and what the process read and wrote is counted by the kernel, whatever came from the page cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import interleaved, median_ratio, tell
+
+from fairway.registry.blobs import Blobs
+from fairway.registry.model import Models
+from fairway.state.model import ModelFacts
+from fairway.testing.model_files import onnx_file
+
+ROUNDS = 3
+LARGE, SMALL = 8, 200
+"""Files: few with nearly all of the weight, and many small ones."""
+
+
+def main() -> None:
+    """Make the files, register them, and register them again."""
+    size = int(float(sys.argv[1] if len(sys.argv) > 1 else "10") * 1e9)
+    with tempfile.TemporaryDirectory(dir=os.environ.get("FAIRWAY_BENCH_DIR")) as folder:
+        source = make_source(Path(folder, "source"), size)
+        models = Models(Path(folder, "home"), Blobs(Path(folder, "home", "blobs")))
+        total = sum(path.stat().st_size for path in source.iterdir())
+        first = models.register("large", str(source), ModelFacts(), 1.0)
+
+        def plain() -> float:
+            return cpu(lambda: [digest(path) for path in source.iterdir()])
+
+        def again() -> float:
+            return cpu(lambda: models.register("large", str(source), ModelFacts(), 2.0))
+
+        found = interleaved(ROUNDS, plain=plain, again=again)
+        read, wrote = counted(lambda: models.register("large", str(source), ModelFacts(), 3.0))
+        assert models.list() == [first]
+    ratio = median_ratio(found["again"], found["plain"])
+    what = f"{total / 1e9:.1f} GB registered again unchanged"
+    tell(f"{what}: CPU / one plain SHA-256 of the files", ratio, "<= 1.1", met=ratio <= 1.1)
+    tell(f"{what}: bytes read / bytes there", read / total, "<= 1.01", met=read / total <= 1.01)
+    tell(f"{what}: bytes written", wrote, "0", met=wrote == 0)
+
+
+def make_source(folder: Path, size: int) -> Path:
+    """A model whose weights lie in files beside it."""
+    folder.mkdir()
+    chance = random.Random(0)
+    (folder / "model.onnx").write_bytes(onnx_file())
+    for number in range(SMALL):
+        (folder / f"small-{number}").write_bytes(chance.randbytes(20_000))
+    for number in range(LARGE):
+        block = chance.randbytes(1 << 20)
+        with (folder / f"large-{number}").open("wb") as file:
+            for place in range(size // LARGE >> 20):
+                file.write(place.to_bytes(8, "little") + block[8:])
+    return folder
+
+
+def digest(path: Path) -> str:
+    """One plain read."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def cpu(call: Callable[[], object]) -> float:
+    """CPU seconds of this process, all threads."""
+    before = time.process_time()
+    call()
+    return time.process_time() - before
+
+
+def counted(call: Callable[[], object]) -> tuple[int, int]:
+    """Bytes read and written meanwhile."""
+
+    def count() -> tuple[int, int]:
+        lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+        return int(lines["rchar"]), int(lines["wchar"])
+
+    before = count()
+    call()
+    after = count()
+    return after[0] - before[0], after[1] - before[1]
+
+
+if __name__ == "__main__":
+    main()

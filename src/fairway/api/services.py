@@ -1,0 +1,280 @@
+"""Routes about services."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from fairway.api.answer import Stream, json_answer, show
+from fairway.api.asking import Asked
+from fairway.api.follow import mixed_logs, stamped
+from fairway.app.application import Application
+from fairway.app.ports import LogChunk, LogQuery
+from fairway.app.service_turn import Standing
+from fairway.app.services import ServiceAsk, Services
+from fairway.errors import RefusedError, UsageError
+from fairway.spec.document import read_data
+from fairway.spec.service import ModelService
+from fairway.state.job import Job, Origin
+from fairway.state.service import Service, ServiceKey
+from fairway.views.applied import AppliedView
+from fairway.views.endpoint import endpoint_view
+from fairway.views.event import event_list
+from fairway.views.listing import events_text
+from fairway.views.log import LogMixer
+from fairway.views.plan import PlanView, plan_text
+from fairway.views.release import history_text, release_text, release_view
+from fairway.views.service import (
+    ServiceList,
+    ServiceView,
+    change_sentence,
+    service_text,
+    service_view,
+    services_text,
+    why_service_text,
+    why_service_view,
+)
+
+
+class ServeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `serve` sends: one document as data."""
+
+    document: dict[str, object]
+    origin: Origin = Origin()
+    plan: bool = False
+
+
+class ScaleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `scale` sends."""
+
+    floor: int
+    plan: bool = False
+
+
+class ReleaseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the verbs of `rollout` send; the model only for `start`."""
+
+    model: str = ""
+    strategy: str = ""
+    plan: bool = False
+
+
+class ServiceRoutes:
+    """The routes under /v1/services."""
+
+    def __init__(self, application: Application, now: Callable[[], float]) -> None:
+        self._application = application
+        self._now = now
+
+    def routes(self) -> list[BaseRoute]:
+        """Where each is found."""
+        one = "/v1/services/{name}"
+        return [
+            Route("/v1/services", self.list, methods=["GET"]),
+            Route("/v1/services", self.serve, methods=["POST"]),
+            Route(one, self.get, methods=["GET"]),
+            Route(one, self.delete, methods=["DELETE"]),
+            Route(f"{one}/settled", self.settled, methods=["GET"]),
+            Route(f"{one}/scale", self.scale, methods=["POST"]),
+            Route(f"{one}/why", self.why, methods=["GET"]),
+            Route(f"{one}/events", self.events, methods=["GET"]),
+            Route(f"{one}/logs", self.logs, methods=["GET"]),
+            Route(f"{one}/top", self.get, methods=["GET"]),
+            Route(f"{one}/rollout", self.rollout, methods=["GET"]),
+            Route(f"{one}/rollout/history", self.history, methods=["GET"]),
+            Route(f"{one}/rollout/start", self.start, methods=["POST"]),
+            Route(f"{one}/rollout/pause", self.pause, methods=["POST"]),
+            Route(f"{one}/rollout/resume", self.resume, methods=["POST"]),
+            Route(f"{one}/rollout/undo", self.undo, methods=["POST"]),
+        ]
+
+    @property
+    def _services(self) -> Services:
+        return there(self._application.services)
+
+    async def list(self, request: Request) -> Response:
+        """Every service of the namespace; `*` means all namespaces."""
+        asked = Asked(request)
+        namespace = "" if asked.namespace == "*" else asked.namespace
+        view = ServiceList(tuple(self._view(standing) for standing in self._services.all(namespace)))
+        return show(
+            asked,
+            view,
+            text=lambda page: services_text(view, self._now(), page),
+            called=lambda: (service.name for service in view.services),
+        )
+
+    async def serve(self, request: Request) -> Response:
+        """Make one service so."""
+        asked = Asked(request)
+        body = await asked.body(ServeBody)
+        document = read_data(body.document)
+        if not isinstance(document, ModelService):
+            message = f"a {document.kind} is not served"
+            raise UsageError(message, fix="send a ModelService")
+        ask = ServiceAsk(document, body.origin)
+        if body.plan:
+            (view,) = await planned_services(self._services, [ask])
+            return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
+        await self._services.apply(ask)
+        return json_answer(self._view(self._services.find(ask.key)), 201)
+
+    async def get(self, request: Request) -> Response:
+        """One service."""
+        asked = Asked(request)
+        return self._one(asked, self._find(asked))
+
+    async def settled(self, request: Request) -> Response:
+        """One service, as soon as its release is over and it answers."""
+        asked = Asked(request)
+        return self._one(asked, await self._services.settled(_key(asked)))
+
+    async def delete(self, request: Request) -> Response:
+        """Take a service away; what it was asked is finished first."""
+        asked = Asked(request)
+        self._find(asked)
+        if asked.flag("plan"):
+            view = PlanView((f"the service {asked.name} would finish what it was asked and be deleted",), (asked.name,))
+            return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
+        await self._services.delete(_key(asked))
+        return json_answer({"deleted": [asked.name]})
+
+    async def scale(self, request: Request) -> Response:
+        """Set the least number of replicas."""
+        asked = Asked(request)
+        body = await asked.body(ScaleBody)
+        if body.plan:
+            view = PlanView((f"{asked.name} would have {body.floor} replicas at the least",), (asked.name,))
+            return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
+        await self._services.scale(_key(asked), body.floor)
+        return self._one(asked, self._find(asked))
+
+    async def why(self, request: Request) -> Response:
+        """Which rule set the number of replicas, and what would change it."""
+        asked = Asked(request)
+        standing = self._find(asked)
+        view = why_service_view(standing.record, standing.measured, self._now())
+        return show(asked, view, text=lambda page: why_service_text(view, page), called=lambda: [view.rule])
+
+    async def events(self, request: Request) -> Response:
+        """What happened to a service, oldest first."""
+        asked = Asked(request)
+        subject = f"service:{self._find(asked).service.key}"
+        view = event_list(self._application.events(subject, asked.number("limit", 1000, least=1)))
+        return show(
+            asked,
+            view,
+            text=lambda page: events_text(view.events, self._now(), page, run=subject),
+            called=lambda: (event.reason for event in view.events),
+        )
+
+    async def logs(self, request: Request) -> ASGIApp:
+        """What the replicas printed, each line with its replica's name."""
+        asked = Asked(request)
+        runs = self._services.replica_runs(self._find(asked))
+        query = LogQuery(
+            tail=asked.optional_number("tail"),
+            since=asked.since(self._now()),
+            grep=asked.pattern("grep"),
+            timed=asked.flag("timestamps"),
+        )
+        chunks = self._replica_logs(runs, query)
+        if query.timed:
+            chunks = stamped(chunks)
+        return Stream(mixed_logs(chunks, LogMixer([name for name, _ in runs], colour=asked.flag("colour"))))
+
+    async def _replica_logs(self, runs: Sequence[tuple[str, Job]], query: LogQuery) -> AsyncIterator[LogChunk]:
+        for name, run in runs:
+            async for chunk in self._application.logs(run, query):
+                yield replace(chunk, task=name)
+
+    async def rollout(self, request: Request) -> Response:
+        """Where the release is."""
+        asked = Asked(request)
+        view = release_view(self._find(asked).service, self._now())
+        return show(asked, view, text=lambda page: release_text(view, self._now(), page), called=lambda: [view.phase])
+
+    async def history(self, request: Request) -> Response:
+        """The releases so far, oldest first."""
+        asked = Asked(request)
+        view = release_view(self._find(asked).service, self._now())
+        return show(asked, view, text=lambda page: history_text(view, self._now(), page), called=lambda: [view.phase])
+
+    async def start(self, request: Request) -> Response:
+        """Release another version of the model."""
+        asked = Asked(request)
+        body = await asked.body(ReleaseBody)
+        ask = self._services.release_ask(_key(asked), body.model, body.strategy)
+        if body.plan:
+            (view,) = await planned_services(self._services, [ask])
+            return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
+        await self._services.apply(ask)
+        return await self.rollout(request)
+
+    async def pause(self, request: Request) -> Response:
+        """Hold the release where it is."""
+        return await self._changed(request, self._services.pause, "the release would be held where it is")
+
+    async def resume(self, request: Request) -> Response:
+        """Let the release go on."""
+        return await self._changed(request, self._services.resume, "the release would go on")
+
+    async def undo(self, request: Request) -> Response:
+        """Back to the version before."""
+        return await self._changed(request, self._services.undo, "what served before would serve again")
+
+    async def _changed(self, request: Request, change: Callable[[ServiceKey], Awaitable[Service]], plan: str) -> Response:
+        asked = Asked(request)
+        if (await asked.body(ReleaseBody)).plan:
+            view = PlanView((f"{self._find(asked).service.key.name}: {plan}",), (asked.name,))
+            return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
+        await change(_key(asked))
+        return await self.rollout(request)
+
+    def _find(self, asked: Asked) -> Standing:
+        return self._services.find(_key(asked))
+
+    def _view(self, standing: Standing) -> ServiceView:
+        endpoint = endpoint_view(standing.service, self._services.model_of(standing.service))
+        return service_view(standing.record, standing.measured, endpoint, self._now())
+
+    def _one(self, asked: Asked, standing: Standing) -> Response:
+        view = self._view(standing)
+        return show(asked, view, text=lambda page: service_text(view, self._now(), page), called=lambda: [view.name])
+
+
+def there(services: Services | None) -> Services:
+    """The services, where there can be any."""
+    if services is None:
+        message = "nothing can be served here"
+        raise RefusedError(message, fix="use an engine that serves models")
+    return services
+
+
+async def planned_services(services: Services | None, asked: Sequence[ServiceAsk]) -> Sequence[PlanView]:
+    """What an apply would do with each, in words; refusals are those of an apply."""
+    views = []
+    for ask in asked:
+        known = there(services)
+        before = known.find(ask.key).service if known.is_kept(ask.key) else None
+        views.append(PlanView((change_sentence(before, known.planned(ask)),), (ask.key.name,)))
+    return views
+
+
+async def applied_services(services: Services | None, asked: Sequence[ServiceAsk]) -> Sequence[AppliedView]:
+    """Apply each, one after the other."""
+    done = []
+    for ask in asked:
+        _, word = await there(services).apply(ask)
+        done.append(AppliedView("ModelService", ask.key.namespace, ask.key.name, word))
+    return done
+
+
+def _key(asked: Asked) -> ServiceKey:
+    return ServiceKey(asked.namespace, asked.name)

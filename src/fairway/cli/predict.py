@@ -1,0 +1,107 @@
+"""`fairway predict`: run a model over a dataset, as a job."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from fairway.cli.grammar import FORMAT_SHORT, PLAN, Command, Flag, Options, Word
+from fairway.cli.session import Session
+from fairway.cli.submission import print_plan, print_submitted, submit_jobs
+from fairway.errors import UsageError
+from fairway.sdk import document
+from fairway.sdk.wire import quote
+from fairway.units import names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def predict(options: Options) -> int:
+    """Submit the job, and wait for it unless told otherwise."""
+    if not options.text("data") or not options.text("out"):
+        message = "--data and --out are needed: what to read, and the dataset that gets the predictions"
+        raise UsageError(message, fix="fairway predict mnist@champion --data new@2 --out scored")
+    session = Session(options)
+    model = session.fetch(f"/v1/models/{quote(options.word())}")
+    body = {
+        "document": make_job(options, session.namespace, model),
+        "origin": document.make_origin(os.getcwd(), interpreter=document.find_python()),
+    }
+    if options.on("plan"):
+        return print_plan(session, "/v1/jobs", body)
+    session.announce()
+    jobs = submit_jobs(session, body)
+    if options.on("detach"):
+        return print_submitted(session, jobs)
+    from fairway.cli.follow import Follower
+
+    return Follower(session, jobs[0]).follow()
+
+
+def make_job(options: Options, namespace: str, model: dict[str, Any]) -> dict[str, Any]:
+    """The document of the job, in the Kubernetes spelling."""
+    version = f"{model['name']}@{model['version']}"
+    out = _dataset(options.text("out"))
+    workers = options.number("workers") or 1
+    command = [
+        # -I: the copy of the runtime library that every task has on its path must not hide the whole of Fairway.
+        *(sys.executable, "-I", "-m", "fairway.serving.predict"),
+        *("--folder", "{{data.model}}", "--format", model["format"]),
+        *("--data", "{{data.rows}}", "--out", "{{output.dataset}}"),
+        *("--shard", str(options.number("shard") or 1000), "--batch", str(options.number("batch") or 256)),
+    ]
+    if model["format"] != "onnx":
+        command += ["--python", "python"]
+    data = options.text("data")
+    spec: dict[str, Any] = {
+        "framework": "command",
+        "data": {"model": f"model://{version}", "rows": os.path.abspath(data) if os.path.exists(data) else data},
+        "outputs": {"dataset": out},
+        # A worker that ends starts again alone; what it had in hand goes to another meanwhile.
+        "restart": {"max": 3, "scope": "task"},
+        "roles": {"worker": {"replicas": {"min": workers, "max": workers}, "command": command}},
+    }
+    if options.text("python"):
+        spec["environment"] = {"python": os.path.abspath(options.text("python"))}
+    return {
+        "apiVersion": "fairway.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": names.suggest_name(f"predict-{model['name']}"), "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def _dataset(name: str) -> str:
+    try:
+        return names.check_name(name)
+    except ValueError as error:
+        message = f"--out {name} {error}"
+        raise UsageError(message) from None
+
+
+COMMANDS = {
+    "": Command(
+        "predict",
+        "Run a model over a dataset as a job, shard by shard; the predictions become a dataset version. "
+        "A worker that is killed leaves no gap and no double.",
+        predict,
+        words=(Word("MODEL", "mnist, mnist@7 or mnist@champion"),),
+        flags=(
+            Flag("--data", "a dataset version (new@2), or a file or folder of .npy, .npz, .jsonl or .csv", "DATA"),
+            Flag("--out", "the dataset that gets the predictions", "NAME"),
+            Flag("--workers -w", "how many share the work (default: 1)", "N", number=True),
+            Flag("--shard", "rows that a worker takes at once (default: 1000)", "N", number=True),
+            Flag("--batch", "rows that the model gets at once (default: 256)", "N", number=True),
+            Flag("--python", "the interpreter or virtual environment that has the model's framework", "PATH"),
+            Flag("--detach -d", "do not wait for it"),
+            PLAN,
+            FORMAT_SHORT,
+        ),
+        examples=(
+            "fairway predict mnist@champion --data new@2 --out scored",
+            "fairway predict mnist --data rows.csv --out scored -w 4",
+        ),
+    )
+}

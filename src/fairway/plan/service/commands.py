@@ -1,0 +1,148 @@
+"""The verbs that change a service: each gives the new value, or says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fairway.errors import ConflictError, RefusedError
+from fairway.plan.service import rollout as releases
+from fairway.spec.service import ServiceSpec
+from fairway.state.job import Origin
+from fairway.state.service import Revision, Rollout, RolloutPhase, Service, ServiceKey
+
+HISTORY = 20
+"""Releases that are remembered."""
+REVISIONS = 10
+"""Revisions that are remembered beside those in use."""
+PAUSED_AT = "paused_at"
+"""The mark that says when a release was held."""
+
+NOT_SERVED = frozenset(
+    {"model", "follow", "replicas", "objective", "scaling", "traffic", "rollout", "port", "hold", "grace"},
+)
+"""Fields that change nothing of a replica; the model counts as the version it was pinned to."""
+
+
+def applied(
+    service: Service | None,
+    key: ServiceKey,
+    spec: ServiceSpec,
+    model: str,
+    model_format: str,
+    origin: Origin,
+    labels: Mapping[str, str],
+    now: float,
+) -> Service:
+    """The service as the document says. A new revision and a release only when what is served changed."""
+    if service is None:
+        service = Service(key=key, spec=spec, created=now)
+    if service.deleting:
+        message = f"service {key} is being deleted"
+        raise ConflictError(message, fix="wait until it is gone, then apply again")
+    old = service
+    service = replace(service, spec=spec, origin=origin, labels=dict(labels))
+    newest = _served(old)
+    if newest and _same(newest, spec, model, model_format, origin):
+        return service
+    number = 1 + max((revision.number for revision in old.revisions), default=0)
+    revision = Revision(number, spec, model, model_format, origin=origin, created=now)
+    return _released(replace(service, revisions=(*service.revisions, revision)), number, f"superseded by r{number}", now)
+
+
+def _served(service: Service) -> Revision | None:
+    """The revision that serves, or is on its way in."""
+    rollout = service.rollout
+    return service.revision(rollout.target if rollout and releases.is_active(rollout) else service.stable)
+
+
+def _same(revision: Revision, spec: ServiceSpec, model: str, model_format: str, origin: Origin) -> bool:
+    """Whether replicas of this revision are what the document asks for."""
+    if (revision.model, revision.model_format) != (model, model_format):
+        return False
+    known = (revision.origin.code_digest, revision.origin.interpreter)
+    if spec.command and known != (origin.code_digest, origin.interpreter):
+        return False
+    fields = set(ServiceSpec.model_fields) - NOT_SERVED
+    return all(getattr(revision.spec, name) == getattr(spec, name) for name in fields)
+
+
+def _released(service: Service, target: int, because: str, now: float) -> Service:
+    """A release to a revision that is known; one under way ends."""
+    history = service.history
+    old = service.rollout
+    if old is not None:
+        ended = replace(old, phase=RolloutPhase.ROLLED_BACK, finished=now, reason=because) if releases.is_active(old) else old
+        history = (*history, ended)[-HISTORY:]
+    release = Rollout(source=service.stable, target=target, step_since=now, started=now)
+    return _forgetting(replace(service, rollout=release, history=history))
+
+
+def _forgetting(service: Service) -> Service:
+    """Without the revisions that nobody needs."""
+    rollout = service.rollout
+    used = {service.stable, *((rollout.source, rollout.target) if rollout else ())}
+    recent = {revision.number for revision in service.revisions[-REVISIONS:]}
+    kept = tuple(revision for revision in service.revisions if revision.number in used | recent)
+    return replace(service, revisions=kept)
+
+
+def scaled(service: Service, floor: int) -> Service:
+    """Never fewer replicas than this; 0 takes the floor away."""
+    most = service.spec.replicas.max
+    if floor < 0 or floor > most:
+        message = f"service {service.key}: {floor} replicas, and the document allows 0 to {most}"
+        raise RefusedError(message, fix="apply the document with a larger `replicas.max`")
+    return replace(service, floor=floor)
+
+
+def paused(service: Service, now: float) -> Service:
+    """The release is held where it is; guards go on looking."""
+    rollout = _under_way(service, "pause")
+    if rollout.phase is RolloutPhase.PAUSED:
+        return service
+    return replace(service, rollout=replace(rollout, phase=RolloutPhase.PAUSED, marks={**rollout.marks, PAUSED_AT: now}))
+
+
+def resumed(service: Service, now: float) -> Service:
+    """The release goes on; the time for which it was held does not count."""
+    rollout = _under_way(service, "resume")
+    if rollout.phase is not RolloutPhase.PAUSED:
+        message = f"service {service.key}: the release to r{rollout.target} is not paused"
+        raise ConflictError(message, fix="nothing to resume; `fairway rollout status` shows where it is")
+    marks = dict(rollout.marks)
+    held = now - marks.pop(PAUSED_AT, now)
+    phase = RolloutPhase.STARTING if rollout.step < 0 else RolloutPhase.STEPPING
+    started, step_since = rollout.started + held, rollout.step_since + held
+    return replace(service, rollout=replace(rollout, phase=phase, marks=marks, started=started, step_since=step_since))
+
+
+def undone(service: Service, now: float) -> Service:
+    """Back to what served before: ends the release under way, or releases the revision before the last one."""
+    rollout = service.rollout
+    if rollout is None or not rollout.source or rollout.phase is RolloutPhase.ROLLED_BACK:
+        message = f"service {service.key} has no release that could be undone"
+        raise RefusedError(message, fix="`fairway rollout history` shows what there was; apply the document that you want")
+    back = service.revision(rollout.source)
+    if back is None:
+        message = f"service {service.key}: r{rollout.source} is no longer known"
+        raise RefusedError(message, fix="apply the document that you want")
+    kept = {name: getattr(service.spec, name) for name in NOT_SERVED - {"model", "follow"}}
+    service = replace(service, spec=back.spec.model_copy(update=kept), origin=back.origin)
+    if releases.is_active(rollout):
+        reason = "undone by a person"
+        return replace(service, rollout=replace(rollout, phase=RolloutPhase.ROLLED_BACK, finished=now, reason=reason))
+    return _released(service, back.number, "", now)
+
+
+def deleted(service: Service) -> Service:
+    """On its way out: replicas finish what they have, then nothing is left."""
+    return replace(service, deleting=True)
+
+
+def _under_way(service: Service, verb: str) -> Rollout:
+    rollout = service.rollout
+    if rollout is None or not releases.is_active(rollout):
+        message = f"service {service.key} has no release under way to {verb}"
+        raise ConflictError(message, fix="`fairway rollout history` shows the earlier ones")
+    return rollout

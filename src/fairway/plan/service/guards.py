@@ -1,0 +1,270 @@
+"""What sends a release back: each guard by its name, with both numbers.
+
+Guards compare the new revision with the old one at the same time, by tests that may be read at any time (`sequential`). What
+they have seen is kept in the rollout's marks, so that a restart of the daemon begins nothing anew and counts nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from fairway.plan.service import measured as looks
+from fairway.plan.service import sequential
+from fairway.plan.service.measured import Measured
+from fairway.plan.service.sequential import Reports
+from fairway.spec.service import Guard
+from fairway.state.load import LATENCY_BOUNDS, RevisionLoad
+from fairway.state.service import Replica, ReplicaPhase, RevisionPhase, Rollout, Service
+from fairway.units import quantity
+
+CRASHES = 3
+"""Replicas of a new revision that end by themselves before it is sent back."""
+ALPHA = 0.01
+"""The chance that a guard on errors or latency sends back a revision that is no worse."""
+ALPHA_ALLOWED = 0.1
+"""The chance that one with more errors than the old one, but no more than allowed, is sent back."""
+SLOW = 0.05
+"""The part of the answers that may be slower than the 95th percentile."""
+_LEAST_ERRORS = 3
+_WORTH_SAYING = 0.1
+_WINDOW = 60.0
+_FEW = 50
+"""Answers of the old revision within the window, without which it is no measure."""
+_MOST_A_LOOK = 25
+"""Answers of one look that count at the most: those that waited for each other are not independent."""
+LOOKED = "looked"
+"""The mark that says up to when the counters were read."""
+METRIC = "metric."
+"""Marks of the metric, forgotten when the parts change: shares that move with the time of day would mislead."""
+
+Marks = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A guard that spoke."""
+
+    guard: str
+    """`crash`, `ready`, `errors`, `p95`, `slower`, `metric`."""
+    reason: str
+    """Both numbers, in a sentence."""
+
+
+def of_replicas(service: Service, rollout: Rollout, replicas: Sequence[Replica], now: float) -> Verdict | None:
+    """Whether the new revision's replicas crash, or never get ready."""
+    target = service.revision(rollout.target)
+    if target is None:
+        return None
+    last = max(
+        (replica for replica in replicas if replica.revision == target.number and replica.message),
+        key=lambda replica: (replica.phase is ReplicaPhase.GONE, replica.since),
+        default=None,
+    )
+    said = f" ({last.name}: {last.message})" if last else ""
+    if target.failures >= CRASHES:
+        when = "before any was ready" if target.phase is RevisionPhase.NEW else "after it had been ready"
+        ended = f"{target.failures} replicas of r{target.number} ended by themselves {when}"
+        return Verdict("crash", f"{ended}; {CRASHES} are enough{said}")
+    limit = service.spec.rollout.guard.ready
+    waited = now - rollout.started
+    if target.phase is RevisionPhase.NEW and waited >= quantity.seconds(limit):
+        spent = quantity.show_seconds(waited)
+        return Verdict("ready", f"no replica of r{target.number} was ready after {spent}; allowed are {limit}{said}")
+    return None
+
+
+def of_answers(service: Service, rollout: Rollout, measured: Measured) -> tuple[Marks, Verdict | None]:
+    """What the answers since the last look say: the marks with it, and a verdict when a guard speaks."""
+    marks = dict(rollout.marks)
+    last = measured.last
+    if last is None:
+        return marks, None
+    seen = [sample for sample in measured.samples if sample.route and sample.time >= marks.get(LOOKED, last.time)]
+    for before, after in pairwise(seen):
+        if before.route and after.route:
+            same = before.route.epoch == after.route.epoch
+            mine, old = (
+                looks.difference(
+                    before.route.revisions.get(number, RevisionLoad()) if same else RevisionLoad(),
+                    after.route.revisions.get(number, RevisionLoad()),
+                )
+                for number in (rollout.target, rollout.source)
+            )
+            _count_errors(marks, service.spec.rollout.guard, mine, old)
+            _count_slow(marks, service, rollout, mine, measured)
+            _count_reports(marks, service.spec.rollout.guard, mine, old)
+    marks[LOOKED] = last.time
+    verdicts = (_errors(service, rollout, marks), _slow(service, rollout, marks, measured), _metric(service, rollout, marks))
+    return marks, next((verdict for verdict in verdicts if verdict), None)
+
+
+def findings(service: Service, rollout: Rollout) -> tuple[str, ...]:
+    """What the guards have seen so far, a sentence each: for people who watch a release."""
+    marks, guard = rollout.marks, service.spec.rollout.guard
+    found: list[str] = []
+    if marks.get("errors.n"):
+        found.append(f"errors: {_errors_in_words(rollout, marks)}; allowed is {guard.errors}{_sureness(marks, 'errors')}")
+    if "slower.old" in marks and marks.get("errors.n"):
+        allowed = f"{guard.slower} times as much" if quantity.number(guard.slower) else "anything"
+        usual = f"p95 of r{rollout.source} is {quantity.show_seconds(marks['slower.old'])}"
+        found.append(f"slower: {usual}; r{rollout.target} is allowed {allowed}{_sureness(marks, 'slower')}")
+    compared = comparison(service, rollout)
+    if guard.metric and compared:
+        way = f"{guard.metric.name} changed by {compared.value:+.3g}, surely between {compared.low:+.3g} and {compared.high:+.3g}"
+        found.append(f"metric: {way}; {guard.metric.better} is better")
+    elif guard.metric:
+        least = f"fewer than {sequential.FEW} of either revision say nothing"
+        counts = f"{reports(marks, 'new').count:.0f} and {reports(marks, 'old').count:.0f}"
+        found.append(f"metric: {counts} reports of {guard.metric.name}; {least}")
+    return tuple(found)
+
+
+def _sureness(marks: Mapping[str, float], name: str) -> str:
+    """How far a test is on the way to speaking."""
+    part = sequential.strength(_evidence(marks, name)) / sequential.limit(ALPHA)
+    return f" ({min(part, 1.0):.0%} of the evidence against it)" if part >= _WORTH_SAYING else ""
+
+
+def without_metric(marks: Mapping[str, float]) -> Marks:
+    """The marks when the parts of the traffic change."""
+    return {name: value for name, value in marks.items() if not name.startswith(METRIC)}
+
+
+def _count_errors(marks: Marks, guard: Guard, mine: RevisionLoad, old: RevisionLoad) -> None:
+    failed = mine.failed + mine.mirror_failed
+    total = mine.answered + mine.failed + mine.mirrored
+    other = old.answered + old.failed
+    for name, value in (("n", total), ("k", failed), ("old.n", other), ("old.k", old.failed)):
+        marks[f"errors.{name}"] = marks.get(f"errors.{name}", 0.0) + max(0, value)
+    if total <= 0:
+        return
+    known = _evidence(marks, "errors")
+    allowed = quantity.percent(guard.errors)
+    if other > 0:
+        found = sequential.more_often_than_beside(known, (failed, total), (old.failed, other), ALPHA)
+    else:
+        found = sequential.more_often_than(known, failed, total, max(allowed, _part(marks, "errors.old")), ALPHA)
+    _keep(marks, "errors", found)
+    _keep(marks, "allowed", sequential.more_often_than(_evidence(marks, "allowed"), failed, total, allowed, ALPHA_ALLOWED))
+
+
+def _errors(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
+    allowed = service.spec.rollout.guard.errors
+    if marks.get("errors.k", 0.0) < _LEAST_ERRORS or not _speaks(marks, "errors"):
+        return None
+    if sequential.strength(_evidence(marks, "allowed")) < sequential.limit(ALPHA_ALLOWED):
+        return None
+    part = _part(marks, "errors")
+    if part <= quantity.percent(allowed):
+        return None
+    return Verdict("errors", f"{_errors_in_words(rollout, marks)}; allowed is {allowed}")
+
+
+def _errors_in_words(rollout: Rollout, marks: Mapping[str, float]) -> str:
+    mine, old = (f"{marks[f'{name}.k']:.0f} of {marks[f'{name}.n']:.0f}" for name in ("errors", "errors.old"))
+    new = f"{_part(marks, 'errors'):.1%} of r{rollout.target}'s answers failed ({mine})"
+    return f"{new}, {_part(marks, 'errors.old'):.1%} of r{rollout.source}'s ({old})"
+
+
+def _count_slow(marks: Marks, service: Service, rollout: Rollout, mine: RevisionLoad, measured: Measured) -> None:
+    """Counts answers that are slower than the old revision's 95th percentile allows, and than the document does."""
+    guard = service.spec.rollout.guard
+    bars = looks.histogram(measured, rollout.source, _WINDOW)
+    usual = looks.percentile(bars, 1.0 - SLOW) if sum(bars) >= _FEW else None
+    if usual is not None:
+        marks["slower.old"] = usual
+    total = sum(mine.latency)
+    for name, bound in (("slower", _slower_bound(guard, marks)), ("p95", _p95_bound(guard, usual))):
+        if bound is None or not total:
+            continue
+        slow = sum(mine.latency[index] for index in range(len(LATENCY_BOUNDS) + 1) if _bar_begins(index) >= bound)
+        part = min(1.0, _MOST_A_LOOK / total)
+        found = sequential.more_often_than(_evidence(marks, name), round(slow * part), round(total * part), SLOW, ALPHA)
+        _keep(marks, name, found)
+
+
+def _slower_bound(guard: Guard, marks: Marks) -> float | None:
+    usual = marks.get("slower.old")
+    factor = quantity.number(guard.slower)
+    return usual * factor if factor and usual is not None else None
+
+
+def _p95_bound(guard: Guard, usual: float | None) -> float | None:
+    """The bound of the document; none while the old revision does not keep it either: then it is the load."""
+    if guard.p95 is None:
+        return None
+    bound = quantity.seconds(guard.p95)
+    return None if usual is not None and usual > bound else bound
+
+
+def _bar_begins(index: int) -> float:
+    return LATENCY_BOUNDS[index - 1] if index else 0.0
+
+
+def _slow(service: Service, rollout: Rollout, marks: Marks, measured: Measured) -> Verdict | None:
+    guard = service.spec.rollout.guard
+    found = looks.percentile(looks.histogram(measured, rollout.target, _WINDOW), 1.0 - SLOW)
+    mine = f"p95 of r{rollout.target} is {'unknown' if found is None else quantity.show_seconds(found)}"
+    old = f"that of r{rollout.source} {quantity.show_seconds(marks['slower.old'])}" if "slower.old" in marks else ""
+    if guard.p95 and _speaks(marks, "p95"):
+        return Verdict("p95", f"{mine}{', ' + old if old else ''}; allowed are {guard.p95}")
+    if quantity.number(guard.slower) and _speaks(marks, "slower"):
+        return Verdict("slower", f"{mine}, {old}; allowed is {guard.slower} times as much")
+    return None
+
+
+def _count_reports(marks: Marks, guard: Guard, mine: RevisionLoad, old: RevisionLoad) -> None:
+    if guard.metric is None:
+        return
+    for side, load in (("new", mine), ("old", old)):
+        for name, value in zip(("n", "sum", "squares"), load.outcomes.get(guard.metric.name, (0, 0.0, 0.0)), strict=True):
+            marks[f"{METRIC}{side}.{name}"] = marks.get(f"{METRIC}{side}.{name}", 0.0) + value
+
+
+def reports(marks: Mapping[str, float], side: str) -> Reports:
+    """What was reported of the `new` or the `old` revision since the parts changed last."""
+    return Reports(*(marks.get(f"{METRIC}{side}.{name}", 0.0) for name in ("n", "sum", "squares")))
+
+
+def comparison(service: Service, rollout: Rollout) -> sequential.Difference | None:
+    """New minus old by the metric, with the interval in which it lies."""
+    metric = service.spec.rollout.guard.metric
+    if metric is None:
+        return None
+    # Every step is a test of its own, and all of them together keep what was promised.
+    tests = max(1, len(service.spec.rollout.steps)) + 1
+    alpha = max(1e-9, 1.0 - quantity.percent(metric.confidence)) / tests
+    return sequential.difference(reports(rollout.marks, "new"), reports(rollout.marks, "old"), alpha)
+
+
+def _metric(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
+    metric = service.spec.rollout.guard.metric
+    found = comparison(service, Rollout(rollout.source, rollout.target, marks=marks))
+    if metric is None or found is None:
+        return None
+    is_worse = found.high < 0 if metric.better == "higher" else found.low > 0
+    if not is_worse:
+        return None
+    new, old = reports(marks, "new"), reports(marks, "old")
+    mine = f"{metric.name} of r{rollout.target} is {new.mean:.4g} ({new.count:.0f} reports)"
+    other = f"that of r{rollout.source} {old.mean:.4g} ({old.count:.0f})"
+    return Verdict("metric", f"{mine}, {other}; {metric.better} is better, and it is so with {metric.confidence} confidence")
+
+
+def _evidence(marks: Mapping[str, float], name: str) -> dict[float, float]:
+    return {ratio: marks[f"{name}:{ratio}"] for ratio in sequential.RATIOS if f"{name}:{ratio}" in marks}
+
+
+def _keep(marks: Marks, name: str, evidence: Mapping[float, float]) -> None:
+    marks.update({f"{name}:{ratio}": value for ratio, value in evidence.items()})
+
+
+def _speaks(marks: Marks, name: str) -> bool:
+    return sequential.strength(_evidence(marks, name)) >= sequential.limit(ALPHA)
+
+
+def _part(marks: Mapping[str, float], name: str) -> float:
+    total = marks.get(f"{name}.n", 0.0)
+    return marks.get(f"{name}.k", 0.0) / total if total else 0.0

@@ -1,0 +1,223 @@
+"""What routers and replicas measured lately, and the rates that follow from it.
+
+Counters only grow within one life of their process; a smaller value than before is a new life, counted from zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from fairway.state.load import LATENCY_BOUNDS, ReplicaLoad, RevisionLoad, RouteLoad
+
+KEPT = 600.0
+"""Seconds that are remembered."""
+_CLOSE = 10.0
+"""Looks of the last seconds are all kept."""
+_APART = 5.0
+"""Older looks are kept this far apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One look at the router and at the replicas."""
+
+    time: float
+    route: RouteLoad | None
+    """None: the router could not be asked."""
+    replicas: dict[str, ReplicaLoad] = field(default_factory=dict)
+    """By name; a server that is not ours says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The looks of about the last ten minutes, thinned, the newest last; never persisted."""
+
+    samples: tuple[Sample, ...] = ()
+
+    def add(self, sample: Sample) -> Measured:
+        """With one look more, and without those that nobody needs. A router's word that was heard before says nothing new."""
+        heard = next((one.route.time for one in reversed(self.samples) if one.route), None)
+        if sample.route and sample.route.time == heard and sample.time > heard:
+            sample = replace(sample, route=None)
+        kept: list[Sample] = []
+        for index, one in enumerate(self.samples):
+            if one.time < sample.time - KEPT or one.time >= sample.time:
+                continue
+            after = self.samples[index + 1] if index + 1 < len(self.samples) else sample
+            is_old = one.time < sample.time - _CLOSE
+            if is_old and kept and after.time - kept[-1].time < _APART:
+                continue
+            kept.append(one)
+        return Measured((*kept, sample))
+
+    @property
+    def last(self) -> Sample | None:
+        """The newest look."""
+        return self.samples[-1] if self.samples else None
+
+    def since(self, time: float) -> tuple[Sample, ...]:
+        """The looks from that time on, and the one before them, so that they cover it."""
+        first = next((index for index, sample in enumerate(self.samples) if sample.time > time), len(self.samples))
+        return self.samples[max(0, first - 1) :]
+
+
+def grown(before: float, after: float) -> float:
+    """How far a counter went; a smaller value began at zero again."""
+    return after - before if after >= before else after
+
+
+def arrival_rate(measured: Measured, window: float) -> float | None:
+    """Requests a second that came to the router over the window; None: too little was seen."""
+    if measured.last is None:
+        return None
+    looks = [sample for sample in measured.since(measured.last.time - window) if sample.route is not None]
+    if len(looks) < 2 or looks[-1].time - looks[0].time < 1.0:
+        return None
+    total = sum(grown(*_arrived(before, after)) for before, after in pairwise(looks))
+    return total / (looks[-1].time - looks[0].time)
+
+
+def _arrived(before: Sample, after: Sample) -> tuple[float, float]:
+    if before.route is None or after.route is None:
+        return 0.0, 0.0
+    return (before.route.arrived if before.route.epoch == after.route.epoch else 0), after.route.arrived
+
+
+def backlog(measured: Measured) -> int:
+    """Requests that wait: held by the router, or queued at replicas."""
+    last = measured.last
+    if last is None:
+        return 0
+    held = last.route.held if last.route else 0
+    return held + sum(load.queue for load in last.replicas.values())
+
+
+def is_quiet(measured: Measured) -> bool:
+    """Whether nothing arrived since the look before and nothing is under way. With one look, nobody knows: no."""
+    if len(measured.samples) < 2:
+        return False
+    before, after = measured.samples[-2:]
+    if before.route is None or after.route is None:
+        return False
+    under_way = after.route.held + sum(one.in_flight for one in after.route.backends.values()) + backlog(measured)
+    return not under_way and grown(*_arrived(before, after)) == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What replicas did over a window."""
+
+    served: float = 0.0
+    busy: float = 0.0
+    """Busy seconds."""
+    watched: float = 0.0
+    """Seconds of replicas that could have been busy."""
+
+    @property
+    def rate(self) -> float | None:
+        """Requests a busy second of one replica."""
+        return self.served / self.busy if self.busy > 0 and self.served > 0 else None
+
+    @property
+    def utilisation(self) -> float | None:
+        """The part of the time in which they were busy."""
+        return min(1.0, self.busy / self.watched) if self.watched > 0 else None
+
+
+def work(measured: Measured, names: frozenset[str], window: float) -> Work:
+    """What the named replicas did over the window: as they say themselves, else as the router saw them."""
+    if measured.last is None:
+        return Work()
+    seen = measured.since(measured.last.time - window)
+    done = [one for name in names for one in (_own_work(name, seen) or _seen_work(name, seen),) if one is not None]
+    return Work(sum(one.served for one in done), sum(one.busy for one in done), sum(one.watched for one in done))
+
+
+def _own_work(name: str, seen: tuple[Sample, ...]) -> Work | None:
+    """A replica's name is never used twice, so that its counters never go back."""
+    first = next((sample for sample in seen if name in sample.replicas), None)
+    last = next((sample for sample in reversed(seen) if name in sample.replicas), None)
+    if first is None or last is None or last.time <= first.time:
+        return None
+    old, new = first.replicas[name], last.replicas[name]
+    return Work(new.served - old.served, new.busy_seconds - old.busy_seconds, last.time - first.time)
+
+
+def _seen_work(name: str, seen: tuple[Sample, ...]) -> Work | None:
+    """As the router that lives now saw it."""
+    looks = [sample for sample in seen if sample.route and name in sample.route.backends]
+    looks = [sample for sample in looks if sample.route and looks[-1].route and sample.route.epoch == looks[-1].route.epoch]
+    if len(looks) < 2 or not looks[0].route or not looks[-1].route:
+        return None
+    old, new = looks[0].route.backends[name], looks[-1].route.backends[name]
+    return Work(new.answered - old.answered, new.busy_seconds - old.busy_seconds, looks[-1].time - looks[0].time)
+
+
+def difference(before: RevisionLoad, after: RevisionLoad) -> RevisionLoad:
+    """What was added between two looks of one epoch."""
+    bars = len(LATENCY_BOUNDS) + 1
+    old, new = before.latency or (0,) * bars, after.latency or (0,) * bars
+    nothing = (0, 0.0, 0.0)
+    return RevisionLoad(
+        arrived=after.arrived - before.arrived,
+        answered=after.answered - before.answered,
+        client_errors=after.client_errors - before.client_errors,
+        failed=after.failed - before.failed,
+        rejected=after.rejected - before.rejected,
+        latency=tuple(right - left for left, right in zip(old, new, strict=True)),
+        latency_sum=after.latency_sum - before.latency_sum,
+        mirrored=after.mirrored - before.mirrored,
+        mirror_failed=after.mirror_failed - before.mirror_failed,
+        outcomes={
+            name: (one[0] - was[0], one[1] - was[1], one[2] - was[2])
+            for name, one in after.outcomes.items()
+            for was in (before.outcomes.get(name, nothing),)
+        },
+    )
+
+
+def histogram(measured: Measured, revision: int | None, window: float) -> tuple[int, ...]:
+    """Answers by `LATENCY_BOUNDS` over the window, of one revision or of all."""
+    total = [0] * (len(LATENCY_BOUNDS) + 1)
+    if measured.last is None:
+        return tuple(total)
+    for before, after in _lives([sample.route for sample in measured.since(measured.last.time - window) if sample.route]):
+        for number, load in after.revisions.items():
+            if load.latency and revision in (None, number):
+                old = before.revisions.get(number, RevisionLoad()) if before else RevisionLoad()
+                _add(total, load.latency, old.latency)
+    return tuple(total)
+
+
+def _lives(looks: list[RouteLoad]) -> Iterator[tuple[RouteLoad | None, RouteLoad]]:
+    """The first and the last look at each life of the router; no first one where it began within the looks."""
+    first: RouteLoad | None = looks[0] if looks else None
+    for before, after in pairwise(looks):
+        if after.epoch != before.epoch:
+            yield first, before
+            first = None
+    if looks:
+        yield first, looks[-1]
+
+
+def _add(total: list[int], new: tuple[int, ...], old: tuple[int, ...]) -> None:
+    for index, count in enumerate(new):
+        total[index] += count - (old[index] if old else 0)
+
+
+def percentile(bars: tuple[int, ...], part: float) -> float | None:
+    """The bound under which that part of the answers lies, by the upper end of its bar; None without answers.
+
+    What lies above all bars counts as the last of them.
+    """
+    total = sum(bars)
+    if not total:
+        return None
+    reached = 0
+    for index, count in enumerate(bars):
+        reached += count
+        if reached >= part * total:
+            return LATENCY_BOUNDS[min(index, len(LATENCY_BOUNDS) - 1)]
+    return None

@@ -1,0 +1,188 @@
+"""How a new revision comes in: by parts of the traffic, each taken only when enough replicas of it are ready.
+
+Every strategy is a rising series of parts. A part is in force (`share` in the rollout's marks) or being prepared; replicas of
+the old revision go only after the part they served has moved.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fairway.plan.service import fleet, guards, split
+from fairway.plan.service.measured import Measured
+from fairway.plan.service.split import Shares
+from fairway.spec.service import RolloutPolicy, RolloutStep, RolloutStrategy
+from fairway.state.service import Replica, RevisionPhase, Rollout, RolloutPhase, Service
+from fairway.units import quantity
+
+SHARE = "share"
+"""The mark that holds the new revision's part of the traffic, 0 to 1."""
+MIRROR = "mirror"
+"""The mark that holds the part of the requests of which it gets copies."""
+PACE = 10.0
+"""Seconds between two batches of a rolling release."""
+SURGE = 0.25
+"""The part of the replicas that a rolling release changes at once; at least one."""
+BAKE = 60.0
+"""Seconds for which the guards go on looking after all traffic has moved."""
+
+_DEFAULTS = {
+    RolloutStrategy.CANARY: (RolloutStep(to="5%"), RolloutStep(to="50%")),
+    RolloutStrategy.SHADOW: (RolloutStep(to="5%"), RolloutStep(to="50%")),
+    RolloutStrategy.AB: (RolloutStep(to="50%", for_="1h"),),
+}
+_KEEPING = (RolloutStrategy.BLUE_GREEN, RolloutStrategy.SHADOW)
+"""Strategies that keep the old replicas until the end."""
+
+Events = tuple[tuple[str, str], ...]
+
+
+def is_active(rollout: Rollout | None) -> bool:
+    """Whether a release is under way, held ones included."""
+    return rollout is not None and rollout.phase in (RolloutPhase.STARTING, RolloutPhase.STEPPING, RolloutPhase.PAUSED)
+
+
+def steps(policy: RolloutPolicy) -> tuple[tuple[float, float], ...]:
+    """(part, seconds) of a canary, an A/B or a shadow release; the others have none."""
+    given = policy.steps or _DEFAULTS.get(policy.strategy, ())
+    return tuple((quantity.percent(step.to), quantity.seconds(step.for_)) for step in given)
+
+
+def shares(service: Service, now: float) -> Shares:
+    """How traffic is shared now, and for what replicas are made."""
+    rollout = service.rollout
+    if rollout is None or not is_active(rollout):
+        return Shares({service.stable: 1.0}, {service.stable: 1.0}) if service.stable else Shares()
+    if not rollout.source:
+        return Shares({}, {rollout.target: 1.0})
+    share, mirror = rollout.marks.get(SHARE, 0.0), rollout.marks.get(MIRROR, 0.0)
+    strategy = service.spec.rollout.strategy
+    kept = rollout.source if strategy in _KEEPING or _is_unmeasured(service, rollout) else 0
+    is_shadow = strategy is RolloutStrategy.SHADOW
+    next_ = _next(service, rollout) if _is_due(service, rollout, now) else mirror if is_shadow and share < 1 else share
+    started = rollout.step >= 0
+    serving = {rollout.source: 1.0 - share, **({rollout.target: share} if started and not mirror else {})}
+    if is_shadow and next_ < 1:
+        return Shares({rollout.source: 1.0}, {rollout.source: 1.0}, (rollout.target, max(mirror, next_)), kept)
+    copies = (rollout.target, mirror) if mirror and share < 1 else None
+    if copies:
+        # The last step of a shadow release: replicas for all of the traffic, while it still gets copies only.
+        return Shares({rollout.source: 1.0}, {rollout.source: 0.0, rollout.target: 1.0}, None, kept)
+    return Shares(serving, {rollout.source: 1.0 - next_, rollout.target: next_}, None, kept)
+
+
+def _is_unmeasured(service: Service, rollout: Rollout) -> bool:
+    """Whether the new revision's speed is not known yet: until then it may need more replicas than the old one."""
+    rates = service.scale.service_rate
+    return rollout.source in rates and rollout.target not in rates
+
+
+def _next(service: Service, rollout: Rollout) -> float:
+    """The part that comes after the one in force."""
+    policy, share = service.spec.rollout, rollout.marks.get(SHARE, 0.0)
+    if policy.strategy is RolloutStrategy.ROLLING:
+        number = service.scale.wanted
+        return min(1.0, share + max(1, math.ceil(SURGE * number)) / number) if number else 1.0
+    plan = steps(policy)
+    return plan[rollout.step + 1][0] if rollout.step + 1 < len(plan) else 1.0
+
+
+def _is_due(service: Service, rollout: Rollout, now: float) -> bool:
+    """Whether the next part may be prepared."""
+    if rollout.phase is RolloutPhase.PAUSED or rollout.marks.get(SHARE, 0.0) >= 1.0:
+        return False
+    return rollout.step < 0 or now >= rollout.step_since + _seconds(service, rollout)
+
+
+def _seconds(service: Service, rollout: Rollout) -> float:
+    """How long the part in force stays."""
+    if rollout.marks.get(SHARE, 0.0) >= 1.0:
+        return BAKE
+    plan = steps(service.spec.rollout)
+    return plan[rollout.step][1] if 0 <= rollout.step < len(plan) else PACE
+
+
+def judged(service: Service, replicas: Sequence[Replica], measured: Measured, now: float) -> tuple[Service, Events]:
+    """The release as the guards leave it: sent back, at its end, or as it was."""
+    rollout = service.rollout
+    if rollout is None or not is_active(rollout):
+        return service, ()
+    if not rollout.source:
+        # The first revision has nothing to be compared with and nowhere to go back to.
+        is_ready = rollout.target in fleet.ready_names(replicas)
+        return _done(service, rollout, now) if is_ready else (service, ())
+    verdict = guards.of_replicas(service, rollout, replicas, now)
+    if verdict:
+        return rolled_back(service, rollout, f"{verdict.guard}: {verdict.reason}", now)
+    marks, verdict = guards.of_answers(service, rollout, measured)
+    rollout = replace(rollout, marks=marks)
+    service = replace(service, rollout=rollout)
+    if verdict:
+        return rolled_back(service, rollout, f"{verdict.guard}: {verdict.reason}", now)
+    if rollout.marks.get(SHARE, 0.0) >= 1.0:
+        is_over = rollout.phase is not RolloutPhase.PAUSED and now >= rollout.step_since + BAKE
+        return _done(service, rollout, now) if is_over else (service, ())
+    return service, ()
+
+
+def stepped(service: Service, ready: Mapping[int, frozenset[str]], now: float) -> tuple[Service, Events]:
+    """The next part comes in force when its time has come and enough replicas of the new revision are ready for it.
+
+    The number of replicas must have been decided for that part already.
+    """
+    rollout = service.rollout
+    if rollout is None or not is_active(rollout) or not rollout.source or not _is_due(service, rollout, now):
+        return service, ()
+    wanted = split.parts(service, shares(service, now))[rollout.target].wanted
+    there = len(ready.get(rollout.target, ()))
+    reason = _too_slow(service, rollout) or (f"{there} of {wanted} replicas are ready" if there < wanted else "")
+    if reason:
+        return replace(service, rollout=replace(rollout, reason=f"waits: {reason}")), ()
+    part = _next(service, rollout)
+    is_copy = service.spec.rollout.strategy is RolloutStrategy.SHADOW and rollout.step + 1 < len(steps(service.spec.rollout))
+    marks = {**guards.without_metric(rollout.marks), **({MIRROR: part} if is_copy else {SHARE: part, MIRROR: 0.0})}
+    on = replace(rollout, phase=RolloutPhase.STEPPING, step=rollout.step + 1, step_since=now, marks=marks, reason="")
+    what = f"answers copies of {part:.0%} of the requests" if is_copy else f"gets {part:.0%} of the traffic"
+    return replace(service, rollout=on), (("RolloutStep", f"r{rollout.target} {what}"),)
+
+
+def _too_slow(service: Service, rollout: Rollout) -> str:
+    """A slower revision takes no more while all replicas that the document allows would not be enough."""
+    rates = service.scale.service_rate
+    mine, old = rates.get(rollout.target), rates.get(rollout.source)
+    if service.scale.rule != "max" or mine is None or old is None or mine >= old:
+        return ""
+    slower = f"r{rollout.target} answers {mine:.3g} a busy second, r{rollout.source} {old:.3g}"
+    return f"{slower}, and {service.spec.replicas.max} replicas, which the document allows, would not be enough"
+
+
+def _done(service: Service, rollout: Rollout, now: float) -> tuple[Service, Events]:
+    done = replace(rollout, phase=RolloutPhase.DONE, finished=now, reason="nothing spoke against it" if rollout.source else "")
+    revisions = tuple(
+        replace(revision, phase=RevisionPhase.GOOD, reason="") if revision.number == rollout.target else revision
+        for revision in service.revisions
+    )
+    whole = f"r{rollout.target} serves all of the traffic"
+    return replace(service, rollout=done, revisions=revisions, stable=rollout.target), (("RolledOut", whole),)
+
+
+def rolled_back(service: Service, rollout: Rollout, reason: str, now: float) -> tuple[Service, Events]:
+    """Back to the revision that served before; the new one is known as bad."""
+    back = replace(rollout, phase=RolloutPhase.ROLLED_BACK, finished=now, reason=reason)
+    revisions = tuple(
+        replace(revision, phase=RevisionPhase.BAD, reason=reason) if revision.number == rollout.target else revision
+        for revision in service.revisions
+    )
+    said = f"r{rollout.target} was sent back to r{rollout.source} by the guard {reason}"
+    return replace(service, rollout=back, revisions=revisions), (("RolledBack", said),)
+
+
+def wake_at(service: Service) -> float | None:
+    """When the next step, or the end of a guard's patience, is due."""
+    rollout = service.rollout
+    if rollout is None or not is_active(rollout) or rollout.phase is RolloutPhase.PAUSED:
+        return None
+    patience = rollout.started + quantity.seconds(service.spec.rollout.guard.ready)
+    return patience if rollout.step < 0 else rollout.step_since + _seconds(service, rollout)

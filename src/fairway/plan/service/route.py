@@ -1,0 +1,91 @@
+"""Where requests go: to ready replicas, by the parts of a release, never to fewer than the traffic needs.
+
+A revision whose ready replicas are too few for its part gives the rest to replicas that are there beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fairway.plan.service import fleet
+from fairway.plan.service.split import Part, Shares, worth
+from fairway.spec.service import RolloutStrategy
+from fairway.state.route import WHOLE, Backend, HeaderMatch, Mirror, RoutePlan
+from fairway.state.service import Replica, ReplicaPhase, Service
+from fairway.units import quantity
+
+HOLD_LIMIT = 1_000
+"""Requests that may wait for the first replica."""
+
+
+def routes(service: Service, replicas: Sequence[Replica], shares: Shares, parts: Mapping[int, Part], target: int) -> RoutePlan:
+    """What the router is to know. `replicas`: those that may get requests; `target`: the revision on its way in, or 0."""
+    backends = tuple(
+        Backend(replica.name, replica.revision, replica.address)
+        for replica in sorted(replicas, key=lambda replica: replica.number)
+        if replica.phase is ReplicaPhase.READY and replica.address
+    )
+    ready = {number: len(names) for number, names in fleet.ready_names(replicas).items()}
+    spec = service.spec
+    mirror = shares.mirror if shares.mirror and ready.get(shares.mirror[0]) else None
+    released = target and target in shares.serving and spec.rollout.strategy is not RolloutStrategy.SHADOW
+    return RoutePlan(
+        service=str(service.key),
+        backends=backends,
+        weights=weights(service, ready, shares, parts),
+        matches=tuple(HeaderMatch(rule.header, rule.value, target) for rule in spec.traffic.headers) if released else (),
+        sticky=spec.traffic.sticky,
+        mirror=Mirror(mirror[0], round(mirror[1] * WHOLE)) if mirror else None,
+        port=spec.port or service.port,
+        hold_seconds=quantity.seconds(spec.hold),
+        hold_limit=0 if service.deleting else HOLD_LIMIT,
+    )
+
+
+def weights(service: Service, ready: Mapping[int, int], shares: Shares, parts: Mapping[int, Part]) -> tuple[tuple[int, int], ...]:
+    """(revision, parts of `WHOLE`), summing to `WHOLE`; nothing when nobody is ready."""
+    found, left = _own(service, ready, shares, parts)
+    beside = {
+        number: worth(service, number, parts) * (count - (parts[number].need if number in parts else 0))
+        for number, count in ready.items()
+    }
+    mirrored = shares.mirror[0] if shares.mirror else None
+    beside = {number: spare for number, spare in beside.items() if spare > 0 and number != mirrored and _serves(number, shares)}
+    if left > 0 and beside:
+        whole = sum(beside.values())
+        for number, spare in beside.items():
+            found[number] = found.get(number, 0.0) + left * spare / whole
+    total = sum(found.values())
+    if total <= 0:
+        # Nobody of those who should serve is ready: whoever is, does.
+        found = {number: float(count) for number, count in ready.items() if number != mirrored}
+        total = sum(found.values())
+    return _whole({number: share / total for number, share in found.items() if share > 0}) if total else ()
+
+
+def _serves(number: int, shares: Shares) -> bool:
+    """Whether a revision may take what others cannot: not one that has no part yet, on its way in."""
+    return number in shares.serving or number not in shares.coming
+
+
+def _own(service: Service, ready: Mapping[int, int], shares: Shares, parts: Mapping[int, Part]) -> tuple[dict[int, float], float]:
+    """Each revision's part as far as its ready replicas carry it, and what is left."""
+    strangers = [number for number in ready if number not in shares.serving and number not in shares.coming]
+    only_bad = bool(strangers) and all(fleet.is_bad(service, number) for number in strangers)
+    factor = fleet.stress(service) if only_bad else 1.0
+    found: dict[int, float] = {}
+    left = 0.0
+    for number, share in shares.serving.items():
+        need = parts[number].need * factor if number in parts else 0
+        carried = share * min(1.0, ready.get(number, 0) / need) if need else share * bool(ready.get(number))
+        found[number] = carried
+        left += share - carried
+    return found, left
+
+
+def _whole(parts: dict[int, float]) -> tuple[tuple[int, int], ...]:
+    """Whole weights that sum to `WHOLE`: what rounding leaves goes to the largest."""
+    rounded = {number: int(part * WHOLE) for number, part in parts.items()}
+    largest = max(parts, key=lambda number: (parts[number], -number))
+    rounded[largest] += WHOLE - sum(rounded.values())
+    return tuple(sorted((number, weight) for number, weight in rounded.items() if weight))

@@ -1,0 +1,93 @@
+"""The one number of replicas, split between revisions.
+
+While a release is under way, each revision gets as many replicas as its part of the traffic asks for, the slower revision more
+of them. The sum may be larger than the number (surge), never smaller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fairway.state.service import Service
+
+_FACTOR = 4.0
+"""A revision counts as at most this many times slower or faster than the other."""
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How traffic is shared."""
+
+    serving: dict[int, float] = field(default_factory=dict)
+    """The part in force, by revision; sums to 1, or empty before the first revision was ready."""
+    coming: dict[int, float] = field(default_factory=dict)
+    """The part for which replicas are made now."""
+    mirror: tuple[int, float] | None = None
+    """The revision that answers copies, and the part of the requests that is copied."""
+    kept: int = 0
+    """A revision that keeps all of its replicas, whatever its part: the way back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one revision should have."""
+
+    wanted: int
+    """Replicas."""
+    need: int = 0
+    """Ready ones, without which its part of the traffic is not served as planned."""
+    keeps: bool = False
+    """Whether those that it has beyond that stay."""
+
+
+def parts(service: Service, shares: Shares) -> dict[int, Part]:
+    """What each revision should have of the number that the autoscaler set; revisions not named should have nothing."""
+    number = service.scale.wanted
+    rates = service.scale.service_rate
+    now, next_ = _work(shares.serving, rates), _work(shares.coming, rates)
+    found: dict[int, Part] = {}
+    for revision in {**shares.serving, **shares.coming}:
+        need = _ceil(number * now.get(revision, 0.0))
+        coming = _ceil(number * next_.get(revision, 0.0))
+        if revision in shares.coming and revision not in shares.serving:
+            # Somebody must say whether it works, also while the service is at zero.
+            coming = max(1, coming)
+        found[revision] = Part(max(need, coming), need, keeps=revision == shares.kept)
+    if shares.mirror:
+        revision, share = shares.mirror
+        found[revision] = Part(max(1, _ceil(number * share * _slowness(revision, shares, rates))))
+    return found
+
+
+def _work(shares: dict[int, float], rates: dict[int, float]) -> dict[int, float]:
+    """Parts of the work: parts of the traffic, the slower revision's weighing more."""
+    fastest = max((rates[revision] for revision in shares if revision in rates), default=None)
+    if fastest is None:
+        return shares
+    weighed = {
+        revision: share * min(_FACTOR, fastest / rates[revision]) if revision in rates else share
+        for revision, share in shares.items()
+    }
+    total = sum(weighed.values())
+    return {revision: weight / total for revision, weight in weighed.items()} if total else shares
+
+
+def worth(service: Service, revision: int, parts: Mapping[int, Part]) -> float:
+    """What a replica of a revision is worth, in replicas of the fastest that is wanted; at most one."""
+    rates = service.scale.service_rate
+    fastest = max((rates[number] for number in parts if number in rates), default=None)
+    return min(1.0, rates[revision] / fastest) if fastest and revision in rates else 1.0
+
+
+def _slowness(revision: int, shares: Shares, rates: dict[int, float]) -> float:
+    serving = next((rates[other] for other, share in shares.serving.items() if share and other in rates), None)
+    if serving is None or revision not in rates:
+        return 1.0
+    return min(_FACTOR, max(1.0 / _FACTOR, serving / rates[revision]))
+
+
+def _ceil(value: float) -> int:
+    return math.ceil(value - _ROUNDING)

@@ -1,0 +1,204 @@
+"""The rows of a dataset, whatever files it is made of: read a range of them as named arrays."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairway.errors import NotFoundError, UsageError
+
+Array = NDArray[Any]
+ENDINGS = (".npy", ".npz", ".jsonl", ".csv")
+ONLY = ""
+"""The name of the one array of a file that names none: it is the model's first input."""
+
+
+class RowFile(Protocol):
+    """One file of rows."""
+
+    count: int
+    is_text: bool
+    """Whether predictions are written as lines of text too."""
+
+    def read(self, start: int, stop: int) -> dict[str, Array]:
+        """These rows, by the name of the input."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """All rows of a dataset, in the order of its files' names."""
+
+    files: tuple[RowFile, ...]
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return sum(file.count for file in self.files)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether all of it is text."""
+        return all(file.is_text for file in self.files)
+
+    def read(self, start: int, stop: int) -> dict[str, Array]:
+        """A range of rows. Files of one dataset have the same inputs."""
+        pieces: list[dict[str, Array]] = []
+        for file in self.files:
+            if start < file.count and stop > 0:
+                pieces.append(file.read(max(0, start), min(stop, file.count)))
+            start, stop = start - file.count, stop - file.count
+        names = pieces[0].keys() if pieces else set()
+        if any(piece.keys() != names for piece in pieces):
+            message = f"the files of the dataset have different inputs: {sorted({name for piece in pieces for name in piece})}"
+            raise UsageError(message, fix="keep files with the same arrays together")
+        return {name: np.concatenate([piece[name] for piece in pieces]) for name in names}
+
+
+def open_rows(path: Path) -> Rows:
+    """The rows of a file, or of all files of a folder that hold rows."""
+    files = sorted(found for found in path.rglob("*") if found.suffix in ENDINGS) if path.is_dir() else [path]
+    if not files or not path.exists():
+        message = f"{path} holds no rows"
+        raise NotFoundError(message, fix=f"files of rows end in {', '.join(ENDINGS)}")
+    return Rows(tuple(_open(file) for file in files))
+
+
+def _open(path: Path) -> RowFile:
+    if path.suffix == ".npy":
+        return _ArrayFile({ONLY: _mapped(path)})
+    if path.suffix == ".npz":
+        return _archive(path)
+    if path.suffix == ".jsonl":
+        return _LineFile(path)
+    if path.suffix == ".csv":
+        return _TableFile(path)
+    message = f"{path} is no file of rows"
+    raise UsageError(message, fix=f"files of rows end in {', '.join(ENDINGS)}")
+
+
+class _ArrayFile:
+    """Arrays whose first dimension is the row."""
+
+    is_text = False
+
+    def __init__(self, arrays: dict[str, Array]) -> None:
+        self._arrays = arrays
+        lengths = {array.shape[0] if array.ndim else 0 for array in arrays.values()}
+        if len(lengths) != 1 or lengths == {0}:
+            message = f"the arrays have {sorted(lengths)} rows"
+            raise UsageError(message, fix="give arrays whose first dimension is the row, of the same length")
+        (self.count,) = lengths
+
+    def read(self, start: int, stop: int) -> dict[str, Array]:
+        return {name: np.asarray(array[start:stop]) for name, array in self._arrays.items()}
+
+
+class _LineFile:
+    """One JSON value a line: an object of inputs by name, or the only input itself."""
+
+    is_text = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offsets = _line_offsets(path)
+        self.count = len(self._offsets)
+
+    def read(self, start: int, stop: int) -> dict[str, Array]:
+        columns: dict[str, list[Any]] = {}
+        for number, line in enumerate(self._lines(start, stop), start=start):
+            try:
+                value = json.loads(line)
+            except ValueError as error:
+                message = f"{self._path}:{number + 1}: {error}"
+                raise UsageError(message, fix="write one JSON value a line") from None
+            for name, entry in (value if isinstance(value, dict) else {ONLY: value}).items():
+                columns.setdefault(name, []).append(entry)
+        if any(len(column) != stop - start for column in columns.values()):
+            message = f"{self._path}: lines {start + 1} to {stop} do not all have the inputs {sorted(columns)}"
+            raise UsageError(message, fix="write the same names in every line")
+        return {name: _array(column, f"{self._path}: {name or 'rows'}") for name, column in columns.items()}
+
+    def _lines(self, start: int, stop: int) -> Iterator[bytes]:
+        with self._path.open("rb") as file:
+            file.seek(self._offsets[start])
+            for _ in range(start, stop):
+                yield file.readline()
+
+
+class _TableFile:
+    """Numbers with commas between them; a first line that is not all numbers names the columns. One input: the whole row."""
+
+    is_text = True
+
+    def __init__(self, path: Path) -> None:
+        with path.open(newline="") as file:
+            lines = [line for line in csv.reader(file) if line]
+        head = bool(lines) and not _all_numbers(lines[0])
+        try:
+            self._table = np.asarray([[float(cell) for cell in line] for line in lines[head:]], np.float64)
+        except ValueError as error:
+            message = f"{path}: {error}"
+            raise UsageError(message, fix="every cell below the names must be a number; use .jsonl for anything else") from None
+        self.count = len(self._table)
+
+    def read(self, start: int, stop: int) -> dict[str, Array]:
+        return {ONLY: self._table[start:stop]}
+
+
+def _mapped(path: Path) -> Array:
+    try:
+        found: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError) as error:
+        message = f"{path}: {error}"
+        raise UsageError(message, fix="write it with numpy.save, and no objects in it") from None
+    return found
+
+
+def _archive(path: Path) -> _ArrayFile:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return _ArrayFile({name: archive[name] for name in archive.files})
+    except (ValueError, OSError) as error:
+        message = f"{path}: {error}"
+        raise UsageError(message, fix="write it with numpy.savez, and no objects in it") from None
+
+
+def _line_offsets(path: Path) -> list[int]:
+    offsets, at = [], 0
+    with path.open("rb") as file:
+        for line in file:
+            if line.strip():
+                offsets.append(at)
+            elif offsets:
+                rest = file.read(1)
+                if rest.strip():
+                    message = f"{path}: an empty line between others"
+                    raise UsageError(message, fix="write one JSON value a line")
+                break
+            at += len(line)
+    return offsets
+
+
+def _array(values: Sequence[Any], place: str) -> Array:
+    try:
+        found = np.asarray(values)
+    except ValueError:
+        found = np.empty(0, object)
+    if found.dtype.kind in "biufU":
+        return found
+    message = f"{place}: the values have no common shape or type"
+    raise UsageError(message, fix="give every row the same shape")
+
+
+def _all_numbers(cells: Sequence[str]) -> bool:
+    try:
+        return bool([float(cell) for cell in cells])
+    except ValueError:
+        return False

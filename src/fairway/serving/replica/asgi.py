@@ -1,0 +1,324 @@
+"""The ASGI application: which path does what; bodies in, answers out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from fairway.serving.replica.batching import Batcher
+from fairway.serving.replica.bodies import Bodies, BodyLimits, GoneError, Receive, Scope, Send
+from fairway.serving.replica.datatypes import Array
+from fairway.serving.replica.metrics import Metrics
+from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, check_version
+from fairway.serving.replica.problem import RequestError
+from fairway.serving.replica.protocols import openai, openinference, tfserving
+from fairway.serving.replica.protocols.openinference import OpenInference
+from fairway.version import __version__
+
+if TYPE_CHECKING:  # most replicas need neither, and all should start fast
+    from fairway.serving.replica.generating import Generating
+    from fairway.serving.replica.sampling import Sampler
+
+Do = Callable[[Scope, Receive], Awaitable[Answer | Stream]]
+
+_log = logging.getLogger("fairway.replica")
+_INDEX = "/v2/repository/index"
+"""A page that is asked for with POST; what its body says does not matter here."""
+
+
+class Form(Protocol):
+    """One way to put a question to the model: from a body to arrays, and from arrays to an answer."""
+
+    def read(self, body: bytes, head_length: bytes | None) -> Question:
+        """A question, or a `RequestError`."""
+        ...
+
+    def write(self, question: Question, outputs: list[Array]) -> Answer:
+        """Its answer."""
+        ...
+
+
+class Asker(Protocol):
+    """Who asked, and waits on the short way (`lane.py`)."""
+
+    began: float
+    head_length: bytes | None
+
+    def answer(self, answer: Answer) -> None:
+        """Takes the answer, once."""
+        ...
+
+
+class App:
+    """Answers the requests to one model.
+
+    Promises: every request gets one answer, in JSON where something is wrong; whatever it holds, the next one is answered too.
+    """
+
+    def __init__(
+        self,
+        model: ServedModel,
+        batcher: Batcher,
+        metrics: Metrics,
+        limits: BodyLimits,
+        now: Callable[[], float],
+        generating: Generating | None = None,
+        sampler: Sampler | None = None,
+    ) -> None:
+        self._model = model
+        self._batcher = batcher
+        self._metrics = metrics
+        self.bodies = Bodies(limits)
+        self._sampler = sampler
+        self._created = int(now())
+        self._began = time.monotonic()
+        self.draining = False
+        self.last = 0.0
+        """When the last request came, by `time.perf_counter`."""
+        self._questions: dict[str, Do] = {}
+        """Paths that take a POST with a question to the model; these are counted."""
+        self._openai: set[str] = set()
+        """Those of them whose errors have OpenAI's form."""
+        self.lane: dict[bytes, Form] = {}
+        """Those of them that may go the short way."""
+        self._pages: dict[str, Callable[[], Answer]] = {}
+        """Paths that take a GET."""
+        self._add_openinference()
+        self._add_tfserving()
+        if generating is not None:
+            self._add_openai(generating)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anybody waits for an answer."""
+        return self._metrics.in_flight > 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            return
+        began = self.last = time.perf_counter()
+        do = self._questions.get(scope["path"])
+        if do is None or scope["method"] != "POST":
+            await self._send(self._page(scope), send)
+            return
+        metrics = self._metrics
+        metrics.in_flight += 1
+        try:
+            answer = await self._asked(do, scope, receive)
+            if isinstance(answer, Stream):
+                await self._stream(answer, receive, send)
+                metrics.answered(answer.status, time.perf_counter() - began)
+            else:
+                metrics.answered(answer.status, time.perf_counter() - began)
+                await self._send(answer, send)
+        except GoneError:
+            pass
+        finally:
+            metrics.in_flight -= 1
+
+    async def _asked(self, do: Do, scope: Scope, receive: Receive) -> Answer | Stream:
+        try:
+            return await do(scope, receive)
+        except RequestError as error:
+            return openai.write_error(error) if scope["path"] in self._openai else refusal(error)
+        except GoneError:
+            raise
+        except Exception:  # noqa: BLE001  # ours; the server must live on
+            return _mistake()
+
+    async def _send(self, answer: Answer, send: Send) -> None:
+        headers = [(b"content-type", answer.content_type), (b"content-length", b"%d" % len(answer.body)), *answer.headers]
+        if self.draining:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    async def _stream(self, stream: Stream, receive: Receive, send: Send) -> None:
+        """Send pieces as they come, until the end or until the client goes away; either way their source is closed."""
+        headers = [(b"content-type", stream.content_type), *stream.headers]
+        if self.draining:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": stream.status, "headers": headers})
+        pump = asyncio.create_task(_pump(stream, send))
+        gone = asyncio.create_task(_gone(receive))
+        try:
+            await asyncio.wait({pump, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            pump.cancel()
+            await asyncio.gather(pump, gone, return_exceptions=True)
+        if not pump.cancelled():
+            pump.result()
+
+    def _page(self, scope: Scope) -> Answer:
+        path, method = scope["path"], scope["method"]
+        page = self._pages.get(path)
+        if page is not None and (method in ("GET", "HEAD") or path == _INDEX):
+            return page()
+        if page is not None or path in self._questions:
+            allowed = "GET" if page is not None else "POST"
+            message = f"{method} is not for {path}"
+            return refusal(RequestError(405, message, fix=f"use {allowed}", headers=((b"allow", allowed.encode()),)))
+        return refusal(self._unknown(path))
+
+    def _unknown(self, path: str) -> RequestError:
+        parts = path.split("/")
+        if len(parts) > 3 and parts[2] == "models" and parts[1] in ("v1", "v2"):
+            name = parts[3].partition(":")[0]
+            if name != self._model.name:
+                return RequestError(404, f"no model {name!r} here", fix=f"{self._model.name!r} is served")
+            if len(parts) > 5 and parts[4] == "versions":
+                try:
+                    check_version(self._model, parts[5].partition(":")[0])
+                except RequestError as error:
+                    return error
+            if len(parts) > 5 and parts[4] == "labels" and (label := parts[5].partition(":")[0]) not in self._model.labels:
+                return RequestError(
+                    404, f"model {name!r} has no label {label!r} here", fix=f"version {self._model.version} is served"
+                )
+        return RequestError(404, f"nothing is at {path}", fix="docs/protocols.md has the paths")
+
+    # The paths of the Open Inference Protocol.
+
+    def _add_openinference(self) -> None:
+        model = self._model
+        about = {"name": "fairway", "version": __version__, "extensions": ["binary_tensor_data", "model_repository"]}
+        entry = {"name": model.name, "version": model.version, "state": "READY", "reason": ""}
+        self._pages |= {
+            "/v2": lambda: told(about),
+            "/v2/health/live": lambda: Answer(b""),
+            "/v2/health/ready": self._ready,
+            _INDEX: lambda: told([entry]),
+            "/v2/models": lambda: told({"models": [model.name]}),
+            "/fairway/load": lambda: told(self._metrics.load(self._batcher.waiting, time.monotonic() - self._began)),
+            "/metrics": self._prometheus,
+        }
+        for base in (f"/v2/models/{model.name}", f"/v2/models/{model.name}/versions/{model.version}"):
+            self._pages |= {base: lambda: told(openinference.metadata(model)), f"{base}/ready": self._ready}
+            if model.signature.inputs:
+                self._take(f"{base}/infer", OpenInference(model))
+
+    def _add_tfserving(self) -> None:
+        model = self._model
+        bases = [f"/v1/models/{model.name}", f"/v1/models/{model.name}/versions/{model.version}"]
+        for base in [*bases, *(f"/v1/models/{model.name}/labels/{label}" for label in model.labels)]:
+            # The same path is OpenAI's for one model: one object with the keys of both.
+            self._pages[base] = lambda: told({**tfserving.status(model), **openai.about(model, self._created)})
+            self._pages[f"{base}/metadata"] = lambda: told(tfserving.metadata(model))
+            if not model.signature.inputs:
+                continue
+            self._take(f"{base}:predict", tfserving.Predict(model))
+            self._take(f"{base}:classify", tfserving.Classify(model))
+            self._take(f"{base}:regress", tfserving.Regress(model))
+
+    def _add_openai(self, generating: Generating) -> None:
+        model = self._model
+        routes: dict[str, Callable[[bytes], Awaitable[Answer | Stream]]] = {}
+        if model.generates:
+            routes |= {"completions": generating.complete, "chat/completions": generating.chat}
+        if model.embeds:
+            routes["embeddings"] = generating.embed
+        listed = {"object": "list", "data": [openai.about(model, self._created)]}
+        for base in ("/openai/v1", "/v1"):
+            self._pages[f"{base}/models"] = lambda: told(listed)
+            for name, answer in routes.items():
+                self._questions[f"{base}/{name}"] = self._with_body(answer)
+                self._openai.add(f"{base}/{name}")
+        self._pages[f"/openai/v1/models/{model.name}"] = lambda: told(openai.about(model, self._created))
+
+    def _with_body(self, answer: Callable[[bytes], Awaitable[Answer | Stream]]) -> Do:
+        async def do(scope: Scope, receive: Receive) -> Answer | Stream:
+            body, _ = await self.bodies.read(scope, receive)
+            return await answer(body)
+
+        return do
+
+    def _ready(self) -> Answer:
+        if self.draining:
+            return refusal(RequestError(503, "this replica is ending"))
+        return Answer(b"")
+
+    def _prometheus(self) -> Answer:
+        text = self._metrics.text(self._model.name, self._model.version, self._batcher.waiting)
+        return Answer(text.encode(), content_type=b"text/plain; version=0.0.4; charset=utf-8")
+
+    def _take(self, path: str, form: Form) -> None:
+        """Let questions of this form come in at a path."""
+
+        async def do(scope: Scope, receive: Receive) -> Answer:
+            body, head_length = await self.bodies.read(scope, receive)
+            question = form.read(body, head_length)
+            return self._written(form, question, await self._batcher.ask(question.inputs, question.rows))
+
+        self._questions[path] = do
+        self.lane[path.encode()] = form
+
+    def _written(self, form: Form, question: Question, outputs: list[Array]) -> Answer:
+        answer = form.write(question, outputs)
+        if self._sampler is not None:
+            self._sampler.see(question.inputs, outputs)
+        return answer
+
+    def quick(self, form: Form, body: bytes, asker: Asker) -> None:
+        """The same for a request on the short way, without a task of its own."""
+        self.last = asker.began
+        metrics = self._metrics
+        metrics.in_flight += 1
+
+        def finish(found: list[Array] | RequestError) -> None:
+            try:
+                answer = refusal(found) if isinstance(found, RequestError) else self._written(form, question, found)
+            except RequestError as error:
+                answer = refusal(error)
+            except Exception:  # noqa: BLE001  # ours; the server must live on
+                answer = _mistake()
+            metrics.in_flight -= 1
+            metrics.answered(answer.status, time.perf_counter() - asker.began)
+            asker.answer(answer)
+
+        try:
+            question = form.read(body, asker.head_length)
+            self._batcher.submit(question.inputs, question.rows, finish)
+        except RequestError as error:
+            finish(error)
+        except Exception:  # noqa: BLE001  # ours; the server must live on
+            _log.exception("a request could not be read")
+            finish(RequestError(500, "the server made a mistake, and wrote it into its log"))
+
+
+async def _pump(stream: Stream, send: Send) -> None:
+    async with aclosing(stream.pieces) as pieces:
+        async for piece in pieces:
+            if piece:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _mistake() -> Answer:
+    _log.exception("a request could not be answered")
+    return refusal(RequestError(500, "the server made a mistake, and wrote it into its log"))
+
+
+def told(value: object) -> Answer:
+    """A value as JSON."""
+    return Answer(msgspec.json.encode(value))
+
+
+def refusal(error: RequestError) -> Answer:
+    """An error as the protocols have it."""
+    headers = list(error.headers)
+    if error.retry_after:
+        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))
+    return Answer(msgspec.json.encode({"error": error.words}), error.status, headers)

@@ -1,0 +1,336 @@
+"""Batch while busy: requests that wait while the model runs are run together, and nobody waits for a timer.
+
+A fast model runs on the loop's own thread, once a turn of the loop, for all that arrived in that turn: a hop to another
+thread would cost more than the model. A slower one runs in one thread beside the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fairway.serving.replica.cost import Cost
+from fairway.serving.replica.datatypes import Array
+from fairway.serving.replica.metrics import Metrics
+from fairway.serving.replica.problem import ModelError, RequestError
+from fairway.serving.replica.runtimes.runtime import Runtime
+
+Key = tuple[object, ...]
+Outputs = list[Array]
+Finish = Callable[[Outputs | RequestError], None]
+"""Gets the outputs, or what was wrong. Called on the loop's thread."""
+
+LOOP_SECONDS = 0.001
+"""A model that takes longer than this for one row does not run on the loop's thread."""
+LOOP_BATCH_SECONDS = 0.02
+"""Nor does a batch that takes longer than this: health checks must not wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When requests are put together, and when they are turned away."""
+
+    max_batch: int = 64
+    max_queue: int = 256
+    deadline: float = 30.0
+    """Seconds; who would wait longer is refused at once."""
+    objective: float = 0.0
+    """Seconds in which an answer should be there; batches stay small enough for it. 0: none."""
+
+
+class Work:
+    """The rows of one request, and how far they are."""
+
+    __slots__ = ("arrived", "finish", "inputs", "left", "parts", "rows", "taken")
+
+    def __init__(self, inputs: list[Array], rows: int, finish: Finish, arrived: float) -> None:
+        self.inputs = inputs
+        self.rows = rows
+        self.finish = finish
+        self.arrived = arrived
+        self.taken = 0
+        """Rows that went into a batch."""
+        self.left = rows
+        """Rows that are not answered; 0 also after a failure."""
+        self.parts: dict[int, Outputs] = {}
+        """Answers by first row, of a request that did not fit into one batch."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """What runs together: pieces of requests, each with its first row and the one after its last."""
+
+    pieces: list[tuple[Work, int, int]] = field(default_factory=list)
+    rows: int = 0
+
+
+class Batcher:
+    """Runs one model for many askers.
+
+    Promises:
+    1. Rows of different shapes are never put together, and nobody gets another's rows.
+    2. A batch that fails is run again piece by piece, once: who is at fault fails alone.
+    3. Who cannot be answered in time is told so before any work is done.
+    """
+
+    def __init__(self, runtime: Runtime, limits: Limits, metrics: Metrics) -> None:
+        self._runtime = runtime
+        self._limits = limits
+        self._metrics = metrics
+        self.cost = Cost()
+        self.waiting = 0
+        """Requests of which not all rows are in a batch yet."""
+        self._rows_waiting = 0
+        self._groups: dict[Key, deque[Work]] = {}
+        self._ticking = False
+        self._busy = False
+        self._batches = runtime.batches
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: Beside | None = None
+
+    async def ask(self, inputs: list[Array], rows: int) -> Outputs:
+        """Run the rows of one request, with whatever else waits."""
+        future: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
+
+        def finish(found: Outputs | RequestError) -> None:
+            if future.done():
+                return
+            if isinstance(found, RequestError):
+                future.set_exception(found)
+            else:
+                future.set_result(found)
+
+        self.submit(inputs, rows, finish)
+        return await future
+
+    def submit(self, inputs: list[Array], rows: int, finish: Finish) -> None:
+        """The same without a future. 429 when the answer would come too late."""
+        if self.waiting:
+            self._admit(rows)
+        work = Work(inputs, rows, finish, time.perf_counter())
+        key: Key = tuple([each.shape[1:] for each in inputs]) if self._batches else ()
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = deque()
+        group.append(work)
+        self.waiting += 1
+        self._rows_waiting += rows
+        if not self._ticking and not self._busy:
+            self._ticking = True
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
+            self._loop.call_soon(self._tick)
+
+    def close(self) -> None:
+        """No more batches."""
+        if self._thread is not None:
+            self._thread.close()
+
+    def warm_up(self, inputs: list[Array], times: int = 3) -> None:
+        """Run it before anybody waits: what is made at the first call is made now, and its speed is known.
+
+        The first run is not counted; a larger batch tells rows and batches apart.
+        """
+        self._runtime.run(inputs)
+        sizes = [1] * times
+        if self._batches:
+            sizes += [min(8, self._limits.max_batch)] * times
+        for size in sizes:
+            rows = [np.concatenate([each] * size) if size > 1 else each for each in inputs]
+            began = time.perf_counter()
+            self._runtime.run(rows)
+            self.cost.add(size, time.perf_counter() - began)
+
+    def estimate(self, rows: int = 0) -> float:
+        """Seconds until so many more rows would be answered."""
+        ahead = self._rows_waiting + rows
+        batches = math.ceil(ahead / self._cap()) + (1 if self._busy else 0)
+        return self.cost.per_row * ahead + self.cost.per_batch * batches
+
+    def _admit(self, rows: int) -> None:
+        limits = self._limits
+        if self.waiting >= limits.max_queue:
+            message = f"{self.waiting} requests wait already, which is the limit"
+        elif (wait := self.estimate(rows)) > limits.deadline:
+            message = f"the answer would take about {wait:.1f} s, longer than the {limits.deadline:g} s allowed"
+        else:
+            return
+        raise _too_busy(message, self.estimate())
+
+    def _cap(self) -> int:
+        limits = self._limits
+        if not self._batches:
+            return 1
+        if limits.objective <= 0.0:
+            return limits.max_batch
+        # Whoever comes just after a batch began waits for that one, and then runs in the next.
+        return min(limits.max_batch, self.cost.rows_within(limits.objective / 2))
+
+    def _tick(self) -> None:
+        """Run what is there. On the loop's thread: the next turn goes on with what is left."""
+        self._ticking = False
+        if self._busy or not self._groups:
+            return
+        batch = self._take()
+        if not batch.pieces:
+            self._go_on()  # all of them had waited too long
+        elif self._runtime.quick and self.cost.seconds(1) < LOOP_SECONDS and self.cost.seconds(batch.rows) < LOOP_BATCH_SECONDS:
+            self._settle(batch, *self._run(batch))
+        else:
+            self._busy = True
+            if self._thread is None:
+                self._thread = Beside()
+            self._thread.do(lambda: self._beside(batch))
+
+    def _beside(self, batch: Batch) -> None:
+        answers, seconds = self._run(batch)
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._back, batch, answers, seconds)
+        except RuntimeError:
+            pass  # the loop is closed: nobody waits any more
+
+    def _back(self, batch: Batch, answers: list[Outputs | RequestError], seconds: float) -> None:
+        self._busy = False
+        self._settle(batch, answers, seconds)
+
+    def _take(self) -> Batch:
+        """The oldest request, and what fits to it."""
+        key = (
+            next(iter(self._groups))
+            if len(self._groups) == 1
+            else min(self._groups, key=lambda each: self._groups[each][0].arrived)
+        )
+        group, cap, batch = self._groups[key], self._cap(), Batch()
+        now = time.perf_counter()
+        while group and batch.rows < cap:
+            work = group[0]
+            if not work.taken and now - work.arrived > self._limits.deadline:
+                self._leave(group, work)
+                message = f"waited longer than the {self._limits.deadline:g} s allowed"
+                work.finish(_too_busy(message, self.estimate()))
+                continue
+            # A request of a model that takes no batches goes as it is, whatever its first dimension.
+            stop = min(work.rows, work.taken + cap - batch.rows) if self._batches else work.rows
+            if not work.taken:
+                self._metrics.queue_seconds += now - work.arrived
+            batch.pieces.append((work, work.taken, stop))
+            batch.rows += stop - work.taken
+            self._rows_waiting -= stop - work.taken
+            work.taken = stop
+            if stop == work.rows:
+                self._leave(group, work)
+        if not group:
+            del self._groups[key]
+        return batch
+
+    def _leave(self, group: deque[Work], work: Work) -> None:
+        group.popleft()
+        self.waiting -= 1
+        self._rows_waiting -= work.rows - work.taken
+
+    def _run(self, batch: Batch) -> tuple[list[Outputs | RequestError], float]:
+        """Answers or errors, piece by piece, and how long it took."""
+        began = time.perf_counter()
+        answers: list[Outputs | RequestError]
+        try:
+            answers = self._together(batch)
+        except ModelError as error:
+            answers = [error] if len(batch.pieces) == 1 else [self._alone(piece) for piece in batch.pieces]
+        except Exception as error:  # noqa: BLE001  # a runtime that breaks its promise must not take the others along
+            answers = [ModelError(500, f"the runtime failed: {error!r}")] * len(batch.pieces)
+        return answers, time.perf_counter() - began
+
+    def _together(self, batch: Batch) -> list[Outputs | RequestError]:
+        pieces = batch.pieces
+        if len(pieces) == 1:
+            return [self._runtime.run(_rows_of(pieces[0]))]
+        parts = [_rows_of(piece) for piece in pieces]
+        outputs = self._runtime.run([np.concatenate(columns) for columns in zip(*parts, strict=True)])
+        for output in outputs:
+            if not output.ndim or len(output) != batch.rows:
+                self._batches = False  # rows do not stay apart in this model, whatever its signature says
+                message = f"the model gave {output.shape} for {batch.rows} rows"
+                raise ModelError(500, message)
+        answers: list[Outputs | RequestError] = []
+        at = 0
+        for _, start, stop in pieces:
+            end = at + stop - start
+            answers.append([output[at:end] for output in outputs])
+            at = end
+        return answers
+
+    def _alone(self, piece: tuple[Work, int, int]) -> Outputs | RequestError:
+        try:
+            return self._runtime.run(_rows_of(piece))
+        except ModelError as error:
+            return error
+
+    def _settle(self, batch: Batch, answers: list[Outputs | RequestError], seconds: float) -> None:
+        """Hand out what a batch gave, count it, and go on with what waits."""
+        self.cost.add(batch.rows, seconds)
+        self._metrics.batch(batch.rows, seconds)
+        for (work, start, stop), answer in zip(batch.pieces, answers, strict=True):
+            if stop - start == work.rows:
+                work.finish(answer)
+            elif work.left:
+                _put_together(work, start, stop, answer)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._groups and not self._ticking and not self._busy:
+            assert self._loop is not None
+            self._ticking = True
+            self._loop.call_soon(self._tick)
+
+
+class Beside:
+    """One thread beside the loop."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="model", daemon=True)
+        self._thread.start()
+
+    def do(self, job: Callable[[], None]) -> None:
+        """Do this after what was asked before."""
+        self._jobs.put(job)
+
+    def close(self) -> None:
+        """No more jobs; waits for the one that runs."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+
+def _rows_of(piece: tuple[Work, int, int]) -> list[Array]:
+    work, start, stop = piece
+    return work.inputs if stop - start == work.rows else [each[start:stop] for each in work.inputs]
+
+
+def _put_together(work: Work, start: int, stop: int, answer: Outputs | RequestError) -> None:
+    """One piece of a request that did not fit into one batch; the first error ends it."""
+    if isinstance(answer, RequestError):
+        work.left = 0
+        work.finish(answer)
+        return
+    work.parts[start] = answer
+    work.left -= stop - start
+    if not work.left:
+        parts = [part for _, part in sorted(work.parts.items())]
+        work.finish([np.concatenate(columns) for columns in zip(*parts, strict=True)])
+
+
+def _too_busy(message: str, wait: float) -> RequestError:
+    return RequestError(429, message, fix="try again later", retry_after=max(1.0, math.ceil(wait)))

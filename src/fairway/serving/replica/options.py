@@ -1,0 +1,104 @@
+"""The command line of a replica."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairway.serving.replica.batching import Limits
+from fairway.serving.replica.bodies import BodyLimits
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a replica was started with."""
+
+    folder: Path
+    name: str
+    version: str
+    labels: tuple[str, ...]
+    format: str
+    runtime: str
+    python: str
+    port: int
+    threads: int
+    limits: Limits
+    bodies: BodyLimits
+    sample_folder: Path | None
+    sample_rate: float
+
+
+def read(arguments: list[str] | None = None) -> Options:
+    """Read the command line; a mistake ends the process with 2 and says what is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m fairway.serving.replica", description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("--folder", type=Path, required=True, help="folder of the model version")
+    add("--name", type=_name, required=True, help="name of the model in paths and answers")
+    add("--version", type=_name, default="1", help="its version")
+    add("--label", type=_name, action="append", default=[], help="a label that means this version (TF-Serving)")
+    add("--format", default="", help="onnx, torch-export, savedmodel or python; default: found from the files")
+    add("--runtime", choices=("auto", "onnx", "torch", "savedmodel", "python"), default="auto")
+    add("--python", default="", help="interpreter for runtimes other than onnx; default: this one")
+    add("--port", type=int, default=0, help="port on 127.0.0.1; 0: chosen by the kernel")
+    add("--threads", type=_positive, default=1, help="threads of one run of the model")
+    add("--max-batch", type=_positive, default=64, help="rows of one batch at the most")
+    add("--max-queue", type=_positive, default=256, help="requests that may wait")
+    add("--deadline", type=_seconds, default=30.0, help="seconds; who would wait longer gets 429")
+    add("--objective", type=_seconds, default=0.0, help="seconds for an answer that batches must leave room for; default: none")
+    add("--max-body", type=_positive, default=64 << 20, help="bytes of a request's body at the most")
+    add("--body-timeout", type=_seconds, default=30.0, help="seconds that a body may take to arrive")
+    add("--sample-folder", type=Path, default=None, help="where some requests and answers are kept")
+    add("--sample-rate", type=_part, default=0.01, help="the part of the requests that is kept, 0 to 1")
+    given = parser.parse_args(arguments)
+    return Options(
+        folder=given.folder,
+        name=given.name,
+        version=given.version,
+        labels=tuple(given.label),
+        format=given.format,
+        runtime=given.runtime,
+        python=given.python,
+        port=given.port,
+        threads=given.threads,
+        limits=Limits(given.max_batch, given.max_queue, given.deadline, given.objective),
+        bodies=BodyLimits(given.max_body, given.body_timeout),
+        sample_folder=given.sample_folder,
+        sample_rate=given.sample_rate,
+    )
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        message = f"{text!r} is no name; use letters, digits, '.', '_' and '-'"
+        raise argparse.ArgumentTypeError(message)
+    return text
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        message = f"{text!r} is no number from 1 up"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 <= seconds < 1e9:
+        message = f"{text!r} is no number of seconds"
+        raise argparse.ArgumentTypeError(message)
+    return seconds
+
+
+def _part(text: str) -> float:
+    part = _seconds(text)
+    if part > 1.0:
+        message = f"{text!r} is no part; use a number from 0 to 1"
+        raise argparse.ArgumentTypeError(message)
+    return part

@@ -1,0 +1,170 @@
+"""A model in a worker process, under the user's interpreter: tensors over a socket, HTTP on our side."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import queue
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fairway.errors import UsageError
+from fairway.serving.replica import worker
+from fairway.serving.replica.datatypes import DTYPES, Array
+from fairway.serving.replica.folder import Found
+from fairway.serving.replica.problem import ModelError
+from fairway.serving.replica.runtimes.runtime import takes_batches
+from fairway.state.model import Signature, TensorSpec
+
+Give = Callable[[worker.Head, dict[str, Array]], None]
+"""Takes what comes back for a question, on the reader's thread. A head with `error` is the last."""
+
+
+class WorkerRuntime:
+    """A worker process.
+
+    Promises: when the worker dies, everything that waits for it is told, and `ended` is set; nothing hangs.
+    """
+
+    quick = False  # the loop must not wait for another process
+
+    def __init__(self, found: Found, python: str = "", threads: int = 1) -> None:
+        ours, theirs = socket.socketpair()
+        self._wire = ours
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, Give] = {}
+        self.ended = ""
+        """Why there is no worker any more."""
+        self.on_end: Callable[[], None] | None = None
+        arguments = ["--socket", str(theirs.fileno()), "--threads", str(threads), "--runtime", found.runtime]
+        arguments += ["--entry", str(found.entry), "--signature", json.dumps(asdict(found.signature))]
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [python or sys.executable, str(Path(worker.__file__)), *arguments],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                )
+            except OSError as error:
+                message = f"the interpreter {python!r} cannot be started: {error}"
+                raise UsageError(message, fix="name one with --python") from None
+        self._know(found)
+        self._reader = threading.Thread(target=self._read, name="worker", daemon=True)
+        self._reader.start()
+
+    def _know(self, found: Found) -> None:
+        """Wait until it is loaded; keep what it says of the model."""
+        first = worker.receive(self._wire)
+        if first is None or "error" in first[0]:
+            self._process.wait()
+            reason = first[0]["error"] if first else f"it ended with {self._process.returncode}"
+            message = f"{found.entry}: the worker could not load it: {reason}"
+            raise UsageError(message, fix="its own words are above; is the framework installed for --python?")
+        told = first[0]
+        self.platform: str = told["platform"]
+        self.generates: bool = told["generate"]
+        self.embeds: bool = told["embed"]
+        self.counts: bool = told["count"]
+        self.signature = Signature(_specs(told["inputs"]), _specs(told["outputs"]))
+        if not self.signature.inputs and not self.generates and not self.embeds:
+            self.close()
+            message = f"{found.entry}: nobody says what the model takes and gives"
+            raise UsageError(message, fix="write the signature into fairway.json, or as `signature` into the class")
+        self.batches = takes_batches(self.signature)
+
+    def run(self, inputs: list[Array]) -> list[Array]:
+        """Predict; waits for the worker."""
+        specs = self.signature.inputs
+        arrays = tuple((spec.name, spec.datatype, array) for spec, array in zip(specs, inputs, strict=True))
+        tensors = self._answer({"do": "predict"}, arrays)[1]
+        return [_of_type(spec, tensors[spec.name]) for spec in self.signature.outputs]
+
+    def embed(self, texts: list[str]) -> Array:
+        """One vector a text; waits for the worker."""
+        return self._answer({"do": "embed", "texts": texts})[1]["embeddings"]
+
+    def count(self, texts: list[str]) -> list[int]:
+        """How many tokens each text has; waits for the worker."""
+        counts: list[int] = self._answer({"do": "count", "texts": texts})[0]["counts"]
+        return counts
+
+    def generate(self, prompt: Any, options: dict[str, Any], give: Give) -> int:
+        """Begin to generate; pieces, the end or an error go to `give`. The number by which it can be cancelled."""
+        return self._put({"do": "generate", "prompt": prompt, "options": options}, (), give)
+
+    def cancel(self, number: int) -> None:
+        """Nobody wants the rest."""
+        if self._waiting.pop(number, None) is not None and not self.ended:
+            self._put({"do": "cancel", "which": number}, (), None)
+
+    def close(self) -> None:
+        """End the worker: it goes when its socket closes."""
+        self.on_end = None
+        self._wire.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._wire.close()
+
+    def _answer(self, head: worker.Head, arrays: tuple[tuple[str, str, Array], ...] = ()) -> tuple[worker.Head, dict[str, Array]]:
+        answers: queue.SimpleQueue[tuple[worker.Head, dict[str, Array]]] = queue.SimpleQueue()
+        number = self._put(head, arrays, lambda head, tensors: answers.put((head, tensors)))
+        answer = answers.get()
+        self._waiting.pop(number, None)
+        if "error" in answer[0]:
+            raise failure(answer[0])
+        return answer
+
+    def _put(self, head: worker.Head, arrays: tuple[tuple[str, str, Array], ...], give: Give | None) -> int:
+        number = next(self._numbers)
+        if give is not None:
+            self._waiting[number] = give
+        try:
+            with self._lock:
+                worker.send(self._wire, {"id": number, **head}, arrays)
+        except OSError:
+            pass  # the reader sees the end too, and tells everybody
+        if self.ended and give is not None:
+            give({"error": self.ended, "status": 503}, {})
+        return number
+
+    def _read(self) -> None:
+        while True:
+            try:
+                found = worker.receive(self._wire)
+            except OSError:
+                found = None
+            if found is None:
+                break
+            give = self._waiting.get(found[0]["id"])
+            if give is not None:
+                give(*found)
+        code = self._process.wait()
+        self.ended = f"the worker process ended with {code}"
+        for give in list(self._waiting.values()):
+            give({"error": self.ended, "status": 503}, {})
+        if self.on_end is not None:
+            self.on_end()
+
+
+def failure(head: worker.Head) -> ModelError:
+    """The error that a worker reported."""
+    status = head.get("status") or (400 if head.get("bad") else 500)
+    return ModelError(status, f"the model failed: {str(head['error'])[:1000]}")
+
+
+def _of_type(spec: TensorSpec, array: Array) -> Array:
+    return array if spec.datatype == "BYTES" else array.astype(DTYPES[spec.datatype], copy=False)
+
+
+def _specs(told: list[worker.Told]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(each["name"], each["datatype"], tuple(each["shape"])) for each in told)

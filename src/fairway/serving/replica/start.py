@@ -1,0 +1,136 @@
+"""Load a model, warm it up, and only then listen."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fairway.app.system import SystemClock
+from fairway.errors import ConflictError, FairwayError
+from fairway.serving.replica import folder, options
+from fairway.serving.replica.asgi import App
+from fairway.serving.replica.batching import Batcher
+from fairway.serving.replica.datatypes import DTYPES, Array, of_texts
+from fairway.serving.replica.metrics import Metrics
+from fairway.serving.replica.model import ServedModel
+from fairway.serving.replica.problem import ModelError
+from fairway.serving.replica.runtimes.onnx import OnnxRuntime
+from fairway.serving.replica.runtimes.runtime import Runtime
+from fairway.serving.replica.server import Server, listen
+from fairway.state.model import Signature, TensorSpec
+
+if TYPE_CHECKING:
+    from fairway.serving.replica.generating import Generating
+    from fairway.serving.replica.sampling import Sampler
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve until told to end; the exit code."""
+    chosen = options.read(arguments)
+    try:
+        found = folder.find(chosen.folder, chosen.format, chosen.runtime)
+        if found.runtime == "onnx":
+            return Start(chosen, OnnxRuntime(found.entry, chosen.threads)).serve()
+        # What is not needed by most is not loaded by all.
+        from fairway.serving.replica.generating import Generating  # noqa: PLC0415
+        from fairway.serving.replica.runtimes.process import WorkerRuntime  # noqa: PLC0415
+
+        worker = WorkerRuntime(found, chosen.python, chosen.threads)
+        start = Start(chosen, worker, generates=worker.generates, embeds=worker.embeds)
+        if worker.generates or worker.embeds:
+            start.generating = Generating(worker, start.model, chosen.limits.max_queue, start.now)
+        worker.on_end = start.give_up
+        return start.serve()
+    except FairwayError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+
+
+class Start:
+    """A loaded model, on its way to a server."""
+
+    def __init__(self, chosen: options.Options, runtime: Runtime, *, generates: bool = False, embeds: bool = False) -> None:
+        self._chosen = chosen
+        self._runtime = runtime
+        self._metrics = Metrics()
+        self._batcher = Batcher(runtime, chosen.limits, self._metrics)
+        self._server: Server | None = None
+        self._gone = False
+        self.now = SystemClock().now
+        self.generating: Generating | None = None
+        about = (chosen.name, chosen.version, runtime.platform, runtime.signature, runtime.batches, chosen.labels)
+        self.model = ServedModel(*about, generates=generates, embeds=embeds)
+
+    def serve(self) -> int:
+        """Warm up, listen, serve until told to end."""
+        try:
+            self._warm_up()
+            try:
+                listener = listen(self._chosen.port)
+            except OSError as error:
+                message = f"port {self._chosen.port} cannot be had: {error}"
+                raise ConflictError(message, fix="choose another --port; 0 takes a free one") from None
+            return self._serve(listener)
+        finally:
+            self._batcher.close()
+            self._runtime.close()
+
+    def give_up(self) -> None:
+        """The model is gone: end, once everybody is told."""
+        self._gone = True
+        if self._server is not None:
+            self._server.give_up()
+
+    def _serve(self, listener: socket.socket) -> int:
+        chosen, model = self._chosen, self.model
+        sampler = self._sampler()
+        app = App(model, self._batcher, self._metrics, chosen.bodies, self.now, self.generating, sampler)
+        hello = "{}@{} ({}) is served at http://{}:{}\n".format(
+            model.name, model.version, model.platform, *listener.getsockname()
+        )
+        self._server = Server(app, chosen.limits.deadline, hello)
+        if self._gone:
+            self._server.give_up()
+        # What lives as long as the process need not be looked at again and again.
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+        try:
+            self._server.run(sockets=[listener])
+        finally:
+            if sampler is not None:
+                sampler.close()
+        return int(self._gone)
+
+    def _sampler(self) -> Sampler | None:
+        chosen = self._chosen
+        if chosen.sample_folder is None or not chosen.sample_rate:
+            return None
+        from fairway.serving.replica.sampling import Sampler  # noqa: PLC0415  # the same
+
+        return Sampler(chosen.sample_folder, chosen.sample_rate, self.model, self._metrics, self.now)
+
+    def _warm_up(self) -> None:
+        """Before anybody waits. A model that cannot take zeros is not broken for that."""
+        if not self.model.signature.inputs:
+            return
+        try:
+            self._batcher.warm_up(sample_of(self.model.signature))
+        except ModelError as error:
+            sys.stderr.write(f"warm-up with zeros failed, the first requests will be slower: {error}\n")
+
+
+def sample_of(signature: Signature) -> list[Array]:
+    """Inputs that the model may be run with: zeros, one row, 1 for every dimension of any length."""
+    return [_zeros(spec) for spec in signature.inputs]
+
+
+def _zeros(spec: TensorSpec) -> Array:
+    shape = tuple(1 if length < 0 else length for length in spec.shape)
+    if spec.datatype == "BYTES":
+        return of_texts([b""] * int(np.prod(shape))).reshape(shape)
+    return np.zeros(shape, DTYPES[spec.datatype])

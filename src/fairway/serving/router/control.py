@@ -1,0 +1,107 @@
+"""The Unix socket through which a router process is told its plan and asked what it saw.
+
+A request is one line: a word and, after a blank, what belongs to it. The answer is one line.
+
+    put PLAN    follow this plan; answered `serving VERSION` or `draining VERSION` when it is in force
+    look        what was counted
+    watch       `now`, and a line `wake` whenever something urgent was seen, until the caller hangs up
+    listener    one byte, with the listening socket as a descriptor: for a keeper that takes the place of one that died
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+from fairway.errors import BugError
+from fairway.serving.router.desk import Desk
+from fairway.serving.router.wire import decode_plan, encode_load
+from fairway.version import __version__
+
+LINE_LIMIT = 64 * 1024 * 1024
+_WAKE_SECONDS = 0.05
+"""Wakes are told at most so often."""
+
+
+class Control:
+    """Answers at the socket."""
+
+    def __init__(self, desk: Desk, listener: socket.socket) -> None:
+        self._desk = desk
+        self._listener = os.dup(listener.fileno())
+        self._watchers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+        self._wake_due = False
+        self._told = 0.0
+
+    async def start(self, path: Path) -> None:
+        """Listen there; only the owner can reach it. The name appears when it can be used."""
+        hidden = path.with_suffix(".new")
+        hidden.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._serve, hidden, limit=LINE_LIMIT)
+        hidden.chmod(0o600)
+        hidden.rename(path)
+
+    def wake(self) -> None:
+        """Tell those who watch."""
+        if not self._wake_due and self._watchers:
+            self._wake_due = True
+            loop = asyncio.get_running_loop()
+            loop.call_at(max(loop.time(), self._told + _WAKE_SECONDS), self._tell)
+
+    def stop_listening(self) -> None:
+        """Let go of the listening socket."""
+        os.close(self._listener)
+        self._listener = -1
+
+    def _tell(self) -> None:
+        self._wake_due = False
+        self._told = asyncio.get_running_loop().time()
+        for writer in self._watchers:
+            writer.write(b"wake\n")
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                word, _, rest = line.strip().partition(b" ")
+                if word == b"watch":
+                    self._watchers.add(writer)
+                    if self._desk.waiting:
+                        # They came before anybody listened.
+                        self.wake()
+                if word == b"listener":
+                    self._hand_over(writer)
+                    continue
+                writer.write(self._answer(word, rest) + b"\n")
+                await writer.drain()
+        except (OSError, ValueError):
+            # Who asked is gone, or sent no line at all.
+            return
+        finally:
+            self._watchers.discard(writer)
+            writer.close()
+
+    def _answer(self, word: bytes, rest: bytes) -> bytes:
+        if word == b"put":
+            try:
+                self._desk.put(decode_plan(rest))
+            except BugError as problem:
+                return b"error " + str(problem).replace("\n", " ").encode()
+            return b"%b %b" % (b"draining" if self._desk.draining else b"serving", __version__.encode())
+        if word == b"look":
+            # Times are told as if now were nought: the asker's clock is the one that counts.
+            return encode_load(self._desk.load(0.0))
+        if word == b"watch":
+            return b"now"
+        return b"error a word that is not known: " + word[:40]
+
+    def _hand_over(self, writer: asyncio.StreamWriter) -> None:
+        if self._listener < 0:
+            writer.write(b"-")
+            return
+        pipe = socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))
+        with pipe:
+            pipe.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [self._listener]))])

@@ -1,0 +1,81 @@
+"""Counts what passes: per revision, per backend, and for the whole service."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from fairway.state.load import LATENCY_BOUNDS, BackendLoad, RevisionLoad
+
+
+class RevisionCount:
+    """What the requests of one revision came to."""
+
+    __slots__ = (
+        "answered", "arrived", "buckets", "client_errors", "failed", "latency_sum", "mirror_failed", "mirrored", "rejected",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.arrived = self.answered = self.client_errors = self.failed = self.rejected = 0
+        self.mirrored = self.mirror_failed = 0
+        self.latency_sum = 0.0
+        self.buckets = [0] * (len(LATENCY_BOUNDS) + 1)
+
+    def took(self, seconds: float) -> None:
+        """An answer came to its end."""
+        self.buckets[bisect_left(LATENCY_BOUNDS, seconds)] += 1
+        self.latency_sum += seconds
+
+    def ended(self, status: int, seconds: float) -> None:
+        """An answer with this status was passed on whole."""
+        if status == 429:
+            self.rejected += 1
+            return
+        if status >= 500:
+            self.failed += 1
+            return
+        self.answered += 1
+        if status >= 400:
+            self.client_errors += 1
+        self.took(seconds)
+
+    def load(self) -> RevisionLoad:
+        """As a value."""
+        return RevisionLoad(
+            arrived=self.arrived,
+            answered=self.answered,
+            client_errors=self.client_errors,
+            failed=self.failed,
+            rejected=self.rejected,
+            latency=tuple(self.buckets) if any(self.buckets) else (),
+            latency_sum=self.latency_sum,
+            mirrored=self.mirrored,
+            mirror_failed=self.mirror_failed,
+        )
+
+
+class BackendCount:
+    """What one backend did."""
+
+    __slots__ = ("_busy", "_since", "answered", "failed", "in_flight", "refused")
+
+    def __init__(self) -> None:
+        self.in_flight = self.answered = self.failed = self.refused = 0
+        self._busy = 0.0
+        self._since = 0.0
+
+    def begin(self, now: float) -> None:
+        """One more is under way."""
+        if not self.in_flight:
+            self._since = now
+        self.in_flight += 1
+
+    def end(self, now: float) -> None:
+        """One less is."""
+        self.in_flight -= 1
+        if not self.in_flight:
+            self._busy += now - self._since
+
+    def load(self, now: float) -> BackendLoad:
+        """As a value."""
+        busy = self._busy + (now - self._since if self.in_flight else 0.0)
+        return BackendLoad(self.in_flight, self.answered, self.failed, self.refused, busy)

@@ -1,0 +1,221 @@
+"""What goes on in a router process: the routes in force, who waits, what was counted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from fairway.serving.router.counting import BackendCount, RevisionCount
+from fairway.serving.router.head import RequestHead
+from fairway.serving.router.place import PROBE_SECONDS, Place
+from fairway.serving.router.routes import Routes
+from fairway.state.load import BackendLoad, RouteLoad
+from fairway.state.route import Backend, RoutePlan
+
+_WIDTH = 64
+"""Requests under way at a backend up to which those who waited are sent to it."""
+_FORGET_SECONDS = 600.0
+"""How long the counts of a backend that is gone are still told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long what may take, in seconds, and how much is kept."""
+
+    head: float = 30.0
+    """From the first byte of a request's head to its end."""
+    idle: float = 120.0
+    """A client's connection between two requests."""
+    body: float = 60.0
+    """Between two pieces of a body, from or to a client."""
+    answer: float = 900.0
+    """From the request to the answer, and between two pieces of it: some models think long."""
+    drain: float = 600.0
+    """How long a router that was replaced finishes what it has."""
+    drain_idle: float = 30.0
+    """How long it keeps connections on which nothing happens, so that no request meets their end."""
+    replay: int = 1024 * 1024
+    """Bytes of a request that are kept so that it can be sent again, held or mirrored."""
+
+
+class Guest(Protocol):
+    """A connection from outside, as far as the desk minds it."""
+
+    deadline: float
+
+    def expire(self) -> None:
+        """Its deadline has passed."""
+        ...
+
+    def drain(self) -> None:
+        """The router is replaced: an idle connection gets its last while."""
+        ...
+
+    def close_idle(self) -> None:
+        """Close at once when nothing is under way."""
+        ...
+
+
+class Held(Protocol):
+    """A request that waits for a backend."""
+
+    head: RequestHead
+    arrived: float
+
+    def go(self, place: Place) -> None:
+        """There is one."""
+        ...
+
+    def refuse(self, status: int, reason: str) -> None:
+        """There will be none."""
+        ...
+
+
+class Desk:
+    """Everything that the connections of one router share."""
+
+    def __init__(self, epoch: str, limits: Limits, wake: Callable[[], None]) -> None:
+        self.epoch = epoch
+        self.limits = limits
+        self.wake = wake
+        """Something urgent was seen: a request waits, or a backend refused one."""
+        self.now = time.monotonic
+        """Seconds on a clock that only this process knows; the loop's own counts in milliseconds, too coarse to measure with."""
+        self.routes = Routes()
+        self.arrived = 0
+        self.expired = 0
+        self.draining = False
+        self.guests: set[Guest] = set()
+        self.mirrors = 0
+        """Copies under way."""
+        self.waiting: dict[Held, None] = {}
+        """Who waits for a backend, the longest first."""
+        self._revisions: dict[int, RevisionCount] = {}
+        self._backends: dict[str, BackendCount] = {}
+        self._left: dict[str, float] = {}
+        self._releases = False
+        self._made = 0
+        self._prefix = epoch.encode()[:16] + b"-"
+        self._loop = asyncio.get_running_loop()
+
+    def next_id(self) -> bytes:
+        """An id for a request."""
+        self._made += 1
+        return b"%b%x" % (self._prefix, self._made)
+
+    def put(self, plan: RoutePlan) -> None:
+        """Follow this plan from now on, and send on who waited for it."""
+        self.routes.put(plan, self._place)
+        served = {backend.name for backend in plan.backends}
+        now = self.now()
+        for name in self._backends:
+            if name in served:
+                self._left.pop(name, None)
+            else:
+                self._left.setdefault(name, now)
+        self.release()
+
+    def choose(self, head: RequestHead, without: Collection[Place] = ()) -> Place | None:
+        """The backend for a request; None when none can take one now."""
+        return self.routes.choose(head, self.now(), without)
+
+    def hold(self, held: Held) -> bool:
+        """Let a request wait for a backend; False when too many do."""
+        if len(self.waiting) >= self.routes.plan.hold_limit or self.routes.plan.hold_seconds <= 0:
+            self.expired += 1
+            self.wake()
+            return False
+        self.waiting[held] = None
+        if len(self.waiting) == 1:
+            self._loop.call_later(PROBE_SECONDS, self._look_again)
+        self.wake()
+        return True
+
+    def let_go(self, held: Held) -> None:
+        """It no longer waits."""
+        self.waiting.pop(held, None)
+
+    def release(self) -> None:
+        """Send on those who wait, as far as there are backends. A few at a time: replicas refuse what would overload them."""
+        self._releases = False
+        now = self.now()
+        for held in list(self.waiting):
+            if all(place.count.in_flight >= _WIDTH for place in self.routes.places.values()):
+                return
+            place = self.routes.choose(held.head, now)
+            if place is not None:
+                self.waiting.pop(held, None)
+                held.go(place)
+
+    def release_soon(self) -> None:
+        """The same, when the loop comes to it: a backend has just shown that it is there, or has room."""
+        if not self._releases:
+            self._releases = True
+            self._loop.call_soon(self.release)
+
+    def refuse_all(self, reason: str) -> None:
+        """Nobody will come any more: answer those who wait."""
+        while self.waiting:
+            held = next(iter(self.waiting))
+            del self.waiting[held]
+            self.expired += 1
+            held.refuse(503, reason)
+
+    def drain(self) -> None:
+        """Let connections end: those with a request after its answer, the others after a while."""
+        for guest in list(self.guests):
+            guest.drain()
+
+    def close_idle(self) -> None:
+        """Close the connections on which nothing is under way."""
+        for guest in list(self.guests):
+            guest.close_idle()
+
+    def sweep(self) -> None:
+        """Close what has waited too long."""
+        now = self.now()
+        for guest in [guest for guest in self.guests if guest.deadline <= now]:
+            guest.expire()
+        for place in self.routes.places.values():
+            place.sweep(now)
+        for name in [name for name, left in self._left.items() if now - left > _FORGET_SECONDS]:
+            if not self._backends[name].in_flight:
+                del self._backends[name], self._left[name]
+
+    def load(self, asked: float) -> RouteLoad:
+        """What was counted. `asked` is the time by the caller's clock."""
+        now = self.now()
+        oldest = next(iter(self.waiting), None)
+        backends: dict[str, BackendLoad] = {name: count.load(now) for name, count in self._backends.items()}
+        return RouteLoad(
+            time=asked,
+            epoch=self.epoch,
+            held=len(self.waiting),
+            held_since=None if oldest is None else asked - (now - oldest.arrived),
+            arrived=self.arrived,
+            expired=self.expired,
+            revisions={number: count.load() for number, count in sorted(self._revisions.items())},
+            backends=backends,
+        )
+
+    def _place(self, backend: Backend) -> Place:
+        count = self._backends.setdefault(backend.name, BackendCount())
+        return Place(backend, count, self._revisions.setdefault(backend.revision, RevisionCount()))
+
+    def _look_again(self) -> None:
+        """While somebody waits: has a backend come back, has anybody waited too long?"""
+        if not self.waiting:
+            return
+        patience = self.now() - self.routes.plan.hold_seconds
+        for held in list(self.waiting):
+            if held.arrived > patience:
+                break
+            del self.waiting[held]
+            self.expired += 1
+            held.refuse(503, "no replica became ready in time")
+        self.release()
+        if self.waiting:
+            self._loop.call_later(PROBE_SECONDS, self._look_again)

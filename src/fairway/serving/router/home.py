@@ -1,0 +1,84 @@
+"""The folder of one service's router: its name, what lies in it, and whether anybody keeps it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from hashlib import blake2b
+from pathlib import Path
+
+from fairway.errors import BugError
+from fairway.serving.router.keeper import LOCK
+from fairway.serving.router.wire import decode_plan
+from fairway.state.route import RoutePlan
+
+SERVICE = "service"
+"""The file that holds the service's name."""
+PLAN = "plan.json"
+"""The file that holds the plan in force."""
+
+
+def home_of(folder: Path, service: str) -> Path:
+    """The folder of a service; names have no dots."""
+    return folder / service.replace("/", ".")
+
+
+def kept_homes(folder: Path) -> dict[str, Path]:
+    """The folders that there are, by service."""
+    if not folder.exists():
+        return {}
+    homes = sorted(home for home in folder.iterdir() if (home / SERVICE).exists())
+    return {(home / SERVICE).read_text(): home for home in homes}
+
+
+def short_folder(runtime: Path, home: Path) -> Path:
+    """Where its sockets lie: short whatever the home's path is, since Unix sockets allow 107 bytes."""
+    return runtime / f"router-{blake2b(os.fsencode(home.absolute()), digest_size=6).hexdigest()}"
+
+
+def is_kept(home: Path) -> bool:
+    """Whether a keeper lives: it holds the lock."""
+    try:
+        lock = os.open(home / LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def send(home: Path, what: signal.Signals) -> None:
+    """Signal who keeps the folder and is known to live: the lock is held."""
+    try:
+        os.kill(int((home / LOCK).read_text()), what)
+    except (OSError, ValueError):
+        # It is just beginning or just ending; who waits for it sees that.
+        return
+
+
+def read_plan(home: Path) -> RoutePlan | None:
+    """The plan that was put last; None when there is none that can be read."""
+    try:
+        return decode_plan((home / PLAN).read_bytes())
+    except (OSError, BugError):
+        return None
+
+
+def read_port(home: Path) -> int:
+    """The port that the service had last; 0: none yet."""
+    try:
+        return int((home / "port").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def write(path: Path, data: bytes) -> None:
+    """Replace a file as a whole."""
+    aside = path.with_name(path.name + ".new")
+    aside.write_bytes(data)
+    aside.replace(path)

@@ -1,0 +1,256 @@
+"""The daemon's side of the routers on this machine: one keeper and one router process a service.
+
+In the service's folder lie `plan.json` (what a router that starts anew follows at once), `port` (kept from the first time on),
+the keeper's `lock` and `router.log`. Every router process has a control socket in the runtime folder; while one takes over
+from another there are two, and both are told every plan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from fairway.app.ports import Clock
+from fairway.errors import BugError, ConflictError, UnavailableError
+from fairway.serving.router.home import (
+    PLAN,
+    SERVICE,
+    home_of,
+    is_kept,
+    kept_homes,
+    read_plan,
+    read_port,
+    send,
+    short_folder,
+    write,
+)
+from fairway.serving.router.keeper import LOG
+from fairway.serving.router.wire import add_loads, check_plan, decode_load, encode_plan
+from fairway.state.load import RouteLoad
+from fairway.state.route import RoutePlan
+from fairway.version import __version__
+
+_PATIENCE = 20.0
+"""How long a router may take to start, or a keeper to end."""
+_ANSWER_SECONDS = 10.0
+_LOOK_SECONDS = 0.02
+_LINE_LIMIT = 64 * 1024 * 1024
+
+
+class LocalRouter:
+    """Implements `Router`. `limits` (JSON) sets other times than usual, for tests."""
+
+    def __init__(self, folder: Path, runtime_folder: Path, clock: Clock, limits: str = "") -> None:
+        self._folder = folder
+        self._runtime = runtime_folder
+        self._clock = clock
+        self._limits = [limits] if limits else []
+        self._wake: Callable[[], None] = _nobody
+        self._watches: dict[Path, asyncio.Task[None]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        """A service is told one thing at a time."""
+
+    async def start(self, wake: Callable[[], None]) -> None:
+        """Begin; routers from before are found again."""
+        self._wake = wake
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for service in await self.kept():
+            self._watch(self._home(service))
+
+    async def close(self) -> None:
+        """Let go. Routers go on."""
+        watches = list(self._watches.values())
+        self._watches.clear()
+        for watch in watches:
+            watch.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+
+    async def put(self, plan: RoutePlan) -> int:
+        """Follow this plan from now on; gives the port."""
+        check_plan(plan)
+        async with self._locks.setdefault(plan.service, asyncio.Lock()):
+            return await self._put(plan)
+
+    async def _put(self, plan: RoutePlan) -> int:
+        home = self._home(plan.service)
+        home.mkdir(parents=True, exist_ok=True)
+        sockets = self._sockets(home)
+        sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write(home / SERVICE, plan.service.encode())
+        port = read_port(home)
+        before = read_plan(home) or plan
+        if is_kept(home) and (plan.port not in (0, port) or plan.host != before.host):
+            # It moves: whoever asks at the old place is refused from now on, whatever is done here.
+            await self._end_keeper(home)
+        write(home / PLAN, encode_plan(plan))
+        if not is_kept(home):
+            port = await self._start_keeper(plan, home, port)
+        if await self._tell(plan, home) != __version__:
+            await self._replace(home)
+        self._watch(home)
+        return port
+
+    async def drop(self, service: str) -> None:
+        """Close the service's socket; its processes end."""
+        async with self._locks.setdefault(service, asyncio.Lock()):
+            await self._drop(self._home(service))
+
+    async def _drop(self, home: Path) -> None:
+        if is_kept(home):
+            await self._end_keeper(home)
+        sockets = self._sockets(home)
+        shutil.rmtree(home, ignore_errors=True)
+        # A router whose keeper was killed sees that its folder is gone.
+        await self._until(lambda: not _paths(sockets), "the router did not end", home)
+        shutil.rmtree(sockets, ignore_errors=True)
+
+    async def look(self) -> dict[str, RouteLoad]:
+        """What was seen, by service; one whose router is just being started again is left out."""
+        found: dict[str, RouteLoad] = {}
+        for service in await self.kept():
+            loads = []
+            for path in _paths(self._sockets(self._home(service))):
+                answer = await _ask(path, b"look")
+                if answer:
+                    loads.append(self._dated(decode_load(answer)))
+            if loads:
+                found[service] = add_loads(loads)
+        return found
+
+    async def kept(self) -> list[str]:
+        """The services for which a keeper lives, or a router whose keeper was killed."""
+        homes = kept_homes(self._folder)
+        return [service for service, home in homes.items() if is_kept(home) or _paths(self._sockets(home))]
+
+    def _home(self, service: str) -> Path:
+        return home_of(self._folder, service)
+
+    def _sockets(self, home: Path) -> Path:
+        return short_folder(self._runtime, home)
+
+    def _dated(self, load: RouteLoad) -> RouteLoad:
+        now = self._clock.now()
+        return replace(load, time=now, held_since=None if load.held_since is None else now + load.held_since)
+
+    async def _start_keeper(self, plan: RoutePlan, home: Path, port: int) -> int:
+        """Start a keeper at the plan's port, at the one it had, or at any."""
+        problem = ""
+        for wanted in [plan.port] if plan.port else [port, 0] if port else [0]:
+            said = await self._run_keeper(plan.host, wanted, home)
+            if said.isdecimal():
+                write(home / "port", said.encode())
+                return int(said)
+            problem = said.removeprefix("error ")
+        message = f"{plan.service}: cannot listen on {plan.host}:{plan.port or 'any port'}: {problem}"
+        raise ConflictError(message, fix="give the service another port, or end what listens there")
+
+    async def _run_keeper(self, host: str, port: int, home: Path) -> str:
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "fairway.serving.router.keeper",
+            str(home),
+            str(self._sockets(home)),
+            host,
+            str(port),
+        ]
+        # Not by the event loop: uvloop lets the child inherit its end of the pipe, which the keeper would then hold open.
+        said = await asyncio.to_thread(_say, [*command, *self._limits], home / LOG)
+        return said.decode().strip()
+
+    async def _tell(self, plan: RoutePlan, home: Path) -> str:
+        """Tell every router of the service the plan; gives the version of the one that serves."""
+        deadline = self._clock.now() + _PATIENCE
+        while True:
+            answers = [await _ask(path, b"put " + encode_plan(plan)) for path in _paths(self._sockets(home))]
+            for answer in answers:
+                word, _, version = answer.decode().partition(" ")
+                if word == "serving":
+                    return version
+                if word == "error":
+                    message = f"{plan.service}: its router refuses the plan: {version}"
+                    raise BugError(message, fix=f"see {home / LOG}")
+            if self._clock.now() > deadline:
+                message = f"{plan.service}: its router does not answer"
+                raise UnavailableError(message, fix=f"see {home / LOG}")
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _replace(self, home: Path) -> None:
+        """Have the router started anew, from the code that is installed now; the one before finishes what it has."""
+        before = set(_paths(self._sockets(home)))
+        send(home, signal.SIGHUP)
+        await self._until(lambda: bool(set(_paths(self._sockets(home))) - before), "the new router did not start", home)
+
+    async def _end_keeper(self, home: Path) -> None:
+        send(home, signal.SIGTERM)
+        await self._until(lambda: not is_kept(home), "the keeper did not end", home)
+
+    async def _until(self, is_so: Callable[[], bool], otherwise: str, home: Path) -> None:
+        deadline = self._clock.now() + _PATIENCE
+        while not is_so():
+            if self._clock.now() > deadline:
+                message = f"{home.name}: {otherwise} within {_PATIENCE:.0f} seconds"
+                raise UnavailableError(message, fix=f"see {home / LOG}")
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _watch(self, home: Path) -> None:
+        """Listen to every router of the service that is not listened to."""
+        for path in _paths(self._sockets(home)):
+            if path not in self._watches:
+                self._watches[path] = asyncio.get_running_loop().create_task(self._follow(home, path))
+
+    async def _follow(self, home: Path, path: Path) -> None:
+        """Pass on what a router calls urgent, then find the next router."""
+        try:
+            reader, writer = await asyncio.open_unix_connection(path, limit=_LINE_LIMIT)
+            try:
+                writer.write(b"watch\n")
+                while line := await reader.readline():
+                    if line == b"wake\n":
+                        self._wake()
+            finally:
+                writer.close()
+        except OSError:
+            # It ended; the next one is looked for below.
+            pass
+        while is_kept(home) and not [other for other in _paths(self._sockets(home)) if other != path]:
+            await asyncio.sleep(_LOOK_SECONDS)
+        del self._watches[path]
+        if is_kept(home):
+            self._watch(home)
+            self._wake()
+
+
+def _nobody() -> None:
+    """Nothing was started yet."""
+
+
+def _paths(sockets: Path) -> list[Path]:
+    return sorted(sockets.glob("*.sock"))
+
+
+async def _ask(path: Path, line: bytes) -> bytes:
+    """The answer of a router to one line; empty when there is none."""
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(path, limit=_LINE_LIMIT)
+            try:
+                writer.write(line + b"\n")
+                return (await reader.readline()).strip()
+            finally:
+                writer.close()
+    except OSError:
+        return b""
+
+
+def _say(command: list[str], log: Path) -> bytes:
+    """What the program prints until it ends."""
+    with open(log, "ab") as errors:
+        return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, check=False).stdout

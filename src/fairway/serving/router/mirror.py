@@ -1,0 +1,108 @@
+"""Copies of requests for another revision. Sent after the original was answered, so that it never waits for its copy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from fairway.serving.router.desk import Desk
+from fairway.serving.router.head import AnswerHead
+from fairway.serving.router.place import Place
+from fairway.serving.router.upstream import Upstream
+
+MIRROR_LIMIT = 64
+"""Copies under way at once; when there are so many, further requests are not copied."""
+
+
+def send_copy(desk: Desk, revision_taken: int, wire: bytes, pieces: Sequence[bytes], method: bytes) -> None:
+    """Send a copy of a request, when the plan wants one of this."""
+    if desk.mirrors >= MIRROR_LIMIT:
+        return
+    place = desk.routes.shadow(revision_taken, desk.now())
+    if place is not None:
+        marked = wire[:-2] + b"fairway-mirror: 1\r\n\r\n"
+        _Copy(desk, place, b"".join((marked, *pieces)), method == b"HEAD").begin()
+
+
+class _Copy:
+    """One copy and its answer, which is measured and thrown away."""
+
+    __slots__ = ("_bodiless", "_desk", "_over", "_place", "_since", "_status", "_timer", "_upstream", "_wire")
+
+    def __init__(self, desk: Desk, place: Place, wire: bytes, bodiless: bool) -> None:
+        self._desk = desk
+        self._place = place
+        self._wire = wire
+        self._bodiless = bodiless
+        self._since = 0.0
+        self._status = 0
+        self._over = False
+        self._upstream: Upstream | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Send it."""
+        desk, place = self._desk, self._place
+        self._since = desk.now()
+        desk.mirrors += 1
+        place.revision.mirrored += 1
+        place.count.begin(self._since)
+        self._timer = asyncio.get_running_loop().call_later(desk.limits.answer, self._expire)
+        upstream = place.take_idle(self._since)
+        if upstream is None:
+            place.connect(self)
+        else:
+            self.on_connected(upstream)
+
+    def on_connected(self, upstream: Upstream) -> None:
+        """There is a connection."""
+        if self._over:
+            upstream.close()
+            return
+        self._upstream = upstream
+        upstream.ask(self, self._wire, bodiless=self._bodiless, whole=True)
+
+    def on_refused(self, problem: Exception) -> None:
+        """There is none."""
+        self._end(failed=True)
+
+    def on_answer(self, head: AnswerHead, piece: bytes, ended: bool) -> None:
+        """The answer begins."""
+        self._status = head.status
+        if ended:
+            self.on_piece(piece, True)
+
+    def on_piece(self, piece: bytes, ended: bool) -> None:
+        """More of it."""
+        if ended and self._upstream is not None:
+            self._place.give_back(self._upstream, self._desk.now())
+            self._end(failed=self._status >= 500)
+
+    def on_lost(self, problem: Exception | None, unread: bool) -> None:
+        """The backend is gone."""
+        self._end(failed=True)
+
+    def on_full(self) -> None:
+        """All was handed over already."""
+
+    def on_room(self) -> None:
+        """All was handed over already."""
+
+    def _expire(self) -> None:
+        if self._upstream is not None:
+            self._upstream.give_up()
+        self._end(failed=True)
+
+    def _end(self, *, failed: bool) -> None:
+        if self._over:
+            return
+        self._over = True
+        now = self._desk.now()
+        self._desk.mirrors -= 1
+        self._place.count.end(now)
+        if self._timer is not None:
+            self._timer.cancel()
+        if failed:
+            self._place.revision.mirror_failed += 1
+        else:
+            self._place.revision.took(now - self._since)

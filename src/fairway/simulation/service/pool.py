@@ -1,0 +1,80 @@
+"""The ready replicas of one revision as one queue: requests wait for each other, never for a moment when none is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fairway.simulation.service.version import Version
+from fairway.state.load import LATENCY_BOUNDS, RevisionLoad
+
+BARS = len(LATENCY_BOUNDS) + 1
+_BOUNDS = np.array(LATENCY_BOUNDS)
+METRIC = "accuracy"
+
+
+@dataclass(slots=True)
+class Pool:
+    """Counters of one revision as a router keeps them, and its queue."""
+
+    version: Version
+    queue: float = 0.0
+    arrived: int = 0
+    answered: int = 0
+    failed: int = 0
+    bars: np.ndarray = field(default_factory=lambda: np.zeros(BARS, dtype=np.int64))
+    latency_sum: float = 0.0
+    right: int = 0
+    reported: int = 0
+    mirrored: int = 0
+    mirror_failed: int = 0
+    busy: float = 0.0
+    """Of each replica, in the last moment."""
+    partial: float = 0.0
+    """Of a request that is nearly answered."""
+
+    def serve(self, coming: int, replicas: int, span: float, chance: np.random.Generator) -> tuple[int, np.ndarray]:
+        """Takes what comes and answers what it can: how many, and how long each took."""
+        self.arrived += coming
+        version = self.version
+        capacity = replicas * version.rate * span
+        waiting = self.queue
+        self.queue += coming
+        able = min(self.queue, capacity + self.partial)
+        served = int(able + 1e-9)
+        self.partial = min(able, self.queue) - served if self.queue > capacity else 0.0
+        self.queue -= served
+        self.busy = min(1.0, served / capacity) * span if capacity else 0.0
+        if not served:
+            return 0, np.zeros(0)
+        wait = (waiting + self.queue) / 2.0 / (replicas * version.rate) if replicas else 0.0
+        took = wait + chance.lognormal(-(version.spread**2) / 2.0, version.spread, served) / version.rate
+        return served, took
+
+    def answer(self, served: int, took: np.ndarray, chance: np.random.Generator, *, copies: bool) -> None:
+        """Counts the answers."""
+        failed = int(chance.binomial(served, self.version.errors)) if self.version.errors else 0
+        self.bars += np.bincount(np.searchsorted(_BOUNDS, took), minlength=BARS)
+        self.latency_sum += float(took.sum())
+        if copies:
+            self.mirrored += served
+            self.mirror_failed += failed
+            return
+        self.failed += failed
+        self.answered += served - failed
+        self.right += int(chance.binomial(served - failed, self.version.good))
+        self.reported += served - failed
+
+    def load(self) -> RevisionLoad:
+        """The counters as a router says them."""
+        return RevisionLoad(
+            arrived=self.arrived,
+            answered=self.answered,
+            failed=self.failed,
+            latency=tuple(self.bars.tolist()),
+            latency_sum=self.latency_sum,
+            mirrored=self.mirrored,
+            mirror_failed=self.mirror_failed,
+            outcomes={METRIC: (self.reported, float(self.right), float(self.right))},
+        )

@@ -1,0 +1,114 @@
+"""The rules of others for the number of replicas, as published, on the same measurements.
+
+`Hpa` is the Kubernetes HorizontalPodAutoscaler v2 on CPU; `Kpa` is Knative's on concurrency. Both with their defaults.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from fairway.plan.service import measured as looks
+from fairway.plan.service.measured import Measured
+from fairway.state.service import Scale, Service
+
+
+@dataclass(slots=True)
+class Hpa:
+    """Ratio of use to target every 15 s; up by at most 100 % or 4; down to the largest of 300 s."""
+
+    target: float = 0.75
+    sync: float = 15.0
+    window: float = 300.0
+    tolerance: float = 0.1
+    _next: float = 0.0
+    _past: list[tuple[float, int]] = field(default_factory=list)
+
+    def __call__(
+        self,
+        service: Service,
+        ready: dict[int, frozenset[str]],
+        shares: dict[int, float],
+        measured: Measured,
+        now: float,
+        *,
+        may_shrink: bool,
+    ) -> Scale:
+        """The number with its reason."""
+        del shares, may_shrink
+        bounds, current = service.spec.replicas, max(service.spec.replicas.min, service.scale.wanted)
+        names = frozenset[str]().union(*ready.values())
+        use = looks.work(measured, names, self.sync).utilisation
+        if now < self._next or use is None or not names:
+            return replace(service.scale, wanted=current, rule="hpa")
+        self._next = now + self.sync
+        ratio = use / self.target
+        wished = current if abs(ratio - 1.0) <= self.tolerance else math.ceil(len(names) * ratio - 1e-6)
+        wished = min(bounds.max, max(bounds.min, wished))
+        self._past = [*((time, number) for time, number in self._past if time > now - self.window), (now, wished)]
+        if wished > current:
+            number = min(wished, max(2 * current, current + 4))
+        else:
+            number = min(current, max(number for _, number in self._past))
+        return replace(service.scale, wanted=number, rule="hpa", changed=now if number != current else service.scale.changed)
+
+
+@dataclass(slots=True)
+class Kpa:
+    """An average over 60 s, and over 6 s in a panic; every 2 s; 70 % of what a replica can do is wanted of it.
+
+    The metric is concurrency, of which a replica can do 1, or requests a second, of which it can do `rate`.
+    """
+
+    target: float = 0.7
+    rate: float | None = None
+    """None: concurrency."""
+    stable: float = 60.0
+    panic: float = 6.0
+    threshold: float = 2.0
+    _seen: list[tuple[float, float]] = field(default_factory=list)
+    _panic_until: float = 0.0
+    _most: int = 0
+
+    def __call__(
+        self,
+        service: Service,
+        ready: dict[int, frozenset[str]],
+        shares: dict[int, float],
+        measured: Measured,
+        now: float,
+        *,
+        may_shrink: bool,
+    ) -> Scale:
+        """The number with its reason."""
+        del shares, may_shrink
+        bounds, current = service.spec.replicas, max(service.spec.replicas.min, service.scale.wanted)
+        names = frozenset[str]().union(*ready.values())
+        self._seen = [
+            *((time, value) for time, value in self._seen if time > now - self.stable),
+            (now, self._use(measured, names)),
+        ]
+        there = max(1, len(names))
+        stable, panic = (self._wished(now, window, there) for window in (self.stable, self.panic))
+        if panic / there >= self.threshold:
+            if now >= self._panic_until:
+                self._most = 0
+            self._panic_until = now + self.stable
+        if now < self._panic_until:
+            self._most = max(self._most, stable, panic)
+            number = self._most
+        else:
+            number = stable
+        number = min(bounds.max, max(bounds.min, number))
+        return replace(service.scale, wanted=number, rule="kpa", changed=now if number != current else service.scale.changed)
+
+    def _use(self, measured: Measured, names: frozenset[str]) -> float:
+        """What is used now, in replicas that have nothing to spare."""
+        if self.rate is not None:
+            return (looks.arrival_rate(measured, 2.0) or 0.0) / self.rate
+        return (looks.work(measured, names, 2.0).utilisation or 0.0) * len(names) + looks.backlog(measured)
+
+    def _wished(self, now: float, window: float, there: int) -> int:
+        values = [value for time, value in self._seen if time > now - window]
+        wished = math.ceil(sum(values) / len(values) / self.target - 1e-6)
+        return min(1000 * there, max(there // 2, wished))

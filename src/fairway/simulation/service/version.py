@@ -1,0 +1,25 @@
+"""How a simulated version behaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What a replica of it does."""
+
+    rate: float = 10.0
+    """Requests a busy second."""
+    spread: float = 0.3
+    """How far the times of single answers lie apart: the deviation of their logarithm."""
+    cold_start: float = 2.0
+    """Seconds from the start of a replica until it is ready."""
+    errors: float = 0.0
+    """The part of its answers that fail."""
+    good: float = 0.95
+    """The part of its answers that turn out right; reported as the metric `accuracy`."""
+    crashes: bool = False
+    """Ends by itself instead of becoming ready."""
+    hangs: bool = False
+    """Never becomes ready."""

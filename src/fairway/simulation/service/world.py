@@ -1,0 +1,271 @@
+"""A service, its replicas, its router and its callers on a virtual clock.
+
+The planner is the real one. Everything around it is simulated: replicas take their time to start, requests wait for each
+other, versions fail as they are told to, and daemon, router and replicas can be killed at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fairway.plan.service import autoscale, commands
+from fairway.plan.service.plan import Measured, Rule, Sample, ServicePlan, advance
+from fairway.simulation.service.pool import Pool
+from fairway.simulation.service.traffic import Traffic
+from fairway.simulation.service.version import Version
+from fairway.spec.service import ServiceSpec
+from fairway.state.job import JobKey, Origin
+from fairway.state.load import BackendLoad, ReplicaLoad, RouteLoad
+from fairway.state.route import WHOLE, RoutePlan
+from fairway.state.service import Replica, ReplicaPhase, Service, ServiceKey
+
+KEY = ServiceKey("default", "simulated")
+_GONE_KEPT = 20
+
+
+@dataclass(slots=True)
+class Moment:
+    """What happened in one tick."""
+
+    time: float
+    arrived: int
+    answered: int
+    took: np.ndarray
+    """How long each answer took."""
+    wanted: int
+    live: int
+    """Replicas that cost something: all but those that are gone."""
+    capacity: float
+    """Requests a second of the ready replicas that the router knows."""
+
+
+@dataclass(slots=True)
+class Own:
+    """What a replica counts of itself."""
+
+    served: int = 0
+    busy: float = 0.0
+
+
+@dataclass(slots=True)
+class World:
+    """Run it with `run`; change it with `apply`, `restart_daemon`, `restart_router` and `kill` in between."""
+
+    traffic: Traffic
+    seed: int = 0
+    tick: float = 0.5
+    look: float = 2.0
+    rule: Rule = autoscale.decide
+    service: Service | None = None
+    now: float = 0.0
+    replicas: list[Replica] = field(default_factory=list)
+    measured: Measured = Measured()
+    moments: list[Moment] = field(default_factory=list)
+    plans: list[tuple[float, ServicePlan]] = field(default_factory=list)
+    events: list[tuple[float, str, str]] = field(default_factory=list)
+    route: RoutePlan | None = None
+    held: int = 0
+    held_since: float | None = None
+    expired: int = 0
+    """Requests that were held for longer than the document says: answered 503."""
+    arrived: int = 0
+    epoch: int = 1
+    retried: int = 0
+    """Requests that were in the queue of a revision without any replica left."""
+    watch: Callable[[World, ServicePlan], None] | None = None
+    """Called after every plan, with the world as it was before."""
+    _pools: dict[int, Pool] = field(default_factory=dict)
+    _own: dict[str, Own] = field(default_factory=dict)
+    _versions: dict[int, Version] = field(default_factory=dict)
+    _chance: np.random.Generator = field(init=False)
+    _looked: float = -1e9
+
+    def __post_init__(self) -> None:
+        """Everything that happens by chance comes from the seed."""
+        self._chance = np.random.default_rng(self.seed)
+
+    def apply(self, spec: ServiceSpec, version: Version) -> None:
+        """A document, and how what it serves behaves."""
+        before = self.service.revisions if self.service else ()
+        self.service = commands.applied(self.service, KEY, spec, spec.model, "onnx", Origin(), {}, self.now)
+        if self.service.revisions[-1:] != before[-1:]:
+            self._versions[self.service.revisions[-1].number] = version
+        self._looked = -1e9
+
+    def change(self, verb: Callable[[Service], Service]) -> None:
+        """One of the verbs of `commands`."""
+        if self.service is not None:
+            self.service = verb(self.service)
+
+    def restart_daemon(self) -> None:
+        """What was only measured is lost; what is remembered stays."""
+        self.measured = Measured()
+
+    def restart_router(self) -> None:
+        """Counters begin anew; routes and held requests stay."""
+        self.epoch += 1
+        self.arrived = 0
+        self._pools = {number: Pool(pool.version, pool.queue) for number, pool in self._pools.items()}
+
+    def kill(self, name: str) -> None:
+        """A replica ends without having been asked to."""
+        self.replicas = [
+            replace(one, phase=ReplicaPhase.GONE, since=self.now, failed=True, message="ended by SIGKILL")
+            if one.name == name and one.phase is not ReplicaPhase.GONE
+            else one
+            for one in self.replicas
+        ]
+
+    def run(self, seconds: float) -> None:
+        """So much time passes."""
+        until = self.now + seconds
+        while self.now < until - 1e-9:
+            self._live()
+            if self.now - self._looked >= self.look - 1e-9:
+                self.plan()
+            self._serve()
+            self.now = round(self.now + self.tick, 6)
+
+    def version(self, revision: int) -> Version:
+        """How a revision behaves."""
+        return self._versions.get(revision, Version())
+
+    def _live(self) -> None:
+        """Replicas start, become ready, or fail."""
+        for index, one in enumerate(self.replicas):
+            version = self.version(one.revision)
+            if one.phase is ReplicaPhase.WAITING:
+                self.replicas[index] = replace(one, phase=ReplicaPhase.STARTING, since=self.now, started=self.now)
+            elif one.phase is ReplicaPhase.STARTING and self.now - one.since >= version.cold_start - 1e-9 and not version.hangs:
+                ended = {"phase": ReplicaPhase.GONE, "failed": True, "message": "exit 1: cannot load the model"}
+                ready = {"phase": ReplicaPhase.READY, "address": f"127.0.0.1:{one.number}"}
+                self.replicas[index] = replace(one, since=self.now, **(ended if version.crashes else ready))
+        gone = [one for one in self.replicas if one.phase is ReplicaPhase.GONE]
+        forgotten = {one.name for one in gone[:-_GONE_KEPT]}
+        self.replicas = [one for one in self.replicas if one.name not in forgotten]
+
+    def plan(self) -> None:
+        """The daemon looks, decides and acts."""
+        if self.service is None:
+            return
+        self._looked = self.now
+        self.measured = self.measured.add(self._sample())
+        plan = advance(self.service, self.replicas, self.measured, self.now, self.rule)
+        if self.watch:
+            self.watch(self, plan)
+        self.plans.append((self.now, plan))
+        self.events.extend((self.now, reason, message) for reason, message in plan.events)
+        self._perform(plan)
+
+    def _perform(self, plan: ServicePlan) -> None:
+        self.service, self.route = plan.service, plan.routes
+        first = plan.service.replicas_made - len(plan.start) + 1
+        made = [
+            Replica(KEY, revision, number, JobKey("default", f"simulated-{number}"), since=self.now, created=self.now)
+            for number, revision in enumerate(plan.start, first)
+        ]
+        for index, one in enumerate(self.replicas):
+            if one.phase is ReplicaPhase.GONE:
+                continue
+            if one.name in plan.stop:
+                self.replicas[index] = replace(one, phase=ReplicaPhase.GONE, since=self.now)
+            elif one.name in plan.drain:
+                self.replicas[index] = replace(one, phase=ReplicaPhase.DRAINING, since=self.now)
+        self.replicas.extend(made)
+
+    def _backends(self) -> dict[int, list[str]]:
+        """Replicas that get requests, by revision: those the router knows and that are alive."""
+        alive = {one.name for one in self.replicas if one.phase in (ReplicaPhase.READY, ReplicaPhase.DRAINING)}
+        found: dict[int, list[str]] = {}
+        for backend in self.route.backends if self.route else ():
+            if backend.name in alive:
+                found.setdefault(backend.revision, []).append(backend.name)
+        return found
+
+    def _serve(self) -> None:
+        """Callers come, replicas answer."""
+        coming = int(self._chance.poisson(max(0.0, self.traffic(self.now)) * self.tick))
+        self.arrived += coming
+        backends = self._backends()
+        asked, coming = coming, coming + self.held
+        self.held = 0 if backends else coming
+        self._expire()
+        took: list[np.ndarray] = []
+        for number, count in self._dealt(coming if backends else 0, backends).items():
+            pool = self._pool(number)
+            served, times = pool.serve(count, len(backends[number]), self.tick, self._chance)
+            pool.answer(served, times, self._chance, copies=False)
+            took.append(times)
+            self._credit(backends[number], served, pool.busy)
+        self._copy(coming, backends)
+        for number, pool in self._pools.items():
+            if pool.queue and number not in backends:
+                # The router tries them again on another one; nothing is lost while there is one.
+                self.held, self.retried = self.held + int(pool.queue), self.retried + int(pool.queue)
+                pool.queue = 0.0
+        capacity = sum(len(names) * self._pool(number).version.rate for number, names in backends.items())
+        live = sum(one.phase is not ReplicaPhase.GONE for one in self.replicas)
+        wanted = self.service.scale.wanted if self.service else 0
+        times = np.concatenate(took) if took else np.zeros(0)
+        self.moments.append(Moment(self.now, asked, len(times), times, wanted, live, capacity))
+
+    def _expire(self) -> None:
+        """What is held too long is given up."""
+        self.held_since = None if not self.held else self.now if self.held_since is None else self.held_since
+        limit = self.route.hold_seconds if self.route else 0.0
+        if self.held_since is not None and self.now - self.held_since > limit:
+            self.expired, self.held, self.held_since = self.expired + self.held, 0, None
+
+    def _dealt(self, coming: int, backends: dict[int, list[str]]) -> dict[int, int]:
+        """Requests by revision: by the weights of those that have a backend."""
+        weights = {number: weight for number, weight in (self.route.weights if self.route else ()) if number in backends}
+        weights = weights or dict.fromkeys(backends, 1)
+        numbers = sorted(weights)
+        total = sum(weights.values())
+        counts = self._chance.multinomial(coming, [weights[number] / total for number in numbers]) if numbers else ()
+        dealt = {number: int(count) for number, count in zip(numbers, counts, strict=True)}
+        return {number: dealt.get(number, 0) for number in backends if dealt.get(number) or self._pool(number).queue}
+
+    def _copy(self, coming: int, backends: dict[int, list[str]]) -> None:
+        mirror = self.route.mirror if self.route else None
+        if mirror and mirror.revision in backends:
+            pool = self._pool(mirror.revision)
+            count = int(self._chance.binomial(coming, mirror.share / WHOLE))
+            served, took = pool.serve(count, len(backends[mirror.revision]), self.tick, self._chance)
+            pool.answer(served, took, self._chance, copies=True)
+            self._credit(backends[mirror.revision], served, pool.busy)
+
+    def _credit(self, names: Sequence[str], served: int, busy: float) -> None:
+        each, rest = divmod(served, len(names))
+        first = int(self._chance.integers(len(names)))
+        for index, name in enumerate(names):
+            own = self._own.setdefault(name, Own())
+            own.served += each + ((index - first) % len(names) < rest)
+            own.busy += busy
+
+    def _pool(self, number: int) -> Pool:
+        return self._pools.setdefault(number, Pool(self.version(number)))
+
+    def _sample(self) -> Sample:
+        backends = self._backends()
+        queues = {name: self._pool(number).queue / len(names) for number, names in backends.items() for name in names}
+        route = RouteLoad(
+            self.now,
+            epoch=str(self.epoch),
+            held=self.held,
+            held_since=self.held_since,
+            arrived=self.arrived,
+            revisions={number: pool.load() for number, pool in self._pools.items()},
+            backends={name: BackendLoad(in_flight=round(queue)) for name, queue in queues.items()},
+        )
+        loads = {
+            name: ReplicaLoad(self.now, served=own.served, busy_seconds=own.busy, queue=round(queues.get(name, 0.0)))
+            for name, own in self._own.items()
+            if name in queues
+        }
+        for name in queues:
+            loads.setdefault(name, ReplicaLoad(self.now))
+        return Sample(self.now, route, loads)

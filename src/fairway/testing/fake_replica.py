@@ -1,0 +1,128 @@
+"""A replica that answers over real sockets what a test tells it to: for tests of routers."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import msgspec
+
+from fairway.state.route import Backend
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request as it reached the replica."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes = b""
+
+
+@dataclass(slots=True)
+class FakeReplica:
+    """One server. It answers 200 with its name and what it was asked, unless told otherwise."""
+
+    name: str
+    revision: int
+    status: int = 200
+    extra: str = ""
+    """Header lines for every answer, each with its end."""
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    """Answers wait for this; open at first."""
+    asked: list[Asked] = field(default_factory=list)
+    arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
+    connections: int = 0
+    """Opened so far."""
+    abandoned: int = 0
+    """Requests whose sender left before they were answered."""
+    _server: asyncio.Server | None = None
+    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _port: int = 0
+
+    async def start(self) -> Backend:
+        """Listen; again at the same port after a stop."""
+        self.gate.set()
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+        return self.backend
+
+    @property
+    def backend(self) -> Backend:
+        """What goes into a plan."""
+        return Backend(self.name, self.revision, f"127.0.0.1:{self._port}")
+
+    async def stop(self) -> None:
+        """Close everything at once, as a killed process would."""
+        if self._server is not None:
+            self._server.close()
+            for writer in list(self._writers):
+                writer.transport.abort()
+            await self._server.wait_closed()
+            self._server = None
+
+    async def wait_for(self, number: int) -> None:
+        """Until so many requests have reached it."""
+        async with self.arrived:
+            await asyncio.wait_for(self.arrived.wait_for(lambda: len(self.asked) >= number), 30.0)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        self.connections += 1
+        try:
+            while True:
+                asked = await _read(reader)
+                async with self.arrived:
+                    self.asked.append(asked)
+                    self.arrived.notify_all()
+                if not await self._may_answer(reader):
+                    return
+                writer.write(self._answer(asked))
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            # The router closed the connection between two requests.
+            return
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _may_answer(self, reader: asyncio.StreamReader) -> bool:
+        """Wait at the gate; False when the sender leaves meanwhile."""
+        if self.gate.is_set():
+            return True
+        opened = asyncio.ensure_future(self.gate.wait())
+        left = asyncio.ensure_future(reader.read(1))
+        await asyncio.wait((opened, left), return_when=asyncio.FIRST_COMPLETED)
+        for each in (opened, left):
+            each.cancel()
+        await asyncio.gather(opened, left, return_exceptions=True)
+        if not self.gate.is_set():
+            self.abandoned += 1
+        return self.gate.is_set()
+
+    def _answer(self, asked: Asked) -> bytes:
+        body = msgspec.json.encode(
+            {"name": self.name, "path": asked.path, "method": asked.method, "headers": asked.headers, "length": len(asked.body)}
+        )
+        head = f"HTTP/1.1 {self.status} Said\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n{self.extra}\r\n"
+        return head.encode() + (b"" if asked.method == "HEAD" else body)
+
+
+async def _read(reader: asyncio.StreamReader) -> Asked:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    first, *lines = head.split("\r\n")[:-2]
+    method, path, _ = first.split(" ")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if headers.get("transfer-encoding") == "chunked":
+        return Asked(method, path, headers, await _read_chunks(reader))
+    return Asked(method, path, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
+
+
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while size := int(await reader.readuntil(b"\r\n"), 16):
+        body += await reader.readexactly(size)
+        await reader.readexactly(2)
+    await reader.readexactly(2)
+    return body

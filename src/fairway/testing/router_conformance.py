@@ -1,0 +1,248 @@
+"""What every `Router` must do. Subclass it in a test module, with a fixture `world` that makes a `RouterWorld`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from fairway.app.service_ports import Router
+from fairway.state.route import WHOLE, Backend, HeaderMatch, Mirror, RoutePlan
+
+SERVICE = "default/mnist"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came of a request."""
+
+    status: int
+    backend: str = ""
+    revision: int | None = None
+
+
+class RouterWorld(Protocol):
+    """A router and what stands before and behind it."""
+
+    router: Router
+    exact: bool
+    """Whether weights come out exactly and latencies are counted at once, or only on the average and after a while."""
+    holds: bool
+    """Whether requests wait while there is no backend."""
+    woken: asyncio.Event
+
+    async def backend(self, name: str, revision: int) -> Backend:
+        """A replica that answers."""
+        ...
+
+    async def refuse(self, backend: Backend) -> None:
+        """Let a replica take no more connections."""
+        ...
+
+    async def answer(self, backend: Backend, status: int) -> None:
+        """Let a replica answer so from now on."""
+        ...
+
+    async def ask(self, port: int, headers: Mapping[str, str] | None = None) -> Reply:
+        """Send a POST; `ConnectionRefusedError` when nobody listens."""
+        ...
+
+    async def copies(self, backend: Backend, number: int) -> None:
+        """Until so many copies of requests have reached the replica."""
+        ...
+
+    async def restart(self) -> None:
+        """What a restart of the daemon does: `router` is another one over the same things."""
+        ...
+
+
+async def ask_many(world: RouterWorld, port: int, number: int, headers: Mapping[str, str] | None = None) -> Counter[int | None]:
+    """Who answered, by revision; all answers must be good."""
+    replies = [await world.ask(port, headers) for _ in range(number)]
+    assert {reply.status for reply in replies} == {200}
+    return Counter(reply.revision for reply in replies)
+
+
+async def waits(world: RouterWorld, number: int) -> None:
+    """Until so many requests are held."""
+    async with asyncio.timeout(30.0):
+        while True:
+            load = (await world.router.look()).get(SERVICE)
+            if load is not None and load.held == number:
+                return
+            await asyncio.sleep(0.01)
+
+
+class RouterConformance:
+    """The suite."""
+
+    async def test_the_port_stays(self, world: RouterWorld) -> None:
+        plan = RoutePlan(SERVICE, (await world.backend("a", 1),), ((1, WHOLE),))
+        port = await world.router.put(plan)
+        assert port > 0
+        assert await world.router.put(plan) == port
+        assert await world.router.put(replace(plan, weights=((1, 1),))) == port
+        assert await world.ask(port) == Reply(200, "a", 1)
+        assert await world.router.kept() == [SERVICE]
+
+    async def test_services_are_apart(self, world: RouterWorld) -> None:
+        one = await world.router.put(RoutePlan("default/one", (await world.backend("a", 1),), ((1, WHOLE),)))
+        two = await world.router.put(RoutePlan("default/two", (await world.backend("b", 1),), ((1, WHOLE),)))
+        assert one != two
+        assert (await world.ask(one)).backend == "a"
+        assert (await world.ask(two)).backend == "b"
+        assert await world.router.kept() == ["default/one", "default/two"]
+
+    async def test_weights(self, world: RouterWorld) -> None:
+        backends = (await world.backend("a", 1), await world.backend("b", 2))
+        port = await world.router.put(RoutePlan(SERVICE, backends, ((1, 7_500), (2, 2_500))))
+        found = await ask_many(world, port, 200)
+        if world.exact:
+            assert found == {1: 150, 2: 50}
+        else:
+            assert 100 < found[1] < 190
+        await world.router.put(RoutePlan(SERVICE, backends, ((1, 0), (2, WHOLE))))
+        assert await ask_many(world, port, 20) == {2: 20}
+
+    async def test_a_revision_without_a_backend_gives_its_part_away(self, world: RouterWorld) -> None:
+        port = await world.router.put(RoutePlan(SERVICE, (await world.backend("a", 1),), ((1, 1_000), (2, 9_000))))
+        assert await ask_many(world, port, 10) == {1: 10}
+
+    async def test_backends_share(self, world: RouterWorld) -> None:
+        backends = (await world.backend("a", 1), await world.backend("b", 1))
+        port = await world.router.put(RoutePlan(SERVICE, backends, ((1, WHOLE),)))
+        found = Counter([(await world.ask(port)).backend for _ in range(40)])
+        assert min(found["a"], found["b"]) >= 5
+        await world.router.put(RoutePlan(SERVICE, backends[:1], ((1, WHOLE),)))
+        assert {(await world.ask(port)).backend for _ in range(20)} == {"a"}
+
+    async def test_matches_go_first(self, world: RouterWorld) -> None:
+        backends = (await world.backend("a", 1), await world.backend("b", 2))
+        matches = (HeaderMatch("x-group", "beta", 2), HeaderMatch("x-group", "gamma", 3))
+        port = await world.router.put(RoutePlan(SERVICE, backends, ((1, WHOLE),), matches))
+        assert await ask_many(world, port, 10) == {1: 10}
+        assert await ask_many(world, port, 10, {"X-Group": "beta"}) == {2: 10}
+        assert await ask_many(world, port, 10, {"x-group": "gamma"}) == {1: 10}
+        assert await ask_many(world, port, 10, {"x-group": "betas"}) == {1: 10}
+
+    async def test_senders_stay(self, world: RouterWorld) -> None:
+        backends = (await world.backend("a", 1), await world.backend("b", 2))
+        plan = RoutePlan(SERVICE, backends, ((1, 8_000), (2, 2_000)), sticky="x-user")
+        port = await world.router.put(plan)
+        users = [{"x-user": f"user-{number}"} for number in range(60)]
+        first = [(await world.ask(port, user)).revision for user in users]
+        assert [(await world.ask(port, user)).revision for user in users] == first
+        assert set(first) == {1, 2}
+        await world.router.put(replace(plan, weights=((1, 4_000), (2, 6_000))))
+        second = [(await world.ask(port, user)).revision for user in users]
+        moved = [(before, after) for before, after in zip(first, second, strict=True) if before != after]
+        assert set(moved) == {(1, 2)}
+
+    async def test_a_mirror_gets_copies_and_answers_nobody(self, world: RouterWorld) -> None:
+        backends = (await world.backend("a", 1), await world.backend("b", 2))
+        await world.answer(backends[1], 500)
+        port = await world.router.put(RoutePlan(SERVICE, backends, ((1, WHOLE),), mirror=Mirror(2, WHOLE)))
+        assert await ask_many(world, port, 10) == {1: 10}
+        await world.copies(backends[1], 10)
+
+    async def test_a_backend_that_refuses_is_passed_over(self, world: RouterWorld) -> None:
+        backends = (await world.backend("a", 1), await world.backend("b", 1))
+        port = await world.router.put(RoutePlan(SERVICE, backends, ((1, WHOLE),)))
+        await world.refuse(backends[0])
+        assert {(await world.ask(port)).backend for _ in range(20)} == {"b"}
+
+    async def test_what_is_counted(self, world: RouterWorld) -> None:
+        backends = (await world.backend("a", 1), await world.backend("b", 2))
+        port = await world.router.put(RoutePlan(SERVICE, backends, ((1, WHOLE),)))
+        for status in (200, 404, 429, 500):
+            await world.answer(backends[0], status)
+            assert (await world.ask(port)).status == status
+        load = (await world.router.look())[SERVICE]
+        seen = load.revisions[1]
+        assert (load.arrived, seen.arrived, seen.answered, seen.client_errors, seen.rejected, seen.failed) == (4, 4, 2, 1, 1, 1)
+        if world.exact:
+            assert sum(seen.latency) == 2
+        assert load.backends["a"].in_flight == 0
+        assert (load.held, load.held_since, load.expired) == (0, None, 0)
+
+    async def test_a_restart_of_the_daemon_changes_nothing(self, world: RouterWorld) -> None:
+        plan = RoutePlan(SERVICE, (await world.backend("a", 1),), ((1, WHOLE),))
+        port = await world.router.put(plan)
+        assert (await world.ask(port)).status == 200
+        before = (await world.router.look())[SERVICE]
+        await world.restart()
+        assert (await world.ask(port)).status == 200
+        assert await world.router.kept() == [SERVICE]
+        after = (await world.router.look())[SERVICE]
+        assert (after.epoch, after.arrived) == (before.epoch, 2)
+        assert await world.router.put(plan) == port
+
+    async def test_changes_under_load_fail_nobody(self, world: RouterWorld) -> None:
+        backends = (await world.backend("a", 1), await world.backend("b", 2))
+        plans = [RoutePlan(SERVICE, backends[:1], ((1, WHOLE),)), RoutePlan(SERVICE, backends[1:], ((2, WHOLE),))]
+        port = await world.router.put(plans[0])
+        over = asyncio.Event()
+        statuses: Counter[int] = Counter()
+
+        async def load() -> None:
+            while not over.is_set():
+                statuses[(await world.ask(port)).status] += 1
+                await asyncio.sleep(0)
+
+        clients = [asyncio.create_task(load()) for _ in range(4)]
+        for turn in range(12):
+            await world.router.put(plans[turn % 2])
+            await asyncio.sleep(0.01)
+        over.set()
+        await asyncio.gather(*clients)
+        assert set(statuses) == {200}
+
+    async def test_a_drop_closes_the_socket(self, world: RouterWorld) -> None:
+        port = await world.router.put(RoutePlan(SERVICE, (await world.backend("a", 1),), ((1, WHOLE),)))
+        await world.router.drop(SERVICE)
+        assert await world.router.kept() == []
+        assert await world.router.look() == {}
+        try:
+            await world.ask(port)
+        except ConnectionRefusedError:
+            return
+        message = "somebody still listens"
+        raise AssertionError(message)
+
+    async def test_requests_wait_for_the_first_backend(self, world: RouterWorld) -> None:
+        if not world.holds:
+            return
+        port = await world.router.put(RoutePlan(SERVICE, weights=((1, WHOLE),)))
+        asked = [asyncio.create_task(world.ask(port)) for _ in range(3)]
+        await asyncio.wait_for(world.woken.wait(), 30.0)
+        await waits(world, 3)
+        load = (await world.router.look())[SERVICE]
+        assert load.arrived == 3
+        assert load.held_since is not None
+        assert load.held_since <= load.time
+        backend = await world.backend("a", 1)
+        await world.router.put(RoutePlan(SERVICE, (backend,), ((1, WHOLE),)))
+        assert [reply.status for reply in await asyncio.gather(*asked)] == [200, 200, 200]
+        load = (await world.router.look())[SERVICE]
+        assert (load.held, load.expired, load.revisions[1].answered) == (0, 0, 3)
+
+    async def test_too_many_or_too_long_is_answered_503(self, world: RouterWorld) -> None:
+        if not world.holds:
+            return
+        port = await world.router.put(RoutePlan(SERVICE, weights=((1, WHOLE),), hold_limit=1, hold_seconds=0.3))
+        first = asyncio.create_task(world.ask(port))
+        await waits(world, 1)
+        assert (await world.ask(port)).status == 503
+        assert (await first).status == 503
+        assert (await world.router.look())[SERVICE].expired == 2
+
+    async def test_a_drop_answers_those_who_wait(self, world: RouterWorld) -> None:
+        if not world.holds:
+            return
+        port = await world.router.put(RoutePlan(SERVICE, weights=((1, WHOLE),)))
+        asked = asyncio.create_task(world.ask(port))
+        await waits(world, 1)
+        await world.router.drop(SERVICE)
+        assert (await asked).status == 503

@@ -1,0 +1,69 @@
+"""Real sockets before and behind a router: the `RouterWorld` of every router that has some."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from fairway.app.service_ports import Router
+from fairway.state.route import Backend
+from fairway.testing.fake_replica import FakeReplica
+from fairway.testing.router_conformance import Reply
+
+
+class LocalWorld:
+    """A router made by `make`, replicas on this machine, and clients that open a connection a request."""
+
+    def __init__(self, make: Callable[[], Router], *, exact: bool, holds: bool) -> None:
+        self._make = make
+        self.exact = exact
+        self.holds = holds
+        self.router = make()
+        self.woken = asyncio.Event()
+        self._replicas: dict[str, FakeReplica] = {}
+
+    async def backend(self, name: str, revision: int) -> Backend:
+        replica = self._replicas[name] = FakeReplica(name, revision)
+        return await replica.start()
+
+    async def refuse(self, backend: Backend) -> None:
+        await self._replicas[backend.name].stop()
+
+    async def answer(self, backend: Backend, status: int) -> None:
+        self._replicas[backend.name].status = status
+
+    async def ask(self, port: int, headers: Mapping[str, str] | None = None) -> Reply:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+        writer.write(f"POST /v2/x HTTP/1.1\r\nHost: here\r\nConnection: close\r\n{lines}Content-Length: 4\r\n\r\nbody".encode())
+        answer = (await reader.read()).decode()
+        writer.close()
+        head, _, body = answer.partition("\r\n\r\n")
+        found = dict(line.split(": ", 1) for line in head.split("\r\n")[1:])
+        name = body.partition('"name":"')[2].partition('"')[0]
+        revision = found.get("fairway-revision")
+        return Reply(int(head.split(" ")[1]), name, None if revision is None else int(revision))
+
+    async def ask_raw(self, port: int) -> tuple[int, str]:
+        """The status and the text of an answer."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+        answer = (await reader.read()).decode()
+        writer.close()
+        return int(answer.split(" ")[1]), answer
+
+    async def copies(self, backend: Backend, number: int) -> None:
+        await self._replicas[backend.name].wait_for(number)
+
+    async def restart(self) -> None:
+        await self.router.close()
+        self.router = self._make()
+        await self.router.start(self.woken.set)
+
+    async def end(self) -> None:
+        """Close everything."""
+        for service in await self.router.kept():
+            await self.router.drop(service)
+        await self.router.close()
+        for replica in self._replicas.values():
+            await replica.stop()

@@ -1,0 +1,91 @@
+"""Makes services, replicas and looks at them for tests, with only what a test cares about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fairway.plan.service import commands
+from fairway.plan.service.plan import Measured, Sample
+from fairway.spec.service import ServiceSpec
+from fairway.state.job import JobKey, Origin
+from fairway.state.load import LATENCY_BOUNDS, BackendLoad, ReplicaLoad, RouteLoad
+from fairway.state.service import Replica, ReplicaPhase, RevisionPhase, RolloutPhase, Service, ServiceKey
+
+KEY = ServiceKey("default", "mnist")
+
+
+def a_service_spec(version: object = 1, **fields: object) -> ServiceSpec:
+    """A document for a version of the model `mnist`, one to ten replicas."""
+    return ServiceSpec.model_validate({"model": f"mnist@{version}", "replicas": {"min": 1, "max": 10}, **fields})
+
+
+def apply_version(service: Service | None, version: int = 1, now: float = 0.0, **fields: object) -> Service:
+    """The service after such a document was applied."""
+    spec = a_service_spec(version, **fields)
+    return commands.applied(service, KEY, spec, spec.model, "onnx", Origin(), {}, now)
+
+
+def a_service(wanted: int = 1, **fields: object) -> Service:
+    """A service whose first revision serves, with so many replicas."""
+    spec = a_service_spec(**fields)
+    service = commands.applied(None, KEY, spec, spec.model, "onnx", Origin(), {}, 0.0)
+    good = replace(service.revisions[0], phase=RevisionPhase.GOOD)
+    done = replace(service.rollout, phase=RolloutPhase.DONE, finished=1.0) if service.rollout else None
+    scale = replace(service.scale, wanted=wanted)
+    return replace(service, stable=1, revisions=(good,), rollout=done, scale=scale, replicas_made=wanted)
+
+
+def a_replica(
+    number: int,
+    revision: int = 1,
+    phase: ReplicaPhase = ReplicaPhase.READY,
+    since: float = 0.0,
+    *,
+    failed: bool = False,
+    message: str = "",
+    started: float | None = None,
+) -> Replica:
+    """A replica with an address."""
+    return Replica(
+        KEY,
+        revision,
+        number,
+        JobKey("default", f"mnist-{number}"),
+        phase=phase,
+        since=since,
+        started=started,
+        address=f"127.0.0.1:{40000 + number}",
+        message=message,
+        failed=failed,
+    )
+
+
+def latency_bars(answers: Mapping[float, int]) -> tuple[int, ...]:
+    """So many answers that took so many seconds, as a router counts them."""
+    found = [0] * (len(LATENCY_BOUNDS) + 1)
+    for seconds, count in answers.items():
+        place = next((index for index, bound in enumerate(LATENCY_BOUNDS) if bound >= seconds), len(LATENCY_BOUNDS))
+        found[place] += count
+    return tuple(found)
+
+
+def service_looks(
+    seconds: float,
+    rate: float,
+    *,
+    served: float = 10.0,
+    busy: float = 0.5,
+    replicas: Sequence[str] = ("r1-1",),
+    start: float = 0.0,
+    epoch: str = "a",
+    measured: Measured = Measured(),
+) -> Measured:
+    """A look every two seconds: `rate` requests a second; each replica is so `busy`, with `served` a busy second."""
+    for step in range(int(seconds / 2) + 1):
+        passed = 2.0 * step
+        time = start + passed
+        route = RouteLoad(time, epoch=epoch, arrived=round(rate * passed), backends={name: BackendLoad() for name in replicas})
+        load = ReplicaLoad(time, served=round(served * busy * passed), busy_seconds=busy * passed)
+        measured = measured.add(Sample(time, route, dict.fromkeys(replicas, load)))
+    return measured

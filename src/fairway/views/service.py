@@ -1,0 +1,290 @@
+"""Services, as people see them: where to ask, who answers, how many there are and why."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairway.plan.service.autoscale import would_change
+from fairway.plan.service.measured import Measured, arrival_rate, histogram, percentile
+from fairway.plan.service.rollout import is_active
+from fairway.state.load import RouteLoad
+from fairway.state.service import Replica, ReplicaPhase, Revision, Service, ServiceRecord
+from fairway.units import quantity
+from fairway.views import phrases
+from fairway.views.endpoint import EndpointView
+from fairway.views.release import ReleaseView, release_line, release_view
+from fairway.views.table import Column, Page, table
+
+WINDOW = 60.0
+"""Seconds over which rates and latencies are told."""
+
+
+class ReplicaView(msgspec.Struct, frozen=True):
+    """One replica."""
+
+    name: str
+    revision: int
+    phase: str
+    since: float
+    run: str
+    """The run that it is."""
+    address: str = ""
+    message: str = ""
+    in_flight: int = 0
+    answered: int = 0
+
+
+class RevisionView(msgspec.Struct, frozen=True):
+    """One revision of what is served."""
+
+    number: int
+    serves: str
+    """The model version, or the command."""
+    phase: str
+    created: float
+    reason: str = ""
+
+
+class ServiceView(msgspec.Struct, frozen=True):
+    """All there is to know of a service."""
+
+    name: str
+    namespace: str
+    phase: str
+    """`Ready`, `Starting`, `Releasing`, `Idle`, `Failing`, `Deleting`."""
+    serves: str
+    """The model version that answers now, or the command."""
+    revision: int
+    """Its number; 0 before the first was ready."""
+    url: str
+    example: str
+    example_path: str
+    example_body: str
+    ready_replicas: int
+    wanted_replicas: int
+    min_replicas: int
+    max_replicas: int
+    floor: int
+    rule: str
+    """Which rule set the number of replicas."""
+    why: str
+    rate: float
+    """Requests a second, over the last minute."""
+    p95_ms: float | None
+    failed: int
+    """Requests that failed since the router started."""
+    held: int
+    """Requests that wait for the first replica."""
+    message: str
+    created: float
+    follows: bool
+    replicas: tuple[ReplicaView, ...] = ()
+    revisions: tuple[RevisionView, ...] = ()
+    release: ReleaseView | None = None
+
+
+class ServiceList(msgspec.Struct, frozen=True):
+    """Services in order of name."""
+
+    services: tuple[ServiceView, ...]
+
+
+class WhyServiceView(msgspec.Struct, frozen=True):
+    """Which rule set the number of replicas."""
+
+    name: str
+    wanted: int
+    ready: int
+    rule: str
+    why: str
+    would_change: str
+    message: str = ""
+
+
+def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointView, now: float) -> ServiceView:
+    """The service as it is now."""
+    service = record.service
+    route = measured.last.route if measured.last else None
+    live = [replica for replica in record.replicas if replica.phase is not ReplicaPhase.GONE]
+    ready = sum(replica.phase is ReplicaPhase.READY for replica in live)
+    serving = service.revision(service.stable) or (service.revisions[-1] if service.revisions else None)
+    p95 = percentile(histogram(measured, None, WINDOW), 0.95)
+    return ServiceView(
+        name=service.key.name,
+        namespace=service.key.namespace,
+        phase=_phase(service, ready),
+        serves=_serves(serving) if serving else "",
+        revision=service.stable,
+        url=endpoint.url,
+        example=endpoint.example,
+        example_path=endpoint.example_path,
+        example_body=endpoint.example_body,
+        ready_replicas=ready,
+        wanted_replicas=service.scale.wanted,
+        min_replicas=service.spec.replicas.min,
+        max_replicas=service.spec.replicas.max,
+        floor=service.floor,
+        rule=service.scale.rule,
+        why=service.scale.why,
+        rate=round(arrival_rate(measured, WINDOW) or 0.0, 2),
+        p95_ms=round(1000 * p95, 3) if p95 is not None else None,
+        failed=sum(load.failed for load in route.revisions.values()) if route else 0,
+        held=route.held if route else 0,
+        message=service.message,
+        created=service.created,
+        follows=service.spec.follow,
+        replicas=tuple(_replica(replica, route) for replica in live),
+        revisions=tuple(
+            RevisionView(each.number, _serves(each), each.phase, each.created, each.reason) for each in service.revisions
+        ),
+        release=release_view(service, now) if is_active(service.rollout) else None,
+    )
+
+
+def why_service_view(record: ServiceRecord, _measured: Measured, _now: float) -> WhyServiceView:
+    """Which rule set the number, and what would change it."""
+    service = record.service
+    ready = sum(replica.phase is ReplicaPhase.READY for replica in record.replicas)
+    scale = service.scale
+    change = would_change(service.spec, scale)
+    return WhyServiceView(service.key.name, scale.wanted, ready, scale.rule, scale.why, change, service.message)
+
+
+def services_text(view: ServiceList, now: float, page: Page) -> str:
+    """One line a service."""
+    if not view.services:
+        return "no services; `fairway serve MODEL` makes one\n"
+    rows = [
+        [
+            one.name,
+            one.phase,
+            one.serves,
+            f"{one.ready_replicas}/{one.wanted_replicas}",
+            f"{one.rate:g}",
+            _milliseconds(one.p95_ms),
+            one.url,
+            phrases.age(one.created, now),
+        ]
+        for one in view.services
+    ]
+    columns = (
+        Column("NAME"), Column("PHASE", phase=True), Column("SERVES", loose=True), Column("READY", right=True),
+        Column("REQ/S", right=True), Column("P95", right=True), Column("URL"), Column("AGE", right=True),
+    )  # fmt: skip
+    return table(columns, rows, page)
+
+
+def service_text(view: ServiceView, now: float, page: Page) -> str:
+    """The page about one service."""
+    bounds = f"{view.min_replicas} to {view.max_replicas}" if view.min_replicas != view.max_replicas else str(view.max_replicas)
+    lines = [
+        ("service", f"{page.paint(view.name, 'bold')}  {page.phase(view.phase)}"),
+        ("serves", view.serves + ("  (follows its model)" if view.follows else "")),
+        ("url", view.url or "not yet"),
+        ("replicas", f"{view.ready_replicas} ready, {view.wanted_replicas} wanted ({bounds} allowed): {view.why or view.rule}"),
+        ("load", _load(view)),
+        ("release", release_line(view.release) if view.release else ""),
+        ("message", view.message),
+        ("try", view.example),
+    ]
+    text = "".join(f"{name + ':':10}{value}\n" for name, value in lines if value)
+    if view.replicas:
+        text += "\n" + table(
+            (
+                Column("REPLICA"), Column("PHASE", phase=True), Column("FOR", right=True), Column("IN FLIGHT", right=True),
+                Column("ANSWERED", right=True), Column("ADDRESS"), Column("MESSAGE", loose=True),
+            ),
+            [
+                [
+                    *(one.name, one.phase, phrases.age(one.since, now)),
+                    *(str(one.in_flight), f"{one.answered:,}", one.address, one.message),
+                ]
+                for one in view.replicas
+            ],
+            page,
+        )  # fmt: skip
+    if len(view.revisions) > 1:
+        rows = [
+            [f"r{one.number}", one.serves, one.phase, phrases.age(one.created, now), one.reason]
+            for one in reversed(view.revisions)
+        ]
+        columns = (Column("REVISION"), Column("SERVES"), Column("PHASE"), Column("AGE", right=True), Column("REASON", loose=True))
+        text += "\n" + table(columns, rows, page)
+    return text
+
+
+def why_service_text(view: WhyServiceView, page: Page) -> str:
+    """The rule in words, and what would change the number."""
+    lines = [
+        f"{page.paint(view.name, 'bold')} has {view.ready} of {phrases.count(view.wanted, 'replica')} ready",
+        f"why {view.wanted}: {view.why or view.rule} (rule: {view.rule})",
+        f"what would change it: {view.would_change}",
+    ]
+    if view.message:
+        lines.append(f"in its way: {view.message}")
+    return "\n".join(lines) + "\n"
+
+
+def change_sentence(before: Service | None, after: Service) -> str:
+    """What an apply would do, in words."""
+    name = after.key.name
+    if before is None:
+        return f"the service {name} would be made: {_serves(after.revisions[-1])}"
+    if after == before:
+        return f"the service {name} would be left alone: it is as asked for"
+    if after.revisions and (not before.revisions or after.revisions[-1].number != before.revisions[-1].number):
+        strategy = after.spec.rollout.strategy
+        return f"the service {name} would release {_serves(after.revisions[-1])} as r{after.revisions[-1].number} ({strategy})"
+    return f"the service {name} would be changed; what it serves stays"
+
+
+def _phase(service: Service, ready: int) -> str:
+    if service.deleting:
+        return "Deleting"
+    if service.stable and is_active(service.rollout):
+        return "Releasing" if ready else "Failing"
+    if ready:
+        return "Ready"
+    if service.stable and not service.scale.wanted:
+        return "Idle"
+    return "Failing" if service.message else "Starting"
+
+
+def _serves(revision: Revision) -> str:
+    return revision.model or " ".join(revision.spec.command)
+
+
+def _revision(revision: Revision) -> RevisionView:
+    return RevisionView(revision.number, _serves(revision), revision.phase, revision.created, revision.reason)
+
+
+def _replica(replica: Replica, route: RouteLoad | None) -> ReplicaView:
+    seen = route.backends.get(replica.name) if route else None
+    return ReplicaView(
+        replica.name,
+        replica.revision,
+        replica.phase,
+        replica.since,
+        str(replica.run),
+        replica.address,
+        replica.message,
+        seen.in_flight if seen else 0,
+        seen.answered if seen else 0,
+    )
+
+
+def _load(view: ServiceView) -> str:
+    parts = [f"{view.rate:g} requests a second"]
+    if view.p95_ms is not None:
+        parts.append(f"95 of 100 within {_milliseconds(view.p95_ms)}")
+    if view.failed:
+        parts.append(f"{view.failed:,} failed")
+    if view.held:
+        parts.append(f"{phrases.count(view.held, 'request')} held")
+    return ", ".join(parts)
+
+
+def _milliseconds(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2g}ms" if value < 10 else quantity.show_seconds(value / 1000)

@@ -1,0 +1,219 @@
+"""A model becomes an endpoint on a real engine, and stays one whatever is done to it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemon_home import DaemonHome, kill
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+
+def write_model(path: Path, add: float, operator: str = "Add") -> Path:
+    """A model that adds a number, so that its answers say which one it is."""
+    from onnx import TensorProto, helper
+
+    graph = helper.make_graph(
+        [helper.make_node(operator, ["x", "c"], ["y"])],
+        "adds",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2])],
+        [helper.make_tensor("c", TensorProto.FLOAT, [1], [add])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    onnx.save(model, str(path))
+    return path
+
+
+@pytest.fixture
+def served(home: DaemonHome) -> DaemonHome:
+    """A home with two versions of a model: the first adds 1, the second adds 2."""
+    for number in (1, 2):
+        home.ask("model", "register", "adds", str(write_model(home.work / f"v{number}.onnx", number)))
+    return home
+
+
+def service(home: DaemonHome, name: str = "adds") -> dict[str, Any]:
+    """A service as the command line tells it."""
+    found: dict[str, Any] = json.loads(home.persist("get", f"service/{name}", "-o", "json"))
+    return found
+
+
+BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [10, 20]}]})
+
+
+def ask(connection: http.client.HTTPConnection, path: str = "/v2/models/adds/infer") -> tuple[int, Any]:
+    connection.request("POST", path, BODY, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())
+
+
+class Askers:
+    """People who ask all the time, each on a connection of its own, and note what came of it."""
+
+    def __init__(self, port: int, count: int = 3) -> None:
+        self.port = port
+        self.answers: Counter[float] = Counter()
+        self.failures: list[str] = []
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._ask, daemon=True) for _ in range(count)]
+
+    def __enter__(self) -> Askers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(30)
+
+    def new_answers(self, home: DaemonHome, value: float, count: int = 20) -> None:
+        """Wait until there were so many more of these answers."""
+        before = self.answers[value]
+        home.until(lambda: self.answers[value] >= before + count, f"answers of {value}", within=90)
+
+    def _ask(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        while not self._over.is_set():
+            try:
+                status, answer = ask(connection)
+                if status == 200:
+                    self.answers[answer["outputs"][0]["data"][0]] += 1
+                else:
+                    self.failures.append(f"{status} {answer}")
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                self.failures.append(repr(error))
+                connection.close()
+            time.sleep(0.002)
+        connection.close()
+
+
+@contextlib.contextmanager
+def asking(home: DaemonHome, name: str = "adds") -> Iterator[Askers]:
+    with Askers(service(home, name)["url"].rpartition(":")[2]) as askers:
+        yield askers
+
+
+@contextlib.contextmanager
+def connected(home: DaemonHome, name: str = "adds") -> Iterator[http.client.HTTPConnection]:
+    port = int(service(home, name)["url"].rpartition(":")[2])
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        yield connection
+
+
+def pids_of(home: DaemonHome, *words: str) -> list[int]:
+    """The processes of this home whose command line holds all of these."""
+    return [pid for pid, text in home.processes().items() if all(word in text for word in words)]
+
+
+def test_serve_prints_a_request_that_works(served: DaemonHome) -> None:
+    served.ask("serve", "adds@1")
+    found = service(served)
+    assert found["phase"] == "Ready"
+    assert (found["serves"], found["ready_replicas"]) == ("adds@1", 1)
+    printed = subprocess.run(["bash", "-c", found["example"]], capture_output=True, check=True, timeout=30).stdout
+    assert json.loads(printed)["outputs"][0]["data"] == [1.0, 1.0]
+    assert "adds" in served.ask("list", "services")
+    assert served.names() == [], "replicas are not listed among the runs"
+    assert "is served at" in served.ask("logs", "service/adds")
+    refused = served.call("delete", "adds")
+    assert refused.returncode == 5 or "no job" in refused.stderr
+    served.ask("delete", "service/adds")
+    served.check_nothing_held()
+    assert pids_of(served, "fairway.serving") == []
+
+
+def test_a_release_restarts_and_deaths_cost_no_request(served: DaemonHome) -> None:
+    served.ask("serve", "adds@1", "--replicas", "1..3")
+    with asking(served) as askers:
+        askers.new_answers(served, 11.0)
+        served.ask("scale", "adds", "2")
+        served.until(lambda: service(served)["ready_replicas"] == 2, "two replicas")
+        served.ask("rollout", "start", "adds", "adds@2")
+        askers.new_answers(served, 12.0)
+        served.kill_daemon()
+        askers.new_answers(served, 12.0)
+        served.start_daemon()
+        served.until(lambda: service(served)["ready_replicas"] >= 2, "two replicas")
+        (router,) = pids_of(served, "fairway.serving.router.process")
+        assert askers.failures == []
+        kill(router)
+        # Whoever was being answered by the router has lost his answer, nobody else.
+        askers.new_answers(served, 12.0)
+        assert len(askers.failures) <= 3, askers.failures
+        before = len(askers.failures)
+        replica = pids_of(served, "fairway.serving.replica", "--version 2")[0]
+        kill(replica)
+        askers.new_answers(served, 12.0, 200)
+        served.until(lambda: service(served)["ready_replicas"] >= 2, "two replicas")
+        assert len(askers.failures) - before <= 3, askers.failures
+        final = len(askers.failures)
+        askers.new_answers(served, 12.0, 100)
+        assert len(askers.failures) == final
+    served.ask("delete", "service/adds")
+    served.check_nothing_held()
+
+
+def test_a_service_without_replicas_holds_the_first_request_until_there_is_one(served: DaemonHome) -> None:
+    document = {
+        "kind": "ModelService",
+        "name": "adds",
+        "model": "adds@1",
+        "replicas": {"min": 0, "max": 1},
+        "scaling": {"idle": "1s"},
+    }
+    path = served.work / "service.yaml"
+    path.write_text(json.dumps(document))
+    served.ask("apply", "-f", str(path))
+    served.until(lambda: service(served)["url"], "a port")
+    served.until(lambda: service(served)["phase"] == "Idle", "the end of the last replica", within=60)
+    with connected(served) as connection:
+        status, answer = ask(connection)
+    assert (status, answer["outputs"][0]["data"]) == (200, [11.0, 21.0])
+    assert served.ask("apply", "-f", str(path)) == "ModelService adds unchanged"
+    why = served.ask("why", "service/adds")
+    assert "what would change it" in why
+
+
+def test_a_version_that_cannot_start_never_takes_over(served: DaemonHome) -> None:
+    served.ask("serve", "adds@1")
+    broken = served.ask("model", "register", "adds", str(write_model(served.work / "broken.onnx", 3, "NoSuchOperator")))
+    with asking(served) as askers:
+        served.ask("rollout", "start", "adds", broken)
+        served.until(lambda: service(served)["release"] is None, "the end of the release", within=90)
+        askers.new_answers(served, 11.0)
+        assert askers.failures == []
+    history = json.loads(served.ask("rollout", "history", "adds", "-o", "json"))["history"]
+    assert history[-1]["phase"] == "RolledBack"
+    assert history[-1]["reason"]
+    assert service(served)["serves"] == "adds@1"
+
+
+def test_any_server_can_be_served(home: DaemonHome) -> None:
+    program = home.work / "server.py"
+    program.write_text(
+        "import http.server, os\n"
+        "http.server.ThreadingHTTPServer(('127.0.0.1', int(os.environ['FAIRWAY_PORT'])),"
+        " http.server.SimpleHTTPRequestHandler).serve_forever()\n"
+    )
+    home.ask("serve", "--name", "files", "--", sys.executable, str(program))
+    with connected(home, "files") as connection:
+        connection.request("GET", "/server.py")
+        answer = connection.getresponse()
+        assert answer.status == 200
+        assert answer.read() == program.read_bytes()
+        assert answer.getheader("fairway-revision") == "1"

@@ -1,0 +1,274 @@
+"""Services in the loop: replicas are runs, routes follow readiness, nothing is lost by a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from fairway.app.loop import Loop
+from fairway.app.service_ports import Serving, Sight, Watched
+from fairway.app.service_turn import ServiceTurns
+from fairway.app.services import ServiceAsk, Services
+from fairway.app.submission import Submission
+from fairway.errors import NeverFitsError, NotFoundError, RefusedError
+from fairway.plan.service import commands
+from fairway.spec.service import ModelService
+from fairway.state.job import Origin
+from fairway.state.load import RouteLoad
+from fairway.state.model import ModelVersion
+from fairway.state.route import RoutePlan
+from fairway.state.service import ReplicaPhase, ServiceKey
+from fairway.state.task import Exit, TaskKey
+from fairway.testing.fake_engine import FakeEngine, FakeMachine
+from fairway.testing.fakes import MemoryStore
+
+KEY = ServiceKey("default", "mnist")
+
+
+class Routes:
+    """A router that only remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.plans: dict[str, RoutePlan] = {}
+        self.dropped: list[str] = []
+
+    async def start(self, wake: Callable[[], None]) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def put(self, plan: RoutePlan) -> int:
+        self.plans[plan.service] = plan
+        return plan.port or 4711
+
+    async def drop(self, service: str) -> None:
+        self.plans.pop(service, None)
+        self.dropped.append(service)
+
+    async def look(self) -> dict[str, RouteLoad]:
+        return {}
+
+    async def kept(self) -> list[str]:
+        return list(self.plans)
+
+
+class Eyes:
+    """A watch that sees what the test says."""
+
+    def __init__(self) -> None:
+        self.targets: dict[str, Watched] = {}
+        self.ready: set[str] = set()
+
+    def start(self, wake: Callable[[], None]) -> None: ...
+
+    def follow(self, targets: Mapping[str, Watched]) -> None:
+        self.targets = dict(targets)
+
+    def seen(self) -> Mapping[str, Sight]:
+        return {name: Sight(name in self.ready) for name in self.targets}
+
+    async def close(self) -> None: ...
+
+
+class Models:
+    """Two versions of one model."""
+
+    def __init__(self) -> None:
+        self.aliases = {"champion": 1}
+
+    def get(self, reference: str) -> ModelVersion:
+        name, _, word = reference.partition("@")
+        number = self.aliases.get(word) or (int(word) if word.isdecimal() else 2)
+        if name != "mnist":
+            message = f"there is no model {name}"
+            raise NotFoundError(message)
+        return ModelVersion(name, number, "0" * 64, "onnx", 1, 10, 0.0)
+
+
+class ManualClock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.time = 1_700_000_000.0
+
+    def now(self) -> float:
+        return self.time
+
+
+class OneSecret:
+    """Knows one secret."""
+
+    def names(self) -> list[str]:
+        return ["HF_TOKEN"]
+
+
+class AsItIs:
+    """Takes code as it is."""
+
+    async def receive(self, submission: Submission) -> Origin:
+        return submission.origin
+
+
+class House:
+    """A loop with services, that can be thrown away and made anew over the same store, machine and router."""
+
+    def __init__(self) -> None:
+        self.clock, self.store, self.machine = ManualClock(), MemoryStore(), FakeMachine()
+        self.routes, self.eyes, self.models = Routes(), Eyes(), Models()
+        self.secrets = OneSecret()
+
+    async def open(self) -> None:
+        self.engine = FakeEngine(self.machine, self.clock)
+        self.loop = Loop(self.store, self.engine, self.clock)
+        self.turns = ServiceTurns(self.loop, Serving(self.routes, self.eyes, self.models, "/usr/bin/python3"))
+        self.services = Services(self.turns, self.secrets, AsItIs())
+        self.loop.companions.append(self.turns)
+        await self.loop.start()
+
+    async def settle(self, rounds: int = 6, step: float = 1.1) -> None:
+        """Let some turns pass; every replica that runs answers."""
+        for _ in range(rounds):
+            async with self.loop.lock:
+                await self.loop.turn()
+            self.eyes.ready |= set(self.eyes.targets)
+            self.clock.time += step
+
+    async def apply(self, **spec: object) -> str:
+        asked = {"metadata": {"name": "mnist"}, "spec": {"model": "mnist@champion", **spec}}
+        _, word = await self.services.apply(ServiceAsk(ModelService.model_validate(asked), Origin(user="ana")))
+        return word
+
+    @property
+    def backends(self) -> list[str]:
+        return [backend.name for backend in self.routes.plans[str(KEY)].backends]
+
+    @property
+    def running(self) -> list[str]:
+        return sorted(key.job for key in self.machine.running)
+
+
+@pytest.fixture
+async def house() -> House:
+    made = House()
+    await made.open()
+    return made
+
+
+async def test_a_service_gets_a_run_for_its_replica_and_a_route_when_it_answers(house: House) -> None:
+    assert await house.apply() == "created"
+    async with house.loop.lock:
+        await house.loop.turn()
+    assert house.running == ["mnist-r1-1"]
+    assert house.backends == []
+    await house.settle()
+    assert house.backends == ["r1-1"]
+    run = house.store.get_job(house.services.find(KEY).record.replicas[0].run)
+    assert run is not None
+    assert run.spec.data == {"model": "model://mnist@1"}
+    assert run.spec.roles["replica"].command[:4] == ("/usr/bin/python3", "-I", "-m", "fairway.serving.replica")
+    assert house.services.find(KEY).service.port == 4711
+    assert await house.apply() == "unchanged"
+
+
+async def test_a_new_version_comes_in_before_the_old_one_goes(house: House) -> None:
+    await house.apply()
+    await house.settle()
+    house.models.aliases["champion"] = 2
+    assert await house.apply() == "changed"
+    seen: list[list[str]] = []
+    for _ in range(150):
+        async with house.loop.lock:
+            await house.loop.turn()
+        seen.append(house.backends)
+        house.eyes.ready |= set(house.eyes.targets)
+        house.clock.time += 1.1
+    assert all(seen), "there was always somebody to answer"
+    assert seen[-1] == ["r2-2"]
+    assert house.running == ["mnist-r2-2"]
+    assert house.services.find(KEY).service.stable == 2
+
+
+async def test_a_replica_that_dies_is_replaced(house: House) -> None:
+    await house.apply()
+    await house.settle()
+    (task,) = house.machine.running
+    house.engine.end(task, Exit(1))
+    await house.settle(12)
+    assert house.running == ["mnist-r1-2"]
+    assert house.backends == ["r1-2"]
+    gone = next(replica for replica in house.services.find(KEY).record.replicas if replica.number == 1)
+    assert gone.phase is ReplicaPhase.GONE
+    assert gone.failed
+
+
+async def test_a_restart_of_the_daemon_changes_nothing(house: House) -> None:
+    await house.apply()
+    await house.settle()
+    before = (house.running, house.backends, house.services.find(KEY).record.replicas)
+    await house.loop.close()
+    house.eyes = Eyes()
+    await house.open()
+    async with house.loop.lock:
+        await house.loop.turn()
+    assert (house.running, house.backends, house.services.find(KEY).record.replicas) == before
+    house.eyes.ready.clear()
+    async with house.loop.lock:
+        await house.loop.turn()
+    assert house.backends == [], "looked at, it does not answer"
+
+
+async def test_a_deleted_service_leaves_nothing(house: House) -> None:
+    await house.apply()
+    await house.settle()
+    async with house.loop.lock:
+        service = house.services.find(KEY).service
+        await house.turns.put(commands.deleted(service))
+    await house.settle(40)
+    assert house.running == []
+    assert house.routes.plans == {}
+    assert house.store.services() == []
+    with pytest.raises(NotFoundError, match="no service mnist"):
+        house.services.find(KEY)
+
+
+async def test_what_cannot_be_served_is_refused_and_changes_nothing(house: House) -> None:
+    with pytest.raises(NotFoundError, match="no model cats"):
+        await house.apply(model="cats")
+    with pytest.raises(RefusedError, match="no secret KEY"):
+        await house.apply(secrets=["KEY"])
+    with pytest.raises(NeverFitsError, match="can never run here"):
+        await house.apply(resources={"cpu": "400"})
+    assert house.store.services() == []
+
+
+async def test_a_promotion_starts_a_release_where_it_is_followed_and_only_once(house: House) -> None:
+    await house.apply(follow=True)
+    await house.settle()
+    house.models.aliases["champion"] = 2
+    await house.settle(3)
+    assert [revision.model for revision in house.services.find(KEY).service.revisions] == ["mnist@1", "mnist@2"]
+    await house.services.undo(KEY)
+    await house.settle(80)
+    assert len(house.services.find(KEY).service.revisions) == 2, "what was taken back is not tried again"
+    assert [name[:2] for name in house.backends] == ["r1"]
+    assert house.services.serving(house.models.get("mnist@2")) == "service mnist (revision 2)"
+
+
+async def test_routers_of_unknown_services_are_ended(house: House) -> None:
+    house.routes.plans["default/old"] = RoutePlan("default/old")
+    await house.open()
+    assert house.routes.dropped == ["default/old"]
+
+
+async def test_a_lost_run_counts_as_a_failure(house: House) -> None:
+    await house.apply()
+    await house.settle()
+    (task,) = house.machine.running
+    assert isinstance(task, TaskKey)
+    house.engine.end(task, Exit(None, 9))
+    async with house.loop.lock:
+        await house.loop.turn()
+        await house.loop.turn()
+    replica = house.services.find(KEY).record.replicas[0]
+    assert replica.failed
+    assert "r1-1" not in house.backends

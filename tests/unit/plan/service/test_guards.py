@@ -1,0 +1,156 @@
+"""Guards on answers: what each sees, what it says, and that nothing is counted twice."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fairway.plan.service import guards
+from fairway.plan.service.plan import Measured, Sample
+from fairway.state.load import RevisionLoad, RouteLoad
+from fairway.state.service import Rollout
+from fairway.testing.service_builders import a_service, apply_version, latency_bars
+
+FAST = 0.01
+
+
+class Watch:
+    """Feeds a release with answers, look by look."""
+
+    def __init__(self, seed=0, **guard):
+        service = apply_version(a_service(2), 2, 0.0, rollout={"strategy": "canary", "guard": guard})
+        self.service = service
+        self.rollout = replace(service.rollout, step=0)
+        self.measured = Measured()
+        self.chance = np.random.default_rng(seed)
+        self.counts = {1: RevisionLoad(latency=latency_bars({})), 2: RevisionLoad(latency=latency_bars({}))}
+        self.now, self.epoch, self.verdict = 0.0, "a", None
+        self.look()
+
+    def look(self, new=0, old=0, errors=(0.0, 0.0), took=(FAST, FAST), good=(0.9, 0.9)):
+        for index, (number, count) in enumerate(((2, new), (1, old))):
+            failed = int(self.chance.binomial(count, errors[index]))
+            right = int(self.chance.binomial(count - failed, good[index]))
+            before = self.counts[number]
+            n, total, squares = before.outcomes.get("clicks", (0, 0.0, 0.0))
+            bars = latency_bars({took[index]: count})
+            self.counts[number] = replace(
+                before,
+                answered=before.answered + count - failed,
+                failed=before.failed + failed,
+                latency=tuple(one + other for one, other in zip(before.latency, bars, strict=True)),
+                outcomes={"clicks": (n + count - failed, total + right, squares + right)},
+            )
+        self.now += 2.0
+        route = RouteLoad(self.now, epoch=self.epoch, revisions=dict(self.counts))
+        self.measured = self.measured.add(Sample(self.now, route))
+        marks, self.verdict = guards.of_answers(self.service, self.rollout, self.measured)
+        self.rollout = replace(self.rollout, marks=marks)
+        return self.verdict
+
+    def until_it_speaks(self, looks=300, **answers):
+        for count in range(looks):
+            if self.look(**answers):
+                return count
+        return None
+
+
+def test_errors_speak_with_both_numbers():
+    watch = Watch()
+    assert watch.until_it_speaks(new=10, old=90, errors=(0.05, 0.001)) is not None
+    assert watch.verdict.guard == "errors"
+    assert "of r2's answers failed" in watch.verdict.reason
+    assert "of r1's" in watch.verdict.reason
+    assert "allowed is 1%" in watch.verdict.reason
+
+
+def test_errors_that_both_have_are_nobodys_fault_and_few_are_allowed():
+    assert Watch().until_it_speaks(new=20, old=80, errors=(0.2, 0.2)) is None
+    assert Watch().until_it_speaks(new=20, old=80, errors=(0.008, 0.0001)) is None
+
+
+def test_without_the_old_one_beside_it_errors_are_held_against_what_is_allowed():
+    watch = Watch()
+    watch.look(old=500, errors=(0.0, 0.002))
+    assert watch.until_it_speaks(new=50, errors=(0.04, 0.0)) is not None
+    assert watch.verdict.guard == "errors"
+    assert Watch(seed=1).until_it_speaks(new=50, errors=(0.005, 0.0)) is None
+
+
+def test_slower_than_the_old_one_at_the_same_time():
+    watch = Watch()
+    assert watch.until_it_speaks(new=10, old=90, took=(0.05, 0.01)) is not None
+    assert watch.verdict.guard == "slower"
+    assert "allowed is 2 times as much" in watch.verdict.reason
+    assert Watch().until_it_speaks(new=10, old=90, took=(0.5, 0.5)) is None
+    assert Watch(slower="0").until_it_speaks(new=10, old=90, took=(0.05, 0.01), looks=100) is None
+
+
+def test_slower_than_the_document_allows_unless_the_old_one_is_too():
+    watch = Watch(p95="20ms", slower="0")
+    assert watch.until_it_speaks(new=10, old=90, took=(0.03, 0.01)) is not None
+    assert watch.verdict.guard == "p95"
+    assert "allowed are 20ms" in watch.verdict.reason
+    assert Watch(p95="20ms", slower="0").until_it_speaks(new=10, old=90, took=(0.03, 0.03), looks=100) is None
+
+
+@pytest.mark.parametrize(("better", "good"), [("higher", (0.7, 0.9)), ("lower", (0.9, 0.7))])
+def test_a_worse_metric_speaks_in_its_direction(better, good):
+    watch = Watch(metric={"name": "clicks", "better": better})
+    assert watch.until_it_speaks(new=10, old=90, good=good) is not None
+    assert watch.verdict.guard == "metric"
+    assert f"{better} is better" in watch.verdict.reason
+    assert Watch(metric={"name": "clicks", "better": better}).until_it_speaks(new=10, old=90, good=good[::-1], looks=100) is None
+
+
+def test_nothing_is_counted_twice_and_a_restart_of_either_process_loses_only_what_was_between():
+    watch = Watch()
+    for _ in range(10):
+        watch.look(new=10, old=90)
+    again, _ = guards.of_answers(watch.service, watch.rollout, watch.measured)
+    assert again == watch.rollout.marks
+    assert again["errors.n"] == 100
+    watch.measured = Measured(watch.measured.samples[-1:])
+    watch.look(new=10, old=90)
+    assert watch.rollout.marks["errors.n"] == 110
+    watch.epoch, watch.counts = "b", {number: RevisionLoad(latency=latency_bars({})) for number in (1, 2)}
+    watch.look(new=5, old=90)
+    assert watch.rollout.marks["errors.n"] == 115
+    watch.measured = Measured()
+    watch.look(new=10, old=90)
+    assert watch.rollout.marks["errors.n"] == 115
+
+
+def test_a_step_begins_the_comparison_of_the_metric_anew():
+    marks = {"metric.new.n": 5.0, "errors.n": 3.0, "share": 0.5}
+    assert guards.without_metric(marks) == {"errors.n": 3.0, "share": 0.5}
+
+
+def test_of_two_hundred_releases_of_the_same_version_at_most_one_in_twenty_goes_back():
+    """With errors, a metric and latencies that are alike, looked at again and again."""
+    back = 0
+    for seed in range(200):
+        watch = Watch(seed=seed, metric={"name": "clicks"})
+        back += watch.until_it_speaks(new=20, old=180, errors=(0.015, 0.015), looks=40) is not None
+    assert back <= 10
+
+
+def test_what_was_seen_so_far_is_said_in_sentences():
+    watch = Watch(metric={"name": "clicks"})
+    assert guards.findings(watch.service, watch.rollout) == (
+        "metric: 0 and 0 reports of clicks; fewer than 50 of either revision say nothing",
+    )
+    for _ in range(20):
+        watch.look(new=10, old=90)
+    errors, slower, metric = guards.findings(watch.service, watch.rollout)
+    assert errors == "errors: 0.0% of r2's answers failed (0 of 200), 0.0% of r1's (0 of 1800); allowed is 1%"
+    assert slower.startswith("slower: p95 of r1 is 11ms; r2 is allowed 2 times as much")
+    assert metric.startswith("metric: clicks changed by")
+    worse = Watch()
+    for _ in range(6):
+        worse.look(new=10, old=90, errors=(0.1, 0.0))
+    assert "of the evidence against it" in guards.findings(worse.service, worse.rollout)[0]
+
+
+def test_marks_of_another_release_are_not_needed():
+    assert guards.comparison(a_service(), Rollout(1, 2)) is None

@@ -1,0 +1,195 @@
+"""Whatever happens, in whatever order: capacity is never given away, and in the end everything is as it was asked for."""
+
+import contextlib
+from dataclasses import replace
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fairway.errors import FairwayError
+from fairway.plan.service import commands, rollout
+from fairway.plan.service.measured import arrival_rate
+from fairway.plan.service.plan import advance
+from fairway.simulation.service.version import Version
+from fairway.simulation.service.world import World
+from fairway.spec.service import ServiceSpec
+from fairway.state.route import WHOLE
+from fairway.state.service import ReplicaPhase, RolloutPhase
+
+RATE = 10.0
+GOOD = Version(rate=RATE, errors=0.001)
+VERSIONS = {
+    "good": GOOD,
+    "slow start": replace(GOOD, cold_start=12.0),
+    "crash": replace(GOOD, crashes=True),
+    "hang": replace(GOOD, hangs=True),
+    "errors": replace(GOOD, errors=0.2),
+    "slow": replace(GOOD, rate=RATE / 3),
+}
+STRATEGIES = {
+    "rolling": {},
+    "blue-green": {},
+    "canary": {"steps": [{"to": "10%", "for": "20s"}, {"to": "50%", "for": "20s"}]},
+    "ab": {"steps": [{"to": "50%", "for": "30s"}]},
+    "shadow": {"steps": [{"to": "50%", "for": "20s"}]},
+}
+
+
+def document(number, strategy="rolling", least=1, most=12):
+    policy = {"strategy": strategy, **STRATEGIES[strategy], "guard": {"ready": "60s"}}
+    given = {"model": f"m@{number}", "replicas": {"min": least, "max": most}, "rollout": policy, "grace": "5s"}
+    return ServiceSpec.model_validate({**given, "scaling": {"hold": "30s", "idle": "40s"}})
+
+
+class Judge:
+    """Looks at every plan before it is carried out."""
+
+    def __init__(self):
+        self.served = set()
+
+    def __call__(self, world, plan):
+        before, after = world.service, plan.service
+        ready = {one.name: one for one in world.replicas if one.phase is ReplicaPhase.READY}
+        backends = {one.name for one in plan.routes.backends}
+        self.routes_are_sound(world, plan, ready, backends)
+        self.capacity_stays(world, plan, ready, backends)
+        if rollout.is_active(after.rollout) and before.rollout is not None and before.rollout.target == after.rollout.target:
+            most = after.spec.replicas.max
+            assert after.scale.wanted >= min(before.scale.wanted, most), "a release and the number fought"
+        assert after.scale.wanted <= after.spec.replicas.max
+        assert after.scale.rule
+        assert after.scale.why
+        live = [one for one in world.replicas if one.phase in (ReplicaPhase.WAITING, ReplicaPhase.STARTING, ReplicaPhase.READY)]
+        assert len(live) + len(plan.start) <= max(len(live), 6 * after.scale.wanted + 2)
+
+    @staticmethod
+    def routes_are_sound(world, plan, ready, backends):
+        assert backends <= set(ready)
+        assert not backends & set(plan.drain)
+        assert {one.name for one in world.replicas if one.phase is ReplicaPhase.READY} - set(plan.drain) == backends
+        has = {one.revision for one in plan.routes.backends}
+        mirrored = {plan.routes.mirror.revision} if plan.routes.mirror else set()
+        if has - mirrored - ({plan.service.rollout.target} if rollout.is_active(plan.service.rollout) else set()):
+            assert sum(weight for _, weight in plan.routes.weights) == WHOLE
+        assert {number for number, _ in plan.routes.weights} <= has
+        assert all(weight > 0 for _, weight in plan.routes.weights)
+
+    @staticmethod
+    def capacity_stays(world, plan, ready, backends):
+        """What traffic needs, or at least what was there."""
+        known = {one.name for one in world.route.backends} if world.route else set()
+        speed = {one.name: world.version(one.revision).rate for one in ready.values()}
+        there = sum(speed[name] for name in known & set(ready))
+        now = sum(speed[name] for name in backends)
+        load = world.traffic(world.now)
+        assert now >= min(there, load) - 1e-6, "capacity was given away"
+        load = min(load, arrival_rate(world.measured, 60.0) or 0.0)
+        if there < 1.4 * load or now < there:
+            return
+        for number, weight in plan.routes.weights:
+            if number not in plan.service.scale.service_rate:
+                continue
+            able = sum(speed[one.name] for one in plan.routes.backends if one.revision == number)
+            assert load * weight / WHOLE <= 1.05 * able, f"r{number} gets more than it can do"
+
+
+def settle(world):
+    """Nothing happens to it any more: the release ends, and what is there is what is wanted."""
+    for _ in range(40):
+        world.plans.clear()
+        world.run(20)
+        service = world.service
+        live = [one for one in world.replicas if one.phase is not ReplicaPhase.GONE]
+        is_quiet = not any(plan.start or plan.drain or plan.stop for _, plan in world.plans)
+        if is_quiet and not rollout.is_active(service.rollout):
+            assert {one.phase for one in live} == {ReplicaPhase.READY}
+            assert {one.revision for one in live} == {service.stable}
+            assert len(live) == service.scale.wanted
+            assert service.scale.wanted * RATE >= world.traffic(world.now)
+            return
+    raise AssertionError(f"it does not come to rest: {service.rollout}, {service.scale}, {live}")
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("run"), st.integers(2, 40)),
+        st.tuples(st.just("apply"), st.sampled_from(sorted(VERSIONS)), st.sampled_from(sorted(STRATEGIES))),
+        st.tuples(st.just("kill"), st.integers(0, 5)),
+        st.tuples(st.just("scale"), st.integers(0, 12)),
+        st.tuples(st.just("load"), st.sampled_from([0.0, 5.0, 20.0, 60.0])),
+        st.tuples(st.sampled_from(["daemon", "router", "pause", "resume", "undo"])),
+    ),
+    min_size=3,
+    max_size=12,
+)
+
+
+class Story:
+    """Carries out the steps on a world."""
+
+    def __init__(self, seed, least):
+        self.rate, self.number, self.least = 20.0, 1, least
+        self.world = World(lambda _: self.rate, seed=seed, tick=1.0, watch=Judge())
+        self.world.apply(document(1, least=least), GOOD)
+        self.world.run(30)
+
+    def step(self, what, *more):
+        world = self.world
+        if what == "apply":
+            self.number += 1
+            world.apply(document(self.number, more[1], self.least), VERSIONS[more[0]])
+        elif what == "kill":
+            alive = [one.name for one in world.replicas if one.phase is not ReplicaPhase.GONE]
+            if alive:
+                world.kill(alive[more[0] % len(alive)])
+        elif what == "load":
+            self.rate = more[0]
+        elif what in ("daemon", "router"):
+            getattr(world, f"restart_{what}")()
+        elif what != "run":
+            self.verb(what, *more)
+        world.run(more[0] if what == "run" else 4)
+
+    def verb(self, what, *more):
+        verbs = {
+            "scale": lambda service: commands.scaled(service, more[0]),
+            "pause": lambda service: commands.paused(service, self.world.now),
+            "resume": lambda service: commands.resumed(service, self.world.now),
+            "undo": lambda service: commands.undone(service, self.world.now),
+        }
+        with contextlib.suppress(FairwayError):
+            self.world.change(verbs[what])
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 1000), least=st.sampled_from([0, 1, 3]), steps=STEPS)
+def test_capacity_is_never_given_away_and_it_comes_to_rest(seed, least, steps):
+    story = Story(seed, least)
+    for step in steps:
+        story.step(*step)
+    rollout_now = story.world.service.rollout
+    if rollout_now.phase is RolloutPhase.PAUSED:
+        story.verb("resume")
+    story.rate = 18.0
+    settle(story.world)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 1000), steps=STEPS)
+def test_asked_again_about_the_same_world_it_asks_for_nothing_twice(seed, steps):
+    story = Story(seed, 1)
+    world = story.world
+
+    def again():
+        plan = advance(world.service, world.replicas, world.measured, world.now)
+        assert (plan.start, plan.drain) == ((), ())
+        once_more = advance(plan.service, world.replicas, world.measured, world.now)
+        assert once_more.service == plan.service
+        assert once_more.routes == plan.routes
+
+    for step in steps:
+        story.step(*step)
+        world.plan()
+        if not world.plans[-1][1].drain:
+            # Without a replica that was just drained, the others' rate is another one.
+            again()

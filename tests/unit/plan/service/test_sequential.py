@@ -1,0 +1,103 @@
+"""Tests that may be read at any time: rarely wrong when nothing is wrong, soon right when something is."""
+
+import numpy as np
+import pytest
+
+from fairway.plan.service import sequential
+from fairway.plan.service.sequential import Reports
+
+ALPHA = 0.01
+
+
+def spoke(evidence):
+    return sequential.strength(evidence) >= sequential.limit(ALPHA)
+
+
+def compared(chance, mine, other, looks, per_look=20, other_per_look=180):
+    """After how many looks it speaks; None: never."""
+    evidence = {}
+    for look in range(looks):
+        counts = (int(chance.binomial(per_look, mine)), per_look), (int(chance.binomial(other_per_look, other)), other_per_look)
+        evidence = sequential.more_often_than_beside(evidence, *counts, ALPHA)
+        if spoke(evidence):
+            return look + 1
+    return None
+
+
+def test_nothing_seen_is_no_evidence():
+    assert sequential.strength({}) == 0.0
+    assert not spoke(sequential.more_often_than_beside({}, (0, 50), (0, 500), ALPHA))
+
+
+@pytest.mark.parametrize("errors", [0.001, 0.01, 0.2])
+def test_versions_that_are_alike_are_rarely_told_apart_however_often_one_looks(errors):
+    chance = np.random.default_rng(1)
+    alarms = sum(compared(chance, errors, errors, 200) is not None for _ in range(200))
+    assert alarms <= 6
+
+
+def test_a_version_with_more_errors_is_found_soon():
+    chance = np.random.default_rng(2)
+    took = [compared(chance, 0.03, 0.001, 200) for _ in range(50)]
+    assert None not in took
+    assert np.median(took) <= 20
+
+
+def test_one_unlucky_moment_is_not_enough():
+    """A look in which everything failed, and then nothing any more."""
+    evidence = sequential.more_often_than_beside({}, (20, 20), (0, 180), ALPHA)
+    assert not spoke(evidence)
+    evidence = sequential.more_often_than_beside(evidence, (20, 20), (0, 180), ALPHA)
+    assert not spoke(evidence)
+    assert spoke(sequential.more_often_than_beside(evidence, (20, 20), (0, 180), ALPHA))
+
+
+def test_a_part_that_is_usual_is_no_alarm_and_one_that_is_not_is():
+    chance = np.random.default_rng(3)
+
+    def alarms(part):
+        found = 0
+        for _ in range(100):
+            evidence = {}
+            for _ in range(100):
+                evidence = sequential.more_often_than(evidence, int(chance.binomial(20, part)), 20, 0.05, ALPHA)
+                if spoke(evidence):
+                    found += 1
+                    break
+        return found
+
+    assert alarms(0.05) <= 4
+    assert alarms(0.3) == 100
+
+
+def reports(values):
+    return Reports(len(values), float(values.sum()), float((values**2).sum()))
+
+
+def worse_at_any_look(chance, new, old, count=2000):
+    """Whether the new one is called worse at any look after every tenth report."""
+    mine, other = (chance.random(count) < part for part in (new, old))
+    for seen in range(50, count, 10):
+        found = sequential.difference(reports(mine[:seen].astype(float)), reports(other[:seen].astype(float)), 0.05)
+        if found.high < 0:
+            return True
+    return False
+
+
+def test_a_metric_that_is_the_same_is_rarely_called_worse_at_any_time():
+    chance = np.random.default_rng(4)
+    assert sum(worse_at_any_look(chance, 0.9, 0.9) for _ in range(100)) <= 5
+
+
+def test_a_metric_that_is_worse_is_called_so():
+    chance = np.random.default_rng(5)
+    assert all(worse_at_any_look(chance, 0.8, 0.95) for _ in range(20))
+
+
+def test_few_reports_say_nothing_and_the_interval_holds_the_difference():
+    assert sequential.difference(Reports(10, 5, 5), Reports(1000, 500, 500), 0.05) is None
+    found = sequential.difference(Reports(1000, 500, 500), Reports(1000, 600, 600), 0.05)
+    assert found.value == pytest.approx(-0.1)
+    assert found.low < -0.1 < found.high < 0
+    constant = sequential.difference(Reports(100, 100, 100), Reports(100, 100, 100), 0.05)
+    assert constant.low <= 0 <= constant.high

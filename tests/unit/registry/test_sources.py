@@ -1,0 +1,151 @@
+"""Content that lies elsewhere: fetched, described, and refused when it would lead out of its folder."""
+
+from __future__ import annotations
+
+import os
+import uuid
+import zipfile
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from fairway.errors import NotFoundError, RefusedError, UsageError
+from fairway.registry import sources
+from fairway.registry.blobs import Blobs
+from fairway.registry.dataset import Datasets
+from fairway.registry.model import Models
+from fairway.registry.remote import RemoteBlobs, open_blobs
+from fairway.state.model import ModelFacts
+from fairway.testing.model_files import onnx_file
+
+
+@pytest.fixture
+def bucket() -> str:
+    uri = f"memory://{uuid.uuid4()}"
+    system, place = fsspec.core.url_to_fs(uri)
+    system.pipe({f"{place}/models/a/model.onnx": onnx_file(), f"{place}/models/a/assets/x.txt": b"x"})
+    return uri
+
+
+def test_a_model_is_imported_from_a_uri(bucket: str, tmp_path: Path) -> None:
+    models = Models(tmp_path, Blobs(tmp_path / "blobs"))
+    made = models.register("a", f"{bucket}/models/a", ModelFacts(), 1.0)
+    assert [file.path for file in models.files(made)] == ["assets/x.txt", "model.onnx"]
+    one = models.register("b", f"{bucket}/models/a/model.onnx", ModelFacts(), 1.0)
+    assert [file.path for file in models.files(one)] == ["model.onnx"]
+    (tmp_path / "m.onnx").write_bytes(onnx_file())
+    assert models.register("c", f"file://{tmp_path}/m.onnx", ModelFacts(), 1.0).format == "onnx"
+    assert list((tmp_path / "fetched").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("uri", "error", "words"),
+    [
+        ("nosuch://x/y", UsageError, "nosuch"),
+        ("memory://nothing/here", NotFoundError, "nothing at memory://nothing/here"),
+        ("file:///no/such/place", NotFoundError, "there is no file or folder"),
+    ],
+)
+def test_what_cannot_be_fetched_is_told(uri: str, error: type[Exception], words: str, tmp_path: Path) -> None:
+    models = Models(tmp_path, Blobs(tmp_path / "blobs"))
+    with pytest.raises(error) as problem:
+        models.register("a", uri, ModelFacts(), 1.0)
+    assert words in str(problem.value)
+    assert models.list() == []
+
+
+def test_names_that_lead_out_are_not_fetched(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "evil.zip", "w") as file:
+        file.writestr("../../evil.onnx", onnx_file())
+    models = Models(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
+    with pytest.raises((RefusedError, NotFoundError)):
+        models.register("a", f"zip://::file://{tmp_path}/evil.zip", ModelFacts(), 1.0)
+    assert list(tmp_path.rglob("*.onnx")) == []
+    assert models.list() == []
+
+
+def test_a_home_without_its_folder_fetches_from_the_store(tmp_path: Path) -> None:
+    uri = f"memory://{uuid.uuid4()}/store"
+    first = open_blobs(tmp_path / "one", uri)
+    (tmp_path / "big").write_bytes(os.urandom(3 << 20))
+    digest, _ = first.put_files([tmp_path / "big"])[tmp_path / "big"]
+    small = first.put(b"small")
+    second = open_blobs(tmp_path / "two", uri)
+    assert second.read(small) == b"small"
+    second.provide([digest, digest])
+    assert second.path(digest).read_bytes() == (tmp_path / "big").read_bytes()
+    with pytest.raises(NotFoundError, match="neither in"):
+        second.read("0" * 64)
+
+
+def test_what_comes_back_damaged_is_not_handed_out(tmp_path: Path) -> None:
+    uri = f"memory://{uuid.uuid4()}/store"
+    digest = RemoteBlobs(tmp_path / "one", uri).put(b"content")
+    system, place = fsspec.core.url_to_fs(uri)
+    system.pipe_file(f"{place}/sha256/{digest[:2]}/{digest[2:]}", b"other")
+    with pytest.raises(Exception, match="damaged"):
+        RemoteBlobs(tmp_path / "two", uri).read(digest)
+    assert not Blobs(tmp_path / "two").has(digest)
+
+
+def test_a_reference_is_described_and_not_copied(tmp_path: Path) -> None:
+    data = tmp_path / "images"
+    data.mkdir()
+    (data / "1.png").write_bytes(b"one" * 1000)
+    datasets = Datasets(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
+    made = datasets.add("images", str(data), 5e9, reference=True)
+    assert (made.files, made.size, made.reference) == (1, 3000, str(data))
+    assert [file.path for file in datasets.files(made)] == ["1.png"]
+    assert datasets.add("images", str(data), 6e9, reference=True) == made
+    assert datasets.locate("images@1") == str(data)
+    kept = [path for path in (tmp_path / "home").rglob("*") if path.is_file()]
+    assert all(path.stat().st_size < 1000 for path in kept)
+    with pytest.raises(RefusedError, match="never copied"):
+        datasets.resolve("images@1")
+    copied = datasets.add("images", str(data), 7e9)
+    assert (copied.version, copied.digest, copied.reference) == (2, made.digest, "")
+    assert datasets.locate("images@2") == str(datasets.resolve("images@2"))
+
+
+@pytest.mark.parametrize("what", ["changed", "longer", "added", "removed", "gone"])
+def test_a_reference_that_has_changed_is_refused(tmp_path: Path, what: str) -> None:
+    data = tmp_path / "images"
+    data.mkdir()
+    for name in ("1.png", "2.png"):
+        (data / name).write_bytes(b"one")
+    datasets = Datasets(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
+    created = os.stat(data / "1.png").st_mtime
+    datasets.add("images", str(data), created, reference=True)
+    match what:
+        case "changed":
+            (data / "1.png").write_bytes(b"two")
+        case "longer":
+            (data / "1.png").write_bytes(b"three")
+            os.utime(data / "1.png", (1, 1))
+        case "added":
+            (data / "3.png").write_bytes(b"x")
+        case "removed":
+            (data / "2.png").unlink()
+        case _:
+            data.rename(tmp_path / "elsewhere")
+    with pytest.raises(RefusedError, match="has changed since it was added"):
+        datasets.locate("images@1")
+
+
+def test_a_reference_may_be_a_uri(bucket: str, tmp_path: Path) -> None:
+    datasets = Datasets(tmp_path, Blobs(tmp_path / "blobs"))
+    made = datasets.add("remote", f"{bucket}/models", 1.0, reference=True)
+    assert [(file.path, file.sha256) for file in datasets.files(made)] == [("a/assets/x.txt", ""), ("a/model.onnx", "")]
+    assert datasets.locate("remote") == f"{bucket}/models"
+    system, place = fsspec.core.url_to_fs(bucket)
+    system.pipe_file(f"{place}/models/a/assets/x.txt", b"longer")
+    with pytest.raises(RefusedError, match=r"x\.txt was changed"):
+        datasets.locate("remote")
+
+
+def test_an_empty_folder_is_no_reference(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for place in (tmp_path / "empty", tmp_path / "gone"):
+        with pytest.raises((RefusedError, NotFoundError)):
+            sources.manifest_of(str(place))

@@ -1,0 +1,189 @@
+"""Batch while busy: who is put together, who fails alone, who is turned away."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from small_models import Told, signature
+
+from fairway.serving.replica.batching import Batcher, Limits
+from fairway.serving.replica.metrics import Metrics
+from fairway.serving.replica.problem import ModelError, RequestError
+
+ROWS = signature(x=("FP32", [-1, -1]), out_y=("FP32", [-1, -1]))
+
+
+def twice(inputs: list[Any]) -> list[Any]:
+    if np.isnan(inputs[0]).any():
+        raise ModelError(400, "not a number")
+    return [2 * inputs[0]]
+
+
+def rows(count: int, width: int = 2, value: float = 1.0) -> list[Any]:
+    return [np.full((count, width), value, np.float32)]
+
+
+def batcher_of(work: Any = twice, *, quick: bool = True, **limits: Any) -> tuple[Batcher, Told, Metrics]:
+    runtime, metrics = Told(ROWS, work), Metrics()
+    runtime.quick = quick
+    return Batcher(runtime, Limits(**limits), metrics), runtime, metrics
+
+
+@pytest.mark.parametrize("quick", [True, False])
+async def test_what_comes_in_one_turn_is_run_together(quick: bool) -> None:
+    batcher, runtime, metrics = batcher_of(quick=quick)
+    answers = await asyncio.gather(*(batcher.ask(rows(count, value=float(count)), count) for count in (1, 2, 3)))
+    assert [answer[0].tolist() for answer in answers] == [[[2.0 * count] * 2] * count for count in (1, 2, 3)]
+    assert runtime.sizes == [6]
+    assert metrics.batch_rows.total == 6
+    batcher.close()
+
+
+async def test_different_shapes_never_meet() -> None:
+    batcher, runtime, _ = batcher_of()
+    answers = await asyncio.gather(*(batcher.ask(rows(1, width), 1) for width in (2, 3, 2)))
+    assert [answer[0].shape for answer in answers] == [(1, 2), (1, 3), (1, 2)]
+    assert sorted(runtime.sizes) == [1, 2]
+
+
+async def test_a_request_larger_than_a_batch_is_split_and_put_together_again() -> None:
+    batcher, runtime, _ = batcher_of(max_batch=4)
+    values = [np.arange(22, dtype=np.float32).reshape(11, 2)]
+    large, small = await asyncio.gather(batcher.ask(values, 11), batcher.ask(rows(1), 1))
+    assert large[0].tolist() == (2 * values[0]).tolist()
+    assert small[0].tolist() == [[2.0, 2.0]]
+    assert runtime.sizes == [4, 4, 4]
+
+
+async def test_one_bad_input_fails_alone() -> None:
+    batcher, runtime, _ = batcher_of()
+    found = await asyncio.gather(*(batcher.ask(rows(1, value=value), 1) for value in (1.0, np.nan, 3.0)), return_exceptions=True)
+    assert found[0][0].tolist() == [[2.0, 2.0]]
+    assert isinstance(found[1], ModelError)
+    assert found[2][0].tolist() == [[6.0, 6.0]]
+    assert runtime.sizes == [3, 1, 1, 1]
+
+
+async def test_a_piece_that_fails_fails_its_request_once() -> None:
+    batcher, _, _ = batcher_of(max_batch=2)
+    values = [np.array([[1.0], [2.0], [np.nan], [4.0], [np.nan]], np.float32)]
+    with pytest.raises(ModelError):
+        await batcher.ask(values, 5)
+    assert (await batcher.ask(rows(1), 1))[0].tolist() == [[2.0, 2.0]]
+    assert batcher.waiting == 0
+
+
+async def test_a_model_whose_rows_do_not_stay_apart_is_run_one_by_one() -> None:
+    batcher, runtime, _ = batcher_of(lambda inputs: [inputs[0].sum(0, keepdims=True)])
+    answers = await asyncio.gather(*(batcher.ask(rows(1, value=value), 1) for value in (1.0, 2.0)))
+    assert [answer[0].tolist() for answer in answers] == [[[1.0, 1.0]], [[2.0, 2.0]]]
+    await asyncio.gather(*(batcher.ask(rows(1), 1) for _ in range(3)))
+    assert runtime.sizes == [2, 1, 1, 1, 1, 1]
+
+
+async def test_a_runtime_that_breaks_its_promise_is_an_error_of_the_server() -> None:
+    def broken(_: list[Any]) -> list[Any]:
+        raise ZeroDivisionError
+
+    batcher, _, _ = batcher_of(broken)
+    with pytest.raises(RequestError) as caught:
+        await batcher.ask(rows(1), 1)
+    assert caught.value.status == 500
+
+
+async def test_more_than_may_wait_is_refused_before_any_work() -> None:
+    batcher, runtime, _ = batcher_of(max_queue=2)
+    asked = [asyncio.ensure_future(batcher.ask(rows(1), 1)) for _ in range(3)]
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    assert [isinstance(each, RequestError) for each in found] == [False, False, True]
+    assert (found[2].status, found[2].retry_after >= 1) == (429, True)
+    assert runtime.sizes == [2]
+
+
+async def test_who_would_wait_too_long_is_refused_with_the_time_it_takes() -> None:
+    batcher, _, _ = batcher_of(deadline=5.0, max_batch=1)
+    for _ in range(3):
+        batcher.cost.add(1, 2.0)
+    found = await asyncio.gather(*(batcher.ask(rows(1), 1) for _ in range(4)), return_exceptions=True)
+    assert [isinstance(each, RequestError) for each in found] == [False, False, True, True]
+    assert found[2].retry_after == 4
+
+
+async def test_who_waited_too_long_is_told_so_without_work() -> None:
+    gate = threading.Event()
+
+    def slow(inputs: list[Any]) -> list[Any]:
+        assert gate.wait(30)
+        return twice(inputs)
+
+    batcher, runtime, _ = batcher_of(slow, quick=False, deadline=0.05)
+    first = asyncio.ensure_future(batcher.ask(rows(1), 1))
+    while not runtime.sizes:
+        await asyncio.sleep(0)
+    second = asyncio.ensure_future(batcher.ask(rows(1), 1))
+    while not batcher.waiting:
+        await asyncio.sleep(0)
+    asyncio.get_running_loop().call_later(0.1, gate.set)
+    with pytest.raises(RequestError) as caught:
+        await second
+    assert caught.value.status == 429
+    assert (await first)[0].tolist() == [[2.0, 2.0]]
+    assert runtime.sizes == [1]
+    batcher.close()
+
+
+async def test_what_comes_while_the_model_runs_is_the_next_batch() -> None:
+    gate = threading.Event()
+
+    def slow(inputs: list[Any]) -> list[Any]:
+        assert gate.wait(30)
+        return twice(inputs)
+
+    batcher, runtime, _ = batcher_of(slow, quick=False)
+    first = asyncio.ensure_future(batcher.ask(rows(1), 1))
+    while not runtime.sizes:
+        await asyncio.sleep(0)
+    later = [asyncio.ensure_future(batcher.ask(rows(1), 1)) for _ in range(5)]
+    while batcher.waiting < 5:
+        await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(first, *later)
+    assert runtime.sizes == [1, 5]
+    batcher.close()
+
+
+async def test_batches_stay_small_enough_for_the_objective() -> None:
+    batcher, runtime, _ = batcher_of(objective=0.1)
+    for size in (1, 8, 1, 8):
+        batcher.cost.add(size, 0.01 * size)
+    await asyncio.gather(*(batcher.ask(rows(1), 1) for _ in range(9)))
+    assert max(runtime.sizes[:2]) <= 5
+
+
+async def test_warm_up_learns_what_rows_and_batches_cost() -> None:
+    batcher, runtime, metrics = batcher_of()
+    batcher.warm_up(rows(1))
+    assert sorted(set(runtime.sizes)) == [1, 8]
+    assert batcher.cost.seconds(1) > 0.0
+    assert metrics.batch_rows.total == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(some.lists(some.tuples(some.integers(1, 9), some.integers(1, 3)), min_size=1, max_size=25), some.integers(1, 8))
+def test_everybody_gets_their_own_rows(asked: list[tuple[int, int]], cap: int) -> None:
+    async def run() -> None:
+        batcher, runtime, _ = batcher_of(max_batch=cap)
+        waits = [batcher.ask(rows(count, width, float(place)), count) for place, (count, width) in enumerate(asked)]
+        answers = await asyncio.gather(*waits)
+        for place, ((count, width), answer) in enumerate(zip(asked, answers, strict=True)):
+            assert answer[0].tolist() == [[2.0 * place] * width] * count
+        assert max(runtime.sizes) <= cap
+        assert (batcher.waiting, sum(runtime.sizes)) == (0, sum(count for count, _ in asked))
+
+    asyncio.run(run())

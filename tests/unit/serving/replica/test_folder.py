@@ -1,0 +1,72 @@
+"""What lies in the folder of a version, and what is not loaded from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fairway.errors import FairwayError, NotFoundError, RefusedError, UsageError
+from fairway.serving.replica.folder import find
+from fairway.state.model import TensorSpec
+
+CARD = (
+    '{"format": "onnx", "entry": "sub/net.onnx", "signature": {"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}]}}'
+)
+
+
+def filled(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "runtime", "entry"),
+    [("model_dot_onnx", "onnx", "model.onnx"), ("net_dot_pt2", "torch", "net.pt2"), ("saved_model_dot_pb", "savedmodel", ".")],
+)
+def test_the_format_is_found_from_the_files(tmp_path: Path, name: str, runtime: str, entry: str) -> None:
+    found = find(filled(tmp_path, **{name: ""}))
+    assert (found.runtime, found.entry) == (runtime, tmp_path / entry)
+
+
+def test_the_card_says_more(tmp_path: Path) -> None:
+    found = find(filled(tmp_path, sub__net_dot_onnx="", other_dot_onnx="", fairway_dot_json=CARD))
+    assert (found.runtime, found.entry) == ("onnx", tmp_path / "sub" / "net.onnx")
+    assert found.signature.inputs == (TensorSpec("x", "FP32", (-1, 3)),)
+
+
+def test_a_python_class_only_when_asked_for(tmp_path: Path) -> None:
+    filled(tmp_path, model_dot_py="", fairway_dot_json='{"format": "python"}')
+    with pytest.raises(RefusedError, match="runs code"):
+        find(tmp_path)
+    assert find(tmp_path, "python").runtime == "python"
+    assert find(tmp_path, runtime="python").entry == tmp_path / "model.py"
+
+
+@pytest.mark.parametrize(
+    ("files", "error", "words"),
+    [
+        ({}, RefusedError, "holds no model"),
+        ({"model_dot_py": ""}, RefusedError, "holds no model"),
+        ({"weights_dot_safetensors": ""}, RefusedError, "weights alone"),
+        ({"model_dot_pt": ""}, RefusedError, "pickle, which runs code"),
+        ({"model_dot_joblib": ""}, RefusedError, "pickle, which runs code"),
+        ({"a_dot_onnx": "", "b_dot_onnx": ""}, UsageError, r"several \*.onnx"),
+        ({"a_dot_onnx": "", "fairway_dot_json": "{"}, UsageError, "fairway.json"),
+        ({"a_dot_onnx": "", "fairway_dot_json": '{"entry": "../../etc/passwd"}'}, UsageError, "no file in the folder"),
+        ({"a_dot_onnx": "", "fairway_dot_json": '{"entry": "gone.onnx"}'}, UsageError, "no file in the folder"),
+        ({"a_dot_onnx": "", "fairway_dot_json": CARD.replace("FP32", "FLOAT").replace("sub/net", "a")}, UsageError, "'FLOAT'"),
+        ({"a_dot_onnx": "", "fairway_dot_json": '{"format": "tflite"}'}, RefusedError, "'tflite'"),
+    ],
+)
+def test_what_cannot_be_served_says_why(tmp_path: Path, files: dict[str, str], error: type[FairwayError], words: str) -> None:
+    with pytest.raises(error, match=words):
+        find(filled(tmp_path, **files))
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="is no folder"):
+        find(tmp_path / "gone")

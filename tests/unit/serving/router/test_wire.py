@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+
+from fairway.errors import BugError
+from fairway.serving.router.counting import BackendCount, RevisionCount
+from fairway.serving.router.wire import add_loads, decode_load, decode_plan, encode_load, encode_plan
+from fairway.state.load import LATENCY_BOUNDS, BackendLoad, RevisionLoad, RouteLoad
+from fairway.state.route import Backend, HeaderMatch, Mirror, RoutePlan
+
+PLAN = RoutePlan(
+    "default/mnist",
+    (Backend("r1-1", 1, "127.0.0.1:40123"), Backend("r2-7", 2, "127.0.0.1:40124")),
+    ((1, 9_500), (2, 500)),
+    (HeaderMatch("x-group", "beta", 2),),
+    sticky="x-user",
+    mirror=Mirror(3, 100),
+    port=8000,
+    hold_seconds=5.0,
+)
+
+
+def test_a_plan_comes_back_as_it_was() -> None:
+    assert decode_plan(encode_plan(PLAN)) == PLAN
+    assert b"\n" not in encode_plan(PLAN)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"service": 1}'])
+def test_what_is_no_plan(data: bytes) -> None:
+    with pytest.raises(BugError):
+        decode_plan(data)
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:x"])
+def test_an_address_that_leads_nowhere(address: str) -> None:
+    with pytest.raises(BugError) as caught:
+        decode_plan(encode_plan(RoutePlan("a/b", (Backend("r1-1", 1, address),))))
+    assert "r1-1" in caught.value.message
+
+
+def test_a_load_comes_back_as_it_was() -> None:
+    load = RouteLoad(1.0, "a", 2, 0.5, 7, 1, {3: RevisionLoad(arrived=4, latency=(1, 2))}, {"r3-1": BackendLoad(in_flight=2)})
+    assert decode_load(encode_load(load)) == load
+
+
+def test_two_routers_of_one_service_are_added_up() -> None:
+    one = RouteLoad(
+        5.0, "b", 1, 3.0, 10, 1, {1: RevisionLoad(5, 4, latency=(1, 2), latency_sum=0.5)}, {"x": BackendLoad(1, 2, 3, 4, 5.0)}
+    )
+    two = RouteLoad(
+        5.0, "a", 2, 2.0, 20, 2, {1: RevisionLoad(7, 6, latency=(3, 4), latency_sum=1.5), 2: RevisionLoad(1)},
+        {"x": BackendLoad(1, 1, 1, 1, 1.0), "y": BackendLoad(2)},
+    )  # fmt: skip
+    assert add_loads([one]) == one
+    assert add_loads([one, two]) == RouteLoad(
+        5.0, "a+b", 3, 2.0, 30, 3,
+        {1: RevisionLoad(12, 10, latency=(4, 6), latency_sum=2.0), 2: RevisionLoad(1)},
+        {"x": BackendLoad(2, 3, 4, 5, 6.0), "y": BackendLoad(2)},
+    )  # fmt: skip
+    assert add_loads([one, RouteLoad(5.0, "c")]).revisions[1].latency == (1, 2)
+
+
+def test_answers_are_counted_by_what_they_are() -> None:
+    count = RevisionCount()
+    for status in (200, 302, 404, 429, 500, 503):
+        count.ended(status, 0.001)
+    load = count.load()
+    assert (load.answered, load.client_errors, load.rejected, load.failed) == (3, 1, 1, 2)
+    assert (len(load.latency), sum(load.latency), round(load.latency_sum, 6)) == (len(LATENCY_BOUNDS) + 1, 3, 0.003)
+    bucket = next(number for number, found in enumerate(load.latency) if found)
+    assert LATENCY_BOUNDS[bucket - 1] < 0.001 <= LATENCY_BOUNDS[bucket]
+    count.took(1e9)
+    assert count.load().latency[-1] == 1
+    assert RevisionCount().load().latency == ()
+
+
+def test_busy_time_is_counted_once() -> None:
+    count = BackendCount()
+    count.begin(1.0)
+    count.begin(2.0)
+    assert count.load(3.0) == BackendLoad(in_flight=2, busy_seconds=2.0)
+    count.end(4.0)
+    count.end(5.0)
+    assert count.load(9.0) == BackendLoad(busy_seconds=4.0)
+    count.begin(10.0)
+    assert count.load(10.5).busy_seconds == 4.5

@@ -1,0 +1,126 @@
+"""Services on a virtual clock: bad versions, load and the rules of others."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from fairway.plan.service import autoscale
+from fairway.simulation.service import traffic
+from fairway.simulation.service.outcome import outcome, recovery
+from fairway.simulation.service.rules import Hpa, Kpa
+from fairway.simulation.service.version import Version
+from fairway.simulation.service.world import World
+from fairway.spec.service import ServiceSpec
+from fairway.state.service import ReplicaPhase, RolloutPhase
+
+GOOD = Version(errors=0.001)
+BAD = {
+    "crash": replace(GOOD, crashes=True),
+    "errors": replace(GOOD, errors=0.03),
+    "slower": replace(GOOD, rate=GOOD.rate / 3),
+    "metric": replace(GOOD, good=0.8),
+}
+
+
+def document(number=1, strategy="canary", **fields):
+    policy = {"strategy": strategy, "guard": {"metric": {"name": "accuracy"}}}
+    given = {"model": f"m@{number}", "replicas": {"min": 1, "max": 20}, "objective": {"p95": "1s"}, "rollout": policy}
+    return ServiceSpec.model_validate({**given, **fields})
+
+
+def released(version, strategy, seconds, rate=30.0, seed=3):
+    world = World(traffic.steady(rate), seed=seed, tick=1.0)
+    world.apply(document(1, strategy), GOOD)
+    world.run(120)
+    world.moments.clear()
+    world.apply(document(2, strategy), version)
+    world.run(seconds)
+    return world
+
+
+@pytest.mark.parametrize("guard", sorted(BAD))
+@pytest.mark.parametrize("strategy", ["canary", "rolling"])
+def test_a_bad_version_is_sent_back_by_the_right_guard(guard, strategy):
+    world = released(BAD[guard], strategy, 400)
+    release = world.service.rollout
+    assert release.phase is RolloutPhase.ROLLED_BACK
+    assert release.reason.startswith(f"{guard}: ")
+    assert {one.revision for one in world.replicas if one.phase is ReplicaPhase.READY} == {1}
+    assert world.service.stable == 1
+
+
+@pytest.mark.parametrize("strategy", ["rolling", "blue-green"])
+def test_a_good_version_comes_in_without_a_late_answer(strategy):
+    world = released(GOOD, strategy, 300)
+    assert world.service.rollout.phase is RolloutPhase.DONE
+    assert outcome(world, 1.0).late < 0.001
+    assert world.held == 0
+
+
+def test_nothing_is_lost_while_daemon_router_and_replicas_are_killed_during_a_release():
+    world = World(traffic.steady(30.0), seed=5, tick=1.0)
+    world.apply(document(1, "rolling"), GOOD)
+    world.run(120)
+    world.apply(document(2, "rolling"), GOOD)
+    for kill in (world.restart_daemon, world.restart_router, lambda: world.kill(world.replicas[-1].name)):
+        world.run(14)
+        kill()
+    world.run(300)
+    assert world.service.rollout.phase is RolloutPhase.DONE
+    assert world.expired == 0
+    answered = sum(moment.answered for moment in world.moments)
+    waiting = sum(pool.queue for pool in world._pools.values()) + world.held
+    assert sum(moment.arrived for moment in world.moments) == answered + waiting
+
+
+def test_from_zero_and_back():
+    world = World(lambda time: 5.0 if 30 <= time < 60 else 0.0, seed=1)
+    world.apply(document(replicas={"min": 0, "max": 4}, scaling={"idle": "1m"}), GOOD)
+    world.run(20)
+    assert world.service.scale.wanted == 0
+    world.run(60)
+    assert sum(moment.answered for moment in world.moments) == sum(moment.arrived for moment in world.moments)
+    world.run(120)
+    assert [one for one in world.replicas if one.phase is not ReplicaPhase.GONE] == []
+    assert world.service.scale.rule == "zero"
+
+
+def burst(rule, cold_start=2.0):
+    world = World(traffic.burst(20.0, 5.0, 400.0, 800.0), seed=1, rule=rule)
+    world.apply(document(replicas={"min": 1, "max": 100}), Version(cold_start=cold_start))
+    world.run(800)
+    return recovery(world.moments, 400.0, 800.0, 1.0)
+
+
+def test_a_burst_is_over_four_times_sooner_than_with_the_rule_of_kubernetes():
+    assert burst(autoscale.decide) <= burst(Hpa()) / 4
+
+
+def swings(rule):
+    world = World(lambda time: 60.0 if time % 60 < 30 else 8.0, seed=1, rule=rule)
+    world.apply(document(replicas={"min": 1, "max": 100}), Version(cold_start=10.0))
+    world.run(600)
+    return outcome(world, 1.0)
+
+
+def test_load_that_goes_on_and_off_does_not_make_the_number_swing():
+    ours, knative = swings(autoscale.decide), swings(Kpa())
+    assert ours.reversals <= knative.reversals / 5
+    assert ours.replica_hours <= 1.2 * knative.replica_hours
+
+
+def test_the_rules_of_others_keep_their_own_steps():
+    """HPA: at most twice as many, or four more, in 15 s, and down only after five minutes. KPA: 1 of 0.7."""
+    world = World(traffic.burst(5.0, 20.0, 100.0, 130.0), seed=1, rule=Hpa())
+    world.apply(document(replicas={"min": 1, "max": 100}), Version())
+    world.run(400)
+    numbers = [moment.wanted for moment in world.moments]
+    grown = [(before, after) for before, after in itertools.pairwise(numbers) if after > before]
+    assert grown
+    assert all(after <= max(2 * before, before + 4) for before, after in grown[1:])
+    assert numbers[-1] == max(numbers[: len(numbers) * 2 // 5 + 60])
+    steady = World(traffic.steady(21.0), seed=1, rule=Kpa())
+    steady.apply(document(replicas={"min": 1, "max": 100}), Version())
+    steady.run(400)
+    assert steady.service.scale.wanted in (3, 4)

@@ -1,0 +1,75 @@
+"""The service document: short forms, both spellings, and what is refused."""
+
+import pytest
+
+from fairway.errors import SpecError
+from fairway.spec.document import read_documents, render
+
+FULL = """
+kind: ModelService
+name: mnist
+model: mnist@champion
+replicas: {min: 1, max: 4}
+objective: 50ms
+resources: {cpu: 1, memory: 512Mi, gpu: 0.25}
+rollout:
+  strategy: canary
+  steps: [{to: 5%, for: 10m}, {to: 50%, for: 1h}]
+  guard: {errors: 2%, p95: 80ms, metric: accuracy}
+"""
+
+
+def service(text):
+    (found,) = read_documents(f"kind: ModelService\nname: mnist\n{text}\n")
+    return found
+
+
+def mistakes(text):
+    with pytest.raises(SpecError) as caught:
+        read_documents(f"kind: ModelService\nname: mnist\n{text}\n", "s.yaml")
+    return [str(one) for one in caught.value.mistakes]
+
+
+def test_the_flat_spelling_with_its_short_forms():
+    (found,) = read_documents(FULL)
+    spec = found.spec
+    assert (spec.replicas.min, spec.replicas.max, spec.objective.p95) == (1, 4, "50ms")
+    assert [(step.to, step.for_) for step in spec.rollout.steps] == [("5%", "10m"), ("50%", "1h")]
+    assert spec.rollout.guard.metric is not None
+    assert (spec.rollout.guard.metric.name, spec.rollout.guard.metric.better) == ("accuracy", "higher")
+    assert service("model: m\nreplicas: 2").spec.replicas.max == 2
+    assert service("command: vllm serve m --port 1").spec.command == ("vllm", "serve", "m", "--port", "1")
+
+
+def test_for_is_spelt_for_in_both_spellings():
+    (found,) = read_documents(FULL)
+    for spelling in ("flat", "kubernetes"):
+        text = render(found, spelling)
+        assert "for: 1h" in text
+        assert "for_" not in text
+        assert read_documents(text) == [found]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("port: 80", "s.yaml:1:1: serves nothing; add a model or a command"),
+        ("model: m\ncommand: run", "command: stands beside a model; keep one of them"),
+        ("model: M!", 'model: "M!" names no model: write for example mnist, mnist@7 or mnist@champion'),
+        ("model: m\nreplicas: {min: 3, max: 2}", "replicas: min 3 is more than max 2; swap them"),
+        ("model: m\nrollout: {steps: [5%]}", "rollout: has steps, and rolling knows none"),
+        ("model: m\nrollout: {strategy: canary, steps: [50%, 5%]}", "rollout: has steps that go back"),
+        ("model: m@3\nfollow: true", "follow: true follows an alias, and m@3 never moves; write `model: m@champion`"),
+        ("model: m\nscaling: {utilisation: 0%}", "would need replicas without end"),
+        ("command: run\nfollow: true", "follows a model, and there is none"),
+        ("command: a && b", "keep a file and run `bash FILE` for bash"),
+        ("model: m\nrollout: {strategy: shadow, guard: {metric: m}}", "nobody sees those of a shadow release"),
+        ("model: m\nreplica: 2", "did you mean `replicas`?"),
+        ("model: m\nrollout: {strategy: canary, steps: [{to: 5%, for_: 1m}]}", "did you mean `for`?"),
+        ("model: m\nsecrets: [A, A]", "is there twice"),
+        ("model: m\nresources: {gpu: 1.5}", "is more than one GPU and not a whole number"),
+    ],
+)
+def test_what_is_refused_says_where_and_how_to_mend_it(text, said):
+    (found,) = mistakes(text)
+    assert said in found
