@@ -111,7 +111,9 @@ def build(settings: Settings, door: Door) -> Application:
 
 def build_mlflow(application: Application, settings: Settings, door: Door) -> SecondServer:
     """What listens behind the door for MLflow clients."""
-    models = TrackedModels(Tracking(application.loop), LocalArtifacts(Home.open(settings.home)), application.models)
+    artifacts = LocalArtifacts(Home.open(settings.home))
+    artifacts.forget_halves()
+    models = TrackedModels(Tracking(application.loop), artifacts, application.models)
 
     def is_there(speaker: Speaker) -> bool:
         return not speaker.run or application.store.get_job(JobKey(speaker.namespace, speaker.run)) is not None

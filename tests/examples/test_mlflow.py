@@ -28,6 +28,7 @@ def test_a_script_with_mlflow_logs_its_run_and_registers_its_model(home: Path, p
     job = ask(home, "get", "digits")
     assert job["params"] == {"lr": "0.5", "epochs": "30"}
     assert job["tags"]["data"] == "scikit-learn digits"
+    assert job["models"] == ["digits@1"]
     assert job["progress"]["step"] == 30
     assert job["progress"]["metrics"]["accuracy"] > GOOD
     points = ask(home, "metrics", "digits")["points"]

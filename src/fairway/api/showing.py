@@ -36,6 +36,8 @@ class Showing:
 
     def full(self, job: Job, *, spec_too: bool = True, warnings: Iterable[str] = ()) -> JobView:
         """All that is known of a run."""
+        tracked = self.application.store.tracked(TrackedRun, job.key.namespace, job.key.name)
+        versions = [*map(str, self.application.models.of_job(job)), *(tracked.versions if tracked is not None else ())]
         refused = self.application.models.refusal(job)
         return job_view(
             job,
@@ -44,8 +46,8 @@ class Showing:
             position=0 if job.phase.over else self.application.position(job),
             folder=self.folder(job),
             warnings=(*warnings, refused) if refused else warnings,
-            tracked=self.application.store.tracked(TrackedRun, job.key.namespace, job.key.name),
-            models=[str(version) for version in self.application.models.of_job(job)],
+            tracked=tracked,
+            models=dict.fromkeys(versions),
             spec_too=spec_too,
         )
 

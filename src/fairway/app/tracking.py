@@ -254,6 +254,12 @@ class Tracking:
             raise UsageError(message, fix="log fewer of them")
         self._put(replace(run, outputs={**run.outputs, **outputs}, inputs=known))
 
+    def note_version(self, run: TrackedRun, version: str) -> None:
+        """What was registered from a run; that of a run within a job is the job's too."""
+        for name in dict.fromkeys((run.name, run.job or run.name)):
+            known = self.run(run.namespace, name)
+            self._put(replace(known, versions=tuple(dict.fromkeys([*known.versions, version]))))
+
     def check_may_write(self, speaker: Speaker, run: TrackedRun) -> None:
         """A job speaks for itself, and for runs that belong to no job."""
         if speaker.run and run.job not in ("", speaker.run):

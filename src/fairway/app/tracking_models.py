@@ -163,7 +163,7 @@ class TrackedModels:
         )
         asked = Registration(known.model, str(folder), said, run=job.key if job is not None else None)
         try:
-            return await self._models.register(asked)
+            made = await self._models.register(asked)
         except RefusedError as problem:
             if "--allow-pickle" not in problem.fix:
                 raise
@@ -171,6 +171,9 @@ class TrackedModels:
                 f"log it as ONNX; or, if you trust it: the tag {PICKLE_TAG}=true, or the label {PICKLE_LABEL}: 'true' of the job"
             )
             raise RefusedError(problem.message, fix=fix) from problem
+        if run is not None:
+            self.tracking.note_version(run, str(made))
+        return made
 
     async def set_alias(self, known: RegisteredName, alias: str, number: str) -> None:
         """Let an alias mean a version."""

@@ -38,7 +38,7 @@ class Experiment(Tracked):
 
 @dataclass(frozen=True, slots=True)
 class TrackedRun(Tracked):
-    """What was said of a run. A run of a job bears the job's name; any other has made-up one."""
+    """What was said of a run. A run of a job bears the job's name; any other has a made-up one."""
 
     kind: ClassVar[str] = "run"
     experiment: str = ""
@@ -57,6 +57,8 @@ class TrackedRun(Tracked):
     """Models that it logged, and at which step each."""
     inputs: tuple[str, ...] = ()
     """Datasets that it read, as the client described them (JSON)."""
+    versions: tuple[str, ...] = ()
+    """What was registered from it: `mnist@3`."""
     deleted: bool = False
 
     @property

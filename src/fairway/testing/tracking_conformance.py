@@ -34,6 +34,7 @@ class TrackingConformance:
             tags={"a": ""},
             outputs={"m-1": 3},
             inputs=("{}",),
+            versions=("mnist@3",),
             deleted=True,
         )
         experiment = Experiment("default", "e1", title="Größe?", created=2.0, tags={"x": "y"})

@@ -11,6 +11,7 @@ import pytest
 
 from fairway.app.application import Application
 from fairway.app.models import Registration
+from fairway.app.ports import Changes
 from fairway.app.submission import Submission
 from fairway.errors import ConflictError, NotFoundError, UnavailableError
 from fairway.registry.blobs import Blobs
@@ -19,6 +20,7 @@ from fairway.registry.model import Models
 from fairway.spec.job import TrainingJob
 from fairway.state.job import Job, JobKey, Origin
 from fairway.state.model import ModelFacts, ModelVersion
+from fairway.state.tracking import TrackedRun
 from fairway.stores.sqlite.store import SqliteStore
 from fairway.testing.fake_engine import FakeEngine, FakeMachine
 from fairway.testing.model_files import onnx_file, pickled_file
@@ -127,6 +129,16 @@ async def test_what_a_run_leaves_behind_becomes_a_version_with_its_lineage(tmp_p
         assert at.store.expected() == []
         done = at.app.find("default", job.key.name)
         assert [str(version) for version in at.app.models.of_job(done)] == ["mnist@1"]
+
+
+async def test_what_its_program_logged_goes_into_the_lineage(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        at.leave("train-1")
+        at.app.store.commit(Changes(tracked=(TrackedRun("default", "train-1", job="train-1", params={"lr": "0.2", "f": "1"}),)))
+        await at.app.submit(ask())
+        await at.settled()
+        (made,) = await at.app.models.list()
+        assert made.lineage.parameters == {"SEED": "7", "lr": "0.2", "depth": "3", "f": "1"}
 
 
 async def test_a_daemon_that_died_in_between_registers_once(tmp_path: Path) -> None:

@@ -40,6 +40,11 @@ def test_where_a_version_came_from() -> None:
     assert lineage.parameters == {"BATCH": "64", "lr": "-0.1", "depth": "4"}
 
 
+def test_what_its_program_logged_is_among_the_parameters_and_wins() -> None:
+    lineage = facts_of(JOB, {}, {"lr": "0.2", "optimizer": "sgd"}).lineage
+    assert lineage.parameters == {"BATCH": "64", "lr": "0.2", "depth": "4", "optimizer": "sgd"}
+
+
 def test_a_digest_says_more_than_a_branch() -> None:
     assert facts_of(replace(JOB, origin=Origin(code_digest="abc")), {}).lineage.code == "abc"
 

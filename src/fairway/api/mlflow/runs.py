@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -18,6 +19,8 @@ from fairway.state.tracking import TrackedRun
 
 STATUSES = ("RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED")
 VIEWS = ("ACTIVE_ONLY", "DELETED_ONLY", "ALL")
+_AT_ONCE = 20
+_HISTORY_TAG = "mlflow.log-model.history"
 
 
 class Runs:
@@ -74,13 +77,17 @@ class Runs:
     async def search(self, request: Request) -> Response:
         """Runs of some experiments that a filter lets through."""
         fields = await Fields.of(request)
-        clauses = read_filter(fields.text("filter", ""))
+        clauses, orders = read_filter(fields.text("filter", "")), fields.texts("order_by")
         view = one_of(fields, "run_view_type", VIEWS) or VIEWS[0]
         known = self._tracking.runs(speaker(request).namespace, fields.texts("experiment_ids"))
         chosen = [run for run in known if view == "ALL" or run.deleted == (view == "DELETED_ONLY")]
-        facts = [self._tracking.facts(run) for run in chosen]
-        found = [each for each in facts if all(clause.holds(_values(each)) for clause in clauses)]
-        shown, following = page_of(ordered(found, fields.texts("order_by"), _values), fields)
+        if not clauses and not orders:
+            # Nothing needs to be known of those that are not shown.
+            page, following = page_of(chosen, fields)
+            shown = await self._facts(page)
+        else:
+            found = [each for each in await self._facts(chosen) if all(clause.holds(_values(each)) for clause in clauses)]
+            shown, following = page_of(ordered(found, orders, _values), fields)
         return answer({"runs": [run_json(each)["run"] for each in shown], **following})
 
     async def delete(self, request: Request) -> Response:
@@ -159,15 +166,21 @@ class Runs:
         shown, following = page_of(found, fields, usual=len(found) or 1)
         return answer({"metrics": [metric_json(each) for each in shown], **following})
 
+    async def _facts(self, runs: list[TrackedRun]) -> list[RunFacts]:
+        """What is known of each. Others are answered in between: there may be many."""
+        found = []
+        for run in runs:
+            found.append(self._tracking.facts(run))
+            if len(found) % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return found
+
     def _run(self, request: Request, fields: Fields) -> TrackedRun:
         return self._tracking.run(speaker(request).namespace, run_id(fields))
 
     def _measured(self, fields: Fields) -> Measured:
         time = fields.number("timestamp") / 1000 or self._tracking.clock.now()
         return Measured(fields.key("key"), fields.real("value"), time, fields.number("step"))
-
-
-_HISTORY_TAG = "mlflow.log-model.history"
 
 
 def _read_json(text: str) -> Any:

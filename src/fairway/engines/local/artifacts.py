@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import contextlib
 import os
 import secrets
 from collections.abc import AsyncIterator
@@ -29,6 +30,12 @@ class LocalArtifacts:
 
     def __init__(self, home: Home) -> None:
         self._home = home
+
+    def forget_halves(self) -> None:
+        """Remove what was being sent when the last daemon ended."""
+        with contextlib.suppress(FileNotFoundError):
+            for path in (self._home.path / "tracked" / _ASIDE).iterdir():
+                path.unlink()
 
     async def write(self, shelf: Shelf, path: str, pieces: AsyncIterator[bytes]) -> None:
         """Keep a file; it is there as soon as it is whole."""

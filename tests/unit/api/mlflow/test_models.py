@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fairway.state.tracking import TrackedRun
 from fairway.testing.model_files import onnx_file, pickled_file
 
 
@@ -48,6 +49,23 @@ async def test_a_logged_model_becomes_a_version_with_where_it_came_from(place: A
     assert kept.lineage.parameters == {"BATCH": "64", "lr": "0.1"}
     assert kept.lineage.data == {"train": "digits@1"}
     assert kept.lineage.source == ""
+    own = place.app.store.tracked(TrackedRun, "default", "mnist-1")
+    assert own.versions == ("my-net@1",)
+
+
+async def test_what_a_run_within_a_job_registers_is_the_jobs_too(place: Any) -> None:
+    await place.submit()
+    call = place.speak("mnist-1")
+    tags = [{"key": "mlflow.parentRunId", "value": "mnist-1"}]
+    inner = (await call.post("runs/create", experiment_id="mnist", tags=tags))["run"]["info"]["run_id"]
+    await call.post("runs/log-parameter", run_id=inner, key="fold", value="2")
+    assert (await call.put_file(f"{inner}/model/model.onnx", onnx_file())).status == 200
+    await call.post("registered-models/create", name="net")
+    await call.post("model-versions/create", name="net", source=f"runs:/{inner}/model", run_id=inner)
+    for name in (inner, "mnist-1"):
+        assert place.app.store.tracked(TrackedRun, "default", name).versions == ("net@1",)
+    lineage = (await place.app.models.get("net")).lineage
+    assert (lineage.run, lineage.parameters) == ("default/mnist-1", {"fold": "2"})
 
 
 async def test_a_model_of_a_run_outside_of_jobs_has_its_parameters_too(place: Any) -> None:

@@ -1,0 +1,87 @@
+"""How tasks find their way to the routes for MLflow clients, with a real daemon and real processes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import sys
+
+from daemon_home import DaemonHome
+
+SHOW = "import json, os; print(json.dumps({k: v for k, v in os.environ.items() if k.startswith('MLFLOW_')}))"
+ASK = """
+import http.client, json, os
+place = os.environ["MLFLOW_TRACKING_URI"].removeprefix("http://")
+caller = http.client.HTTPConnection(place)
+headers = {"Authorization": "Bearer " + os.environ["MLFLOW_TRACKING_TOKEN"]}
+body = {"run_id": os.environ["FAIRWAY_JOB"], "params": [{"key": "lr", "value": "0.1"}],
+        "metrics": [{"key": "loss", "value": 0.5, "timestamp": 1000, "step": 3}]}
+caller.request("POST", "/api/2.0/mlflow/runs/log-batch", json.dumps(body), headers)
+assert caller.getresponse().read() == b"{}"
+raise SystemExit(os.environ["MLFLOW_TRACKING_TOKEN"])
+"""
+
+
+def shown(home: DaemonHome, name: str, more: dict[str, str] | None = None, **document: object) -> dict[str, str]:
+    """The variables that a task of a run sees."""
+    home.ask("run", home.write({**home.document(name, 1, sys.executable, "-c", SHOW), **document}), more=more)
+    found: dict[str, str] = json.loads(home.ask("logs", name).splitlines()[-1])
+    return found
+
+
+def test_a_task_gets_its_way_in_and_the_users_own_wins(home: DaemonHome) -> None:
+    given = shown(home, "plain")
+    assert given["MLFLOW_TRACKING_URI"] == f"http://127.0.0.1:{(home.path / 'mlflow' / 'port').read_text().strip()}"
+    assert given["MLFLOW_EXPERIMENT_NAME"] == "plain"
+    assert given["MLFLOW_TRACKING_TOKEN"] == "***"
+    assert shown(home, "elsewhere", env={"MLFLOW_TRACKING_URI": "http://example.org"}) == {
+        "MLFLOW_TRACKING_URI": "http://example.org"
+    }
+
+
+def test_what_a_task_says_is_kept_and_its_token_is_never_shown(home: DaemonHome) -> None:
+    name = home.submit(home.document("told", 1, sys.executable, "-c", ASK))
+    home.persist("wait", name, well=(0, 1))
+    job = home.get(name)
+    assert job["params"] == {"lr": "0.1"}
+    assert job["progress"]["metrics"] == {"loss": 0.5}
+    assert "***" in json.dumps(job["tasks"])
+    secret = (home.path / "mlflow" / "secret").read_text()
+    written = [path for path in (home.path / "jobs").rglob("*") if path.is_file() and path.name.endswith(".json")]
+    token = next(line.split()[-1] for line in _raw_log(home, name) if f"default/{name}." in line)
+    assert len(token) == len(f"default/{name}.") + 64
+    for text in (json.dumps(job), home.ask("logs", name), home.ask("get", name), *(path.read_text() for path in written)):
+        assert token not in text
+        assert secret not in text
+
+
+def test_the_door_opens_nothing_else(home: DaemonHome) -> None:
+    home.ask("daemon", "start")
+    port = int((home.path / "mlflow" / "port").read_text())
+    token = next(line for line in (home.path / "mlflow" / "env").read_text().splitlines() if "TOKEN" in line).split("'")[1]
+    for headers, path, status in (
+        ({}, "/v1/jobs", 401),
+        ({}, "/api/2.0/mlflow/experiments/get?experiment_id=0", 401),
+        ({"Authorization": f"Bearer {token}"}, "/v1/jobs", 404),
+        ({"Authorization": f"Bearer {token}"}, "/v1/secrets", 404),
+        ({"Authorization": f"Bearer {token}"}, "/api/2.0/mlflow/experiments/get?experiment_id=0", 200),
+    ):
+        caller = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        caller.request("GET", path, headers=headers)
+        assert caller.getresponse().status == status, path
+        caller.close()
+
+
+def test_the_door_is_there_again_after_a_kill(home: DaemonHome) -> None:
+    home.ask("daemon", "start")
+    before = (home.path / "mlflow" / "env").read_text()
+    os.kill(int(json.loads(home.ask("daemon", "status", "-o", "json"))["pid"]), signal.SIGKILL)
+    home.persist("list")
+    assert (home.path / "mlflow" / "env").read_text() == before
+
+
+def _raw_log(home: DaemonHome, name: str) -> list[str]:
+    (path,) = (home.path / "jobs" / "default" / name / "attempts").glob("*/out-0.log")
+    return path.read_text().splitlines()
