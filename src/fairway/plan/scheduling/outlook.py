@@ -54,8 +54,11 @@ class Outlook:
         self._racks: dict[str, list[int]] = {}
         for row, name in enumerate(self._names):
             self._racks.setdefault(self._nodes[name].rack, []).append(row)
-        self._fitting: dict[Shape, NDArray[np.bool_]] = {}
+        self._fitting: dict[object, NDArray[np.bool_]] = {}
         self._stale = set(self._names)
+        self._free_at: Times = self._end
+        self._free_when: float | None = None
+        """The time for which that was worked out, if any."""
 
     def set_node(self, name: str, sitters: Iterable[Sitter], kept: Iterable[Seat]) -> None:
         """Who sits on a node, and what is kept there for others."""
@@ -72,11 +75,14 @@ class Outlook:
             for uuid in seat.devices:
                 if uuid in slot:
                     self._end[row, slot[uuid]] = NEVER
+        if self._free_when is not None:
+            self._free_at[row] = _free_at(self._end[row], self._since[row], self._free_when)
 
     def soonest(self, gang: Gang, tasks: int, now: float) -> tuple[float, list[str]] | None:
         """When so many times the gang could find devices, and on which nodes; None when never. Only devices are looked at."""
-        free_at = np.where(self._end > now, self._end, now + np.maximum(60.0, 0.25 * (now - self._since)))
-        free_at = np.where(self._end == -NEVER, now, free_at)
+        if self._free_when != now:
+            self._free_when, self._free_at = now, _free_at(self._end, self._since, now)
+        free_at = self._free_at
         grounds = list(self._racks.values()) if gang.same_rack else [list(range(len(self._names)))]
         best: tuple[float, list[str]] | None = None
         for rows in grounds:
@@ -106,7 +112,8 @@ class Outlook:
         return (latest, list(names)) if names else None
 
     def _fits(self, shape: Shape) -> NDArray[np.bool_]:
-        found = self._fitting.get(shape)
+        alike = (shape.gpu_types, shape.gpu_memory, shape.gpu_milli, shape.where)
+        found = self._fitting.get(alike)
         if found is None:
             found = np.zeros(self._end.shape, np.bool_)
             for row, name in enumerate(self._names):
@@ -115,8 +122,22 @@ class Outlook:
                     found[row, : len(node.devices)] = [_will_do(shape, node, at) for at in range(len(node.devices))]
             if len(self._fitting) > 256:
                 self._fitting.clear()
-            self._fitting[shape] = found
+            self._fitting[alike] = found
         return found
+
+
+def _free_at(end: Times, since: Times, now: float) -> Times:
+    """When devices are free; later and later where somebody sits who should have left already."""
+    late = now + np.maximum(60.0, 0.25 * (now - since))
+    found: Times = np.where(end > now, end, np.where(end == -NEVER, now, late))
+    return found
+
+
+def is_alike(one: Node, other: Node) -> bool:
+    """Whether the nodes have the same devices and the same place; how well they are is another matter."""
+    same = (one.labels, one.taints, one.rack) == (other.labels, other.taints, other.rack)
+    devices = [[(device.uuid, device.index, device.type, device.memory) for device in node.devices] for node in (one, other)]
+    return same and devices[0] == devices[1]
 
 
 def _times(part: Part, usable: Times) -> Times:

@@ -42,8 +42,10 @@ def make_room(ledger: Ledger, blocked: Blocked, now: float, draft: Drafting) -> 
                     return
                 if _is_served(ledger, request):
                     continue
+                if now < ledger.memory.futile.get(str(request.key), now):
+                    break
                 claim = Claim(ledger, rivals, request, _asked(line), now)
-                if now < ledger.memory.futile.get(str(request.key), now) or not claim.is_promising(_asked(line)):
+                if not claim.is_promising(_asked(line)):
                     break
                 left -= 1
                 if not _make_room(ledger, claim, now, draft, own_queue=own_queue):

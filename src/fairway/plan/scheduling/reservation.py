@@ -70,7 +70,7 @@ def keep_only(ledger: Ledger, names: set[str]) -> None:
 
 def is_coming(ledger: Ledger, kept: Reservation) -> bool:
     """Whether somebody is still on the way out for it."""
-    return any(key_of(name) in ledger.roster.leaving for name in kept.claims)
+    return bool(kept.claims) and any(key_of(name) in ledger.roster.leaving for name in kept.claims)
 
 
 def soonest(ledger: Ledger, request: Request, now: float) -> tuple[tuple[Seat, ...], float] | None:

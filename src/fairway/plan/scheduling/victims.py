@@ -64,6 +64,8 @@ class Rivals:
     """Queues that use more than belongs to them, with the lowest priority that runs there."""
     lowest: int
     """The lowest priority of all that run."""
+    owners: set[str]
+    """Queues that might take back from those."""
     had: Mapping[str, float]
     """What each queue has and has had lately, by its weight: who has had less is served first."""
     free: Amounts
@@ -83,8 +85,12 @@ class Rivals:
         free = dict(ledger.accounts.totals)
         for held in ledger.roster.held.values():
             amounts.add(free, held, -1)
-        had = {name: ledger.accounts.had(name, now) / queues[name].weight for name in borrowing}
-        return cls(own, used, spare, borrowing, min((priority for _, priority in ledger.roster.classes), default=0), had, free)
+        had = {name: ledger.accounts.had(name, now) / queue.weight for name, queue in queues.items()}
+        most = max((had[name] for name in borrowing), default=-1.0)
+        owners = {name for name, left in spare.items() if borrowing and all(count >= 0 for count in left.values())}
+        owners = {name for name in owners if queues[name].quota or had[name] <= MARGIN * most}
+        lowest = min((priority for _, priority in ledger.roster.classes), default=0)
+        return cls(own, used, spare, borrowing, lowest, owners, had, free)
 
     def more_of(self, ledger: Ledger, queue: str, asked: Amounts) -> Amounts:
         """What the queue will use more than now, with what is asked besides."""
@@ -97,7 +103,7 @@ class Rivals:
         """Whether anybody of that line might have a claim on somebody. Quick, and generous."""
         if line.priority > self.lowest or ledger.roster.surplus or ledger.queue(line.queue).time_slice:
             return True
-        return bool(self.borrowing) and all(count >= 0 for count in self.spare[line.queue].values())
+        return line.queue in self.owners
 
 
 class Claim:
@@ -121,7 +127,9 @@ class Claim:
             return Cause.PRIORITY
         if self.request.priority < priority or queue == self.request.queue or not self._owns:
             return None
-        return Cause.RECLAIM if self._had <= MARGIN * self._rivals.had.get(queue, -1.0) else None
+        if queue not in self._rivals.borrowing:
+            return None
+        return Cause.RECLAIM if self._had <= MARGIN * self._rivals.had[queue] else None
 
     def is_promising(self, asked: Amounts) -> bool:
         """Whether there is anybody who might give way, and whether all of those together hold enough."""

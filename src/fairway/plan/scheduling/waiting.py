@@ -37,10 +37,12 @@ Rank = tuple[int, int, float, JobKey]
 class Kind:
     """All lines that ask for the same, by queue, first served first."""
 
-    __slots__ = ("aisles", "futile", "gang")
+    __slots__ = ("aisles", "devices", "futile", "gang")
 
     def __init__(self, gang: Gang) -> None:
         self.gang = gang
+        self.devices = tuple((part.shape.gpus, part.shape.gpu_milli, part.shape.gpu_types) for part in gang.parts)
+        """What it asks of devices, by part: how many, how much of each, of which types."""
         self.aisles: dict[str, list[Entry]] = {}
         self.futile: object = None
         """Whoever has found that there is no room for it may leave a mark here."""
