@@ -6,9 +6,9 @@ from fairway.plan.scheduling.memory import SchedulerMemory
 from fairway.plan.scheduling.placement.mix import Mix
 from fairway.plan.scheduling.shape import Gang, Shape
 
-LEARN_FACTOR = 2.0
+LEARN_FACTOR = 1.25
 """The mix is learnt anew when so many times as many tasks were started as the last time."""
-FIRST_LESSON = 32
+FIRST_LESSON = 16
 MOST_SHAPES = 512
 """So many different shapes are counted; what comes later is too rare to matter."""
 
