@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from fairway.plan.scheduling import finding, reservation
 from fairway.plan.scheduling.decision import Drafting, Limit, Start
+from fairway.plan.scheduling.fronts import NEVER, Fronts, names_of
 from fairway.plan.scheduling.gains import Gains
 from fairway.plan.scheduling.ledger import Ledger, key_of
 from fairway.plan.scheduling.request import Request, Running
@@ -38,6 +39,8 @@ class Findings:
     """What there was room for, by a rough count, when it was tried last."""
     limited: dict[tuple[str, str], dict[int, tuple[Line, Limit]]] = field(default_factory=dict)
     """Lines that a rule keeps waiting, by whose release would change that, with the rule."""
+    fronts: Fronts = field(default_factory=Fronts)
+    """Who comes first in each queue, and has no room."""
     unsure: dict[LineKey, Line] = field(default_factory=dict)
     """Lines for which another try may succeed though nothing was freed: the search for their places is not exhaustive."""
 
@@ -52,25 +55,27 @@ class Blocked:
 
 def fill(ledger: Ledger, findings: Findings, now: float, draft: Drafting) -> Blocked:
     """Start what fits, in order. Returns who is blocked."""
-    blocked = _walk(ledger, findings, now, draft, RESERVED_A_QUEUE)
     for _ in range(MOST_ROUNDS):
-        if ledger.freed == findings.freed:
+        freed = ledger.freed
+        blocked = _walk(ledger, findings, now, draft)
+        if ledger.freed == freed:
             return blocked
-        _walk(ledger, findings, now, draft, 0)
     draft.wake(now)
     return blocked
 
 
-def _walk(ledger: Ledger, findings: Findings, now: float, draft: Drafting, depth: int) -> Blocked:
-    """Go through those who wait, once. Unless there is any depth, only those are looked at for whom something was freed."""
+def _walk(ledger: Ledger, findings: Findings, now: float, draft: Drafting) -> Blocked:
+    """Go through those who wait, once."""
     blocked = Blocked()
     keeping: set[str] = set()
     gains, ledger.freed_nodes = Gains(ledger, ledger.freed_nodes), set()
-    walk = _begin(ledger, findings, gains, now, depth)
+    walk = _begin(ledger, findings, gains, now)
     for line, hope in walk:
-        if hope is Hope.KIND and line.kind not in findings.roomy and not gains.help(line.kind):
+        if hope is Hope.KIND and ledger.freed == findings.freed and not (line.kind in findings.roomy or gains.help(line.kind)):
             walk.give_up(line.kind)
             hope = Hope.NONE
+        if not walk.its_turn(line, hope):
+            continue
         request, rank = line.first(), line.filed
         assert request is not None
         assert rank is not None
@@ -82,26 +87,41 @@ def _walk(ledger: Ledger, findings: Findings, now: float, draft: Drafting, depth
             _remember(ledger, findings, walk, line, outcome)
         if outcome is not None:
             blocked.by_rule.append(line)
+            ledger.room.unsettled.add(line.key.queue)
         elif walk.passed(line):
-            blocked.for_room.append(line)
             reservation.keep(ledger, request, now, draft)
             keeping.add(str(request.key))
-    if depth:
-        reservation.keep_only(ledger, keeping)
+    _settle(ledger, findings, walk, keeping, draft)
+    blocked.for_room = walk.blocked()
     blocked.by_rule += [line for line in walk.limited() if line.rule is not None and line.filed is not None]
     return blocked
 
 
-def _begin(ledger: Ledger, findings: Findings, gains: Gains, now: float, depth: int) -> Walk:
-    """A walk past those for whom there may be room by now, and, so deep into each queue, past those who come first."""
-    findings.roomy = {kind for kind in findings.roomy if kind.aisles and has_room(ledger, kind.gang)}
-    kinds = [kind for kind in ledger.room.kinds() if kind in findings.roomy or gains.help(kind)]
+def _settle(ledger: Ledger, findings: Findings, walk: Walk, keeping: set[str], draft: Drafting) -> None:
+    """Keep nothing but what is kept for the first lines, and remember those."""
+    settled = walk.settled().values()
+    keeping |= names_of(settled)
+    reservation.keep_only(ledger, keeping)
+    until = min((front.until for front in settled), default=NEVER)
+    if until < NEVER:
+        draft.wake(until)
+    for name, lines, limited, full in walk.seen():
+        findings.fronts.keep(ledger, name, lines, limited, full=full)
+
+
+def _begin(ledger: Ledger, findings: Findings, gains: Gains, now: float) -> Walk:
+    """A walk past those for whom there may be room by now, and past those who come first in each queue."""
+    kinds: list[Kind] = []
+    if findings.freed != ledger.freed:
+        kinds = [kind for kind in ledger.room.kinds() if kind in findings.roomy or gains.help(kind)]
+        kinds = [kind for kind in kinds if has_room(ledger, kind.gang)]
+        findings.roomy.intersection_update(kinds)
     eager = list(_eager(ledger, findings))
     if eager or kinds or findings.changes != ledger.changes:
         eager += findings.unsure.values()
         findings.unsure.clear()
     findings.freed, findings.changes = ledger.freed, ledger.changes
-    return Walk(ledger, eager, kinds, depth, now)
+    return Walk(ledger, eager, kinds, RESERVED_A_QUEUE, now, findings.fronts.begin(ledger, now))
 
 
 def _outcome(

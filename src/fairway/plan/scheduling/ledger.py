@@ -243,6 +243,7 @@ class Ledger:
         self.outlook.touch(seat.node for seat in reservation.seats)
         self.cluster.take(reservation.seats)
         self.changes += 1
+        self._unsettle(key)
 
     def unreserve(self, key: JobKey) -> None:
         """Keep nothing for it."""
@@ -252,6 +253,12 @@ class Ledger:
             self.outlook.touch(seat.node for seat in reservation.seats)
             self.cluster.give(reservation.seats)
             self._free(seat.node for seat in reservation.seats)
+            self._unsettle(key)
+
+    def _unsettle(self, key: JobKey) -> None:
+        request = self.room.get(key)
+        if request is not None:
+            self.room.unsettled.add(request.queue)
 
     def _free(self, nodes: Iterable[str]) -> None:
         self.freed += 1

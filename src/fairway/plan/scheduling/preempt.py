@@ -37,7 +37,7 @@ def make_room(ledger: Ledger, blocked: Blocked, now: float, draft: Drafting) -> 
     left = MOST_PREEMPTORS
     for lines, own_queue in ((blocked.for_room, False), (blocked.by_rule, True)):
         for line in lines:
-            for request in line.in_order() if rivals.matter_to(ledger, line.key) else ():
+            for request in line.in_order() if rivals.matter_to(ledger, line.key, _asked(line)) else ():
                 if left <= 0:
                     return
                 if _is_served(ledger, request):

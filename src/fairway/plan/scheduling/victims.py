@@ -16,7 +16,7 @@ from fairway.plan.scheduling.roster import lost_since, weight_of
 from fairway.plan.scheduling.shape import Gang, Seat
 from fairway.plan.scheduling.waiting import LineKey
 from fairway.state.job import JobKey
-from fairway.state.queue import GPU_TYPE
+from fairway.state.queue import GPU_TYPE, Queue
 
 RESTART_COST = 60.0
 """Seconds that leaving and coming again take, roughly."""
@@ -64,8 +64,10 @@ class Rivals:
     """Queues that use more than belongs to them, with the lowest priority that runs there."""
     lowest: int
     """The lowest priority of all that run."""
+    lenders: set[str]
+    """Queues that borrow nothing while others do."""
     owners: set[str]
-    """Queues that might take back from those."""
+    """Those of them that may take back anything: they have a quota, or have had less than one that borrows."""
     had: Mapping[str, float]
     """What each queue has and has had lately, by its weight: who has had less is served first."""
     free: Amounts
@@ -85,12 +87,19 @@ class Rivals:
         free = dict(ledger.accounts.totals)
         for held in ledger.roster.held.values():
             amounts.add(free, held, -1)
-        had = {name: ledger.accounts.had(name, now) / queue.weight for name, queue in queues.items()}
-        most = max((had[name] for name in borrowing), default=-1.0)
-        owners = {name for name, left in spare.items() if borrowing and all(count >= 0 for count in left.values())}
-        owners = {name for name in owners if queues[name].quota or had[name] <= MARGIN * most}
+        had = {name: ledger.accounts.had(name, now) / queues[name].weight for name in borrowing}
         lowest = min((priority for _, priority in ledger.roster.classes), default=0)
-        return cls(own, used, spare, borrowing, lowest, owners, had, free)
+        lenders = {name for name, left in spare.items() if borrowing and all(count >= 0 for count in left.values())}
+        found = cls(own, used, spare, borrowing, lowest, lenders, set(), had, free)
+        found.owners = {name for name in lenders if found._owns(ledger, queues[name], now)}
+        return found
+
+    def _owns(self, ledger: Ledger, queue: Queue, now: float) -> bool:
+        """Whether the queue may take back anything, however little it asks for."""
+        if queue.quota:
+            return True
+        more = self.more_of(ledger, queue.name, {})
+        return ledger.accounts.had(queue.name, now, more) / queue.weight <= MARGIN * max(self.had.values())
 
     def more_of(self, ledger: Ledger, queue: str, asked: Amounts) -> Amounts:
         """What the queue will use more than now, with what is asked besides."""
@@ -99,11 +108,12 @@ class Rivals:
         amounts.add(more, ledger.accounts.used.get(queue, {}), -1)
         return more
 
-    def matter_to(self, ledger: Ledger, line: LineKey) -> bool:
+    def matter_to(self, ledger: Ledger, line: LineKey, asked: Amounts) -> bool:
         """Whether anybody of that line might have a claim on somebody. Quick, and generous."""
-        if line.priority > self.lowest or ledger.roster.surplus or ledger.queue(line.queue).time_slice:
+        if line.priority > self.lowest or line.queue in self.owners or ledger.roster.surplus or ledger.queue(line.queue).time_slice:
             return True
-        return line.queue in self.owners
+        # Nobody need give way to it, but it may do with what is free anyway.
+        return line.queue in self.lenders and all(self.free.get(name, 0) >= count for name, count in asked.items())
 
 
 class Claim:
@@ -127,9 +137,7 @@ class Claim:
             return Cause.PRIORITY
         if self.request.priority < priority or queue == self.request.queue or not self._owns:
             return None
-        if queue not in self._rivals.borrowing:
-            return None
-        return Cause.RECLAIM if self._had <= MARGIN * self._rivals.had[queue] else None
+        return Cause.RECLAIM if self._had <= MARGIN * self._rivals.had.get(queue, -1.0) else None
 
     def is_promising(self, asked: Amounts) -> bool:
         """Whether there is anybody who might give way, and whether all of those together hold enough."""

@@ -16,6 +16,8 @@ Counts = NDArray[np.int64]
 
 MOST_SHAPES = 512
 """Shapes whose counts are kept."""
+MANY = 12
+"""From so many changed nodes on it is faster to count all of them at once."""
 
 
 class _Kept:
@@ -63,12 +65,23 @@ class Rooms:
                 counts[~admitted] = 0
             kept = self._kept[shape] = _Kept(counts, len(self._changed))
         elif kept.at < len(self._changed):
-            for at in set(self._changed[kept.at :]):
-                count = self._count(self._machines[at], shape)
-                kept.total += count - int(kept.counts[at])
-                kept.counts[at] = count
+            changed = set(self._changed[kept.at :])
+            if len(changed) < MANY:
+                for at in changed:
+                    count = self._count(self._machines[at], shape)
+                    kept.total += count - int(kept.counts[at])
+                    kept.counts[at] = count
+            else:
+                self._recount(kept, shape, admitted, np.array(list(changed), np.intp))
             kept.at = len(self._changed)
         return kept
+
+    def _recount(self, kept: _Kept, shape: Shape, admitted: Flags | None, changed: NDArray[np.intp]) -> None:
+        counts = self._tables.count(shape, changed)
+        if admitted is not None:
+            counts[~admitted[changed]] = 0
+        kept.total += int(counts.sum() - kept.counts[changed].sum())
+        kept.counts[changed] = counts
 
     def _count(self, machine: Machine, shape: Shape) -> int:
         return machine.count(shape) if machine.admits(shape) else 0
