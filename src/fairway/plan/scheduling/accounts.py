@@ -62,13 +62,17 @@ class Accounts:
 
     def recent(self, queue: str, now: float) -> float:
         """Its share lately: an average over the past in which use of `HALF_LIFE` ago counts half."""
+        return self._recent(queue, now, self.share(queue))
+
+    def _recent(self, queue: str, now: float, share: float) -> float:
         value, at = self.usage.get(queue, (0.0, now))
         kept = math.exp2(-max(0.0, now - at) / HALF_LIFE)
-        return value * kept + self.share(queue) * (1.0 - kept)
+        return value * kept + share * (1.0 - kept)
 
     def had(self, queue: str, now: float, more: Mapping[str, int] | None = None) -> float:
         """What it has and has had lately, as one number: who has had less is served first."""
-        return self.share(queue, more) + self.recent(queue, now)
+        share = self.share(queue)
+        return (self.share(queue, more) if more else share) + self._recent(queue, now, share)
 
     def _change(self, queue: str, user: str, taken: Mapping[str, int], times: int, now: float | None) -> None:
         self.changed.add(queue)

@@ -57,16 +57,17 @@ def fill(ledger: Ledger, findings: Findings, now: float, draft: Drafting) -> Blo
     """Start what fits, in order. Returns who is blocked."""
     for _ in range(MOST_ROUNDS):
         freed = ledger.freed
-        blocked = _walk(ledger, findings, now, draft)
+        walk, by_rule = _walk(ledger, findings, now, draft)
         if ledger.freed == freed:
-            return blocked
-    draft.wake(now)
-    return blocked
+            break
+    else:
+        draft.wake(now)
+    return Blocked(walk.blocked(), by_rule)
 
 
-def _walk(ledger: Ledger, findings: Findings, now: float, draft: Drafting) -> Blocked:
-    """Go through those who wait, once."""
-    blocked = Blocked()
+def _walk(ledger: Ledger, findings: Findings, now: float, draft: Drafting) -> tuple[Walk, list[Line]]:
+    """Go through those who wait, once. Returns whom a rule keeps waiting."""
+    by_rule: list[Line] = []
     keeping: set[str] = set()
     gains, ledger.freed_nodes = Gains(ledger, ledger.freed_nodes), set()
     walk = _begin(ledger, findings, gains, now)
@@ -86,15 +87,14 @@ def _walk(ledger: Ledger, findings: Findings, now: float, draft: Drafting) -> Bl
         if hope is not Hope.NONE or isinstance(outcome, Limit):
             _remember(ledger, findings, walk, line, outcome)
         if outcome is not None:
-            blocked.by_rule.append(line)
+            by_rule.append(line)
             ledger.room.unsettled.add(line.key.queue)
         elif walk.passed(line):
             reservation.keep(ledger, request, now, draft)
             keeping.add(str(request.key))
     _settle(ledger, findings, walk, keeping, draft)
-    blocked.for_room = walk.blocked()
-    blocked.by_rule += [line for line in walk.limited() if line.rule is not None and line.filed is not None]
-    return blocked
+    by_rule += [line for line in walk.limited() if line.rule is not None and line.filed is not None]
+    return walk, by_rule
 
 
 def _settle(ledger: Ledger, findings: Findings, walk: Walk, keeping: set[str], draft: Drafting) -> None:

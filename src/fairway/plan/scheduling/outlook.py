@@ -51,9 +51,10 @@ class Outlook:
         width = max((len(node.devices) for node in self._nodes.values()), default=0)
         self._end: Times = np.full((len(self._names), width), NEVER)
         self._since: Times = np.zeros((len(self._names), width))
-        self._racks: dict[str, list[int]] = {}
+        racks: dict[str, list[int]] = {}
         for row, name in enumerate(self._names):
-            self._racks.setdefault(self._nodes[name].rack, []).append(row)
+            racks.setdefault(self._nodes[name].rack, []).append(row)
+        self._racks = [np.array(rows, np.intp) for rows in racks.values()]
         self._fitting: dict[object, NDArray[np.bool_]] = {}
         self._stale = set(self._names)
         self._free_at: Times = self._end
@@ -83,20 +84,21 @@ class Outlook:
         if self._free_when != now:
             self._free_when, self._free_at = now, _free_at(self._end, self._since, now)
         free_at = self._free_at
-        grounds = list(self._racks.values()) if gang.same_rack else [list(range(len(self._names)))]
         best: tuple[float, list[str]] | None = None
-        for rows in grounds:
-            found = self._within(gang, tasks, np.array(rows, np.intp), free_at)
+        for rows in self._racks if gang.same_rack else [None]:
+            found = self._within(gang, tasks, rows, free_at)
             if found is not None and (best is None or found[0] < best[0]):
                 best = found
         return best
 
-    def _within(self, gang: Gang, tasks: int, rows: NDArray[np.intp], free_at: Times) -> tuple[float, list[str]] | None:
+    def _within(self, gang: Gang, tasks: int, rows: NDArray[np.intp] | None, free_at: Times) -> tuple[float, list[str]] | None:
+        """The same on the nodes of these rows; None: all of them."""
         latest, names = -NEVER, dict[str, None]()
         for part in gang.parts:
             if not part.shape.gpus:
                 continue
-            usable = np.where(self._fits(part.shape)[rows], free_at[rows], NEVER)
+            fits = self._fits(part.shape)
+            usable = np.where(fits, free_at, NEVER) if rows is None else np.where(fits[rows], free_at[rows], NEVER)
             times = _times(part, usable)
             count = (1 if part.together else part.least) * tasks
             if times.size < count:
@@ -108,7 +110,8 @@ class Outlook:
             before = np.flatnonzero(flat < last)
             chosen = [*before, *np.flatnonzero(flat == last)[: count - len(before)]]
             latest = max(latest, last)
-            names.update((self._names[int(rows[at // times.shape[1]])], None) for at in chosen)
+            found = [at // times.shape[1] for at in chosen]
+            names.update((self._names[at if rows is None else int(rows[at])], None) for at in found)
         return (latest, list(names)) if names else None
 
     def _fits(self, shape: Shape) -> NDArray[np.bool_]:

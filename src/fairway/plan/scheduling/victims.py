@@ -110,7 +110,12 @@ class Rivals:
 
     def matter_to(self, ledger: Ledger, line: LineKey, asked: Amounts) -> bool:
         """Whether anybody of that line might have a claim on somebody. Quick, and generous."""
-        if line.priority > self.lowest or line.queue in self.owners or ledger.roster.surplus or ledger.queue(line.queue).time_slice:
+        if (
+            line.priority > self.lowest
+            or line.queue in self.owners
+            or ledger.roster.surplus
+            or ledger.queue(line.queue).time_slice
+        ):
             return True
         # Nobody need give way to it, but it may do with what is free anyway.
         return line.queue in self.lenders and all(self.free.get(name, 0) >= count for name, count in asked.items())

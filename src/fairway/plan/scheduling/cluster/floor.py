@@ -78,8 +78,8 @@ class Floor:
         self._scorer = self._score()
         self.board = Board(self._scorer, self.machines)
         self.tables = Tables(self.machines)
-        self._rooms = Rooms(self.machines, self.tables)
         self._admitted: dict[Where, Flags | None] = {}
+        self._rooms = Rooms(self.machines, self.tables, self.admitted)
         racks: dict[str, list[int]] = {}
         for at, machine in enumerate(self.machines):
             racks.setdefault(machine.node.rack, []).append(at)
@@ -183,11 +183,11 @@ class Floor:
 
     def room(self, shape: Shape) -> int:
         """How many tasks of the shape would fit now, each alone."""
-        return self._rooms.total(shape, self.admitted(shape))
+        return self._rooms.total(shape)
 
     def rooms(self, shape: Shape) -> Counts:
         """The same for each node. A view: not to be written to."""
-        return self._rooms.counts(shape, self.admitted(shape))
+        return self._rooms.counts(shape)
 
     def room_by_rack(self, shape: Shape) -> Counts:
         """The same for each rack."""

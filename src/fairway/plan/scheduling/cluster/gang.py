@@ -10,6 +10,7 @@ import numpy as np
 from fairway.plan.scheduling.cluster import search
 from fairway.plan.scheduling.cluster.floor import Floor, Positions
 from fairway.plan.scheduling.placement.policy import NEVER
+from fairway.plan.scheduling.placement.specs import Flags
 from fairway.plan.scheduling.shape import Gang, Part, Seat, Shape
 
 
@@ -88,10 +89,10 @@ def _grounds(floor: Floor, gang: Gang, wanted: Sequence[Missing], running: Seque
     # Of those that are alike, the first: it is a stable sort, by the last of these keys first.
     order = np.lexsort([*(-by_rack[::-1]), ~home])
     if gang.same_rack:
-        enough = (by_rack >= need).all(axis=0) & (home == home.any())
-        yield from (floor.racks[rack] for rack in order if enough[rack])
+        suits: Flags = np.all(by_rack >= need, axis=0) & (home == home.any())
+        yield from (floor.racks[rack] for rack in order if suits[rack])
         return
-    enough = (by_rack[:, order].cumsum(axis=1) >= need).all(axis=0)
+    enough: Flags = np.all(by_rack[:, order].cumsum(axis=1) >= need, axis=0)
     count = int(enough.argmax()) + 1
     if enough[count - 1]:
         yield floor.racks[order[0]] if count == 1 else np.sort(np.concatenate([floor.racks[each] for each in order[:count]]))

@@ -126,8 +126,8 @@ class Machine:
             return False
         return all(self.other_left(name) >= count for name, count in shape.other)
 
-    def count(self, shape: Shape) -> int:
-        """How many tasks of the shape would fit now, on a node that admits it."""
+    def count(self, shape: Shape, needs: Sequence[int] | None = None) -> int:
+        """How many tasks of the shape would fit now, on a node that admits it; `needs` are its needs where one knows them."""
         if self.taken >= self.tasks:
             return 0
         most = self.tasks - self.taken
@@ -137,11 +137,9 @@ class Machine:
         for name, need in shape.other:
             if need:
                 most = min(most, self.other_left(name) // need)
-        return min(most, self.count_gpus(shape)) if shape.gpus and most else most
-
-    def count_gpus(self, shape: Shape) -> int:
-        """How many tasks of the shape the devices alone have room for."""
-        return count_on_devices(self.free, self.needs(shape), shape.gpus)
+        if not (shape.gpus and most):
+            return most
+        return min(most, count_on_devices(self.free, needs if needs is not None else self.needs(shape), shape.gpus))
 
     def fits(self, shape: Shape) -> bool:
         """Whether one more task fits now, in every respect."""
