@@ -40,15 +40,17 @@ class Promises:
             self._use(seat, sign)
 
     def _use(self, seat: Seat, sign: int) -> None:
-        self._recount(seat.node, -1)
+        if seat.node in self._kept:
+            self._recount(seat.node, -1)
         busy = self._busy.setdefault(seat.node, {})
         for device in seat.devices:
             busy[device] = busy.get(device, 0) + sign
             if not busy[device]:
                 del busy[device]
         self._weigh(seat, sign)
-        self._recount(seat.node, 1)
-        self.look_at(seat.node)
+        if seat.node in self._kept:
+            self._recount(seat.node, 1)
+            self.look_at(seat.node)
 
     def keep(self, name: str, seats: Sequence[Seat]) -> None:
         """These places are kept for a run."""

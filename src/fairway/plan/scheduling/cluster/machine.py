@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fairway.plan.scheduling.cluster import links
 from fairway.plan.scheduling.placement.specs import NOWHERE, Kind, Model, State, need_on, tag_of
-from fairway.plan.scheduling.shape import WHOLE, Seat, Shape, device_memory
+from fairway.plan.scheduling.shape import ANYWHERE, WHOLE, Seat, Shape, device_memory
 from fairway.state.node import Device, Node
 
 ANY_NUMBER = 1 << 30
@@ -110,6 +110,8 @@ class Machine:
     def admits(self, shape: Shape) -> bool:
         """Whether the node will do at all: its name, labels and taints."""
         where, node = shape.where, self.node
+        if where is ANYWHERE and not node.taints:
+            return True
         if where.nodes and node.name not in where.nodes:
             return False
         if any(node.labels.get(name) != value for name, value in where.labels):
