@@ -39,6 +39,9 @@ def make_room(ledger: Ledger, blocked: Blocked, now: float, draft: Drafting) -> 
         for line in lines:
             for request in line.in_order() if rivals.matter_to(ledger, line.key) else ():
                 if left <= 0:
+                    if draft.evictions:
+                        # Whoever comes next has as good a right, and must not wait until somebody else moves.
+                        draft.wake(now)
                     return
                 if _is_served(ledger, request):
                     continue
