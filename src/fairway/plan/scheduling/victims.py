@@ -63,7 +63,8 @@ class Rivals:
     spare: Mapping[str, Own]
     """What each queue does not use of its own then; below zero what it borrows."""
     borrowing: dict[str, int]
-    """Queues that use more than belongs to them, with the lowest priority that runs there."""
+    """Queues that use more than belongs to them, or would if those started for whom places are kept; with the lowest priority
+    of those."""
     lowest: int
     """The lowest priority of all that run."""
     had: Mapping[str, float]
@@ -82,6 +83,8 @@ class Rivals:
         for queue, priority in ledger.roster.classes:
             if any(count < 0 for count in spare[queue].values()):
                 borrowing[queue] = min(priority, borrowing.get(queue, priority))
+        for request in _hoping(ledger, spare):
+            borrowing[request.queue] = min(request.priority, borrowing.get(request.queue, request.priority))
         free = dict(ledger.accounts.totals)
         for held in ledger.roster.held.values():
             amounts.add(free, held, -1)
@@ -228,6 +231,16 @@ def _used(ledger: Ledger) -> dict[str, Amounts]:
             if request is not None and any(key_of(claim) in ledger.roster.leaving for claim in kept.claims):
                 amounts.add(found.setdefault(request.queue, {}), amounts.of_gang(request.gang))
     return found
+
+
+def _hoping(ledger: Ledger, spare: Mapping[str, Own]) -> Iterator[Request]:
+    """Those for whom places are kept and who will take their queue past what belongs to it."""
+    for name in ledger.memory.reservations:
+        request = ledger.room.get(key_of(name))
+        if request is not None:
+            asked = amounts.of_gang(request.gang)
+            if any(asked.get(what, 0) > count for what, count in spare[request.queue].items()):
+                yield request
 
 
 def _kinds(gang: Gang) -> set[str] | None:

@@ -28,7 +28,7 @@ class Scheduled:
 
     def __init__(self, queues: Sequence[Queue] = (ROTATING,), grace: float = 0.0) -> None:
         """`grace`: seconds from being told to leave until a run has saved and left; it works on meanwhile."""
-        self._scheduler = Scheduler()
+        self.scheduler = Scheduler()
         self._queues = tuple(queues)
         self._grace = grace
         self._nodes: Nodes | None = None
@@ -39,7 +39,7 @@ class Scheduled:
     def arrives(self, job: Active, hall: Hall) -> None:
         """It asks for places."""
         self._know(hall.floor.nodes)
-        self._scheduler.apply(Asked(_request(job, hall.floor.nodes)), hall.now)
+        self.scheduler.apply(Asked(_request(job, hall.floor.nodes)), hall.now)
 
     def departs(self, job: Active, hall: Hall) -> None:
         """The scheduler itself has started it."""
@@ -51,7 +51,7 @@ class Scheduled:
     def ends(self, job: Active, hall: Hall) -> None:
         """It has left for good."""
         self._leaving.pop(job.index, None)
-        self._scheduler.apply(Left(_key(job.index), hall.now, finished=True), hall.now)
+        self.scheduler.apply(Left(key_of(job.index), hall.now, finished=True), hall.now)
 
     def next_look(self, hall: Hall) -> float | None:
         """When the scheduler wants to be woken, and after each turn while anybody waits; and when somebody has left."""
@@ -66,7 +66,7 @@ class Scheduled:
         """Let it decide, and do what it says, until it is content."""
         self._let_go(hall)
         for _ in range(MOST_ROUNDS):
-            decision = self._scheduler.decide(hall.now)
+            decision = self.scheduler.decide(hall.now)
             self._wake = decision.wake_at
             for start in decision.starts:
                 hall.start(hall.waiting[int(start.key.name)], _places([(seat.node, len(seat.devices)) for seat in start.seats]))
@@ -81,7 +81,7 @@ class Scheduled:
         over = [index for index, at in self._leaving.items() if at <= hall.now]
         for index in over:
             del self._leaving[index]
-            self._scheduler.apply(Left(_key(index), hall.now), hall.now)
+            self.scheduler.apply(Left(key_of(index), hall.now), hall.now)
             hall.stop(hall.running[index])
         return bool(over)
 
@@ -89,12 +89,13 @@ class Scheduled:
         if self._nodes is None:
             self._nodes = nodes
             for queue in self._queues:
-                self._scheduler.apply(QueueSet(queue), 0.0)
+                self.scheduler.apply(QueueSet(queue), 0.0)
             for index in range(nodes.count):
-                self._scheduler.apply(NodeSeen(_node(index, nodes.gpus)), 0.0)
+                self.scheduler.apply(NodeSeen(_node(index, nodes.gpus)), 0.0)
 
 
-def _key(index: int) -> JobKey:
+def key_of(index: int) -> JobKey:
+    """How the scheduler knows a job."""
     return JobKey(_NAMESPACE, str(index))
 
 
@@ -103,7 +104,7 @@ def _request(job: Active, nodes: Nodes) -> Request:
     count = -(-gpus // nodes.gpus)
     part = Part("worker", Shape(gpus=min(gpus, nodes.gpus)), least=count, most=count)
     entry = job.entry
-    return Request(_key(job.index), Gang((part,)), entry.submitted, entry.queue, entry.user, entry.name, resumes=True)
+    return Request(key_of(job.index), Gang((part,)), entry.submitted, entry.queue, entry.user, entry.name, resumes=True)
 
 
 def _node(index: int, gpus: int) -> Node:

@@ -84,6 +84,19 @@ def test_a_large_share_that_was_lent_is_back_within_one_grace(time_slice: float 
     assert moments[-1].held == {"greedy": 40, "modest": 40}
 
 
+def test_places_that_were_kept_for_the_borrower_are_back_at_once() -> None:
+    """Half of the machines stands idle for a large gang of the greedy queue; more gangs come than start in one decision."""
+    nodes = Nodes(10, 8)
+    jobs = [Entry(0.0, 8, 1 * HOUR, queue="greedy") for _ in range(5)] + [
+        Entry(0.0, 8, 90 * HOUR, queue="greedy") for _ in range(5)
+    ]
+    jobs += [Entry(60.0, 80, HOUR, queue="greedy"), *(Entry(2 * HOUR, 1, 9 * HOUR, queue="modest") for _ in range(60))]
+    moments = list(sharing.watch(jobs, nodes, equal(), 3 * HOUR, GRACE))
+    before = [moment for moment in moments if HOUR < moment.at < 2 * HOUR]
+    assert {moment.held["greedy"] for moment in before} == {40}
+    assert sharing.back_after(moments, "modest", nodes.total / 2, 2 * HOUR) == 0.0
+
+
 def test_a_share_is_back_when_the_rest_of_it_is_too_small_for_anybody() -> None:
     seen = [
         Moment(at, 1.0, Counter(modest=held), Counter(modest=40), {"modest": 4}) for at, held in ((0.0, 8), (1.0, 13), (2.0, 16))
