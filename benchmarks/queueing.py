@@ -23,7 +23,7 @@ from fairway.simulation.queue.replay import replay
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "traces" / "philly"
 CLUSTERS = {"ee9e8c": Nodes(14, 8), "b436b2": Nodes(12, 8)}
 SEEDS = (1, 2, 3)
-EVERY = {"ee9e8c": 7, "b436b2": 6}
+EVERY = {"ee9e8c": 12, "b436b2": 6}
 """Of so many waits one is forecast, when it begins."""
 
 
