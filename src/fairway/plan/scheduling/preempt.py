@@ -34,11 +34,14 @@ def make_room(ledger: Ledger, blocked: Blocked, now: float, draft: Drafting) -> 
     for name in [name for name, until in ledger.memory.futile.items() if until <= now]:
         del ledger.memory.futile[name]
     rivals = Rivals.at(ledger, now)
-    left = MOST_PREEMPTORS
+    left, done = MOST_PREEMPTORS, draft.size
     for lines, own_queue in ((blocked.for_room, False), (blocked.by_rule, True)):
         for line in lines:
             for request in line.in_order() if rivals.matter_to(ledger, line.key, _asked(line)) else ():
                 if left <= 0:
+                    if draft.size > done:
+                        # Whoever comes next has as good a right, and must not wait until somebody else moves.
+                        draft.wake(now)
                     return
                 if _is_served(ledger, request):
                     continue
@@ -98,7 +101,8 @@ def _make_room(ledger: Ledger, claim: Claim, now: float, draft: Drafting, *, own
             gone = set(victim.seats)
             rest = tuple(seat for seat in victim.running.seats if seat not in gone)
             ledger.reserve(victim.key, Reservation(rest, now, now, (str(victim.key),), exact=True))
-    _drop_lesser(ledger, claim, {seat.node for seat in seats})
+    if _drop_lesser(ledger, claim, {seat.node for seat in seats}) and victims:
+        draft.wake(now)
     claims = [str(victim.key) for victim in victims]
     claims += [str(key) for key in _leaving_from(ledger, seats) if str(key) not in claims]
     ledger.reserve(request.key, Reservation(seats, now, now, tuple(claims)))
@@ -121,16 +125,22 @@ def _displace(ledger: Ledger, claim: Claim, now: float, draft: Drafting) -> bool
     ledger.cluster.undo(mark)
     if found is None:
         return False
-    _drop_lesser(ledger, claim, {seat.node for seat in found})
-    return fill.try_start(ledger, claim.request, now, draft)
+    dropped = _drop_lesser(ledger, claim, {seat.node for seat in found})
+    started = fill.try_start(ledger, claim.request, now, draft)
+    if started and dropped:
+        # What else was kept for them is offered at once.
+        draft.wake(now)
+    return started
 
 
-def _drop_lesser(ledger: Ledger, claim: Claim, nodes: set[str]) -> None:
-    """Nothing is kept on these nodes for those who would have to give way."""
+def _drop_lesser(ledger: Ledger, claim: Claim, nodes: set[str]) -> bool:
+    """Nothing is kept on these nodes for those who would have to give way; whether anything was."""
+    freed = ledger.freed
     names = {name for node in nodes for name, _ in ledger.promises.kept_for(node)} - {str(claim.request.key)}
     for name in sorted(names):
         if claim.is_lesser(name) and not ledger.memory.reservations[name].exact:
             ledger.unreserve(key_of(name))
+    return ledger.freed > freed
 
 
 def _sizes_after(victim: Victim) -> tuple[tuple[str, int], ...]:

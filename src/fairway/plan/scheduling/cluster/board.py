@@ -91,7 +91,7 @@ class Board:
         count = len(self._scorer.specs.rows)
         for at in self._stale:
             machine = self._machines[at]
-            self.memory[at] = machine.memory
+            self.memory[at] = max(0, machine.memory)
             if machine.taken >= machine.tasks:
                 self._scores[:count, at] = NEVER
                 self._keys[at] = None

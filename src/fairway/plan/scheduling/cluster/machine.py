@@ -124,7 +124,7 @@ class Machine:
 
     def holds(self, shape: Shape) -> bool:
         """Whether one more task fits now, apart from cores and devices."""
-        if shape.memory > self.memory or self.taken >= self.tasks:
+        if shape.memory > max(0, self.memory) or self.taken >= self.tasks:
             return False
         return all(self.other_left(name) >= count for name, count in shape.other)
 

@@ -77,7 +77,7 @@ class Scorer:
         seen: dict[Key, int] = {}
         found = []
         for machine in machines:
-            if machine.cpu < spec.cpu or machine.taken >= machine.tasks or machine.devices(spec) is None:
+            if max(0, machine.cpu) < spec.cpu or machine.taken >= machine.tasks or machine.devices(spec) is None:
                 found.append(int(NEVER))
                 continue
             key, state = self._key(machine)
