@@ -86,7 +86,8 @@ def test_one_that_remembers_nothing_decides_the_same(seed: int, monkeypatch: pyt
 
 def test_nobody_walks_past_those_for_whom_nothing_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     floor = FakeFloor([machine("n0", 4)], [Queue("a"), Queue("b")])
-    floor.ask("busy", gang(4), queue="a", limit=7200.0)
+    # Of a higher priority, so that nobody has a claim to its place.
+    floor.ask("busy", gang(4), queue="a", limit=7200.0, priority=5)
     floor.settle()
     for number in range(6):
         floor.ask(f"w{number}", gang(4), queue="ab"[number % 2])
