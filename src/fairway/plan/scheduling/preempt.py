@@ -31,30 +31,34 @@ REST = 60.0
 
 def make_room(ledger: Ledger, blocked: Blocked, now: float, draft: Drafting) -> None:
     """Ask others to leave for those who have a right to their places."""
-    for name in [name for name, until in ledger.memory.futile.items() if until <= now]:
-        del ledger.memory.futile[name]
+    _end_rests(ledger, now)
     rivals = Rivals.at(ledger, now)
     left, done = MOST_PREEMPTORS, draft.size
-    for lines, own_queue in ((blocked.for_room, False), (blocked.by_rule, True)):
-        for line in lines:
-            for request in line.in_order() if rivals.matter_to(ledger, line.key, _asked(line)) else ():
-                if left <= 0:
-                    if draft.size > done:
-                        # Whoever comes next has as good a right, and must not wait until somebody else moves.
-                        draft.wake(now)
-                    return
-                if _is_served(ledger, request):
-                    continue
-                if now < ledger.memory.futile.get(str(request.key), now):
-                    break
-                claim = Claim(ledger, rivals, request, _asked(line), now)
-                if not claim.is_promising(_asked(line)):
-                    break
-                left -= 1
-                if not _make_room(ledger, claim, now, draft, own_queue=own_queue):
-                    _rest(ledger, request, now)
-                    break
-                rivals = Rivals.at(ledger, now)
+    for line, own_queue in [*((line, False) for line in blocked.for_room), *((line, True) for line in blocked.by_rule)]:
+        for request in line.in_order() if rivals.matter_to(ledger, line.key, _asked(line)) else ():
+            if left <= 0:
+                if draft.size > done:
+                    # Whoever comes next has as good a right, and must not wait until somebody else moves.
+                    draft.wake(now)
+                return
+            if _is_served(ledger, request):
+                continue
+            if now < ledger.memory.futile.get(str(request.key), now):
+                break
+            claim = Claim(ledger, rivals, request, _asked(line), now)
+            if not claim.is_promising(_asked(line)):
+                break
+            left -= 1
+            if not _make_room(ledger, claim, now, draft, own_queue=own_queue):
+                _rest(ledger, request, now)
+                break
+            rivals = Rivals.at(ledger, now)
+
+
+def _end_rests(ledger: Ledger, now: float) -> None:
+    """Those who rested long enough may be asked for again."""
+    for name in [name for name, until in ledger.memory.futile.items() if until <= now]:
+        del ledger.memory.futile[name]
 
 
 def _rest(ledger: Ledger, request: Request, now: float) -> None:
