@@ -7,6 +7,7 @@ and goes on later.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, repeat
 
 from fairway.plan.scheduling import amounts, choice, fill, finding, reservation, slack
 from fairway.plan.scheduling.decision import Cause, Drafting, Evict
@@ -34,7 +35,7 @@ def make_room(ledger: Ledger, blocked: Blocked, now: float, draft: Drafting) -> 
     _end_rests(ledger, now)
     rivals = Rivals.at(ledger, now)
     left, done = MOST_PREEMPTORS, draft.size
-    for line, own_queue in [*((line, False) for line in blocked.for_room), *((line, True) for line in blocked.by_rule)]:
+    for line, own_queue in chain(zip(blocked.for_room, repeat(False)), zip(blocked.by_rule, repeat(True))):
         for request in line.in_order() if rivals.matter_to(ledger, line.key, _asked(line)) else ():
             if left <= 0:
                 if draft.size > done:
