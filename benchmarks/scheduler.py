@@ -174,13 +174,13 @@ def measure_events(nodes: int, jobs: int, events: int, seed: int, policy: str) -
     for _ in range(jobs + nodes * 4):
         load.ask()
     load.decide()
-    while len(load.scheduler.ledger.room) > jobs:
-        load.end()
-        load.decide()
+    while len(load.scheduler.ledger.room) < jobs:
+        load.ask()
+    load.decide()
     warm = cpu() - began
     took: dict[str, list[float]] = {"job ends": [], "job arrives": [], "node changes": []}
     quiet = 0
-    while quiet < 20:
+    while quiet < 20 or load.scheduler.ledger.roster.leaving:
         load.end()
         quiet = 0 if load.decide()[1] else quiet + 1
     starts = evictions = 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fairway.app.loop import Loop
 from fairway.app.queues import Queues
 from fairway.errors import FairwayError
-from fairway.plan.scheduling import defragment, explain, forecast, future, whatif
+from fairway.plan.scheduling import defragment, explain, forecast, future, statements, whatif
 from fairway.plan.scheduling.future import Prospect, Situation
 from fairway.plan.scheduling.ledger import Ledger
 from fairway.state.job import Hold, Job, JobKey
@@ -57,9 +57,6 @@ class Waiting:
         self._loop = loop
         self._queues = queues
         self._kept: dict[JobKey, _Kept] = {}
-        self.calibration = forecast.Calibration()
-        self._said: dict[JobKey, tuple[float, forecast.Forecast]] = {}
-        """What was forecast of whom, and when: held against what happens."""
         self._one_at_a_time = asyncio.Lock()
 
     async def answer(self, job: Job) -> Answer | None:
@@ -69,7 +66,6 @@ class Waiting:
             request = ledger.room.get(job.key) if ledger is not None else None
             if ledger is None or request is None:
                 return None
-            self._learn(ledger, now)
             generation = self._generation(ledger)
             kept = self._kept.get(job.key)
             if kept is not None and kept.generation == generation and now - kept.at < FRESH:
@@ -81,9 +77,10 @@ class Waiting:
             changes = self._changes(ledger, job, now)
             # Playing takes long; what is played is a value of its own, and the loop goes on meanwhile.
             start = future.situation(ledger, job.key, now)
-            prospect = await asyncio.to_thread(_play, start, self.calibration)
+            prospect = await asyncio.to_thread(_play, start, ledger.memory.calibration)
             answer = Answer(hold, expecting.waiting_view(job, position, of, prospect, changes))
-            self._keep(job.key, _Kept(now, generation, answer), prospect)
+            self._keep(job.key, _Kept(now, generation, answer))
+            self._remember(job.key, prospect, now)
             return answer
 
     def _ledger(self) -> Ledger | None:
@@ -115,23 +112,16 @@ class Waiting:
         except FairwayError:
             return False
 
-    def _keep(self, key: JobKey, kept: _Kept, prospect: Prospect) -> None:
-        if prospect.forecast is not None:
-            self._said.setdefault(key, (kept.at, prospect.forecast))
+    def _keep(self, key: JobKey, kept: _Kept) -> None:
         self._kept[key] = kept
         while len(self._kept) > MOST_KEPT:
-            gone = next(iter(self._kept))
-            del self._kept[gone]
-            self._said.pop(gone, None)
+            del self._kept[next(iter(self._kept))]
 
-    def _learn(self, ledger: Ledger, now: float) -> None:
-        """Hold what was said of others against what became of them."""
-        for key, (at, said) in list(self._said.items()):
-            running = ledger.running.get(key)
-            if running is not None:
-                self.calibration = forecast.learn(self.calibration, said, max(0.0, running.since - at))
-            if running is not None or key not in ledger.room:
-                del self._said[key]
+    def _remember(self, key: JobKey, prospect: Prospect, now: float) -> None:
+        """What is said is held against what happens. The scheduler may be another one by now, and the run on its way."""
+        ledger = self._ledger()
+        if ledger is not None and key in ledger.room and prospect.forecast is not None:
+            statements.say(ledger.memory, key, prospect.forecast, now)
 
 
 def _play(start: Situation, calibration: forecast.Calibration) -> Prospect:

@@ -10,7 +10,7 @@ from fairway.plan import seating
 from fairway.plan.action import BindGang, CreateTask
 from fairway.plan.gang import another_task, folds_into_one
 from fairway.plan.plan import Draft, Plan
-from fairway.plan.scheduling import explain, memory, rights
+from fairway.plan.scheduling import explain, memory, rights, statements
 from fairway.plan.scheduling.decision import Evict, Start
 from fairway.plan.scheduling.defragment import MovePlan
 from fairway.plan.scheduling.delta import Asked, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
@@ -47,6 +47,7 @@ def schedule(draft: Draft, waiting: Sequence[JobKey], follower: Follower | None)
         follower = follow(draft.snapshot)
     catch_up(draft, waiting, follower)
     decision = follower.scheduler.decide(draft.now)
+    statements.settle(follower.scheduler.ledger, draft.now)
     for start in decision.starts:
         _start(draft, start)
     for eviction in decision.evictions:

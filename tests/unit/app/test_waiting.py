@@ -12,7 +12,7 @@ import pytest
 from fairway.app.application import Application
 from fairway.app.ports import Observation
 from fairway.app.submission import Submission
-from fairway.plan.scheduling import future
+from fairway.plan.scheduling import future, memory
 from fairway.spec.job import TrainingJob
 from fairway.state.job import Job, JobKey, Origin
 from fairway.state.node import Device, Node
@@ -180,9 +180,11 @@ async def test_forecasts_are_held_against_what_happens() -> None:
         here.clock.time += 1800
         await here.end(first)
         third = await here.submit("third", 1)
-        before = here.app.waiting.calibration
         await here.app.waiting.answer(third)
-        assert here.app.waiting.calibration.seen == before.seen + 1
+        kept = memory.decode(here.app.loop.snapshot.memory)
+        assert kept.calibration.seen == 1, "it is part of what is remembered"
+        assert list(kept.said) == []
+        assert list(here.app.loop.scheduler.ledger.memory.said) == [str(third.key)]
 
 
 async def test_moves_are_planned_and_carried_out_when_asked_for() -> None:

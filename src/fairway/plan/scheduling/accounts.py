@@ -23,6 +23,8 @@ class Accounts:
         self.used: dict[str, Amounts] = {}
         self.used_by: dict[tuple[str, str], Amounts] = {}
         self.usage = usage
+        self.changed: set[str] = set()
+        """Queues that hold more or less than when somebody took them out of here."""
         self._eased: set[tuple[str, str]] = set()
 
     def hold(self, queue: str, user: str, taken: Mapping[str, int], now: float | None) -> None:
@@ -38,6 +40,11 @@ class Accounts:
         """Queue and user of whatever was released since one last asked; without a user for the queue as a whole."""
         found, self._eased = self._eased, set()
         return found
+
+    @property
+    def total(self) -> int:
+        """All that there is, as one number: it tells whether there is more or less than before."""
+        return sum(self.totals.values())
 
     def share(self, queue: str, more: Mapping[str, int] | None = None) -> float:
         """The largest part that the queue holds of any resource, 0 to 1; as if it held `more` besides."""
@@ -55,15 +62,20 @@ class Accounts:
 
     def recent(self, queue: str, now: float) -> float:
         """Its share lately: an average over the past in which use of `HALF_LIFE` ago counts half."""
+        return self._recent(queue, now, self.share(queue))
+
+    def _recent(self, queue: str, now: float, share: float) -> float:
         value, at = self.usage.get(queue, (0.0, now))
         kept = math.exp2(-max(0.0, now - at) / HALF_LIFE)
-        return value * kept + self.share(queue) * (1.0 - kept)
+        return value * kept + share * (1.0 - kept)
 
     def had(self, queue: str, now: float, more: Mapping[str, int] | None = None) -> float:
         """What it has and has had lately, as one number: who has had less is served first."""
-        return self.share(queue, more) + self.recent(queue, now)
+        share = self.share(queue)
+        return (self.share(queue, more) if more else share) + self._recent(queue, now, share)
 
     def _change(self, queue: str, user: str, taken: Mapping[str, int], times: int, now: float | None) -> None:
+        self.changed.add(queue)
         if now is not None:
             self.usage[queue] = (self.recent(queue, now), now)
         amounts.add(self.used.setdefault(queue, {}), taken, times)

@@ -25,12 +25,22 @@ def of_gang(gang: Gang) -> Amounts:
 def of_seats(seats: Iterable[Seat], nodes: Mapping[str, Node]) -> Amounts:
     """What the seats take, with the types of their devices."""
     total: Amounts = {}
+    alike: tuple[Shape, int, str] | None = None
+    times = 0
     for seat in seats:
         node = nodes.get(seat.node)
         kind = ""
         if seat.devices and node is not None:
             kind = next((device.type for device in node.devices if device.uuid == seat.devices[0]), "")
-        add(total, _of_task(seat.shape, seat.milli, kind))
+        # The tasks of a gang are mostly alike, one after the other.
+        if alike is not None and alike[0] is seat.shape and alike[1] == seat.milli and alike[2] == kind:
+            times += 1
+            continue
+        if alike is not None:
+            add(total, _of_task(*alike), times)
+        alike, times = (seat.shape, seat.milli, kind), 1
+    if alike is not None:
+        add(total, _of_task(*alike), times)
     return total
 
 

@@ -96,6 +96,11 @@ class Drafting:
     evictions: list[Evict] = field(default_factory=list)
     wake_at: float | None = None
 
+    @property
+    def size(self) -> int:
+        """How much is to be done so far."""
+        return len(self.starts) + len(self.evictions)
+
     def wake(self, at: float) -> None:
         """Decide again at this time, or before."""
         self.wake_at = at if self.wake_at is None else min(at, self.wake_at)

@@ -11,14 +11,18 @@ from dataclasses import dataclass, field, replace
 
 from fairway.plan.scheduling import finding, reservation
 from fairway.plan.scheduling.decision import Drafting, Limit, Start
+from fairway.plan.scheduling.fronts import NEVER, Fronts, names_of
+from fairway.plan.scheduling.gains import Gains
 from fairway.plan.scheduling.ledger import Ledger, key_of
 from fairway.plan.scheduling.request import Request, Running
 from fairway.plan.scheduling.shape import Gang, Seat
 from fairway.plan.scheduling.waiting import Kind, Line, LineKey
-from fairway.plan.scheduling.walk import Walk, has_room
+from fairway.plan.scheduling.walk import Hope, Walk, has_room
 
 RESERVED_A_QUEUE = 16
 """So many blocked gangs of a queue have places kept for them."""
+MOST_ROUNDS = 4
+"""Places that were kept for somebody and are not any more are offered again at once, so often at most."""
 
 
 @dataclass(slots=True)
@@ -31,8 +35,12 @@ class Findings:
     freed: int = -1
     """`Ledger.freed` when all that wait had been tried."""
     changes: int = -1
+    roomy: set[Kind] = field(default_factory=set)
+    """What there was room for, by a rough count, when it was tried last."""
     limited: dict[tuple[str, str], dict[int, tuple[Line, Limit]]] = field(default_factory=dict)
     """Lines that a rule keeps waiting, by whose release would change that, with the rule."""
+    fronts: Fronts = field(default_factory=Fronts)
+    """Who comes first in each queue, and has no room."""
     unsure: dict[LineKey, Line] = field(default_factory=dict)
     """Lines for which another try may succeed though nothing was freed: the search for their places is not exhaustive."""
 
@@ -47,38 +55,85 @@ class Blocked:
 
 def fill(ledger: Ledger, findings: Findings, now: float, draft: Drafting) -> Blocked:
     """Start what fits, in order. Returns who is blocked."""
-    blocked = Blocked()
+    for _ in range(MOST_ROUNDS):
+        freed = ledger.freed
+        walk, by_rule = _walk(ledger, findings, now, draft)
+        if ledger.freed == freed:
+            break
+    else:
+        draft.wake(now)
+    return Blocked(walk.blocked(), by_rule)
+
+
+def _walk(ledger: Ledger, findings: Findings, now: float, draft: Drafting) -> tuple[Walk, list[Line]]:
+    """Go through those who wait, once. Returns whom a rule keeps waiting."""
+    by_rule: list[Line] = []
     keeping: set[str] = set()
-    kinds = _roomy(ledger) if findings.freed != ledger.freed else []
+    gains, ledger.freed_nodes = Gains(ledger, ledger.freed_nodes), set()
+    walk = _begin(ledger, findings, gains, now)
+    for line, hope in walk:
+        if hope is Hope.KIND and ledger.freed == findings.freed and not (line.kind in findings.roomy or gains.help(line.kind)):
+            walk.give_up(line.kind)
+            hope = Hope.NONE
+        if not walk.its_turn(line, hope):
+            continue
+        request, rank = line.first(), line.filed
+        assert request is not None
+        assert rank is not None
+        outcome = _outcome(ledger, line, request, hope, now, draft)
+        if isinstance(outcome, Start):
+            walk.started(line, rank)
+            continue
+        if hope is not Hope.NONE or isinstance(outcome, Limit):
+            _remember(ledger, findings, walk, line, outcome)
+        if outcome is not None:
+            by_rule.append(line)
+            ledger.room.unsettled.add(line.key.queue)
+        elif walk.passed(line):
+            reservation.keep(ledger, request, now, draft)
+            keeping.add(str(request.key))
+    _settle(ledger, findings, walk, keeping, draft)
+    by_rule += [line for line in walk.limited() if line.rule is not None and line.filed is not None]
+    return walk, by_rule
+
+
+def _settle(ledger: Ledger, findings: Findings, walk: Walk, keeping: set[str], draft: Drafting) -> None:
+    """Keep nothing but what is kept for the first lines, and remember those."""
+    settled = walk.settled().values()
+    keeping |= names_of(settled)
+    reservation.keep_only(ledger, keeping)
+    until = min((front.until for front in settled), default=NEVER)
+    if until < NEVER:
+        draft.wake(until)
+    for name, lines, limited, full in walk.seen():
+        findings.fronts.keep(ledger, name, lines, limited, full=full)
+
+
+def _begin(ledger: Ledger, findings: Findings, gains: Gains, now: float) -> Walk:
+    """A walk past those for whom there may be room by now, and past those who come first in each queue."""
+    kinds: list[Kind] = []
+    if findings.freed != ledger.freed:
+        kinds = [kind for kind in ledger.room.kinds() if kind in findings.roomy or gains.help(kind)]
+        kinds = [kind for kind in kinds if has_room(ledger, kind.gang)]
+        findings.roomy.intersection_update(kinds)
     eager = list(_eager(ledger, findings))
     if eager or kinds or findings.changes != ledger.changes:
         eager += findings.unsure.values()
         findings.unsure.clear()
-    walk = Walk(ledger, eager, kinds, RESERVED_A_QUEUE, now)
     findings.freed, findings.changes = ledger.freed, ledger.changes
-    for line, hopeful in walk:
-        request, rank = line.first(), line.filed
-        assert request is not None
-        assert rank is not None
-        if line.mistyped and not hopeful:
-            blocked.by_rule.append(line)
-            continue
-        outcome = _try(ledger, request, now, draft) if hopeful else finding.limit_of(ledger, request)
-        if isinstance(outcome, Start):
-            walk.started(line, rank)
-            continue
-        if hopeful or outcome is not None:
-            _remember(ledger, findings, line, outcome)
-            walk.failed(line)
-        if isinstance(outcome, Limit):
-            blocked.by_rule.append(line)
-        elif walk.passed(line):
-            blocked.for_room.append(line)
-            reservation.keep(ledger, request, now, draft)
-            keeping.add(str(request.key))
-    reservation.keep_only(ledger, keeping)
-    blocked.by_rule += [line for line in walk.limited() if line.rule is not None and line.filed is not None]
-    return blocked
+    return Walk(ledger, eager, kinds, RESERVED_A_QUEUE, now, findings.fronts.begin(ledger, now))
+
+
+def _outcome(
+    ledger: Ledger, line: Line, request: Request, hope: Hope, now: float, draft: Drafting
+) -> Start | Limit | Line | None:
+    """What becomes of the first of a line: it starts, or a rule keeps it, or there is no room.
+
+    The line itself stands for the rule that forbade the places found the last time: nothing has changed since.
+    """
+    if hope is not Hope.NONE:
+        return _try(ledger, request, now, draft)
+    return line if line.mistyped else finding.limit_of(ledger, request)
 
 
 def start(ledger: Ledger, request: Request, seats: tuple[Seat, ...], now: float, draft: Drafting) -> None:
@@ -145,11 +200,6 @@ def _relieved(ledger: Ledger, limited: dict[int, tuple[Line, Limit]]) -> list[Li
     return found
 
 
-def _roomy(ledger: Ledger) -> list[Kind]:
-    """What is asked for and may find room."""
-    return [kind for kind in ledger.room.kinds() if has_room(ledger, kind.gang)]
-
-
 def _try(ledger: Ledger, request: Request, now: float, draft: Drafting, *, sure: bool = False) -> Start | Limit | None:
     """Start the run if there is room for it; what is kept for others is not room. None when there is none.
 
@@ -177,13 +227,20 @@ def _try(ledger: Ledger, request: Request, now: float, draft: Drafting, *, sure:
     return draft.starts[-1]
 
 
-def _remember(ledger: Ledger, findings: Findings, line: Line, outcome: Start | Limit | None) -> None:
-    """What the failure says of the line."""
+def _remember(ledger: Ledger, findings: Findings, walk: Walk, line: Line, outcome: object) -> None:
+    """What the failure says of the line, and of others of its kind."""
     request = line.first()
     assert request is not None
     line.mistyped = isinstance(outcome, Limit)
     if isinstance(outcome, Limit) and finding.limit_of(ledger, request) is not None:
         line.rule = (line.key.queue, line.key.user if outcome.of == "per_user" else "")
         findings.limited.setdefault(line.rule, {})[id(line)] = (line, outcome)
-    elif isinstance(outcome, Limit) or not is_certain(line.key.gang) or line.key.beside is not None:
+        walk.follow(line)
+        return
+    if isinstance(outcome, Limit) or not is_certain(line.key.gang) or line.key.beside is not None:
         findings.unsure[line.key] = line
+    if has_room(ledger, line.kind.gang):
+        findings.roomy.add(line.kind)
+        walk.follow(line)
+    else:
+        walk.give_up(line.kind)

@@ -5,7 +5,7 @@ Everything that must outlive the process lies in `memory`; the rest is the state
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from fairway.plan.scheduling import amounts, durations, timeshare
@@ -15,7 +15,7 @@ from fairway.plan.scheduling.cluster import Cluster
 from fairway.plan.scheduling.delta import Asked, Delta, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
 from fairway.plan.scheduling.lessons import Lessons
 from fairway.plan.scheduling.memory import Reservation, SchedulerMemory
-from fairway.plan.scheduling.outlook import Outlook
+from fairway.plan.scheduling.outlook import Outlook, is_alike
 from fairway.plan.scheduling.promises import Promises
 from fairway.plan.scheduling.request import Request, Running
 from fairway.plan.scheduling.roster import Roster, weight_of
@@ -45,6 +45,8 @@ class Ledger:
         self._lessons = Lessons(memory)
         self.freed = 0
         """Rises whenever something that was taken is free again, or a rule has changed."""
+        self.freed_nodes: set[str] = set()
+        """Where that was, since somebody last looked and emptied it."""
         self.changes = 0
         """Rises whenever anything on the nodes is another than before."""
         self._climbing = Looks()
@@ -241,6 +243,7 @@ class Ledger:
         self.outlook.touch(seat.node for seat in reservation.seats)
         self.cluster.take(reservation.seats)
         self.changes += 1
+        self._unsettle(key)
 
     def unreserve(self, key: JobKey) -> None:
         """Keep nothing for it."""
@@ -249,11 +252,18 @@ class Ledger:
             self.promises.drop(str(key), reservation.seats)
             self.outlook.touch(seat.node for seat in reservation.seats)
             self.cluster.give(reservation.seats)
-            self._free()
+            self._free(seat.node for seat in reservation.seats)
+            self._unsettle(key)
 
-    def _free(self) -> None:
+    def _unsettle(self, key: JobKey) -> None:
+        request = self.room.get(key)
+        if request is not None:
+            self.room.unsettled.add(request.queue)
+
+    def _free(self, nodes: Iterable[str]) -> None:
         self.freed += 1
         self.changes += 1
+        self.freed_nodes.update(nodes)
 
     def _see(self, node: Node) -> None:
         if self.nodes.get(node.name) == node:
@@ -269,8 +279,10 @@ class Ledger:
             sitting = [seat for seats in self.promises.sitters.get(node.name, {}).values() for seat in seats]
             self.cluster.take([*sitting, *self.promises.kept_on(node.name)])
         self.promises.look_at(node.name)
-        self.outlook.renew()
-        self._free()
+        if known is None or not is_alike(known, node):
+            self.outlook.renew()
+        self.outlook.touch([node.name])
+        self._free([node.name])
 
     def _lose(self, name: str) -> None:
         if name in self.nodes:
@@ -281,7 +293,7 @@ class Ledger:
                 self.unreserve(key_of(each))
             self.promises.look_at(name)
             self.outlook.renew()
-            self._free()
+            self._free(())
 
     def _describe(self, queue: Queue, now: float) -> None:
         self.queues[queue.name] = queue
@@ -290,7 +302,7 @@ class Ledger:
         for key in self.roster.of_queue(queue.name):
             self._watch(key, now)
         self.room.refresh(queue.name)
-        self._free()
+        self._free(())
 
     def _ask(self, request: Request, now: float) -> None:
         before = self.room.get(request.key)
@@ -343,14 +355,14 @@ class Ledger:
         del self.running[key]
         del self.memory.sitting[str(key)]
         self.memory.ends.pop(str(key), None)
-        self._free()
+        self._free(seat.node for seat in running.seats)
 
     def learn(self, gang: Gang) -> None:
         """A gang starts: it counts for the mix of work that comes here."""
         mix = self._lessons.count(gang)
         if mix is not None:
             self.cluster.learn(mix)
-            self._free()
+            self._free(self.nodes)
 
 
 def key_of(name: str) -> JobKey:

@@ -9,6 +9,7 @@ import msgspec
 from fairway.plan.scheduling.accounts import Usage
 from fairway.plan.scheduling.amounts import Amounts
 from fairway.plan.scheduling.durations import History
+from fairway.plan.scheduling.forecast import Calibration, Forecast
 from fairway.plan.scheduling.placement.mix import Mix
 from fairway.plan.scheduling.request import Running
 from fairway.plan.scheduling.shape import Seat, Shape
@@ -28,6 +29,16 @@ class Reservation:
     """Whether it starts at these very places and nowhere else: they are part of a plan of moves."""
 
 
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What was said of the start of a run that waits."""
+
+    said: Forecast
+    at: float
+    learnt: bool = False
+    """Whether it is known to be wrong, and that has been learnt from, though the run waits still."""
+
+
 @dataclass(slots=True)
 class SchedulerMemory:
     """Plain values; runs are named `namespace/name`."""
@@ -45,6 +56,10 @@ class SchedulerMemory:
     futile: dict[str, float] = field(default_factory=dict)
     """Until when nobody is asked again to make room for a run that waits: the last time it was in vain."""
     history: History = field(default_factory=History)
+    said: dict[str, Statement] = field(default_factory=dict)
+    """What was said of the starts of runs that wait, the oldest first."""
+    calibration: Calibration = field(default_factory=Calibration)
+    """What became of such statements, and what that teaches."""
     sitting: dict[str, tuple[Running, Amounts]] = field(default_factory=dict)
     """Who was known to run, and what it held: whoever left meanwhile must be taken off the accounts."""
     started: list[tuple[Shape, int]] = field(default_factory=list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fairway.plan.scheduling import amounts, defragment, fill, rights
+from fairway.plan.scheduling import amounts, defragment, fill, reservation, rights
 from fairway.plan.scheduling.decision import Cause, Decision, Drafting, Evict
 from fairway.plan.scheduling.defragment import Move, MovePlan
 from fairway.plan.scheduling.ledger import Ledger
@@ -37,9 +37,7 @@ def begin(ledger: Ledger, plan: MovePlan, now: float) -> Decision:
 
 def settle(ledger: Ledger, now: float, draft: Drafting) -> None:
     """Start those whose very places are free by now; let go of what nobody comes for."""
-    for name, kept in sorted(ledger.memory.reservations.items()):
-        if not kept.exact:
-            continue
+    for name, kept in sorted(item for item in ledger.memory.reservations.items() if item[1].exact):
         request = ledger.room.get(_key(name))
         if request is not None and not _suits(ledger, request, kept):
             ledger.unreserve(request.key)
@@ -47,9 +45,9 @@ def settle(ledger: Ledger, now: float, draft: Drafting) -> None:
             ledger.unreserve(request.key)
             ledger.cluster.take(kept.seats)
             fill.start(ledger, request, kept.seats, now, draft)
-        elif not _coming(ledger, kept) and now >= _until(ledger, kept):
+        elif not reservation.is_coming(ledger, kept) and now >= _until(ledger, kept):
             ledger.unreserve(_key(name))
-        elif not _coming(ledger, kept):
+        elif not reservation.is_coming(ledger, kept):
             draft.wake(_until(ledger, kept))
 
 
@@ -91,11 +89,6 @@ def _is_free(ledger: Ledger, kept: Reservation) -> bool:
     free = cluster.try_place(Gang(tuple(parts))) is not None
     cluster.undo(mark)
     return free
-
-
-def _coming(ledger: Ledger, kept: Reservation) -> bool:
-    """Whether somebody is still on the way out."""
-    return any(str(key) in kept.claims and running.leaving for key, running in ledger.running.items())
 
 
 def _until(ledger: Ledger, kept: Reservation) -> float:

@@ -51,11 +51,15 @@ class Outlook:
         width = max((len(node.devices) for node in self._nodes.values()), default=0)
         self._end: Times = np.full((len(self._names), width), NEVER)
         self._since: Times = np.zeros((len(self._names), width))
-        self._racks: dict[str, list[int]] = {}
+        racks: dict[str, list[int]] = {}
         for row, name in enumerate(self._names):
-            self._racks.setdefault(self._nodes[name].rack, []).append(row)
-        self._fitting: dict[Shape, NDArray[np.bool_]] = {}
+            racks.setdefault(self._nodes[name].rack, []).append(row)
+        self._racks = [np.array(rows, np.intp) for rows in racks.values()]
+        self._fitting: dict[object, NDArray[np.bool_]] = {}
         self._stale = set(self._names)
+        self._free_at: Times = self._end
+        self._free_when: float | None = None
+        """The time for which that was worked out, if any."""
 
     def set_node(self, name: str, sitters: Iterable[Sitter], kept: Iterable[Seat]) -> None:
         """Who sits on a node, and what is kept there for others."""
@@ -72,25 +76,29 @@ class Outlook:
             for uuid in seat.devices:
                 if uuid in slot:
                     self._end[row, slot[uuid]] = NEVER
+        if self._free_when is not None:
+            self._free_at[row] = _free_at(self._end[row], self._since[row], self._free_when)
 
     def soonest(self, gang: Gang, tasks: int, now: float) -> tuple[float, list[str]] | None:
         """When so many times the gang could find devices, and on which nodes; None when never. Only devices are looked at."""
-        free_at = np.where(self._end > now, self._end, now + np.maximum(60.0, 0.25 * (now - self._since)))
-        free_at = np.where(self._end == -NEVER, now, free_at)
-        grounds = list(self._racks.values()) if gang.same_rack else [list(range(len(self._names)))]
+        if self._free_when != now:
+            self._free_when, self._free_at = now, _free_at(self._end, self._since, now)
+        free_at = self._free_at
         best: tuple[float, list[str]] | None = None
-        for rows in grounds:
-            found = self._within(gang, tasks, np.array(rows, np.intp), free_at)
+        for rows in self._racks if gang.same_rack else [None]:
+            found = self._within(gang, tasks, rows, free_at)
             if found is not None and (best is None or found[0] < best[0]):
                 best = found
         return best
 
-    def _within(self, gang: Gang, tasks: int, rows: NDArray[np.intp], free_at: Times) -> tuple[float, list[str]] | None:
+    def _within(self, gang: Gang, tasks: int, rows: NDArray[np.intp] | None, free_at: Times) -> tuple[float, list[str]] | None:
+        """The same on the nodes of these rows; None: all of them."""
         latest, names = -NEVER, dict[str, None]()
         for part in gang.parts:
             if not part.shape.gpus:
                 continue
-            usable = np.where(self._fits(part.shape)[rows], free_at[rows], NEVER)
+            fits = self._fits(part.shape)
+            usable = np.where(fits, free_at, NEVER) if rows is None else np.where(fits[rows], free_at[rows], NEVER)
             times = _times(part, usable)
             count = (1 if part.together else part.least) * tasks
             if times.size < count:
@@ -102,11 +110,13 @@ class Outlook:
             before = np.flatnonzero(flat < last)
             chosen = [*before, *np.flatnonzero(flat == last)[: count - len(before)]]
             latest = max(latest, last)
-            names.update((self._names[int(rows[at // times.shape[1]])], None) for at in chosen)
+            found = [at // times.shape[1] for at in chosen]
+            names.update((self._names[at if rows is None else int(rows[at])], None) for at in found)
         return (latest, list(names)) if names else None
 
     def _fits(self, shape: Shape) -> NDArray[np.bool_]:
-        found = self._fitting.get(shape)
+        alike = (shape.gpu_types, shape.gpu_memory, shape.gpu_milli, shape.where)
+        found = self._fitting.get(alike)
         if found is None:
             found = np.zeros(self._end.shape, np.bool_)
             for row, name in enumerate(self._names):
@@ -115,8 +125,22 @@ class Outlook:
                     found[row, : len(node.devices)] = [_will_do(shape, node, at) for at in range(len(node.devices))]
             if len(self._fitting) > 256:
                 self._fitting.clear()
-            self._fitting[shape] = found
+            self._fitting[alike] = found
         return found
+
+
+def _free_at(end: Times, since: Times, now: float) -> Times:
+    """When devices are free; later and later where somebody sits who should have left already."""
+    late = now + np.maximum(60.0, 0.25 * (now - since))
+    found: Times = np.where(end > now, end, np.where(end == -NEVER, now, late))
+    return found
+
+
+def is_alike(one: Node, other: Node) -> bool:
+    """Whether the nodes have the same devices and the same place; how well they are is another matter."""
+    same = (one.labels, one.taints, one.rack) == (other.labels, other.taints, other.rack)
+    devices = [[(device.uuid, device.index, device.type, device.memory) for device in node.devices] for node in (one, other)]
+    return same and devices[0] == devices[1]
 
 
 def _times(part: Part, usable: Times) -> Times:

@@ -7,6 +7,7 @@ and goes on later.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, repeat
 
 from fairway.plan.scheduling import amounts, choice, fill, finding, reservation, slack
 from fairway.plan.scheduling.decision import Cause, Drafting, Evict
@@ -31,25 +32,34 @@ REST = 60.0
 
 def make_room(ledger: Ledger, blocked: Blocked, now: float, draft: Drafting) -> None:
     """Ask others to leave for those who have a right to their places."""
+    _end_rests(ledger, now)
+    rivals = Rivals.at(ledger, now)
+    left, done = MOST_PREEMPTORS, draft.size
+    for line, own_queue in chain(zip(blocked.for_room, repeat(False)), zip(blocked.by_rule, repeat(True))):
+        for request in line.in_order() if rivals.matter_to(ledger, line.key, _asked(line)) else ():
+            if left <= 0:
+                if draft.size > done:
+                    # Whoever comes next has as good a right, and must not wait until somebody else moves.
+                    draft.wake(now)
+                return
+            if _is_served(ledger, request):
+                continue
+            if now < ledger.memory.futile.get(str(request.key), now):
+                break
+            claim = Claim(ledger, rivals, request, _asked(line), now)
+            if not claim.is_promising(_asked(line)):
+                break
+            left -= 1
+            if not _make_room(ledger, claim, now, draft, own_queue=own_queue):
+                _rest(ledger, request, now)
+                break
+            rivals = Rivals.at(ledger, now)
+
+
+def _end_rests(ledger: Ledger, now: float) -> None:
+    """Those who rested long enough may be asked for again."""
     for name in [name for name, until in ledger.memory.futile.items() if until <= now]:
         del ledger.memory.futile[name]
-    rivals = Rivals.at(ledger, now)
-    left = MOST_PREEMPTORS
-    for lines, own_queue in ((blocked.for_room, False), (blocked.by_rule, True)):
-        for line in lines:
-            for request in line.in_order() if rivals.matter_to(ledger, line.key) else ():
-                if left <= 0:
-                    return
-                if _is_served(ledger, request):
-                    continue
-                claim = Claim(ledger, rivals, request, _asked(line), now)
-                if now < ledger.memory.futile.get(str(request.key), now) or not claim.is_promising(_asked(line)):
-                    break
-                left -= 1
-                if not _make_room(ledger, claim, now, draft, own_queue=own_queue):
-                    _rest(ledger, request, now)
-                    break
-                rivals = Rivals.at(ledger, now)
 
 
 def _rest(ledger: Ledger, request: Request, now: float) -> None:
@@ -96,7 +106,8 @@ def _make_room(ledger: Ledger, claim: Claim, now: float, draft: Drafting, *, own
             gone = set(victim.seats)
             rest = tuple(seat for seat in victim.running.seats if seat not in gone)
             ledger.reserve(victim.key, Reservation(rest, now, now, (str(victim.key),), exact=True))
-    _drop_lesser(ledger, claim, {seat.node for seat in seats})
+    if _drop_lesser(ledger, claim, {seat.node for seat in seats}) and victims:
+        draft.wake(now)
     claims = [str(victim.key) for victim in victims]
     claims += [str(key) for key in _leaving_from(ledger, seats) if str(key) not in claims]
     ledger.reserve(request.key, Reservation(seats, now, now, tuple(claims)))
@@ -119,16 +130,22 @@ def _displace(ledger: Ledger, claim: Claim, now: float, draft: Drafting) -> bool
     ledger.cluster.undo(mark)
     if found is None:
         return False
-    _drop_lesser(ledger, claim, {seat.node for seat in found})
-    return fill.try_start(ledger, claim.request, now, draft)
+    dropped = _drop_lesser(ledger, claim, {seat.node for seat in found})
+    started = fill.try_start(ledger, claim.request, now, draft)
+    if started and dropped:
+        # What else was kept for them is offered at once.
+        draft.wake(now)
+    return started
 
 
-def _drop_lesser(ledger: Ledger, claim: Claim, nodes: set[str]) -> None:
-    """Nothing is kept on these nodes for those who would have to give way."""
+def _drop_lesser(ledger: Ledger, claim: Claim, nodes: set[str]) -> bool:
+    """Nothing is kept on these nodes for those who would have to give way; whether anything was."""
+    freed = ledger.freed
     names = {name for node in nodes for name, _ in ledger.promises.kept_for(node)} - {str(claim.request.key)}
     for name in sorted(names):
         if claim.is_lesser(name) and not ledger.memory.reservations[name].exact:
             ledger.unreserve(key_of(name))
+    return ledger.freed > freed
 
 
 def _sizes_after(victim: Victim) -> tuple[tuple[str, int], ...]:

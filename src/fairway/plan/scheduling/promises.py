@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from fairway.plan.scheduling.shape import Seat
+from fairway.plan.scheduling.shape import WHOLE, Seat
 from fairway.state.job import JobKey
 from fairway.state.node import Node
 
@@ -19,6 +19,8 @@ class Promises:
         """By node: who sits there, and where."""
         self._busy: dict[str, dict[str, int]] = {}
         """By node and device: how many tasks use it."""
+        self._load: dict[str, dict[str, int]] = {}
+        """By node and device: thousandths that are used or kept."""
         self._kept: dict[str, dict[str, list[Seat]]] = {}
         """By node and name."""
         self._ready: dict[str, dict[str, int]] = {}
@@ -38,27 +40,33 @@ class Promises:
             self._use(seat, sign)
 
     def _use(self, seat: Seat, sign: int) -> None:
-        self._recount(seat.node, -1)
+        if seat.node in self._kept:
+            self._recount(seat.node, -1)
         busy = self._busy.setdefault(seat.node, {})
         for device in seat.devices:
             busy[device] = busy.get(device, 0) + sign
             if not busy[device]:
                 del busy[device]
-        self._recount(seat.node, 1)
-        self.look_at(seat.node)
+        self._weigh(seat, sign)
+        if seat.node in self._kept:
+            self._recount(seat.node, 1)
+            self.look_at(seat.node)
 
     def keep(self, name: str, seats: Sequence[Seat]) -> None:
         """These places are kept for a run."""
         self._ready[name] = {}
         for seat in seats:
             self._kept.setdefault(seat.node, {}).setdefault(name, []).append(seat)
+            self._weigh(seat, 1)
         for node in {seat.node for seat in seats}:
             self._add(name, node, 1)
             self.look_at(node)
 
-    def drop(self, name: str, seats: Iterable[Seat]) -> None:
+    def drop(self, name: str, seats: Sequence[Seat]) -> None:
         """They are kept no longer."""
         del self._ready[name]
+        for seat in seats:
+            self._weigh(seat, -1)
         for node in {seat.node for seat in seats}:
             del self._kept[node][name]
             if not self._kept[node]:
@@ -76,6 +84,21 @@ class Promises:
             self._idle[node] = idle
         else:
             self._idle.pop(node, None)
+
+    def open_devices(self, node: str) -> list[tuple[str, int]]:
+        """Type and free thousandths of the devices of a node that are neither used up nor kept for anybody."""
+        known, load = self._nodes.get(node), self._load.get(node, {})
+        if known is None:
+            return []
+        free = [
+            (device.type, WHOLE - load.get(device.uuid, 0)) for device in known.devices if device.healthy and not device.busy_with
+        ]
+        return [each for each in free if each[1] > 0]
+
+    def _weigh(self, seat: Seat, sign: int) -> None:
+        load = self._load.setdefault(seat.node, {})
+        for device in seat.devices:
+            load[device] = load.get(device, 0) + sign * seat.milli
 
     def ready(self, name: str) -> Mapping[str, int]:
         """By role: how many of the places kept for the run nobody sits on."""

@@ -33,14 +33,14 @@ def keep(ledger: Ledger, request: Request, now: float, draft: Drafting) -> None:
     if ledger.queue(request.queue).time_slice:
         ledger.unreserve(request.key)
         return
-    until = kept_until(kept) if kept is not None else _hopeless_until(ledger, name)
+    until = kept_until(kept) if kept is not None else hopeless_until(ledger, name)
     if now < until:
         draft.wake(until)
         return
     ledger.unreserve(request.key)
     found = soonest(ledger, request, now)
     if found is None:
-        ledger.memory.hopeless[name] = (now, sum(ledger.accounts.totals.values()))
+        ledger.memory.hopeless[name] = (now, ledger.accounts.total)
         draft.wake(now + PATIENCE)
         return
     ledger.memory.hopeless.pop(name, None)
@@ -54,9 +54,10 @@ def kept_until(kept: Reservation) -> float:
     return max(kept.at, kept.made) + max(PATIENCE, PATIENCE_PART * (kept.at - kept.made))
 
 
-def _hopeless_until(ledger: Ledger, name: str) -> float:
+def hopeless_until(ledger: Ledger, name: str) -> float:
+    """Until when nobody looks again for places that could be kept for the run; not at all where none were looked for in vain."""
     since, total = ledger.memory.hopeless.get(name, (0.0, -1))
-    return since + PATIENCE if total == sum(ledger.accounts.totals.values()) else 0.0
+    return since + PATIENCE if total == ledger.accounts.total else 0.0
 
 
 def keep_only(ledger: Ledger, names: set[str]) -> None:
@@ -70,7 +71,7 @@ def keep_only(ledger: Ledger, names: set[str]) -> None:
 
 def is_coming(ledger: Ledger, kept: Reservation) -> bool:
     """Whether somebody is still on the way out for it."""
-    return any(key_of(name) in ledger.roster.leaving for name in kept.claims)
+    return bool(kept.claims) and any(key_of(name) in ledger.roster.leaving for name in kept.claims)
 
 
 def soonest(ledger: Ledger, request: Request, now: float) -> tuple[tuple[Seat, ...], float] | None:

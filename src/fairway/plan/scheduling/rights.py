@@ -79,6 +79,18 @@ def spare(own: Own, used: Mapping[str, int]) -> Own:
     return {name: count + _SLACK * count - used.get(name, 0) for name, count in own.items()}
 
 
+def beyond(queue: Queue, spare: Own, asked: Mapping[str, int]) -> Mapping[str, float] | None:
+    """How far a run takes its queue past what belongs to it; nothing: not at all. None: further than the queue has a right to.
+
+    A quota is a bound. A part by weight is come near to: a run that does not fit into what is missing may pass it by as much as
+    was missing, or a queue of large gangs would always have less than its part, and one of small ones the rest.
+    """
+    passed = {name: asked.get(name, 0) - count for name, count in spare.items() if asked.get(name, 0) > count}
+    if passed and (queue.quota or any(over > spare[name] for name, over in passed.items())):
+        return None
+    return passed
+
+
 def borrowed(queue: Queue, accounts: Accounts) -> dict[str, int]:
     """What it holds beyond its quota."""
     used = accounts.used.get(queue.name, {})

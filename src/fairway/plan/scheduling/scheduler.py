@@ -14,9 +14,6 @@ from fairway.plan.scheduling.delta import Delta
 from fairway.plan.scheduling.ledger import Ledger
 from fairway.plan.scheduling.memory import SchedulerMemory
 
-MOST_ROUNDS = 4
-"""Places that were kept for somebody and are not any more are offered again at once, so often at most."""
-
 
 class Scheduler:
     """Decides. What it knows is in `ledger`, what it must not forget in `ledger.memory`."""
@@ -37,7 +34,7 @@ class Scheduler:
         if climbs is not None:
             draft.wake(climbs)
         moving.settle(self.ledger, now, draft)
-        blocked = self._fill(now, draft)
+        blocked = fill.fill(self.ledger, self._findings, now, draft)
         backfill.backfill(self.ledger, self._lengths, now, draft)
         fill.extend(self.ledger, now, draft)
         if blocked.for_room or blocked.by_rule:
@@ -46,15 +43,6 @@ class Scheduler:
             elastic.grow(self.ledger, now, draft)
         self.ledger.cluster.keep()
         return draft.finish()
-
-    def _fill(self, now: float, draft: Drafting) -> fill.Blocked:
-        for _ in range(MOST_ROUNDS):
-            freed = self.ledger.freed
-            blocked = fill.fill(self.ledger, self._findings, now, draft)
-            if self.ledger.freed == freed:
-                return blocked
-        draft.wake(now)
-        return blocked
 
     def move(self, plan: MovePlan, now: float) -> Decision:
         """Carry out a plan of moves: who leaves now. What it names is kept for those who come there, and for nobody else."""

@@ -16,12 +16,14 @@ from fairway.plan.scheduling.roster import lost_since, weight_of
 from fairway.plan.scheduling.shape import Gang, Seat
 from fairway.plan.scheduling.waiting import LineKey
 from fairway.state.job import JobKey
-from fairway.state.queue import GPU_TYPE
+from fairway.state.queue import GPU_TYPE, Queue
 
 RESTART_COST = 60.0
 """Seconds that leaving and coming again take, roughly."""
 MARGIN = 0.9
 """A queue takes back its part only from those that have had clearly more: small differences even out as runs end."""
+EVEN = 0.95
+"""A queue passes its part for a gang that does not fit into the rest of it only when it has had so much less lately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,14 @@ class Rivals:
     spare: Mapping[str, Own]
     """What each queue does not use of its own then; below zero what it borrows."""
     borrowing: dict[str, int]
-    """Queues that use more than belongs to them, with the lowest priority that runs there."""
+    """Queues that use more than belongs to them, or would if those started for whom places are kept; with the lowest priority
+    of those."""
     lowest: int
     """The lowest priority of all that run."""
+    lenders: set[str]
+    """Queues that borrow nothing while others do."""
+    owners: set[str]
+    """Those of them that may take back anything: they have a quota, or have had less than one that borrows."""
     had: Mapping[str, float]
     """What each queue has and has had lately, by its weight: who has had less is served first."""
     free: Amounts
@@ -80,11 +87,24 @@ class Rivals:
         for queue, priority in ledger.roster.classes:
             if any(count < 0 for count in spare[queue].values()):
                 borrowing[queue] = min(priority, borrowing.get(queue, priority))
+        for request in _hoping(ledger, spare):
+            borrowing[request.queue] = min(request.priority, borrowing.get(request.queue, request.priority))
         free = dict(ledger.accounts.totals)
         for held in ledger.roster.held.values():
             amounts.add(free, held, -1)
         had = {name: ledger.accounts.had(name, now) / queues[name].weight for name in borrowing}
-        return cls(own, used, spare, borrowing, min((priority for _, priority in ledger.roster.classes), default=0), had, free)
+        lowest = min((priority for _, priority in ledger.roster.classes), default=0)
+        lenders = {name for name, left in spare.items() if borrowing and all(count >= 0 for count in left.values())}
+        found = cls(own, used, spare, borrowing, lowest, lenders, set(), had, free)
+        found.owners = {name for name in lenders if found._owns(ledger, queues[name], now)}
+        return found
+
+    def _owns(self, ledger: Ledger, queue: Queue, now: float) -> bool:
+        """Whether the queue may take back anything, however little it asks for."""
+        if queue.quota:
+            return True
+        more = self.more_of(ledger, queue.name, {})
+        return ledger.accounts.had(queue.name, now, more) / queue.weight <= MARGIN * max(self.had.values())
 
     def more_of(self, ledger: Ledger, queue: str, asked: Amounts) -> Amounts:
         """What the queue will use more than now, with what is asked besides."""
@@ -93,11 +113,17 @@ class Rivals:
         amounts.add(more, ledger.accounts.used.get(queue, {}), -1)
         return more
 
-    def matter_to(self, ledger: Ledger, line: LineKey) -> bool:
+    def matter_to(self, ledger: Ledger, line: LineKey, asked: Amounts) -> bool:
         """Whether anybody of that line might have a claim on somebody. Quick, and generous."""
-        if line.priority > self.lowest or ledger.roster.surplus or ledger.queue(line.queue).time_slice:
+        if (
+            line.priority > self.lowest
+            or line.queue in self.owners
+            or ledger.roster.surplus
+            or ledger.queue(line.queue).time_slice
+        ):
             return True
-        return bool(self.borrowing) and all(count >= 0 for count in self.spare[line.queue].values())
+        # Nobody need give way to it, but it may do with what is free anyway.
+        return line.queue in self.lenders and all(self.free.get(name, 0) >= count for name, count in asked.items())
 
 
 class Claim:
@@ -109,7 +135,9 @@ class Claim:
         queue = ledger.queue(request.queue)
         self._slice = queue.time_slice
         spare = rivals.spare[queue.name]
-        self._owns = bool(rivals.borrowing) and all(asked.get(name, 0) <= count for name, count in spare.items())
+        beyond = rights.beyond(queue, spare, asked) if rivals.borrowing else None
+        self._owns = beyond is not None
+        self._beyond = beyond or {}
         # A quota is its own whatever it has had; a part by weight only as long as it has had less than the others.
         self._had = 0.0
         if self._owns and not queue.quota:
@@ -121,7 +149,17 @@ class Claim:
             return Cause.PRIORITY
         if self.request.priority < priority or queue == self.request.queue or not self._owns:
             return None
+        if self._beyond:
+            return Cause.RECLAIM if self._is_behind(queue) else None
         return Cause.RECLAIM if self._had <= MARGIN * self._rivals.had.get(queue, -1.0) else None
+
+    def _is_behind(self, queue: str) -> bool:
+        """Whether its own queue has had less than that one for long, and is even with it at best after this."""
+        if self._had > self._rivals.had.get(queue, -1.0):
+            return False
+        mine, other = self._ledger.queue(self.request.queue), self._ledger.queue(queue)
+        recent = self._ledger.accounts.recent
+        return recent(mine.name, self._now) / mine.weight <= EVEN * recent(queue, self._now) / other.weight
 
     def is_promising(self, asked: Amounts) -> bool:
         """Whether there is anybody who might give way, and whether all of those together hold enough."""
@@ -194,7 +232,7 @@ class Claim:
         """
         quota = bool(self._ledger.queue(self.request.queue).quota)
         for name, count in self._rivals.spare[queue].items():
-            over = -(count + gone.get(name, 0))
+            over = self._beyond.get(name, 0) - (count + gone.get(name, 0))
             if over > 0 and victim.get(name, 0) > 0 and (quota or victim[name] <= 2 * over):
                 return True
         return False
@@ -214,6 +252,16 @@ def _used(ledger: Ledger) -> dict[str, Amounts]:
             if request is not None and any(key_of(claim) in ledger.roster.leaving for claim in kept.claims):
                 amounts.add(found.setdefault(request.queue, {}), amounts.of_gang(request.gang))
     return found
+
+
+def _hoping(ledger: Ledger, spare: Mapping[str, Own]) -> Iterator[Request]:
+    """Those for whom places are kept and who will take their queue past what belongs to it."""
+    for name in ledger.memory.reservations:
+        request = ledger.room.get(key_of(name))
+        if request is not None:
+            asked = amounts.of_gang(request.gang)
+            if any(asked.get(what, 0) > count for what, count in spare[request.queue].items()):
+                yield request
 
 
 def _kinds(gang: Gang) -> set[str] | None:

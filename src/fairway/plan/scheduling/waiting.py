@@ -37,10 +37,12 @@ Rank = tuple[int, int, float, JobKey]
 class Kind:
     """All lines that ask for the same, by queue, first served first."""
 
-    __slots__ = ("aisles", "futile", "gang")
+    __slots__ = ("aisles", "devices", "futile", "gang")
 
     def __init__(self, gang: Gang) -> None:
         self.gang = gang
+        self.devices = tuple((part.shape.gpus, part.shape.gpu_milli, part.shape.gpu_types) for part in gang.parts)
+        """What it asks of devices, by part: how many, how much of each, of which types."""
         self.aisles: dict[str, list[Entry]] = {}
         self.futile: object = None
         """Whoever has found that there is no room for it may leave a mark here."""
@@ -113,6 +115,9 @@ class WaitingRoom:
         self._queues: dict[str, list[Entry]] = {}
         self._kinds: dict[Gang, Kind] = {}
         self._fresh: dict[LineKey, Line] = {}
+        self._watched: dict[str, Rank] = {}
+        self.unsettled: set[str] = set()
+        """Queues among whose first lines, as far as they are watched, something has changed; others may add to it."""
 
     def __len__(self) -> int:
         return len(self._where)
@@ -174,6 +179,8 @@ class WaitingRoom:
         rank = line.rank() if line.members else None
         if rank == line.filed:
             return
+        if any(each is not None and self._is_watched(line.key.queue, each) for each in (rank, line.filed)):
+            self.unsettled.add(line.key.queue)
         aisles = line.kind.aisles
         shelves = (self._queues.setdefault(line.key.queue, []), aisles.setdefault(line.key.queue, []))
         for shelf in shelves:
@@ -189,8 +196,21 @@ class WaitingRoom:
             if not aisles:
                 del self._kinds[line.key.gang]
 
+    def watch(self, queue: str, last: Rank | None) -> None:
+        """From now on it is noted whether anything changes among the lines of the queue up to this rank; None: any of them."""
+        self.unsettled.discard(queue)
+        if last is None:
+            self._watched.pop(queue, None)
+        else:
+            self._watched[queue] = last
+
+    def _is_watched(self, queue: str, rank: Rank) -> bool:
+        last = self._watched.get(queue)
+        return last is None or rank <= last
+
     def refresh(self, queue: str) -> None:
         """Whatever was known of the lines of this queue counts no longer."""
+        self.unsettled.add(queue)
         for _, line in self._queues.get(queue, ()):
             line.rule = None
             self._fresh[line.key] = line

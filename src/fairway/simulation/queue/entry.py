@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fairway.state.queue import DEFAULT_QUEUE
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -15,3 +17,5 @@ class Entry:
     """Seconds of running that it needs. Only policies called oracles may look at it."""
     name: str = ""
     user: str = ""
+    queue: str = DEFAULT_QUEUE
+    """Only the scheduler itself knows of queues."""

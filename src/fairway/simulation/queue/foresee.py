@@ -5,12 +5,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from fairway.plan.scheduling import durations, forecast
+from fairway.plan.scheduling import durations, forecast, future, statements
+from fairway.plan.scheduling.scheduler import Scheduler
 from fairway.simulation.queue.entry import Entry
 from fairway.simulation.queue.floor import Nodes
 from fairway.simulation.queue.hall import Hall, Policy
 from fairway.simulation.queue.replay import Progress, Replay, policy_named
+from fairway.simulation.queue.scheduled import Scheduled, key_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,24 @@ class Foresight:
     """The part of the waits that ended within the range that was stated."""
     median_width_h: float
     guesses: tuple[Guess, ...]
+    unsaid: int
+    """Waits of which no range was stated: they were not over within the time looked at in most plays, or nobody could say."""
+
+
+class Seer(Protocol):
+    """Says when a job will start, and learns from what becomes of it."""
+
+    def ended(self, entry: Entry) -> None:
+        """A job is over, and its duration known."""
+
+    def look(self, hall: Hall) -> None:
+        """Something has happened."""
+
+    def say(self, hall: Hall, index: int) -> forecast.Forecast | None:
+        """When the job that begins to wait will start."""
+
+    def learn(self, said: forecast.Forecast, waited: float) -> None:
+        """The job has started after so long, or waits still though its range is over."""
 
 
 def foresee(
@@ -73,16 +94,61 @@ def _wait_of(index: int, hall: Hall) -> float | None:
     return hall.now - began
 
 
+class _Imagining:
+    """Plays the simulated queue itself forward. For policies on counted places."""
+
+    def __init__(self, policy: str) -> None:
+        self._policy = policy
+        self._history = durations.History()
+        self._calibration = forecast.Calibration()
+
+    def ended(self, entry: Entry) -> None:
+        self._history = durations.record(self._history, entry.user, entry.name, entry.gpus, entry.duration)
+
+    def look(self, hall: Hall) -> None:
+        """Nothing to be done."""
+
+    def say(self, hall: Hall, index: int) -> forecast.Forecast | None:
+        return foresee(hall, index, self._history, self._calibration, lambda: policy_named(self._policy))
+
+    def learn(self, said: forecast.Forecast, waited: float) -> None:
+        self._calibration = forecast.learn(self._calibration, said, waited)
+
+
+class _Stating:
+    """Asks the scheduler of production as `why` does: what it says is stated by the same code, and learnt from by it."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def ended(self, entry: Entry) -> None:
+        """The scheduler has learnt that by itself."""
+
+    def look(self, hall: Hall) -> None:
+        statements.settle(self._scheduler.ledger, hall.now)
+
+    def say(self, hall: Hall, index: int) -> forecast.Forecast | None:
+        ledger, key = self._scheduler.ledger, key_of(index)
+        found = future.prospect(future.situation(ledger, key, hall.now), ledger.memory.calibration, lambda: False)
+        if found.forecast is not None:
+            statements.say(ledger.memory, key, found.forecast, hall.now)
+        return found.forecast
+
+    def learn(self, said: forecast.Forecast, waited: float) -> None:
+        """Done when something happens."""
+
+
 def assess(
     entries: Sequence[Entry], nodes: Nodes, policy: str = "timeshare", every: int = 1, progress: Progress | None = None
 ) -> Foresight:
     """Play the queue, and forecast the end of every so-many-th wait that does not end at once."""
-    watcher = _Watcher(policy, every)
     replay = Replay(entries, nodes, policy_named(policy))
+    playing = replay.hall.policy
+    watcher = _Watcher(policy, every, _Stating(playing.scheduler) if isinstance(playing, Scheduled) else _Imagining(policy))
     over = 0
     while replay.step() is not None:
         for record in replay.records[over:]:
-            watcher.ended(record.entry)
+            watcher.seer.ended(record.entry)
         over = len(replay.records)
         watcher.look(replay.hall)
         if progress is not None:
@@ -93,27 +159,23 @@ def assess(
 class _Watcher:
     """Asks for a forecast when a wait begins, and learns when it ends."""
 
-    def __init__(self, policy: str, every: int) -> None:
-        self._policy, self._every = policy, every
-        self._history = durations.History()
-        self._calibration = forecast.Calibration()
+    def __init__(self, policy: str, every: int, seer: Seer) -> None:
+        self._policy, self._every, self.seer = policy, every, seer
         self._waiting: dict[int, tuple[float, forecast.Forecast | None, float]] = {}
         self._learnt: set[int] = set()
         self._begun = 0
         self._waits: list[float] = []
         self._guesses: list[Guess] = []
-
-    def ended(self, entry: Entry) -> None:
-        """A job is over, and its duration known."""
-        self._history = durations.record(self._history, entry.user, entry.name, entry.gpus, entry.duration)
+        self._unsaid = 0
 
     def look(self, hall: Hall) -> None:
         """Something has happened."""
+        self.seer.look(hall)
         for index, (began, said, naive) in list(self._waiting.items()):
             waited = hall.now - began
             over = _is_over(index, began, hall)
             if said is not None and index not in self._learnt and (over or waited > said.high + forecast.GRAIN):
-                self._calibration = forecast.learn(self._calibration, said, waited)
+                self.seer.learn(said, waited)
                 self._learnt.add(index)
             if over:
                 self._waits.append(waited)
@@ -129,7 +191,8 @@ class _Watcher:
         self._begun += 1
         said = None
         if self._begun % self._every == 0 and self._waits:
-            said = foresee(hall, index, self._history, self._calibration, lambda: policy_named(self._policy))
+            said = self.seer.say(hall, index)
+            self._unsaid += said is None
         self._waiting[index] = (since, said, statistics.fmean(self._waits) if self._waits else 0.0)
 
     def sum_up(self) -> Foresight:
@@ -148,6 +211,7 @@ class _Watcher:
             sum(guess.held for guess in guesses) / max(1, len(guesses)),
             _at(widths, 0.5),
             tuple(guesses),
+            self._unsaid,
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fairway.errors import UsageError
 from fairway.plan.scheduling.delta import Asked, Left, NodeSeen, QueueSet
 from fairway.plan.scheduling.request import Request
@@ -16,21 +18,28 @@ from fairway.state.queue import DEFAULT_QUEUE, Queue
 
 MOST_ROUNDS = 100
 """So often at most it decides at one moment: whoever is told to leave has left before the next round."""
+ROTATING = Queue(DEFAULT_QUEUE, time_slice=LEAST_RUN)
+"""The one queue of a trace that names none: its runs take turns."""
 _NAMESPACE = "simulated"
 
 
 class Scheduled:
-    """One queue in which runs take turns. Runs can resume; a gang that is larger than a node takes whole nodes."""
+    """Runs can resume; a gang that is larger than a node takes whole nodes."""
 
-    def __init__(self) -> None:
-        self._scheduler = Scheduler()
+    def __init__(self, queues: Sequence[Queue] = (ROTATING,), grace: float = 0.0) -> None:
+        """`grace`: seconds from being told to leave until a run has saved and left; it works on meanwhile."""
+        self.scheduler = Scheduler()
+        self._queues = tuple(queues)
+        self._grace = grace
         self._nodes: Nodes | None = None
         self._wake: float | None = None
+        self._leaving: dict[int, float] = {}
+        """When those who were told to leave will have left."""
 
     def arrives(self, job: Active, hall: Hall) -> None:
         """It asks for places."""
         self._know(hall.floor.nodes)
-        self._scheduler.apply(Asked(_request(job, hall.floor.nodes)), hall.now)
+        self.scheduler.apply(Asked(_request(job, hall.floor.nodes)), hall.now)
 
     def departs(self, job: Active, hall: Hall) -> None:
         """The scheduler itself has started it."""
@@ -41,37 +50,52 @@ class Scheduled:
 
     def ends(self, job: Active, hall: Hall) -> None:
         """It has left for good."""
-        self._scheduler.apply(Left(_key(job.index), hall.now, finished=True), hall.now)
+        self._leaving.pop(job.index, None)
+        self.scheduler.apply(Left(key_of(job.index), hall.now, finished=True), hall.now)
 
     def next_look(self, hall: Hall) -> float | None:
-        """When the scheduler wants to be woken, and after each turn while anybody waits."""
-        if not hall.waiting:
-            return None
-        turn = hall.now + LEAST_RUN
-        return turn if self._wake is None or self._wake <= hall.now else min(turn, self._wake)
+        """When the scheduler wants to be woken, and after each turn while anybody waits; and when somebody has left."""
+        times = list(self._leaving.values())
+        if hall.waiting:
+            times.append(hall.now + LEAST_RUN)
+            if self._wake is not None and self._wake > hall.now:
+                times.append(self._wake)
+        return min(times, default=None)
 
     def decide(self, hall: Hall) -> None:
         """Let it decide, and do what it says, until it is content."""
+        self._let_go(hall)
         for _ in range(MOST_ROUNDS):
-            decision = self._scheduler.decide(hall.now)
+            decision = self.scheduler.decide(hall.now)
             self._wake = decision.wake_at
             for start in decision.starts:
                 hall.start(hall.waiting[int(start.key.name)], _places([(seat.node, len(seat.devices)) for seat in start.seats]))
             for eviction in decision.evictions:
-                self._scheduler.apply(Left(eviction.key, hall.now), hall.now)
-                hall.stop(hall.running[int(eviction.key.name)])
-            if not decision.evictions:
+                self._leaving[int(eviction.key.name)] = hall.now + self._grace
+            at_once = decision.wake_at is not None and decision.wake_at <= hall.now
+            if not self._let_go(hall) and not at_once:
                 return
+
+    def _let_go(self, hall: Hall) -> bool:
+        """Those have left whose grace is over; whether there were any."""
+        over = [index for index, at in self._leaving.items() if at <= hall.now]
+        for index in over:
+            del self._leaving[index]
+            self.scheduler.apply(Left(key_of(index), hall.now), hall.now)
+            hall.stop(hall.running[index])
+        return bool(over)
 
     def _know(self, nodes: Nodes) -> None:
         if self._nodes is None:
             self._nodes = nodes
-            self._scheduler.apply(QueueSet(Queue(DEFAULT_QUEUE, time_slice=LEAST_RUN)), 0.0)
+            for queue in self._queues:
+                self.scheduler.apply(QueueSet(queue), 0.0)
             for index in range(nodes.count):
-                self._scheduler.apply(NodeSeen(_node(index, nodes.gpus)), 0.0)
+                self.scheduler.apply(NodeSeen(_node(index, nodes.gpus)), 0.0)
 
 
-def _key(index: int) -> JobKey:
+def key_of(index: int) -> JobKey:
+    """How the scheduler knows a job."""
     return JobKey(_NAMESPACE, str(index))
 
 
@@ -79,7 +103,8 @@ def _request(job: Active, nodes: Nodes) -> Request:
     gpus = job.entry.gpus
     count = -(-gpus // nodes.gpus)
     part = Part("worker", Shape(gpus=min(gpus, nodes.gpus)), least=count, most=count)
-    return Request(_key(job.index), Gang((part,)), job.entry.submitted, user=job.entry.user, name=job.entry.name, resumes=True)
+    entry = job.entry
+    return Request(key_of(job.index), Gang((part,)), entry.submitted, entry.queue, entry.user, entry.name, resumes=True)
 
 
 def _node(index: int, gpus: int) -> Node:

@@ -8,13 +8,12 @@ import pytest
 
 from fairway.plan.scheduling import explain
 from fairway.plan.scheduling.decision import Behind, Cause, Evict, Limit
-from fairway.plan.scheduling.delta import Asked, NodeSeen, QueueSet
 from fairway.plan.scheduling.request import Request
-from fairway.plan.scheduling.scheduler import Scheduler
 from fairway.plan.scheduling.shape import Gang, Part, Shape, Shortfall, Where
 from fairway.state.job import JobKey
 from fairway.state.node import Device, Node
 from fairway.state.queue import Queue
+from fairway.testing.schedulers import asked_in_turn
 
 NOW = 100.0
 
@@ -34,14 +33,7 @@ def one(tasks: int = 1, *, same_rack: bool = False, together: bool = False, apar
 
 def said(nodes: list[Node], *requests: Request, queues: tuple[Queue, ...] = ()) -> tuple[str, str, str]:
     """Why the last of them waits."""
-    made = Scheduler()
-    for each in nodes:
-        made.apply(NodeSeen(each), 0.0)
-    for queue in queues:
-        made.apply(QueueSet(queue), 0.0)
-    for number, request in enumerate(requests):
-        made.apply(Asked(replace(request, submitted=float(number))), float(number))
-        made.decide(float(number))
+    made = asked_in_turn(nodes, requests, queues)
     last = made.ledger.room.get(requests[-1].key)
     assert last is not None, "it was meant to wait"
     found = explain.obstacles(made.ledger, [last], NOW)[made.ledger.line_key(last, NOW)]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from fairway.plan.scheduling import durations, forecast, future
-from fairway.plan.scheduling.delta import Asked, NodeSeen, QueueSet
 from fairway.plan.scheduling.forecast import Calibration
 from fairway.plan.scheduling.future import Play, Prospect
 from fairway.plan.scheduling.memory import SchedulerMemory
@@ -17,6 +14,7 @@ from fairway.plan.scheduling.shape import Gang, Part, Shape
 from fairway.state.job import JobKey
 from fairway.state.node import Device, Node
 from fairway.state.queue import Queue
+from fairway.testing.schedulers import asked_in_turn
 
 NOW = 1000.0
 EXACT = Calibration(stretch=0.0)
@@ -32,13 +30,8 @@ def ask(name: str, gpus: int = 1, limit: float | None = None, **more: object) ->
 
 
 def scheduler(gpus: int, *requests: Request, memory: SchedulerMemory | None = None, queue: Queue | None = None) -> Scheduler:
-    made = Scheduler(memory)
-    made.apply(NodeSeen(Node("a", 64.0, 1 << 40, tuple(Device(f"GPU-{each}", each) for each in range(gpus)))), 0.0)
-    if queue is not None:
-        made.apply(QueueSet(queue), 0.0)
-    for number, request in enumerate(requests):
-        made.apply(Asked(replace(request, submitted=float(number))), float(number))
-        made.decide(float(number))
+    node = Node("a", 64.0, 1 << 40, tuple(Device(f"GPU-{each}", each) for each in range(gpus)))
+    made = asked_in_turn([node], requests, [] if queue is None else [queue], memory)
     made.decide(NOW)
     return made
 

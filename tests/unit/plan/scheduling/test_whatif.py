@@ -17,6 +17,7 @@ from fairway.plan.scheduling.whatif import Change, Kind
 from fairway.state.job import JobKey
 from fairway.state.node import Device, Node
 from fairway.state.queue import Queue
+from fairway.testing.schedulers import asked_in_turn
 
 NOW = 10_000.0
 
@@ -36,14 +37,7 @@ def ask(name: str, gpus: int = 1, tasks: int = 1, at: float = 0.0, **more: objec
 
 def scheduler(nodes: list[Node], *requests: Request, queues: tuple[Queue, ...] = ()) -> Scheduler:
     """One that was asked for these, one after the other."""
-    made = Scheduler()
-    for each in nodes:
-        made.apply(NodeSeen(each), 0.0)
-    for queue in queues:
-        made.apply(QueueSet(queue), 0.0)
-    for number, request in enumerate(requests):
-        made.apply(Asked(replace(request, submitted=float(number))), float(number))
-        made.decide(float(number))
+    made = asked_in_turn(nodes, requests, queues)
     made.decide(NOW)
     return made
 

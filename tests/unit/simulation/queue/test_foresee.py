@@ -41,3 +41,13 @@ def test_a_steady_queue_is_foreseen_well() -> None:
     found = assess(queue, ONE, "fifo")
     assert found.median_error_h < 0.3 * found.naive_median_error_h
     assert found.covered > 0.9
+
+
+def test_what_the_scheduler_itself_states_holds() -> None:
+    """Asked as `why` asks, while it plays the queue."""
+    queue = [Entry(400.0 * number, 8, 500.0) for number in range(40)]
+    found = assess(queue, ONE, "fairway", every=2)
+    assert found.forecasts >= 10
+    assert found.unsaid == 0
+    assert found.covered >= 0.8
+    assert found.median_error_h < 0.5 * found.naive_median_error_h

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairway.plan.scheduling.cluster.machine import Machine
-from fairway.plan.scheduling.cluster.scorer import Scorer
-from fairway.plan.scheduling.placement.policy import NEVER
+from fairway.plan.scheduling.cluster.scorer import Key, Scorer
+from fairway.plan.scheduling.placement.policy import NEVER, Policy
 from fairway.plan.scheduling.placement.specs import Ints
 from fairway.plan.scheduling.shape import Shape
 
@@ -23,6 +23,8 @@ class Board:
 
     def __init__(self, scorer: Scorer, machines: Sequence[Machine]) -> None:
         self._machines = machines
+        self._keys: list[Key | None] = [None] * len(machines)
+        """The states of the nodes when they were scored last; none where no task may be added."""
         self.memory: NDArray[np.int64] = np.zeros(len(machines), np.int64)
         self._begin(scorer)
 
@@ -30,6 +32,27 @@ class Board:
         self._scorer = scorer
         self._scores: Ints = np.full((max(4, len(scorer.specs.rows)), len(self._machines)), NEVER, np.int32)
         self._stale: set[int] = set(range(len(self._machines)))
+
+    @property
+    def policy(self) -> Policy:
+        """Whose scores they are."""
+        return self._scorer.policy
+
+    def learn(self, scorer: Scorer) -> None:
+        """Another policy of the same class: all scores are made anew, once for each state that nodes are in."""
+        if scorer is self._scorer:
+            return
+        stale = self._stale
+        self._begin(scorer)
+        alike: dict[Key, list[int]] = {}
+        for at, key in enumerate(self._keys):
+            if key is not None and at not in stale:
+                alike.setdefault(key, []).append(at)
+        count = len(scorer.specs.rows)
+        for positions in alike.values() if count else ():
+            column, _, _ = scorer.column(self._machines[positions[0]])
+            self._scores[:count, positions] = column.scores[:, None]
+        self._stale = stale
 
     def touch(self, at: int) -> None:
         """Something changed on this node."""
@@ -47,7 +70,7 @@ class Board:
     def pick(self, at: int, shape: Shape) -> int | None:
         """The device of the node that a share of one device goes to; None when the policy leaves it open."""
         row, machine = self._scorer.row(shape), self._machines[at]
-        column, state = self._scorer.column(machine)
+        column, state, _ = self._scorer.column(machine)
         if column.picks is None or row is None:
             return None
         slot = int(column.picks[row])
@@ -68,9 +91,11 @@ class Board:
         count = len(self._scorer.specs.rows)
         for at in self._stale:
             machine = self._machines[at]
-            self.memory[at] = machine.memory
+            self.memory[at] = max(0, machine.memory)
             if machine.taken >= machine.tasks:
                 self._scores[:count, at] = NEVER
-            elif count:
-                self._scores[:count, at] = self._scorer.column(machine)[0].scores
+                self._keys[at] = None
+            else:
+                column, _, self._keys[at] = self._scorer.column(machine)
+                self._scores[:count, at] = column.scores
         self._stale.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -54,6 +55,7 @@ class Floor:
         """How often a node came, went or changed."""
         self._by_name: dict[str, Machine] = {}
         self._arranged = False
+        self._learnt = False
         self._scorer: Scorer | None = None
         for node in nodes:
             self.put(node)
@@ -61,24 +63,40 @@ class Floor:
 
     def arrange(self) -> None:
         """Put everything that goes by position in order, if nodes came, went or changed in kind."""
-        if self._arranged:
-            return
+        if not self._arranged:
+            self._arrange()
+        elif not self._learnt:
+            self._scorer = self._score()
+            self.board.learn(self._scorer)
+        self._learnt = True
+
+    def _arrange(self) -> None:
         self._arranged = True
         self.machines = sorted(self._by_name.values(), key=lambda machine: self._rank(machine.node.name))
         self.where = {machine.node.name: at for at, machine in enumerate(self.machines)}
-        policy = make(self._name, self.mix, [machine.model for machine in self.machines])
-        if self._scorer is None or not alike(policy, self._scorer.policy):
-            self._scorer = Scorer(policy, [shape for shape, _ in self.mix.counts])
-        self.policy = self._scorer.policy
+        self._counts = Counter(machine.number for machine in self.machines)
+        self._scorer = self._score()
         self.board = Board(self._scorer, self.machines)
         self.tables = Tables(self.machines)
-        self._rooms = Rooms(self.machines, self.tables)
         self._admitted: dict[Where, Flags | None] = {}
+        self._rooms = Rooms(self.machines, self.tables, self.admitted)
         racks: dict[str, list[int]] = {}
         for at, machine in enumerate(self.machines):
             racks.setdefault(machine.node.rack, []).append(at)
         self.racks: list[Positions] = [np.array(racks[name], np.intp) for name in sorted(racks)]
         """Positions of the nodes of each rack."""
+        self.rack_of: Positions = np.zeros(len(self.machines), np.intp)
+        """The rack of each position."""
+        for number, positions in enumerate(self.racks):
+            self.rack_of[positions] = number
+
+    def _score(self) -> Scorer:
+        """What knows the scores for the mix and the nodes that there are; the one before where it would say the same."""
+        models = {model: self._counts[number] for model, number in self._models.values() if self._counts[number]}
+        policy = make(self._name, self.mix, models)
+        if self._scorer is not None and alike(policy, self._scorer.policy):
+            return self._scorer
+        return Scorer(policy, [shape for shape, _ in self.mix.counts])
 
     def _rank(self, name: str) -> tuple[int, str]:
         return (0, name) if self._ranks is None else (self._ranks.get(name, len(self._ranks)), name)
@@ -87,7 +105,7 @@ class Floor:
         """Another mix: scores are made anew."""
         if mix != self.mix:
             self.mix = mix
-            self._arranged = False
+            self._learnt = False
 
     def change(self, seat: Seat, sign: int) -> None:
         """Take a seat (1) or give it back (-1); nothing where the node is unknown."""
@@ -165,11 +183,16 @@ class Floor:
 
     def room(self, shape: Shape) -> int:
         """How many tasks of the shape would fit now, each alone."""
-        return self._rooms.total(shape, self.admitted(shape))
+        return self._rooms.total(shape)
 
     def rooms(self, shape: Shape) -> Counts:
         """The same for each node. A view: not to be written to."""
-        return self._rooms.counts(shape, self.admitted(shape))
+        return self._rooms.counts(shape)
+
+    def room_by_rack(self, shape: Shape) -> Counts:
+        """The same for each rack."""
+        # Sums of whole numbers that are this small are exact.
+        return np.bincount(self.rack_of, self.rooms(shape), len(self.racks)).astype(np.int64)
 
     def best(self, shape: Shape, within: Positions | None = None, without: Collection[int] = ()) -> int | None:
         """The position of the best node for one more task; None when it fits nowhere."""
@@ -197,7 +220,7 @@ class Floor:
 
     def choose(self, row: Ints) -> int:
         """The position of the best of these scores."""
-        return self.policy.pick(row, self._load)
+        return self.board.policy.pick(row, self._load)
 
     def open(self, shape: Shape, row: Ints, within: Positions | None) -> Ints:
         """A row to write in, without the nodes that lack memory or will not do."""

@@ -10,6 +10,7 @@ import numpy as np
 from fairway.plan.scheduling.cluster import search
 from fairway.plan.scheduling.cluster.floor import Floor, Positions
 from fairway.plan.scheduling.placement.policy import NEVER
+from fairway.plan.scheduling.placement.specs import Flags
 from fairway.plan.scheduling.shape import Gang, Part, Seat, Shape
 
 
@@ -81,21 +82,20 @@ def _grounds(floor: Floor, gang: Gang, wanted: Sequence[Missing], running: Seque
     if len(floor.racks) < 2 or (lone and not gang.same_rack):
         yield None
         return
-    rooms = [floor.rooms(each.part.shape) for each in wanted]
-    by_rack = np.array([[int(room[rack].sum()) for room in rooms] for rack in floor.racks])
-    need = np.array([len(each.indexes) for each in wanted])
-    at_home = {floor.machines[floor.where[seat.node]].node.rack for seat in running if seat.node in floor.where}
-    home = [floor.machines[int(rack[0])].node.rack in at_home for rack in floor.racks]
-    order = sorted(range(len(floor.racks)), key=lambda rack: (not home[rack], *(-by_rack[rack]), rack))
+    by_rack = np.array([floor.room_by_rack(each.part.shape) for each in wanted])
+    need = np.array([[len(each.indexes)] for each in wanted])
+    home = np.zeros(len(floor.racks), np.bool_)
+    home[[floor.rack_of[floor.where[seat.node]] for seat in running if seat.node in floor.where]] = True
+    # Of those that are alike, the first: it is a stable sort, by the last of these keys first.
+    order = np.lexsort([*(-by_rack[::-1]), ~home])
     if gang.same_rack:
-        yield from (floor.racks[rack] for rack in order if (by_rack[rack] >= need).all() and home[rack] == bool(at_home))
+        suits: Flags = np.all(by_rack >= need, axis=0) & (home == home.any())
+        yield from (floor.racks[rack] for rack in order if suits[rack])
         return
-    have = by_rack[order[0]] * 0
-    for count, rack in enumerate(order, 1):
-        have = have + by_rack[rack]
-        if (have >= need).all():
-            yield floor.racks[order[0]] if count == 1 else np.sort(np.concatenate([floor.racks[each] for each in order[:count]]))
-            break
+    enough: Flags = np.all(by_rack[:, order].cumsum(axis=1) >= need, axis=0)
+    count = int(enough.argmax()) + 1
+    if enough[count - 1]:
+        yield floor.racks[order[0]] if count == 1 else np.sort(np.concatenate([floor.racks[each] for each in order[:count]]))
     yield None
 
 

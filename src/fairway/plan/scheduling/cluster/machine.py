@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fairway.plan.scheduling.cluster import links
 from fairway.plan.scheduling.placement.specs import NOWHERE, Kind, Model, State, need_on, tag_of
-from fairway.plan.scheduling.shape import WHOLE, Seat, Shape, device_memory
+from fairway.plan.scheduling.shape import ANYWHERE, WHOLE, Seat, Shape, device_memory
 from fairway.state.node import Device, Node
 
 ANY_NUMBER = 1 << 30
@@ -110,6 +110,8 @@ class Machine:
     def admits(self, shape: Shape) -> bool:
         """Whether the node will do at all: its name, labels and taints."""
         where, node = shape.where, self.node
+        if where is ANYWHERE and not node.taints:
+            return True
         if where.nodes and node.name not in where.nodes:
             return False
         if any(node.labels.get(name) != value for name, value in where.labels):
@@ -122,12 +124,12 @@ class Machine:
 
     def holds(self, shape: Shape) -> bool:
         """Whether one more task fits now, apart from cores and devices."""
-        if shape.memory > self.memory or self.taken >= self.tasks:
+        if shape.memory > max(0, self.memory) or self.taken >= self.tasks:
             return False
         return all(self.other_left(name) >= count for name, count in shape.other)
 
-    def count(self, shape: Shape) -> int:
-        """How many tasks of the shape would fit now, on a node that admits it."""
+    def count(self, shape: Shape, needs: Sequence[int] | None = None) -> int:
+        """How many tasks of the shape would fit now, on a node that admits it; `needs` are its needs where one knows them."""
         if self.taken >= self.tasks:
             return 0
         most = self.tasks - self.taken
@@ -137,11 +139,9 @@ class Machine:
         for name, need in shape.other:
             if need:
                 most = min(most, self.other_left(name) // need)
-        return min(most, self.count_gpus(shape)) if shape.gpus and most else most
-
-    def count_gpus(self, shape: Shape) -> int:
-        """How many tasks of the shape the devices alone have room for."""
-        return count_on_devices(self.free, self.needs(shape), shape.gpus)
+        if not (shape.gpus and most):
+            return most
+        return min(most, count_on_devices(self.free, needs if needs is not None else self.needs(shape), shape.gpus))
 
     def fits(self, shape: Shape) -> bool:
         """Whether one more task fits now, in every respect."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +16,23 @@ Counts = NDArray[np.int64]
 
 MOST_SHAPES = 512
 """Shapes whose counts are kept."""
+MANY = 12
+"""From so many changed nodes on it is faster to count all of them at once."""
 
 
 class _Kept:
     """Counts as they were when the log of changes had some length."""
 
-    __slots__ = ("at", "counts", "total")
+    __slots__ = ("admitted", "at", "counts", "needs", "total")
 
-    def __init__(self, counts: Counts, at: int) -> None:
+    def __init__(self, counts: Counts, admitted: Flags | None, at: int) -> None:
+        if admitted is not None:
+            counts[~admitted] = 0
         self.counts = counts
+        self.admitted = admitted
+        """Which nodes will do at all; None: all of them."""
+        self.needs: dict[int, list[int]] = {}
+        """What a task takes of each device, by model of node."""
         self.total = int(counts.sum())
         self.at = at
 
@@ -32,9 +40,11 @@ class _Kept:
 class Rooms:
     """Counts by shape and node."""
 
-    def __init__(self, machines: Sequence[Machine], tables: Tables) -> None:
+    def __init__(self, machines: Sequence[Machine], tables: Tables, admitted: Callable[[Shape], Flags | None]) -> None:
+        """`admitted` says which nodes will do for a shape (None: all of them); it does not change."""
         self._machines = machines
         self._tables = tables
+        self._admitted = admitted
         self._changed: list[int] = []
         self._kept: dict[Shape, _Kept] = {}
 
@@ -45,30 +55,47 @@ class Rooms:
             self._changed.clear()
             self._kept.clear()
 
-    def total(self, shape: Shape, admitted: Flags | None) -> int:
-        """How many would fit on all nodes together; `admitted` says which will do (None: all of them)."""
-        return self._fresh(shape, admitted).total
+    def total(self, shape: Shape) -> int:
+        """How many would fit on all nodes together."""
+        return self._fresh(shape).total
 
-    def counts(self, shape: Shape, admitted: Flags | None) -> Counts:
+    def counts(self, shape: Shape) -> Counts:
         """How many would fit on each node. A view: not to be written to."""
-        return self._fresh(shape, admitted).counts
+        return self._fresh(shape).counts
 
-    def _fresh(self, shape: Shape, admitted: Flags | None) -> _Kept:
+    def _fresh(self, shape: Shape) -> _Kept:
         kept = self._kept.get(shape)
         if kept is None:
             if len(self._kept) >= MOST_SHAPES:
                 self._kept.clear()
-            counts = self._tables.count(shape)
-            if admitted is not None:
-                counts[~admitted] = 0
-            kept = self._kept[shape] = _Kept(counts, len(self._changed))
+            kept = self._kept[shape] = _Kept(self._tables.count(shape), self._admitted(shape), len(self._changed))
         elif kept.at < len(self._changed):
-            for at in set(self._changed[kept.at :]):
-                count = self._count(self._machines[at], shape)
-                kept.total += count - int(kept.counts[at])
-                kept.counts[at] = count
+            changed = set(self._changed[kept.at :])
+            if len(changed) < MANY:
+                self._count(kept, shape, changed)
+            else:
+                self._count_at_once(kept, shape, np.array(list(changed), np.intp))
             kept.at = len(self._changed)
         return kept
 
-    def _count(self, machine: Machine, shape: Shape) -> int:
-        return machine.count(shape) if machine.admits(shape) else 0
+    def _count(self, kept: _Kept, shape: Shape, changed: set[int]) -> None:
+        for at in changed:
+            machine = self._machines[at]
+            count = 0
+            if kept.admitted is None or kept.admitted[at]:
+                count = machine.count(shape, None if shape.where.devices else self._needs(kept, shape, machine))
+            kept.total += count - int(kept.counts[at])
+            kept.counts[at] = count
+
+    def _needs(self, kept: _Kept, shape: Shape, machine: Machine) -> list[int]:
+        found = kept.needs.get(machine.number)
+        if found is None:
+            found = kept.needs[machine.number] = machine.needs(shape)
+        return found
+
+    def _count_at_once(self, kept: _Kept, shape: Shape, changed: NDArray[np.intp]) -> None:
+        counts = self._tables.count(shape, changed)
+        if kept.admitted is not None:
+            counts[~kept.admitted[changed]] = 0
+        kept.total += int(counts.sum() - kept.counts[changed].sum())
+        kept.counts[changed] = counts

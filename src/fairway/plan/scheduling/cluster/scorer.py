@@ -56,15 +56,18 @@ class Scorer:
             self._rows = {spec: at for at, spec in enumerate(self.specs.rows)}
         self._rows[shape] = row
 
-    def column(self, machine: Machine) -> tuple[Column, State]:
-        """What the node is worth to each row, and the state that stands for its own: devices may be in another order."""
+    def column(self, machine: Machine) -> tuple[Column, State, Key]:
+        """What the node is worth to each row, and the state that stands for its own: devices may be in another order.
+
+        Nodes with equal keys are worth the same.
+        """
         key, state = self._key(machine)
         column = self._columns.get(key)
         if column is None:
             if len(self._columns) >= MOST_COLUMNS:
                 self._columns.clear()
             column = self._columns[key] = self.policy.column(self.specs, state)
-        return column, state
+        return column, state, key
 
     def scores(self, row: int, machines: Sequence[Machine]) -> list[int]:
         """What each node is worth to one row. Nodes in equal states are looked at once."""
@@ -74,7 +77,7 @@ class Scorer:
         seen: dict[Key, int] = {}
         found = []
         for machine in machines:
-            if machine.cpu < spec.cpu or machine.taken >= machine.tasks or machine.devices(spec) is None:
+            if max(0, machine.cpu) < spec.cpu or machine.taken >= machine.tasks or machine.devices(spec) is None:
                 found.append(int(NEVER))
                 continue
             key, state = self._key(machine)

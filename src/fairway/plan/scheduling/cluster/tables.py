@@ -12,6 +12,9 @@ from fairway.plan.scheduling.placement.specs import NOWHERE, Flags, Kind, need_o
 from fairway.plan.scheduling.shape import Shape
 
 Wholes = NDArray[np.int64]
+Some = slice | NDArray[np.intp]
+"""Which nodes are meant."""
+ALL = slice(None)
 
 
 class Tables:
@@ -47,13 +50,13 @@ class Tables:
             self._sound[at, : len(machine.free)] = [device.healthy for device in machine.node.devices]
         self._stale.clear()
 
-    def free(self, what: str) -> Wholes:
-        """What is free of `cpu`, `memory`, `tasks` or another resource."""
+    def free(self, what: str, where: Some = ALL) -> Wholes:
+        """What is free of `cpu`, `memory`, `tasks` or another resource, on these nodes."""
         self.refresh()
         known = {"cpu": self._cpu, "memory": self._memory, "tasks": self._tasks}
         if what in known:
-            return known[what]
-        return np.array([machine.other_left(what) for machine in self._machines], np.int64)
+            return known[what][where]
+        return np.array([machine.other_left(what) for machine in self._machines], np.int64)[where]
 
     def total(self, what: str) -> Wholes:
         """What there would be if nothing ran."""
@@ -75,28 +78,30 @@ class Tables:
         self.refresh()
         return self._sound
 
-    def needs(self, shape: Shape) -> Wholes:
+    def needs(self, shape: Shape, where: Some = ALL) -> Wholes:
         """Thousandths that a task takes of each device; `NOWHERE` where it may not go."""
         by_kind = np.array([*(need_on(shape, kind) for kind in self._kinds), NOWHERE], np.int64)
+        if not shape.where.devices:
+            found: Wholes = by_kind[self._kind[where]]
+            return found
         needs: Wholes = by_kind[self._kind]
-        if shape.where.devices:
-            for at, machine in enumerate(self._machines):
-                needs[at, : len(machine.free)] = machine.needs(shape)
-        return needs
+        for at, machine in enumerate(self._machines):
+            needs[at, : len(machine.free)] = machine.needs(shape)
+        return needs[where]
 
-    def count(self, shape: Shape) -> Wholes:
-        """How many tasks of the shape would fit on each node, whether or not the node will do."""
-        most = self.free("tasks").copy()
+    def count(self, shape: Shape, where: Some = ALL) -> Wholes:
+        """How many tasks of the shape would fit on each of these nodes, whether or not the node will do."""
+        most = self.free("tasks", where).copy()
         for what, need in (("cpu", shape.cpu), ("memory", shape.memory), *shape.other):
             if need:
-                most = np.minimum(most, self.free(what) // need)
-        return np.minimum(most, self.count_gpus(shape))
+                most = np.minimum(most, self.free(what, where) // need)
+        return np.minimum(most, self.count_gpus(shape, where))
 
-    def count_gpus(self, shape: Shape) -> Wholes:
+    def count_gpus(self, shape: Shape, where: Some = ALL) -> Wholes:
         """How many tasks of the shape the devices alone have room for (`machine.count_on_devices` says how)."""
         if not shape.gpus:
-            return np.full(len(self._machines), ANY_NUMBER, np.int64)
-        pieces = self.devices() // self.needs(shape)
+            return np.full(len(self._tasks[where]), ANY_NUMBER, np.int64)
+        pieces = self.devices()[where] // self.needs(shape, where)
         most: Wholes = pieces.sum(axis=1) // shape.gpus
         while True:
             spread: Wholes = np.minimum(pieces, most[:, None]).sum(axis=1) // shape.gpus

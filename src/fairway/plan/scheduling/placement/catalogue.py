@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 from fairway.plan.scheduling.placement.best_fit import BestFit
 from fairway.plan.scheduling.placement.bundle import Bundle
@@ -21,7 +21,7 @@ from fairway.plan.scheduling.shape import Shape
 UNKNOWN = Mix(((Shape(gpus=1), 1),))
 """What is expected when nothing is known: tasks that want a GPU to themselves."""
 
-POLICIES: dict[str, Callable[[Mix, Sequence[Model]], Policy]] = {
+POLICIES: dict[str, Callable[[Mix, Mapping[Model, int]], Policy]] = {
     "best-fit": lambda _mix, _models: BestFit(),
     "bundle": lambda _mix, _models: Bundle(),
     "dot-product": lambda _mix, _models: DotProduct(),
@@ -34,8 +34,8 @@ POLICIES: dict[str, Callable[[Mix, Sequence[Model]], Policy]] = {
 }
 
 
-def make(name: str, mix: Mix, models: Sequence[Model]) -> Policy:
-    """The policy of that name. Some look ahead with the mix, and at the models of all nodes there are.
+def make(name: str, mix: Mix, models: Mapping[Model, int]) -> Policy:
+    """The policy of that name. Some look ahead with the mix, and at the models that there are, with how many nodes of each.
 
     `random:7` draws with the seed 7.
     """

@@ -7,7 +7,7 @@ places that are about as good go to the fuller node, and among those to the firs
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -89,7 +89,7 @@ class _Cores(NamedTuple):
 class Fairway(Scored):
     """Ours."""
 
-    def __init__(self, mix: Mix, models: Sequence[Model]) -> None:
+    def __init__(self, mix: Mix, models: Mapping[Model, int]) -> None:
         self._mix = mix
         self._typical = Typical(_weighted(mix))
         self._order = np.argsort(self._typical.cpu, kind="stable")

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from fairway.plan.scheduling.placement.mix import Mix
 from fairway.plan.scheduling.placement.specs import Model
 from fairway.plan.scheduling.shape import WHOLE
 
 
-def scarcity(mix: Mix, models: Iterable[Model]) -> dict[str, float]:
+def scarcity(mix: Mix, models: Mapping[Model, int]) -> dict[str, float]:
     """For each type, the part of it that tasks ask for by name when the mix fills the cluster, less the least such part.
 
     Zero everywhere when nobody names types, and on the type that is best left to those who name none.
     """
     capacity: dict[str, int] = {}
-    for model in models:
+    for model, nodes in models.items():
         for kind in model.kinds:
-            capacity[kind.type] = capacity.get(kind.type, 0) + WHOLE
+            capacity[kind.type] = capacity.get(kind.type, 0) + WHOLE * nodes
     asked = sum(count * shape.gpus * shape.gpu_milli for shape, count in mix.counts)
     if not asked or not capacity:
         return dict.fromkeys(capacity, 0.0)

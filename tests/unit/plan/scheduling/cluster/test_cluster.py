@@ -284,3 +284,19 @@ def test_ties_go_to_the_smallest_rank_else_to_the_first_name() -> None:
     fleet = [node("b"), node("a"), node("c")]
     assert places(Cluster(fleet).place(lone(GPU))) == ["a"]
     assert places(Cluster(fleet, ranks={"a": 2, "b": 1, "c": 0}).place(lone(GPU))) == ["c"]
+
+
+@pytest.mark.parametrize("policy", ["best-fit", "bundle", "fairway"])
+@pytest.mark.parametrize("seen", [True, False], ids=["a shape that was seen before", "a new shape"])
+@pytest.mark.parametrize("over", [Shape(cpu=12_000), Shape(memory=40 * 1024)], ids=["cores", "memory"])
+def test_who_needs_none_of_it_finds_room_where_too_much_was_given_away(over: Shape, seen: bool, policy: str) -> None:
+    """Places that are kept for somebody over-commit a node: that matters only to those who need what is short."""
+    cluster = Cluster([node("a")], policy)
+    if seen:
+        assert places(cluster.place(lone(Shape(gpus=1)))) == ["a"]
+    free = cluster.room(Shape(gpus=1))
+    cluster.take([Seat("worker", index, over, "a") for index in range(2)])
+    assert cluster.room(Shape(gpus=1)) == free
+    assert places(cluster.place(lone(Shape(gpus=1)))) == ["a"]
+    assert cluster.room(Shape(gpus=1, cpu=1000, memory=1)) == 0
+    assert isinstance(cluster.place(lone(Shape(gpus=1, cpu=1000, memory=1))), Shortfall)

@@ -56,7 +56,7 @@ def table(mix: Mix) -> Specs:
 @settings(max_examples=60, deadline=None)
 @given(mixes, states(), st.sampled_from(sorted(POLICIES)))
 def test_scores_do_not_depend_on_what_else_is_scored(mix: Mix, state: State, name: str) -> None:
-    policy = make(name, mix, [state.model])
+    policy = make(name, mix, {state.model: 1})
     column = policy.column(table(mix), state)
     for row, (shape, _) in enumerate(mix.counts):
         alone = Specs()
@@ -88,7 +88,7 @@ def outcomes(shape: Shape, state: State) -> list[tuple[int, State]]:
 @settings(max_examples=150, deadline=None)
 @given(mixes, states())
 def test_fgd_is_the_gradient_of_fragmentation(mix: Mix, state: State) -> None:
-    column = make("fgd", mix, [state.model]).column(table(mix), state)
+    column = make("fgd", mix, {state.model: 1}).column(table(mix), state)
     typical = Typical(mix)
     assert sum(typical.share) == pytest.approx(1.0)
     for row, (shape, _) in enumerate(mix.counts):
@@ -104,13 +104,13 @@ def test_fgd_is_the_gradient_of_fragmentation(mix: Mix, state: State) -> None:
 @settings(max_examples=150, deadline=None)
 @given(mixes, states())
 def test_ours_is_what_it_says(mix: Mix, state: State) -> None:
-    column = make("fairway", mix, [state.model]).column(table(mix), state)
+    column = make("fairway", mix, {state.model: 1}).column(table(mix), state)
     typical = Typical(ours._weighted(mix))
     demand: dict[int, float] = {}
     for shape, count in mix.counts:
         if shape.shares:
             demand[shape.gpu_milli] = demand.get(shape.gpu_milli, 0.0) + count * shape.gpus
-    prices, sought = Prices(demand), scarcity(mix, [state.model])
+    prices, sought = Prices(demand), scarcity(mix, {state.model: 1})
 
     def stranded(node: State) -> float:
         return max(0.0, sum(node.free) - node.cpu / (ours.CORES * ours.cores_per_gpu(mix)))
@@ -198,8 +198,8 @@ def test_lots_depend_on_the_seed_and_the_state_alone() -> None:
 
 
 def test_scarcity_is_nothing_when_nobody_names_types() -> None:
-    assert scarcity(Mix.of([Shape(gpus=1)]), [Model((A, B), 0)]) == {"a": 0.0, "b": 0.0}
-    named = scarcity(Mix.of([Shape(gpus=1), Shape(gpus=1, gpu_types=("a",))]), [Model((A, B), 0)])
+    assert scarcity(Mix.of([Shape(gpus=1)]), {Model((A, B), 0): 1}) == {"a": 0.0, "b": 0.0}
+    named = scarcity(Mix.of([Shape(gpus=1), Shape(gpus=1, gpu_types=("a",))]), {Model((A, B), 0): 1})
     assert named == {"a": 1.0, "b": 0.0}
 
 

@@ -1,0 +1,102 @@
+"""What is remembered of those who come first in their queues never changes a decision."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from fairway.plan.scheduling import fill
+from fairway.plan.scheduling.fronts import Fronts
+from fairway.state.queue import Queue
+from fairway.testing.fake_floor import FakeFloor, gang, machine
+
+GANGS = [gang(1), gang(1), gang(2), gang(4), gang(2, 2), gang(1, kind="A100"), gang(1, 4), gang(4, 2)]
+QUEUES = [
+    Queue("plain"),
+    Queue("heavy", weight=3),
+    Queue("limited", per_user={"gpu": 3000, "runs": 3}),
+    Queue("bounded", quota={"gpu": 6000}, borrow=False),
+    Queue("lent", quota={"gpu": 4000}),
+    Queue("typed", quota={"gpu:T4": 2000, "gpu:A100": 2000}, borrow=False),
+]
+
+
+def a_step(floor: FakeFloor, draw: random.Random) -> None:
+    what = draw.choices(["ask", "end", "leave", "node", "queue"], [50, 30, 5, 6, 2])[0]
+    if what == "ask" or not floor.waiting or not floor.running:
+        queue, user = draw.choice(QUEUES).name, draw.choice(["ann", "bob"])
+        priority, limit = draw.choice([0, 0, 0, 0, 5]), draw.choice([None, 300.0, 7200.0])
+        floor.ask(f"r{floor.submitted:03}", draw.choice(GANGS), queue=queue, user=user, priority=priority, limit=limit)
+    elif what == "end":
+        floor.end(draw.choice(sorted(floor.running)))
+    elif what == "leave":
+        floor.withdraw(draw.choice(sorted(floor.waiting)))
+    elif what == "node":
+        change_node(floor, draw)
+    else:
+        changed = draw.choice(QUEUES)
+        floor.put_queue(replace(changed, weight=draw.choice([1, 2, 3]), per_user=draw.choice([{}, {"runs": 2}])))
+
+
+def change_node(floor: FakeFloor, draw: random.Random) -> None:
+    """A node goes or comes, or a device that nobody uses falls sick or is well again."""
+    name = f"n{draw.randrange(6)}"
+    if name not in floor.nodes:
+        floor.put_node(machine(name, 4, draw.choice(["T4", "A100"])))
+    elif draw.random() < 0.3:
+        floor.drop_node(name)
+    else:
+        node = floor.nodes[name]
+        used = {uuid for running in floor.running.values() for seat in running.seats for uuid in seat.devices}
+        device = draw.choice(node.devices)
+        if device.uuid not in used:
+            sick = replace(device, healthy=not device.healthy)
+            floor.put_node(replace(node, devices=tuple(sick if each == device else each for each in node.devices)))
+
+
+class Forgetful(Fronts):
+    """Looks at everybody again each time."""
+
+    def keep(self, *_found: object, **_more: object) -> None:
+        """Remembers nothing."""
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_one_that_remembers_nothing_decides_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fill, "RESERVED_A_QUEUE", 2 + seed % 2)
+    draw = random.Random(seed)
+    floor = FakeFloor([machine(f"n{number}", 4, draw.choice(["T4", "A100"])) for number in range(5)], QUEUES)
+    floor.look_on()
+    forgetful = floor.schedulers[1]
+    forgetful._findings.fronts = Forgetful()
+    for _ in range(24):
+        a_step(floor, draw)
+    for _ in range(50):
+        for _ in range(draw.choice([1, 1, 2])):
+            a_step(floor, draw)
+        # Whatever was freed, it may have been anywhere.
+        forgetful.ledger.freed_nodes.update(floor.nodes)
+        floor.decide()
+        assert forgetful.ledger.memory.encode() == floor.scheduler.ledger.memory.encode()
+        floor.now += draw.choice([0.0, 0.0, 1.0, 20.0, 70.0, 900.0])
+        floor.happen()
+
+
+def test_nobody_walks_past_those_for_whom_nothing_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    floor = FakeFloor([machine("n0", 4)], [Queue("a"), Queue("b")])
+    # Of a higher priority, so that nobody has a claim to its place.
+    floor.ask("busy", gang(4), queue="a", limit=7200.0, priority=5)
+    floor.settle()
+    for number in range(6):
+        floor.ask(f"w{number}", gang(4), queue="ab"[number % 2])
+    floor.settle()
+    floor.decide()
+    shown: list[str] = []
+    monkeypatch.setattr(Fronts, "keep", lambda _self, _ledger, name, *_found, full: shown.append(name))
+    floor.decide()
+    assert shown == []
+    floor.ask("last", gang(2), queue="b")
+    floor.decide()
+    assert shown == ["b"]

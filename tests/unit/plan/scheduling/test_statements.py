@@ -1,0 +1,96 @@
+"""What was said of starts, and what is learnt from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairway.plan.scheduling import forecast, future, memory, statements
+from fairway.plan.scheduling.forecast import Calibration, Forecast, calibrated
+from fairway.state.job import JobKey
+from fairway.testing.fake_floor import FakeFloor, gang, machine
+
+
+def floor_with_one_waiting() -> tuple[FakeFloor, JobKey, JobKey]:
+    floor = FakeFloor([machine("n", 1)])
+    busy = floor.ask("busy", gang())
+    floor.settle()
+    return floor, busy, floor.ask("waits", gang())
+
+
+def say(floor: FakeFloor, key: JobKey, *waits: float) -> Forecast:
+    kept = floor.scheduler.ledger.memory
+    said = calibrated(waits, kept.calibration)
+    statements.say(kept, key, said, floor.now)
+    return said
+
+
+def test_a_start_teaches_how_long_the_wait_was() -> None:
+    floor, busy, waits = floor_with_one_waiting()
+    said = say(floor, waits, 600.0)
+    floor.pass_time(700)
+    floor.end(busy)
+    floor.settle()
+    floor.pass_time(50)
+    statements.settle(floor.scheduler.ledger, floor.now)
+    kept = floor.scheduler.ledger.memory
+    assert kept.calibration == forecast.learn(Calibration(), said, 700.0)
+    assert kept.said == {}
+
+
+def test_one_that_waits_longer_than_was_said_is_learnt_from_at_once_and_only_once() -> None:
+    floor, busy, waits = floor_with_one_waiting()
+    said = say(floor, waits, 60.0)
+    kept = floor.scheduler.ledger.memory
+    floor.pass_time(said.high)
+    statements.settle(floor.scheduler.ledger, floor.now)
+    assert kept.calibration.seen == 0
+    for _ in range(3):
+        floor.pass_time(600)
+        statements.settle(floor.scheduler.ledger, floor.now)
+    assert (kept.calibration.seen, kept.calibration.held) == (1, 0)
+    floor.end(busy)
+    floor.settle()
+    statements.settle(floor.scheduler.ledger, floor.now)
+    assert (kept.calibration.seen, kept.said) == (1, {})
+
+
+def test_what_was_said_first_counts_and_who_is_withdrawn_teaches_nothing() -> None:
+    floor, _, waits = floor_with_one_waiting()
+    first = say(floor, waits, 600.0)
+    floor.pass_time(10)
+    say(floor, waits, 5.0)
+    kept = floor.scheduler.ledger.memory
+    assert [(each.said, each.at) for each in kept.said.values()] == [(first, floor.now - 10)]
+    floor.withdraw(waits)
+    statements.settle(floor.scheduler.ledger, floor.now)
+    assert (kept.calibration, kept.said) == (Calibration(), {})
+
+
+def test_of_very_many_statements_the_oldest_are_forgotten() -> None:
+    floor, _, _ = floor_with_one_waiting()
+    for number in range(statements.MOST_KEPT + 5):
+        say(floor, JobKey("default", f"r{number}"), 60.0)
+    assert next(iter(floor.scheduler.ledger.memory.said)) == "default/r5"
+
+
+def test_a_scheduler_made_anew_states_the_same() -> None:
+    floor, busy, waits = floor_with_one_waiting()
+    say(floor, waits, 60.0)
+    floor.pass_time(4000)
+    statements.settle(floor.scheduler.ledger, floor.now)
+    floor.look_on()
+    ledgers = [scheduler.ledger for scheduler in floor.schedulers]
+    assert ledgers[1].memory.calibration.seen == 1
+    assert ledgers[1].memory.said == ledgers[0].memory.said
+    said = [future.prospect(future.situation(each, waits, floor.now), each.memory.calibration, lambda: False) for each in ledgers]
+    assert said[0] == said[1]
+    floor.end(busy)
+    floor.settle()
+    for each in ledgers:
+        statements.settle(each, floor.now)
+    assert ledgers[0].memory.calibration == ledgers[1].memory.calibration
+
+
+@pytest.mark.parametrize("kept", [b"", b'{"usage": {}}'])
+def test_a_memory_from_before_knows_of_no_statements(kept: bytes) -> None:
+    assert memory.decode(kept).calibration == Calibration()

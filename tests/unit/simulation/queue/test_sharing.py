@@ -1,0 +1,105 @@
+"""Queues side by side, on the scheduler of production: shares over a day, and a share that was lent comes back."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from fairway.simulation.queue import sharing
+from fairway.simulation.queue.entry import Entry
+from fairway.simulation.queue.floor import Nodes
+from fairway.simulation.queue.sharing import Moment
+from fairway.state.queue import Queue
+
+HOUR = 3600.0
+GRACE = 30.0
+FOUR = Nodes(4, 8)
+
+
+def equal(time_slice: float | None = None) -> list[Queue]:
+    return [Queue("greedy", time_slice=time_slice), Queue("modest", time_slice=time_slice)]
+
+
+def moment(held: dict[str, int], wanted: dict[str, int]) -> Moment:
+    return Moment(0.0, 1.0, Counter(held), Counter(wanted), {})
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "due"),
+    [
+        pytest.param(
+            {"greedy": 20, "modest": 12}, {"greedy": 90, "modest": 40}, {"greedy": 16, "modest": 16}, id="both want more"
+        ),
+        pytest.param({"greedy": 26, "modest": 6}, {"greedy": 90, "modest": 6}, {"greedy": 26, "modest": 6}, id="one is content"),
+        pytest.param({"greedy": 28, "modest": 4}, {"greedy": 90, "modest": 8}, {"greedy": 24, "modest": 8}, id="one is denied"),
+        pytest.param({"greedy": 9, "modest": 0}, {"greedy": 9, "modest": 0}, {"greedy": 9, "modest": 0}, id="one is away"),
+    ],
+)
+def test_nobody_is_due_what_it_does_not_ask_for(held: dict[str, int], wanted: dict[str, int], due: dict[str, float]) -> None:
+    assert sharing.dues(moment(held, wanted), equal()) == due
+
+
+def test_what_is_due_goes_by_weight() -> None:
+    queues = [Queue("a", weight=3.0), Queue("b"), Queue("c")]
+    wanted = {"a": 90, "b": 90, "c": 2}
+    assert sharing.dues(moment({"a": 30, "b": 2}, wanted), queues) == {"a": 22.5, "b": 7.5, "c": 2}
+
+
+@pytest.mark.parametrize("time_slice", [None, 600.0])
+def test_ten_times_the_jobs_are_not_a_larger_share(time_slice: float | None) -> None:
+    chance = random.Random(1)
+    jobs = [Entry(0.0, chance.choice([1, 1, 2, 4]), HOUR * chance.choice([0.2, 1, 4]), queue="greedy") for _ in range(700)]
+    jobs += [Entry(0.0, chance.choice([1, 2, 8]), HOUR * chance.choice([2, 4, 30]), queue="modest") for _ in range(70)]
+    moments = list(sharing.watch(jobs, FOUR, equal(time_slice), 24 * HOUR, GRACE))
+    assert all(moment.wanted[name] >= 16 for moment in moments for name in ("greedy", "modest"))
+    found = sharing.shares(moments, equal())
+    assert sum(share.held_h for share in found.values()) > 0.9 * FOUR.total * 24
+    assert max(share.off for share in found.values()) <= 0.05
+
+
+def test_a_queue_of_large_gangs_comes_as_near_to_its_part_as_they_allow() -> None:
+    """Four gangs of eight and three GPUs more leave five of its half to the others; with a fifth gang it has three of theirs."""
+    nodes = Nodes(10, 8)
+    jobs = [Entry(0.0, 1, 2 * HOUR, queue="greedy") for _ in range(900)]
+    jobs += [Entry(0.0, 1, 90 * HOUR, queue="modest") for _ in range(3)]
+    jobs += [Entry(HOUR, 8, 90 * HOUR, queue="modest") for _ in range(9)]
+    moments = list(sharing.watch(jobs, nodes, equal(), 24 * HOUR, GRACE))
+    after = [moment for moment in moments if moment.at >= HOUR + GRACE]
+    assert after[0].held["modest"] in (35, 43)
+    assert 40 <= moments[-1].held["modest"] <= 43
+    assert sharing.shares(moments, equal())["modest"].off <= 0.05
+
+
+@pytest.mark.parametrize("time_slice", [None, 600.0])
+def test_a_large_share_that_was_lent_is_back_within_one_grace(time_slice: float | None) -> None:
+    """More gangs come at once than room is made for in one decision."""
+    nodes = Nodes(10, 8)
+    jobs = [Entry(0.0, 1, 9 * HOUR, queue="greedy") for _ in range(200)]
+    jobs += [Entry(2 * HOUR, 1, 9 * HOUR, queue="modest") for _ in range(60)]
+    moments = list(sharing.watch(jobs, nodes, equal(time_slice), 3 * HOUR, GRACE))
+    assert max(moment.held["greedy"] for moment in moments) == nodes.total
+    assert sharing.back_after(moments, "modest", nodes.total / 2, 2 * HOUR) == GRACE
+    assert moments[-1].held == {"greedy": 40, "modest": 40}
+
+
+def test_places_that_were_kept_for_the_borrower_are_back_at_once() -> None:
+    """Half of the machines stands idle for a large gang of the greedy queue; more gangs come than start in one decision."""
+    nodes = Nodes(10, 8)
+    jobs = [Entry(0.0, 8, 1 * HOUR, queue="greedy") for _ in range(5)] + [
+        Entry(0.0, 8, 90 * HOUR, queue="greedy") for _ in range(5)
+    ]
+    jobs += [Entry(60.0, 80, HOUR, queue="greedy"), *(Entry(2 * HOUR, 1, 9 * HOUR, queue="modest") for _ in range(60))]
+    moments = list(sharing.watch(jobs, nodes, equal(), 3 * HOUR, GRACE))
+    before = [moment for moment in moments if HOUR < moment.at < 2 * HOUR]
+    assert {moment.held["greedy"] for moment in before} == {40}
+    assert sharing.back_after(moments, "modest", nodes.total / 2, 2 * HOUR) == 0.0
+
+
+def test_a_share_is_back_when_the_rest_of_it_is_too_small_for_anybody() -> None:
+    seen = [
+        Moment(at, 1.0, Counter(modest=held), Counter(modest=40), {"modest": 4}) for at, held in ((0.0, 8), (1.0, 13), (2.0, 16))
+    ]
+    assert sharing.back_after(seen, "modest", 16, 0.0) == 1.0
+    assert sharing.back_after(seen, "modest", 40, 0.0) is None
