@@ -1,4 +1,4 @@
-"""`make demo` does what the README says, and leaves a model that can be used."""
+"""`make demo` does what the README says: it trains, registers, serves and asks, and leaves a model that can be used."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FAIRWAY = str(Path(sys.executable).with_name("fairway"))
 USE = """
-import sys, numpy, torch
-model = torch.export.load(sys.argv[1]).module()
+import sys, numpy, onnxruntime
+session = onnxruntime.InferenceSession(sys.argv[1])
 with numpy.load(sys.argv[2]) as found:
-    images, labels = torch.from_numpy(found["test_images"]), torch.from_numpy(found["test_labels"])
-answers = model((images.float().unsqueeze(1) / 255 - 0.1307) / 0.3081).argmax(1)
-print(float((answers == labels).float().mean()))
+    images, labels = found["test_images"], found["test_labels"]
+given = ((images[:, None].astype("float32") / 255) - 0.1307) / 0.3081
+(answers,) = session.run(None, {session.get_inputs()[0].name: given})
+print(float((answers.argmax(1) == labels).mean()))
 """
 
 
@@ -45,11 +46,17 @@ def test_the_demo_trains_and_its_model_works(tmp_path: Path) -> None:
         shown = subprocess.run(
             [FAIRWAY, "get", "demo", "-o", "json"], env=environment, capture_output=True, text=True, check=True
         )
+        service = subprocess.run(
+            [FAIRWAY, "get", "service/mnist", "-o", "json"], env=environment, capture_output=True, text=True, check=True
+        )
     finally:
+        subprocess.run([FAIRWAY, "delete", "service/mnist"], env=environment, capture_output=True, check=False)
         subprocess.run([FAIRWAY, "daemon", "stop"], env=environment, capture_output=True, check=False)
     assert json.loads(shown.stdout)["phase"] == "Succeeded"
     assert f"worker-0 | epoch 1 of {epochs}" in ended.stdout
-    model = home / "jobs" / "default" / "demo-1" / "outputs" / "model" / "model.pt2"
+    assert json.loads(service.stdout)["serves"] == "mnist@1"
+    assert "the model says" in ended.stdout
+    model = home / "jobs" / "default" / "demo-1" / "outputs" / "model" / "model.onnx"
     used = subprocess.run(
         [python, "-c", USE, model, f"{fetched.stdout.strip()}/mnist.npz"], capture_output=True, text=True, check=True
     )
