@@ -217,3 +217,22 @@ def test_any_server_can_be_served(home: DaemonHome) -> None:
         assert answer.status == 200
         assert answer.read() == program.read_bytes()
         assert answer.getheader("fairway-revision") == "1"
+
+
+def test_the_same_from_python(served: DaemonHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fairway import Client
+    from fairway.errors import NotFoundError
+
+    for name in ("FAIRWAY_HOME", "FAIRWAY_MACHINE_DIR", "XDG_RUNTIME_DIR", "FAIRWAY_CPUS"):
+        monkeypatch.setenv(name, served.environment[name])
+    client = Client(home=served.path)
+    made = client.serve("adds@1", replicas={"min": 1, "max": 2})
+    assert (made.phase, made.serves, made.ready_replicas) == ("Ready", "adds@1", 1)
+    assert [found.name for found in client.services()] == ["adds"]
+    assert client.scale("adds", 2).floor == 2
+    assert client.why_service("adds").wanted >= 1
+    assert client.release("adds", "adds@2").target == 2
+    assert client.undo("adds").phase == "RolledBack"
+    client.delete_service("adds")
+    with pytest.raises(NotFoundError, match="no service adds"):
+        client.service("adds")

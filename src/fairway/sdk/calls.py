@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable
 from os import PathLike, fspath
 from os.path import abspath
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack
 
 import msgspec
 
-from fairway.errors import FairwayError, UsageError
+from fairway.errors import UsageError
 from fairway.sdk import function, submitting, wire
+from fairway.sdk.decoding import decode
+from fairway.sdk.service_calls import ServiceVerbs
 from fairway.sdk.verb import Call, Lines, Steps, listening, verb
 from fairway.sdk.wishes import Wishes
 from fairway.spec.job import TrainingJob
@@ -33,10 +35,9 @@ from fairway.views.why import WhyView
 Job = str | JobView
 """A run: `mnist-7`, the newest of a series: `mnist`, or what another verb returned."""
 Document = str | PathLike[str] | dict[str, Any] | TrainingJob
-_View = TypeVar("_View")
 
 
-class Verbs:
+class Verbs(ServiceVerbs):
     """What both clients can do. On `AsyncClient` each of these is awaited."""
 
     namespace: str
@@ -320,14 +321,3 @@ def _path(job: Job, tail: str = "") -> str:
         message = "no job is named"
         raise UsageError(message, fix="give a name such as mnist-7")
     return f"/v1/jobs/{wire.quote(name)}{tail}"
-
-
-def decode(data: bytes, kind: type[_View]) -> _View:
-    """A view from the wire."""
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
-        message = f"the daemon's answer is not understood: {error}"
-        raise FairwayError(
-            message, fix="the daemon and this package may differ in version: fairway daemon stop, then try again"
-        ) from error

@@ -1,0 +1,22 @@
+"""From the daemon's answer to a view."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from fairway.errors import FairwayError
+
+_View = TypeVar("_View")
+
+
+def decode(data: bytes, kind: type[_View]) -> _View:
+    """A view from the wire."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        message = f"the daemon's answer is not understood: {error}"
+        raise FairwayError(
+            message, fix="the daemon and this package may differ in version: fairway daemon stop, then try again"
+        ) from error
