@@ -226,7 +226,7 @@ def test_the_same_from_python(served: DaemonHome, monkeypatch: pytest.MonkeyPatc
     for name in ("FAIRWAY_HOME", "FAIRWAY_MACHINE_DIR", "XDG_RUNTIME_DIR", "FAIRWAY_CPUS"):
         monkeypatch.setenv(name, served.environment[name])
     client = Client(home=served.path)
-    made = client.serve("adds@1", replicas={"min": 1, "max": 2})
+    made = client.serve("adds@1", spec={"replicas": {"min": 1, "max": 2}})
     assert (made.phase, made.serves, made.ready_replicas) == ("Ready", "adds@1", 1)
     assert [found.name for found in client.services()] == ["adds"]
     assert client.scale("adds", 2).floor == 2

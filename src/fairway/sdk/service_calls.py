@@ -29,7 +29,7 @@ class ServiceVerbs:
         Waits until it answers, unless told otherwise. The same name again is a release of what is new.
         """
         body = {
-            "document": _document(what, name, self.namespace, spec),
+            "document": _document(what, name, self.namespace, spec or {}),
             "origin": document.make_origin(os.getcwd(), interpreter=sys.executable),
         }
         made = decode((yield self._service("POST", "", body)), ServiceView)
