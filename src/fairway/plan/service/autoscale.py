@@ -147,8 +147,9 @@ def _arrivals(measured: Measured) -> tuple[float | None, float]:
 
 
 def cost(rates: dict[int, float], shares: dict[int, float]) -> float | None:
-    """Busy seconds a request. A revision that has not been measured yet counts as the slowest that has."""
-    slowest = min(rates.values(), default=None)
+    """Busy seconds a request. A revision that has not been measured yet counts as the slowest of those beside it."""
+    beside = [rates[revision] for revision in shares if revision in rates] or list(rates.values())
+    slowest = min(beside, default=None)
     total = sum(shares.values())
     if slowest is None or total <= 0:
         return None if slowest is None else 1.0 / slowest
