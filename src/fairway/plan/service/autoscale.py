@@ -88,7 +88,7 @@ def decide(
     scale = replace(old, service_rate=learnt(service, ready, measured))
     scale = replace(scale, quiet_since=_quiet_since(scale, measured, now))
     seen = signals(scale, ready, shares, measured)
-    wish = _bounded(_wish(service, scale, seen, now), service, scale, now)
+    wish = _bounded(_wish(service, scale, seen, now), service, scale, seen.ready, now)
     lasting = max(wish.number if wish.lasting is None else wish.lasting, min(scale.wanted, wish.roomy))
     scale = replace(scale, recommendations=_remembered(service, scale, lasting, measured, now))
     if wish.rule == "backlog" and wish.number >= _backlogged(scale, now):
@@ -147,8 +147,9 @@ def _arrivals(measured: Measured) -> tuple[float | None, float]:
 
 
 def cost(rates: dict[int, float], shares: dict[int, float]) -> float | None:
-    """Busy seconds a request. A revision that has not been measured yet counts as the slowest that has."""
-    slowest = min(rates.values(), default=None)
+    """Busy seconds a request. A revision that has not been measured yet counts as the slowest of those beside it."""
+    beside = [rates[revision] for revision in shares if revision in rates] or list(rates.values())
+    slowest = min(beside, default=None)
     total = sum(shares.values())
     if slowest is None or total <= 0:
         return None if slowest is None else 1.0 / slowest
@@ -161,6 +162,8 @@ def _wish(service: Service, scale: Scale, seen: Signals, now: float) -> _Wish:
     if seen.cost is None or seen.arrivals is None:
         if seen.held:
             return _Wish(max(1, scale.wanted), "held", f"{seen.held} {_requests(seen.held)} for a replica to be ready")
+        if seen.arrivals == 0 and not seen.backlog:
+            return _Wish(0, "rate", f"no requests over {seen.window:.0f} s")
         return _Wish(scale.wanted, "unmeasured", "too little was measured yet to change anything")
     by_rate = seen.arrivals * seen.cost / busy
     by_backlog = seen.backlog * seen.cost / DRAIN
@@ -193,7 +196,7 @@ def _latency(service: Service, scale: Scale, seen: Signals, found: _Wish, now: f
     return replace(kept, number=seen.ready + max(1, _ceil(PACE_PART * seen.ready)), lasting=None)
 
 
-def _bounded(wish: _Wish, service: Service, scale: Scale, now: float) -> _Wish:
+def _bounded(wish: _Wish, service: Service, scale: Scale, ready: int, now: float) -> _Wish:
     bounds = service.spec.replicas
     if bounds.min == bounds.max:
         return _Wish(bounds.max, "fixed", f"the document asks for {bounds.max}")
@@ -203,18 +206,18 @@ def _bounded(wish: _Wish, service: Service, scale: Scale, now: float) -> _Wish:
         return _Wish(bounds.max, "max", f"the document allows {bounds.max}; the load asks for {wish.number}: {wish.why}")
     if wish.number < bounds.min:
         return _Wish(bounds.min, "min", f"the document asks for {bounds.min} at the least")
-    return _idle(wish, service, scale, now) if bounds.min == 0 else wish
+    return _idle(wish, service, scale, ready, now) if bounds.min == 0 else wish
 
 
-def _idle(wish: _Wish, service: Service, scale: Scale, now: float) -> _Wish:
+def _idle(wish: _Wish, service: Service, scale: Scale, ready: int, now: float) -> _Wish:
     """The last replica goes when nothing came for long enough, not before."""
-    if scale.quiet_since is None or wish.number > 1:
-        awake = scale.wanted > 0 or wish.number > 0
-        return replace(wish, number=max(1, wish.number)) if awake and wish.rule != "unmeasured" else wish
+    awake = scale.wanted > 0 or wish.number > 0 or ready > 0
+    if awake and (scale.quiet_since is None or wish.number > 1):
+        return replace(wish, number=max(1, wish.number))
+    quiet = now - (now if scale.quiet_since is None else scale.quiet_since)
     idle = quantity.seconds(service.spec.scaling.idle)
-    quiet = now - scale.quiet_since
-    if scale.wanted == 0 or quiet >= idle:
-        return _Wish(0, "zero", f"no request for {quantity.show_seconds(quiet)}, and `idle` is {service.spec.scaling.idle}")
+    if not awake or quiet >= idle:
+        return _Wish(0, "zero", f"no request came for as long as `idle` says ({service.spec.scaling.idle})")
     left = quantity.show_seconds(idle - quiet)
     return _Wish(1, "idle", f"no request for {quantity.show_seconds(quiet)}; the last replica goes in {left}")
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fairway.plan.service.measured import Measured
-from fairway.plan.service.split import Part, worth
+from fairway.plan.service.split import Part, speed
 from fairway.state.service import Replica, ReplicaPhase, Revision, RevisionPhase, Service
 from fairway.units import quantity
 
@@ -130,9 +130,10 @@ def _free(service: Service, replicas: Sequence[Replica], spare: list[Replica], p
     """Of the ready ones beyond, those that may go because others are enough without them."""
     ready = ready_names(replicas)
 
-    def lack(factor: float) -> int:
-        needs = ((part.need, len(ready.get(number, ()))) for number, part in parts.items())
-        return sum(max(0, math.ceil(need * factor) - there) for need, there in needs)
+    def lack(factor: float) -> float:
+        """What is missing, in requests a second."""
+        missing = {number: math.ceil(part.need * factor) - len(ready.get(number, ())) for number, part in parts.items()}
+        return sum(max(0, count) * speed(service, number) for number, count in missing.items())
 
     def rank(replica: Replica) -> tuple[bool, bool, int]:
         return (is_bad(service, replica.revision), replica.revision != service.stable, replica.number)
@@ -141,7 +142,7 @@ def _free(service: Service, replicas: Sequence[Replica], spare: list[Replica], p
     free: list[str] = []
     for replica in sorted(spare, key=rank):
         if kept < lack(stress(service) if is_bad(service, replica.revision) else 1.0):
-            kept += worth(service, replica.revision, parts)
+            kept += speed(service, replica.revision)
         else:
             free.append(replica.name)
     return free

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fairway.plan.service import fleet
-from fairway.plan.service.split import Part, Shares, worth
+from fairway.plan.service.split import Part, Shares, speed
 from fairway.spec.service import RolloutStrategy
 from fairway.state.route import WHOLE, Backend, HeaderMatch, Mirror, RoutePlan
 from fairway.state.service import Replica, ReplicaPhase, Service
@@ -46,15 +46,20 @@ def weights(service: Service, ready: Mapping[int, int], shares: Shares, parts: M
     """(revision, parts of `WHOLE`), summing to `WHOLE`; nothing when nobody is ready."""
     found, left = _own(service, ready, shares, parts)
     beside = {
-        number: worth(service, number, parts) * (count - (parts[number].need if number in parts else 0))
+        number: speed(service, number) * (count - (parts[number].need if number in parts else 0))
         for number, count in ready.items()
     }
     mirrored = shares.mirror[0] if shares.mirror else None
     beside = {number: spare for number, spare in beside.items() if spare > 0 and number != mirrored and _serves(number, shares)}
     if left > 0 and beside:
-        whole = sum(beside.values())
+        able = sum(beside.values())
+        # They take what they can carry; the rest goes back to where it belongs.
+        planned = sum(part.need * speed(service, number) for number, part in parts.items())
+        taken = min(left, able / planned) if planned and any(found.values()) else left
+        own = sum(found.values())
+        found = {number: share * (1.0 + (left - taken) / own) if own else share for number, share in found.items()}
         for number, spare in beside.items():
-            found[number] = found.get(number, 0.0) + left * spare / whole
+            found[number] = found.get(number, 0.0) + taken * spare / able
     total = sum(found.values())
     if total <= 0:
         # Nobody of those who should serve is ready: whoever is, does.

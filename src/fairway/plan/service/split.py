@@ -7,7 +7,6 @@ of them. The sum may be larger than the number (surge), never smaller.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fairway.state.service import Service
@@ -75,11 +74,10 @@ def _work(shares: dict[int, float], rates: dict[int, float]) -> dict[int, float]
     return {revision: weight / total for revision, weight in weighed.items()} if total else shares
 
 
-def worth(service: Service, revision: int, parts: Mapping[int, Part]) -> float:
-    """What a replica of a revision is worth, in replicas of the fastest that is wanted; at most one."""
+def speed(service: Service, revision: int) -> float:
+    """Requests a busy second of one replica; one that was not measured counts as the slowest that was."""
     rates = service.scale.service_rate
-    fastest = max((rates[number] for number in parts if number in rates), default=None)
-    return min(1.0, rates[revision] / fastest) if fastest and revision in rates else 1.0
+    return rates.get(revision) or min(rates.values(), default=1.0)
 
 
 def _slowness(revision: int, shares: Shares, rates: dict[int, float]) -> float:

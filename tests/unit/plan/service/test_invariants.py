@@ -81,9 +81,11 @@ class Judge:
         speed = {one.name: world.version(one.revision).rate for one in ready.values()}
         there = sum(speed[name] for name in known & set(ready))
         now = sum(speed[name] for name in backends)
-        load = world.traffic(world.now)
+        # What began to come since the last look is known to nobody.
+        short, long = (arrival_rate(world.measured, window) or 0.0 for window in (6.0, 60.0))
+        load = min(world.traffic(world.now), max(short, long))
         assert now >= min(there, load) - 1e-6, "capacity was given away"
-        load = min(load, arrival_rate(world.measured, 60.0) or 0.0)
+        load = min(load, long)
         if there < 1.4 * load or now < there:
             return
         for number, weight in plan.routes.weights:

@@ -75,10 +75,14 @@ def test_nothing_is_lost_while_daemon_router_and_replicas_are_killed_during_a_re
 
 
 def test_from_zero_and_back():
-    world = World(lambda time: 5.0 if 30 <= time < 60 else 0.0, seed=1)
+    """The first version shows that it works, waits for `idle`, and goes; a request brings it back."""
+    world = World(lambda time: 5.0 if 130 <= time < 160 else 0.0, seed=1)
     world.apply(document(replicas={"min": 0, "max": 4}, scaling={"idle": "1m"}), GOOD)
     world.run(20)
-    assert world.service.scale.wanted == 0
+    assert (world.service.scale.wanted, world.service.scale.rule) == (1, "idle")
+    world.run(100)
+    assert (world.service.scale.wanted, world.service.scale.rule) == (0, "zero")
+    assert [one for one in world.replicas if one.phase is not ReplicaPhase.GONE] == []
     world.run(60)
     assert sum(moment.answered for moment in world.moments) == sum(moment.arrived for moment in world.moments)
     world.run(120)
