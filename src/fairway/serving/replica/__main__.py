@@ -20,8 +20,20 @@ def lean_uvicorn() -> None:
     vars(package)["Config"] = importlib.import_module("uvicorn.config").Config  # some of its parts ask the package for it
 
 
+def lean_msgspec() -> None:
+    """Load msgspec without `typing_extensions`, which it asks for to know its types too; it costs more than all of ours."""
+    if "typing_extensions" in sys.modules:
+        return
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # how Python says that there is no such module
+    try:
+        importlib.import_module("msgspec")
+    finally:
+        del sys.modules["typing_extensions"]
+
+
 if __name__ == "__main__":
     gc.disable()  # nothing that is loaded becomes garbage
+    lean_msgspec()
     lean_uvicorn()
     from fairway.serving.replica.start import main
 

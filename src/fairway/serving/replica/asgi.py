@@ -15,9 +15,9 @@ from fairway.serving.replica.batching import Batcher
 from fairway.serving.replica.bodies import Bodies, BodyLimits, GoneError, Receive, Scope, Send
 from fairway.serving.replica.datatypes import Array
 from fairway.serving.replica.metrics import Metrics
-from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, check_version
+from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, check_version, listed
 from fairway.serving.replica.problem import RequestError
-from fairway.serving.replica.protocols import openai, openinference, tfserving
+from fairway.serving.replica.protocols import openinference, tfserving
 from fairway.serving.replica.protocols.openinference import OpenInference
 from fairway.version import __version__
 
@@ -83,8 +83,8 @@ class App:
         """When the last request came, by `time.perf_counter`."""
         self._questions: dict[str, Do] = {}
         """Paths that take a POST with a question to the model; these are counted."""
-        self._openai: set[str] = set()
-        """Those of them whose errors have OpenAI's form."""
+        self._refusals: dict[str, Callable[[RequestError], Answer]] = {}
+        """How those of them say that something is wrong which do not say it as all others do."""
         self.lane: dict[bytes, Form] = {}
         """Those of them that may go the short way."""
         self._pages: dict[str, Callable[[], Answer]] = {}
@@ -127,7 +127,7 @@ class App:
         try:
             return await do(scope, receive)
         except RequestError as error:
-            return openai.write_error(error) if scope["path"] in self._openai else refusal(error)
+            return self._refusals.get(scope["path"], refusal)(error)
         except GoneError:
             raise
         except Exception:  # noqa: BLE001  # ours; the server must live on
@@ -210,7 +210,7 @@ class App:
         bases = [f"/v1/models/{model.name}", f"/v1/models/{model.name}/versions/{model.version}"]
         for base in [*bases, *(f"/v1/models/{model.name}/labels/{label}" for label in model.labels)]:
             # The same path is OpenAI's for one model: one object with the keys of both.
-            self._pages[base] = lambda: told({**tfserving.status(model), **openai.about(model, self._created)})
+            self._pages[base] = lambda: told({**tfserving.status(model), **listed(model, self._created)})
             self._pages[f"{base}/metadata"] = lambda: told(tfserving.metadata(model))
             if not model.signature.inputs:
                 continue
@@ -225,13 +225,13 @@ class App:
             routes |= {"completions": generating.complete, "chat/completions": generating.chat}
         if model.embeds:
             routes["embeddings"] = generating.embed
-        listed = {"object": "list", "data": [openai.about(model, self._created)]}
+        models = {"object": "list", "data": [listed(model, self._created)]}
         for base in ("/openai/v1", "/v1"):
-            self._pages[f"{base}/models"] = lambda: told(listed)
+            self._pages[f"{base}/models"] = lambda: told(models)
             for name, answer in routes.items():
                 self._questions[f"{base}/{name}"] = self._with_body(answer)
-                self._openai.add(f"{base}/{name}")
-        self._pages[f"/openai/v1/models/{model.name}"] = lambda: told(openai.about(model, self._created))
+                self._refusals[f"{base}/{name}"] = generating.refusal
+        self._pages[f"/openai/v1/models/{model.name}"] = lambda: told(listed(model, self._created))
 
     def _with_body(self, answer: Callable[[bytes], Awaitable[Answer | Stream]]) -> Do:
         async def do(scope: Scope, receive: Receive) -> Answer | Stream:

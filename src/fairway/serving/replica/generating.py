@@ -21,6 +21,8 @@ class Generating:
     Promises: a question that nobody waits for any more stops to cost anything with its next piece.
     """
 
+    refusal = staticmethod(openai.write_error)
+
     def __init__(self, runtime: WorkerRuntime, model: ServedModel, limit: int, now: Callable[[], float]) -> None:
         self._runtime = runtime
         self._model = model

@@ -96,6 +96,11 @@ def rows_of(model: ServedModel, shapes: list[tuple[int, ...]]) -> int:
     return rows
 
 
+def listed(model: ServedModel, created: int) -> dict[str, object]:
+    """The model as OpenAI lists it."""
+    return {"id": model.name, "object": "model", "created": created, "owned_by": "fairway"}
+
+
 def check_version(model: ServedModel, version: str) -> None:
     """404 when it is not the one that is served."""
     if version != model.version:

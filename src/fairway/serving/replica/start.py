@@ -96,7 +96,6 @@ class Start:
         if self._gone:
             self._server.give_up()
         # What lives as long as the process need not be looked at again and again.
-        gc.collect()
         gc.freeze()
         gc.enable()
         try:

@@ -235,11 +235,6 @@ def write_embeddings(model: ServedModel, vectors: Array, *, as_base64: bool, tok
     return Answer(msgspec.json.encode(told))
 
 
-def about(model: ServedModel, created: int) -> dict[str, object]:
-    """The model as OpenAI lists it."""
-    return {"id": model.name, "object": "model", "created": created, "owned_by": "fairway"}
-
-
 def event_error(error: RequestError) -> bytes:
     """An error in the middle of a stream."""
     return b"data: " + write_error(error).body + b"\n\n"
