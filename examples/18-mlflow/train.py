@@ -31,7 +31,8 @@ def as_onnx(weights, bias):
         [helper.make_tensor_value_info("digit", TensorProto.FLOAT, ["batch", 10])],
         [numpy_helper.from_array(weights, "weights"), numpy_helper.from_array(bias, "bias")],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    # Versions that servers a year old can read.
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
 
 
 mlflow.set_experiment("Handwritten digits")

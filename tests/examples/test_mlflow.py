@@ -12,6 +12,15 @@ from gang import EXAMPLES, GOOD, call, environment, run_example, wait_until
 
 pytestmark = pytest.mark.framework("mlflow")
 
+ANSWER = """
+import sys, onnxruntime
+from sklearn.datasets import load_digits
+images, labels = load_digits(return_X_y=True)
+session = onnxruntime.InferenceSession(f"{sys.argv[1]}/model.onnx")
+(guesses,) = session.run(None, {"image": (images[1500:] / 16).astype("float32")})
+print((guesses.argmax(axis=1) == labels[1500:]).mean())
+"""
+"""How good the registered model is on the digits that were held out."""
 PROGRAM = Path(__file__).parent / "programs" / "mlflow_told.py"
 
 
@@ -43,6 +52,10 @@ def test_a_script_with_mlflow_logs_its_run_and_registers_its_model(home: Path, p
     assert [each["name"] for each in found["signature"]["inputs"]] == ["image"]
     summary = home / "jobs" / "default" / "digits-1" / "artifacts" / "report" / "summary.txt"
     assert summary.read_text().endswith("of 297 digits\n")
+    folder = home.parent / "pulled"
+    assert call(home, "model", "pull", "digits@1", str(folder))[0] == 0
+    told = subprocess.run([python, "-c", ANSWER, str(folder)], capture_output=True, text=True, timeout=60, check=True)
+    assert float(told.stdout) == pytest.approx(job["progress"]["metrics"]["accuracy"])
 
 
 def test_the_same_script_outside_of_a_job(home: Path, python: str) -> None:
