@@ -22,9 +22,14 @@ class ServiceVerbs:
 
     @verb
     def serve(
-        self, what: str | dict[str, Any] | ModelService, *, name: str = "", wait: bool = True, **spec: Any
+        self,
+        what: str | dict[str, Any] | ModelService,
+        *,
+        name: str = "",
+        spec: dict[str, Any] | None = None,
+        wait: bool = True,
     ) -> Steps[ServiceView]:
-        """Serve a model version (`mnist@champion`) or what a document says; its fields may be given as keywords.
+        """Serve a model version (`mnist@champion`, with more of the document's `spec` where wanted) or what a document says.
 
         Waits until it answers, unless told otherwise. The same name again is a release of what is new.
         """
