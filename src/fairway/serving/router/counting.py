@@ -11,7 +11,8 @@ class RevisionCount:
     """What the requests of one revision came to."""
 
     __slots__ = (
-        "answered", "arrived", "buckets", "client_errors", "failed", "latency_sum", "mirror_failed", "mirrored", "rejected",
+        "answered", "arrived", "buckets", "client_errors", "failed", "latency_sum", "mirror_failed", "mirrored", "outcomes",
+        "rejected",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -19,6 +20,7 @@ class RevisionCount:
         self.mirrored = self.mirror_failed = 0
         self.latency_sum = 0.0
         self.buckets = [0] * (len(LATENCY_BOUNDS) + 1)
+        self.outcomes: dict[str, tuple[int, float, float]] = {}
 
     def took(self, seconds: float) -> None:
         """An answer came to its end."""
@@ -38,6 +40,11 @@ class RevisionCount:
             self.client_errors += 1
         self.took(seconds)
 
+    def came_to(self, name: str, value: float) -> None:
+        """What an answer was worth to its asker."""
+        count, total, squares = self.outcomes.get(name, (0, 0.0, 0.0))
+        self.outcomes[name] = (count + 1, total + value, squares + value * value)
+
     def load(self) -> RevisionLoad:
         """As a value."""
         return RevisionLoad(
@@ -50,6 +57,7 @@ class RevisionCount:
             latency_sum=self.latency_sum,
             mirrored=self.mirrored,
             mirror_failed=self.mirror_failed,
+            outcomes=dict(self.outcomes),
         )
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from fairway.serving.router.counting import BackendCount, RevisionCount
 from fairway.serving.router.head import RequestHead
+from fairway.serving.router.outcome import MOST_OUTCOMES, read_outcome
 from fairway.serving.router.place import PROBE_SECONDS, Place
 from fairway.serving.router.routes import Routes
 from fairway.state.load import BackendLoad, RouteLoad
@@ -121,6 +122,20 @@ class Desk:
     def choose(self, head: RequestHead, without: Collection[Place] = ()) -> Place | None:
         """The backend for a request; None when none can take one now."""
         return self.routes.choose(head, self.now(), without)
+
+    def note_outcome(self, head: RequestHead) -> str:
+        """What an earlier answer was worth, as its asker tells; why it cannot be noted, or nothing."""
+        try:
+            revision, name, value = read_outcome(head)
+        except ValueError as problem:
+            return str(problem)
+        count = self._revisions.get(revision)
+        if count is None:
+            return f"no answer came from revision {revision}"
+        if name not in count.outcomes and len(count.outcomes) >= MOST_OUTCOMES:
+            return f"there are {MOST_OUTCOMES} kinds of outcome already"
+        count.came_to(name, value)
+        return ""
 
     def hold(self, held: Held) -> bool:
         """Let a request wait for a backend; False when too many do."""

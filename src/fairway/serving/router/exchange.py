@@ -18,6 +18,7 @@ from fairway.serving.router.chunks import LAST, encode
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.head import AnswerHead, BadHeadError, RequestHead, request_id_of
 from fairway.serving.router.mirror import send_copy
+from fairway.serving.router.outcome import TARGET
 from fairway.serving.router.place import Place
 from fairway.serving.router.upstream import Upstream
 
@@ -89,12 +90,16 @@ class Exchange:
         self._keep = False
         self._full = False
         self._status = 0
-        desk.arrived += 1
 
     # Going there.
 
     def begin(self) -> None:
         """Find a backend, or wait for one."""
+        if self.head.target == TARGET:
+            problem = self._desk.note_outcome(self.head)
+            self.refuse(400 if problem else 200, problem)
+            return
+        self._desk.arrived += 1
         place = self._desk.choose(self.head, self._tried)
         if place is not None:
             self.go(place)
@@ -352,7 +357,7 @@ class Exchange:
 
 def own_answer(status: int, reason: str, request_id: bytes, *, keep: bool, bodiless: bool = False) -> bytes:
     """An answer in the router's own words, in the form of the inference protocols."""
-    body = dumps({"error": reason}).encode() + b"\n"
+    body = dumps({"error": reason} if reason else {}).encode() + b"\n"
     return b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%b%b%b\r\n%b" % (
         status,
         HTTPStatus(status).phrase.encode(),

@@ -88,6 +88,8 @@ def _sum(one: V, other: V) -> V:
 
 
 def _plus(one: Any, other: Any) -> Any:
+    if isinstance(one, dict):
+        return {name: _plus(one.get(name, ()), other.get(name, ())) for name in {**one, **other}}
     if isinstance(one, tuple):
         return tuple(a + b for a, b in zip(one, other, strict=True)) if one and other else one or other
     return one + other
