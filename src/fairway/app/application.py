@@ -40,6 +40,7 @@ from fairway.state.job import Job, JobKey, Resume
 from fairway.state.node import Node
 from fairway.state.phase import Intent, JobPhase, TaskPhase
 from fairway.state.queue import Queue
+from fairway.state.service import ServiceKey
 from fairway.state.task import Task
 from fairway.units import names, suggest
 
@@ -362,6 +363,8 @@ class Application:
         if number is not None and series in known:
             newest = self.store.newest(namespace, series)
             return NotFoundError(f"there is no run {name}", fix=f"the newest is {newest.key.name}" if newest else "")
+        if self.services is not None and self.services.is_kept(ServiceKey(namespace, name)):
+            return NotFoundError(f"there is no job {name} in namespace {namespace}", fix=f"did you mean service/{name}?")
         near = suggest.nearest(name, known)
         hint = f"did you mean {near}?" if near else "`fairway list` shows what there is"
         return NotFoundError(f"there is no job {name} in namespace {namespace}", fix=hint)

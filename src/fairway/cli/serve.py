@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+import time
 
 from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
-from fairway.cli.session import Session, say, service_path, show_line, write_json
+from fairway.cli.session import Session, is_terminal, say, service_path, show_line, terminal_width, write_json
 from fairway.cli.submission import print_plan
 from fairway.errors import UsageError
 from fairway.sdk import document
@@ -15,6 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+LOOK_EVERY = 0.25
+"""Seconds between two looks while somebody watches."""
 RUNTIMES = ("auto", "onnx", "torch", "savedmodel", "python")
 _REPLICAS = re.compile(r"([0-9]+)(?:\.\.([0-9]+))?")
 _TYPE = re.compile(r"(?P<type>[^:]+):(?P<count>[0-9.]+)")
@@ -35,11 +39,27 @@ def serve(options: Options) -> int:
     if options.on("detach"):
         return _print(session, options, name)
     say(f"{name}: waiting until it answers; Ctrl-C leaves it to itself")
-    settled = session.send("GET", service_path(name, "/settled"))
+    settled = _watch(session, name) if is_terminal(2) else session.send("GET", service_path(name, "/settled"))
     if not settled["ready_replicas"] and settled["min_replicas"]:
         session.show(service_path(name))
         return 1
     return _print(session, options, name)
+
+
+def _watch(session: Session, name: str) -> dict[str, Any]:
+    """Say how far it is on one line, until no release is under way and it answers."""
+    while True:
+        found: dict[str, Any] = session.fetch(service_path(name))
+        release = found["release"]
+        waits = bool(release) or (found["wanted_replicas"] > found["ready_replicas"] == 0 and not found["message"])
+        if found["url"] and not waits:
+            sys.stderr.write("\r\x1b[K")
+            return found
+        part = f", {release['part']:.0%} of the traffic" if release and release["source"] else ""
+        line = f"{found['phase']}: {found['ready_replicas']} of {found['wanted_replicas']} replicas ready{part}"
+        sys.stderr.write(f"\r\x1b[K{line} {found['message']}"[: terminal_width() or 200])
+        sys.stderr.flush()
+        time.sleep(LOOK_EVERY)
 
 
 def _print(session: Session, options: Options, name: str) -> int:
