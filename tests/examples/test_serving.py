@@ -1,0 +1,56 @@
+"""The examples that serve, through the real command line."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gang import EXAMPLES, call, run_example
+
+
+def service(home: Path, name: str) -> dict[str, Any]:
+    """The service, once it answers with all that it wants."""
+    deadline = time.monotonic() + 60
+    while True:
+        code, output = call(home, "get", f"service/{name}", "-o", "json")
+        assert code == 0, output
+        found: dict[str, Any] = json.loads(output)
+        if found["phase"] == "Ready" and found["ready_replicas"] == found["wanted_replicas"]:
+            return found
+        assert time.monotonic() < deadline, output
+        time.sleep(0.1)
+
+
+def ask(url: str, body: object = None) -> str:
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, data), timeout=30) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def test_any_server_gets_two_replicas_behind_one_address(home: Path) -> None:
+    code, output = call(home, "apply", "-f", str(EXAMPLES / "20-any-server" / "service.yaml"))
+    assert code == 0, output
+    url = service(home, "hello")["url"]
+    greeted = {ask(f"{url}/") for _ in range(20)}
+    assert len(greeted) == 2, "both replicas were asked"
+    assert all(text.startswith("hello from process ") for text in greeted)
+    assert call(home, "delete", "service/hello")[0] == 0
+
+
+@pytest.mark.framework("torch")
+def test_the_first_examples_model_is_served(home: Path, python: str) -> None:
+    run = run_example(home, "01-first-job", "--python", python)
+    assert run.code == 0, run.output
+    code, output = call(home, "apply", "-f", str(EXAMPLES / "19-serve" / "service.yaml"))
+    assert code == 0, output
+    found = service(home, "lenet")
+    assert found["serves"] == "lenet@1"
+    answer = json.loads(ask(f"{found['url']}{found['example_path']}", json.loads(found["example_body"])))
+    assert answer["model_name"] == "lenet"
+    assert len(answer["outputs"][0]["data"]) == 10
+    assert call(home, "delete", "service/lenet")[0] == 0
