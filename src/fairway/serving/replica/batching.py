@@ -113,7 +113,7 @@ class Batcher:
 
     def submit(self, inputs: list[Array], rows: int, finish: Finish) -> None:
         """The same without a future. 429 when the answer would come too late."""
-        if self.waiting:
+        if self.waiting and self._may_be_late(rows):
             self._admit(rows)
         work = Work(inputs, rows, finish, time.perf_counter())
         key: Key = tuple([each.shape[1:] for each in inputs]) if self._batches else ()
@@ -154,6 +154,12 @@ class Batcher:
         ahead = self._rows_waiting + rows
         batches = math.ceil(ahead / self._cap()) + (1 if self._busy else 0)
         return self.cost.per_row * ahead + self.cost.per_batch * batches
+
+    def _may_be_late(self, rows: int) -> bool:
+        """Whether it is worth while to look closer: every row counted as a batch of its own."""
+        cost, limits = self.cost, self._limits
+        worst = (self._rows_waiting + rows + 1) * (cost.per_row + cost.per_batch)
+        return self.waiting >= limits.max_queue or worst > limits.deadline
 
     def _admit(self, rows: int) -> None:
         limits = self._limits
@@ -211,6 +217,7 @@ class Batcher:
         )
         group, cap, batch = self._groups[key], self._cap(), Batch()
         now = time.perf_counter()
+        pieces, waited = batch.pieces, 0.0
         while group and batch.rows < cap:
             work = group[0]
             if not work.taken and now - work.arrived > self._limits.deadline:
@@ -221,13 +228,15 @@ class Batcher:
             # A request of a model that takes no batches goes as it is, whatever its first dimension.
             stop = min(work.rows, work.taken + cap - batch.rows) if self._batches else work.rows
             if not work.taken:
-                self._metrics.queue_seconds += now - work.arrived
-            batch.pieces.append((work, work.taken, stop))
+                waited += now - work.arrived
+            pieces.append((work, work.taken, stop))
             batch.rows += stop - work.taken
-            self._rows_waiting -= stop - work.taken
             work.taken = stop
             if stop == work.rows:
-                self._leave(group, work)
+                group.popleft()
+                self.waiting -= 1
+        self._rows_waiting -= batch.rows
+        self._metrics.queue_seconds += waited
         if not group:
             del self._groups[key]
         return batch

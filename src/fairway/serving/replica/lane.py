@@ -50,6 +50,13 @@ class Lane(HttpToolsProtocol):
         self._asked: Asked | None = None
         """The request that is arriving."""
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header."""
+        name = name.lower()
+        self.headers.append((name, value))
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+
     def on_message_begin(self) -> None:
         """A request begins; most of what uvicorn prepares is left for those that need it."""
         self.url = b""
@@ -166,12 +173,10 @@ class Asked:
         if answer.status == 200 and not answer.headers and not closes:
             transport.write(_USUAL % len(body) + body)
         else:
-            lines = [_STATUS[answer.status], b"content-type: ", answer.content_type, b"\r\ncontent-length: %d\r\n" % len(body)]
+            head = b"%scontent-type: %s\r\ncontent-length: %d\r\n" % (_STATUS[answer.status], answer.content_type, len(body))
             for name, value in answer.headers:
-                lines += (name, b": ", value, b"\r\n")
-            lines.append(b"connection: close\r\n\r\n" if closes else b"\r\n")
-            lines.append(body)
-            transport.write(b"".join(lines))
+                head += b"%s: %s\r\n" % (name, value)
+            transport.write(head + (b"connection: close\r\n\r\n" if closes else b"\r\n") + body)
         if closes:
             transport.close()
         else:
