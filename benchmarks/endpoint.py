@@ -1,0 +1,249 @@
+"""A live service for two minutes of trouble: failed requests; and the first answer of a service at zero against a cold start.
+
+Releases, scaling, restarts of the daemon and the router, `kill -9` of replicas, under load all the time. A request that was under
+way on a killed process, and is not safe to send again, may be lost; any other may not. The seconds may be given.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import onnx
+from bench import FAIRWAY, fresh_home, tell
+from onnx import TensorProto, helper
+
+SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 120.0
+ASKERS = 4
+BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [10, 20]}]})
+COLD_STARTS = 5
+
+
+def main() -> None:
+    """Measure both."""
+    with fresh_home() as environment, tempfile.TemporaryDirectory() as folder:
+        house = House(environment, Path(folder))
+        for number in (1, 2):
+            house.call("model", "register", "adds", write_model(Path(folder, f"v{number}.onnx"), number))
+        trouble(house)
+        from_zero(house)
+
+
+class House:
+    """One home and its service."""
+
+    def __init__(self, environment: dict[str, str], folder: Path) -> None:
+        self.environment = environment
+        self.folder = folder
+
+    def call(self, *words: str) -> str:
+        """Run the command line; what it printed."""
+        ended = subprocess.run(
+            [FAIRWAY, *words], env=self.environment, capture_output=True, text=True, cwd=self.folder, check=False
+        )
+        if ended.returncode:
+            message = f"fairway {' '.join(words)} ended with {ended.returncode}: {ended.stderr}"
+            raise RuntimeError(message)
+        return ended.stdout
+
+    def service(self) -> dict[str, Any]:
+        """The service as it is told."""
+        found: dict[str, Any] = json.loads(self.call("get", "service/adds", "-o", "json"))
+        return found
+
+    def pids(self, *words: str) -> list[int]:
+        """Processes of this home whose command line holds all of these."""
+        home, found = self.environment["FAIRWAY_HOME"], []
+        for place in Path("/proc").glob("[0-9]*"):
+            try:
+                text = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if all(word in text for word in words) and home in text + (place / "environ").read_bytes().decode(
+                    errors="replace"
+                ):
+                    found.append(int(place.name))
+            except OSError:
+                continue
+        return found
+
+    def kill(self, *words: str) -> int:
+        """SIGKILL to the first of them; how many there were."""
+        found = self.pids(*words)
+        for pid in found[:1]:
+            os.kill(pid, signal.SIGKILL)
+        return len(found[:1])
+
+
+class Asker(threading.Thread):
+    """Asks all the time on one connection, and notes what came of it."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self.port = port
+        self.answers: Counter[float] = Counter()
+        self.failures: list[str] = []
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        """Ask until told to end."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        while not self.over.is_set():
+            try:
+                status, data = ask(connection)
+                if status == 200:
+                    self.answers[json.loads(data)["outputs"][0]["data"][0]] += 1
+                else:
+                    self.failures.append(f"{status} {data[:200]!r}")
+            except (OSError, http.client.HTTPException) as error:
+                self.failures.append(repr(error))
+                connection.close()
+            time.sleep(0.001)
+        connection.close()
+
+
+def ask(connection: http.client.HTTPConnection) -> tuple[int, bytes]:
+    """One question."""
+    connection.request("POST", "/v2/models/adds/infer", BODY, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def trouble(house: House) -> None:
+    """Two minutes of it."""
+    house.call("serve", "adds@1", "--replicas", "1..3")
+    askers = [Asker(int(house.service()["url"].rpartition(":")[2])) for _ in range(ASKERS)]
+    for asker in askers:
+        asker.start()
+    until = time.monotonic() + SECONDS
+    killed = 0
+    for number in itertools.count():
+        if time.monotonic() > until:
+            break
+        killed += _one_thing(house, number)
+        time.sleep(1.5)
+    for asker in askers:
+        asker.over.set()
+    for asker in askers:
+        asker.join()
+    failures = [failure for asker in askers for failure in asker.failures]
+    answered = sum(asker.answers.total() for asker in askers)
+    # Whoever was being served by a process when that was killed may have lost his answer: at the most everybody, once a kill.
+    allowed = killed * ASKERS
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    tell(
+        "requests that failed in two minutes of trouble, but those under way on a killed process",
+        max(0, len(failures) - allowed),
+        "0",
+        met=len(failures) <= allowed,
+        answered=answered,
+        failed=len(failures),
+        kills=killed,
+        versions=len({value for asker in askers for value in asker.answers}),
+    )
+    house.call("delete", "service/adds")
+
+
+def _one_thing(house: House, number: int) -> int:
+    """The next thing to go wrong, or to be asked for; how many processes were killed that answer requests."""
+    what = number % 6
+    if what == 0:
+        house.call("scale", "adds", str(1 + number // 6 % 3))
+    elif what == 1:
+        house.call("rollout", "start", "adds", f"adds@{2 - number // 6 % 2}")
+    elif what == 2:
+        house.kill("fairway.bootstrap")
+        house.call("list", "services")
+    elif what == 3:
+        return house.kill("fairway.serving.router.process")
+    elif what == 4:
+        return house.kill("fairway.serving.replica")
+    else:
+        house.call("daemon", "stop")
+        house.call("list", "services")
+    return 0
+
+
+def from_zero(house: House) -> None:
+    """The first answer of a service at zero, against a replica's start by hand until it answers."""
+    document = {
+        "kind": "ModelService",
+        "name": "adds",
+        "model": "adds@1",
+        "replicas": {"min": 0, "max": 1},
+        "scaling": {"idle": "1s"},
+    }
+    Path(house.folder, "service.json").write_text(json.dumps(document))
+    house.call("apply", "-f", "service.json")
+    first, cold = [], []
+    for _ in range(COLD_STARTS):
+        while house.service()["phase"] != "Idle":
+            time.sleep(0.1)
+        cold.append(_cold_start(house))
+        connection = http.client.HTTPConnection("127.0.0.1", int(house.service()["url"].rpartition(":")[2]), timeout=60)
+        began = time.perf_counter()
+        status, data = ask(connection)
+        first.append(time.perf_counter() - began)
+        connection.close()
+        if status != 200:
+            message = f"the first request was answered {status}: {data!r}"
+            raise RuntimeError(message)
+    ratio = statistics.median(first) / statistics.median(cold)
+    tell(
+        "from zero: first answer / cold start of a replica",
+        ratio,
+        "<= 1.3",
+        met=ratio <= 1.3,
+        seconds=round(statistics.median(first), 3),
+        cold_start=round(statistics.median(cold), 3),
+    )
+    house.call("delete", "service/adds")
+
+
+def _cold_start(house: House) -> float:
+    command = ["-m", "fairway.serving.replica", "--folder", str(house.folder), "--name", "adds", "--version", "1", "--port", "0"]
+    only = Path(house.folder, "only")
+    only.mkdir(exist_ok=True)
+    Path(only, "model.onnx").write_bytes(Path(house.folder, "v1.onnx").read_bytes())
+    command[3] = str(only)
+    began = time.perf_counter()
+    process = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "is served at" in line:
+            break
+    took = time.perf_counter() - began
+    process.terminate()
+    process.stderr.close()
+    process.wait()
+    return took
+
+
+def write_model(path: Path, add: float) -> str:
+    """A model that adds a number, so that its answers say which one it is."""
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "c"], ["y"])],
+        "adds",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2])],
+        [helper.make_tensor("c", TensorProto.FLOAT, [1], [add])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    onnx.save(model, str(path))
+    return str(path)
+
+
+if __name__ == "__main__":
+    main()
