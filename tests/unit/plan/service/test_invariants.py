@@ -86,7 +86,7 @@ class Judge:
         load = min(world.traffic(world.now), max(short, long))
         assert now >= min(there, load) - 1e-6, "capacity was given away"
         load = min(load, long)
-        if there < 1.4 * load or now < there:
+        if there < 1.4 * load or now < there or plan.service.scale.rule == "max":
             return
         for number, weight in plan.routes.weights:
             if number not in plan.service.scale.service_rate:
@@ -163,7 +163,7 @@ class Story:
             self.world.change(verbs[what])
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=42, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 1000), least=st.sampled_from([0, 1, 3]), steps=STEPS)
 def test_capacity_is_never_given_away_and_it_comes_to_rest(seed, least, steps):
     story = Story(seed, least)
@@ -176,7 +176,7 @@ def test_capacity_is_never_given_away_and_it_comes_to_rest(seed, least, steps):
     settle(story.world)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 1000), steps=STEPS)
 def test_asked_again_about_the_same_world_it_asks_for_nothing_twice(seed, steps):
     story = Story(seed, 1)
