@@ -10,6 +10,7 @@ import http.client
 import itertools
 import json
 import os
+import select
 import signal
 import statistics
 import subprocess
@@ -81,7 +82,10 @@ class House:
         """SIGKILL to the first of them; how many there were."""
         found = self.pids(*words)
         for pid in found[:1]:
+            handle = os.pidfd_open(pid)
             os.kill(pid, signal.SIGKILL)
+            select.select([handle], [], [], 10)
+            os.close(handle)
         return len(found[:1])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from fairway.plan.service import guards
 from fairway.plan.service.rollout import MIRROR, SHARE
 from fairway.state.service import Rollout, RolloutPhase, Service
 from fairway.views import phrases
@@ -41,6 +42,8 @@ class ReleaseView(msgspec.Struct, frozen=True):
     finished: float | None
     reason: str
     history: tuple[PastRelease, ...] = ()
+    findings: tuple[str, ...] = ()
+    """What the guards have seen so far, in sentences."""
 
 
 def release_view(service: Service, _now: float) -> ReleaseView:
@@ -64,6 +67,7 @@ def release_view(service: Service, _now: float) -> ReleaseView:
         rollout.finished,
         rollout.reason,
         past,
+        tuple(guards.findings(service, rollout)),
     )
 
 
@@ -84,7 +88,7 @@ def release_text(view: ReleaseView, now: float, page: Page) -> str:
         return text + f"over {phrases.ago(view.finished, now)}, after {phrases.span(view.finished - view.started)}\n"
     if view.phase:
         text += f"started {phrases.ago(view.started, now)}, in this step for {phrases.span(now - view.since)}\n"
-    return text
+    return text + "".join(f"  {sentence}\n" for sentence in view.findings)
 
 
 def history_text(view: ReleaseView, now: float, page: Page) -> str:

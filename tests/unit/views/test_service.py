@@ -1,0 +1,107 @@
+"""Services and releases, as people see them."""
+
+from dataclasses import replace
+
+from fairway.plan.service.measured import Measured, Sample
+from fairway.state.job import JobKey
+from fairway.state.load import LATENCY_BOUNDS, BackendLoad, RevisionLoad, RouteLoad
+from fairway.state.service import Replica, ReplicaPhase, Revision, Rollout, RolloutPhase, Scale, ServiceRecord
+from fairway.testing.service_conformance import a_service
+from fairway.views.endpoint import EndpointView
+from fairway.views.release import history_text, release_line, release_text, release_view
+from fairway.views.service import (
+    ServiceList,
+    change_sentence,
+    service_text,
+    service_view,
+    services_text,
+    why_service_text,
+    why_service_view,
+)
+from fairway.views.table import Page
+
+NOW = 1000.0
+ENDPOINT = EndpointView("http://127.0.0.1:4711", "curl -s http://127.0.0.1:4711/")
+
+
+def a_record(**changes: object) -> ServiceRecord:
+    service = replace(a_service(), stable=1, port=4711, scale=Scale(2, "rate", "20 requests a second"), created=940.0)
+    replicas = (
+        Replica(service.key, 1, 1, JobKey("default.services", "mnist-r1-1"), ReplicaPhase.READY, 950.0, address="127.0.0.1:1"),
+        Replica(service.key, 1, 2, JobKey("default.services", "mnist-r1-2"), ReplicaPhase.STARTING, 990.0, message="not yet"),
+        Replica(service.key, 1, 3, JobKey("default.services", "mnist-r1-3"), ReplicaPhase.GONE, 960.0),
+    )
+    return ServiceRecord(replace(service, **changes), replicas)  # type: ignore[arg-type]
+
+
+def measured() -> Measured:
+    bars = [0] * (len(LATENCY_BOUNDS) + 1)
+    bars[10] = 100
+    looks = Measured()
+    for time, arrived in ((940.0, 0), (999.0, 590)):
+        load = RevisionLoad(arrived=arrived, answered=arrived, failed=3, latency=tuple(bars) if arrived else ())
+        looks = looks.add(
+            Sample(time, RouteLoad(time, "e", arrived=arrived, revisions={1: load}, backends={"r1-1": BackendLoad(2, 7)}))
+        )
+    return looks
+
+
+def test_a_line_a_service() -> None:
+    view = service_view(a_record(), measured(), ENDPOINT, NOW)
+    text = services_text(ServiceList((view,)), NOW, Page())
+    assert text.splitlines()[0].split() == ["NAME", "PHASE", "SERVES", "READY", "REQ/S", "P95", "URL", "AGE"]
+    assert text.splitlines()[1].split() == ["mnist", "Ready", "mnist@7", "1/2", "10", "1.4ms", "http://127.0.0.1:4711", "60s"]
+    assert "fairway serve" in services_text(ServiceList(()), NOW, Page())
+
+
+def test_the_page_says_who_answers_and_why_there_are_so_many() -> None:
+    text = service_text(service_view(a_record(), measured(), ENDPOINT, NOW), NOW, Page())
+    assert "1 ready, 2 wanted (1 to 3 allowed): 20 requests a second" in text
+    assert "10 requests a second, 95 of 100 within 1.4ms, 3 failed" in text
+    assert "try:      curl -s http://127.0.0.1:4711/" in text
+    assert "r1-1" in text
+    assert "r1-3" not in text, "who is gone is not shown"
+
+
+def test_phases() -> None:
+    def phase(record: ServiceRecord) -> str:
+        return service_view(record, Measured(), ENDPOINT, NOW).phase
+
+    assert phase(a_record()) == "Ready"
+    assert phase(a_record(deleting=True)) == "Deleting"
+    assert phase(a_record(rollout=Rollout(1, 2, RolloutPhase.STEPPING))) == "Releasing"
+    nobody = replace(a_record(), replicas=())
+    assert phase(nobody) == "Starting"
+    assert phase(replace(nobody, service=replace(nobody.service, scale=Scale(0)))) == "Idle"
+    assert phase(replace(nobody, service=replace(nobody.service, message="r1-1: exited with 1"))) == "Failing"
+
+
+def test_why_names_the_rule_and_what_would_change_it() -> None:
+    text = why_service_text(why_service_view(a_record(message="r1-2 waits: cpu"), Measured(), NOW), Page())
+    assert "why 2: 20 requests a second (rule: rate)" in text
+    assert "what would change it: " in text
+    assert "in its way: r1-2 waits: cpu" in text
+
+
+def test_a_release_in_words_and_those_before() -> None:
+    second = Revision(2, a_service().spec, model="mnist@8", model_format="onnx")
+    past = Rollout(0, 1, RolloutPhase.DONE, started=100.0, finished=130.0)
+    now = Rollout(1, 2, RolloutPhase.STEPPING, 0, 990.0, 980.0, marks={"share": 0.05})
+    service = replace(a_record().service, revisions=(*a_service().revisions, second), rollout=now, history=(past,))
+    view = release_view(service, NOW)
+    assert release_line(view) == "r1 -> r2 (mnist@8), rolling, Stepping, 5% of the traffic"
+    assert "in this step for 10s" in release_text(view, NOW, Page())
+    lines = history_text(view, NOW, Page()).splitlines()
+    assert lines[1].startswith("r1 -> r2")
+    assert lines[2].split()[:3] == ["r1", "mnist@7", "Done"]
+    assert "never released" in history_text(release_view(replace(service, rollout=None, history=()), NOW), NOW, Page())
+
+
+def test_what_an_apply_would_do() -> None:
+    service = a_record().service
+    second = Revision(2, service.spec, model="mnist@8")
+    assert change_sentence(None, service) == "the service mnist would be made: mnist@7"
+    assert "left alone" in change_sentence(service, service)
+    assert change_sentence(service, replace(service, floor=2)) == "the service mnist would be changed; what it serves stays"
+    released = change_sentence(service, replace(service, revisions=(*service.revisions, second)))
+    assert released == "the service mnist would release mnist@8 as r2 (rolling)"
