@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from fairway.plan import job as job_plan
@@ -14,7 +14,10 @@ from fairway.plan.scheduling import explain, memory, rights, statements
 from fairway.plan.scheduling.decision import Evict, Start
 from fairway.plan.scheduling.defragment import MovePlan
 from fairway.plan.scheduling.delta import Asked, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
+from fairway.plan.scheduling.ledger import Ledger
+from fairway.plan.scheduling.request import Request
 from fairway.plan.scheduling.scheduler import Scheduler
+from fairway.plan.scheduling.waiting import Line, LineKey
 from fairway.state.job import Hold, Job, JobKey, Leaving
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.queue import QueueStanding
@@ -32,6 +35,8 @@ class Follower:
     scheduler: Scheduler
     versions: dict[JobKey, int] = field(default_factory=dict)
     """The version of each run that it has seen."""
+    told: dict[LineKey, tuple[str, str]] = field(default_factory=dict)
+    """Why they wait, as everybody in a line was told."""
 
 
 def follow(snapshot: Snapshot) -> Follower:
@@ -45,14 +50,14 @@ def schedule(draft: Draft, waiting: Sequence[JobKey], follower: Follower | None)
         if not waiting and not draft.snapshot.holding and not draft.snapshot.memory:
             return None
         follower = follow(draft.snapshot)
-    catch_up(draft, waiting, follower)
+    changed = catch_up(draft, waiting, follower)
     decision = follower.scheduler.decide(draft.now)
     statements.settle(follower.scheduler.ledger, draft.now)
     for start in decision.starts:
         _start(draft, start)
     for eviction in decision.evictions:
         _make_room(draft, eviction)
-    _say_why(draft, follower.scheduler)
+    _say_why(draft, follower, changed)
     if decision.wake_at is not None:
         draft.wake(decision.wake_at)
     kept = follower.scheduler.ledger.memory.encode()
@@ -87,8 +92,8 @@ def standing(scheduler: Scheduler, snapshot: Snapshot, name: str, now: float) ->
     )
 
 
-def catch_up(draft: Draft, waiting: Iterable[JobKey], follower: Follower) -> None:
-    """Tell the scheduler what has changed since it was told last."""
+def catch_up(draft: Draft, waiting: Iterable[JobKey], follower: Follower) -> set[JobKey]:
+    """Tell the scheduler what has changed since it was told last; of which runs something has."""
     scheduler, now = follower.scheduler, draft.now
     _tell_places(draft.snapshot, scheduler, now)
     ledger = scheduler.ledger
@@ -97,13 +102,16 @@ def catch_up(draft: Draft, waiting: Iterable[JobKey], follower: Follower) -> Non
     drafted = {*draft.jobs, *draft.tasks}
     changed = {key for key, version in versions.items() if follower.versions.get(key) != version} | drafted
     gone = {*follower.versions, *ledger.running} - versions.keys()
-    for key in sorted(changed | gone | (asking ^ ledger.room.keys())):
+    changed |= gone | (asking ^ ledger.room.keys())
+    for key in sorted(changed):
         _tell_run(draft, key, scheduler, asks=key in asking)
         if key in drafted or key not in versions:
             follower.versions.pop(key, None)
         else:
             follower.versions[key] = versions[key]
-    ledger.forget_others({str(key) for key in draft.snapshot.jobs if draft.job(key).ending is None})
+    jobs = draft.snapshot.jobs
+    ledger.forget_others(lambda key: key in jobs and draft.job(key).ending is None)
+    return changed
 
 
 def _tell_places(snapshot: Snapshot, scheduler: Scheduler, now: float) -> None:
@@ -185,27 +193,45 @@ def _make_room(draft: Draft, eviction: Evict) -> None:
     job_plan.make_room(draft, draft.job(eviction.key), leaving)
 
 
-def _say_why(draft: Draft, scheduler: Scheduler) -> None:
+def _say_why(draft: Draft, follower: Follower, changed: Collection[JobKey]) -> None:
     """A `Hold` for everybody who waits. Where very many do, the last of them are told only once."""
-    lines = sorted(scheduler.ledger.room.lines(), key=lambda line: line.rank())
-    told = 0
-    explained = []
-    for line in lines:
-        if told >= MOST_EXPLAINED:
-            break
-        explained.append(line)
-        told += len(line.members)
-    found = explain.obstacles(scheduler.ledger, [head for line in explained if (head := line.first())], draft.now)
+    ledger, before = follower.scheduler.ledger, follower.told
+    lines = sorted(ledger.room.lines(), key=lambda line: line.rank())
+    follower.told = {}
+    fresh = _by_line(ledger, changed)
+    found = explain.obstacles(ledger, _explained(lines), draft.now)
     for line in lines:
         head = line.first()
         assert head is not None
         obstacle = found.get(line.key)
-        nodes = scheduler.ledger.nodes
-        hold = explain.hold(head, obstacle, nodes) if obstacle is not None else Hold("queue", "waits behind many others")
-        for request in line.in_order():
-            job = draft.job(request.key)
+        hold = explain.hold(head, obstacle, ledger.nodes) if obstacle is not None else Hold("queue", "waits behind many others")
+        text = follower.told[line.key] = (hold.reason, hold.message)
+        # What the others were told before still holds.
+        listeners = fresh.get(line.key, []) if before.get(line.key) == text else [each.key for each in line.in_order()]
+        for key in listeners:
+            job = draft.job(key)
             if obstacle is not None or job.hold is None:
                 _hold(draft, job, hold)
+
+
+def _explained(lines: Iterable[Line]) -> list[Request]:
+    """The first of each line, as far as there is an answer for everybody."""
+    told, found = 0, []
+    for line in lines:
+        head = line.first()
+        if told >= MOST_EXPLAINED or head is None:
+            break
+        found.append(head)
+        told += len(line.members)
+    return found
+
+
+def _by_line(ledger: Ledger, keys: Collection[JobKey]) -> dict[LineKey, list[JobKey]]:
+    """Those of the runs that wait, in the order of their line."""
+    found: dict[LineKey, list[JobKey]] = {}
+    for line in {id(line): line for key in keys if (line := ledger.room.line_at(key)) is not None}.values():
+        found[line.key] = [request.key for request in line.in_order() if request.key in keys]
+    return found
 
 
 def _hold(draft: Draft, job: Job, hold: Hold) -> None:

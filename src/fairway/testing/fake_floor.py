@@ -125,7 +125,7 @@ class FakeFloor:
         self._stop(key, finished=True)
         del self.requests[key]
         for scheduler in self.schedulers:
-            scheduler.ledger.forget_others({str(key) for key in self.requests})
+            scheduler.ledger.forget_others(self.requests.__contains__)
 
     def save(self, key: JobKey) -> None:
         """A run writes a checkpoint: from now on it can resume."""

@@ -5,7 +5,7 @@ Everything that must outlive the process lies in `memory`; the rest is the state
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from fairway.plan.scheduling import amounts, durations, timeshare
@@ -338,9 +338,9 @@ class Ledger:
         self.memory.left[name] = left.at
         self._stand_again(left.key, now)
 
-    def forget_others(self, names: Collection[str]) -> None:
-        """Only these runs may come again; what others have had is of no use any more."""
-        for name in [name for name in self.memory.ran if name not in names]:
+    def forget_others(self, may_return: Callable[[JobKey], bool]) -> None:
+        """Only those runs may come again; what others have had is of no use any more."""
+        for name in [name for name in self.memory.ran if not may_return(key_of(name))]:
             del self.memory.ran[name]
             self.memory.left.pop(name, None)
 
