@@ -65,7 +65,7 @@ class ServiceTurns:
 
     async def start(self) -> None:
         """Take up what was remembered; routers of services that nobody remembers are ended."""
-        await self._router.start(self.loop.wake)
+        await self._router.start(self._hurry)
         self._watch.start(self.loop.wake)
         for record in self.loop.store.services():
             self.known[record.service.key] = Standing(record)
@@ -73,6 +73,11 @@ class ServiceTurns:
         for stray in await self._router.kept():
             if stray not in names:
                 await self._router.drop(stray)
+
+    def _hurry(self) -> None:
+        """A router saw something urgent, such as a request that waits for the first replica: look now, not at the next look."""
+        self._looked = float("-inf")
+        self.loop.wake()
 
     async def close(self) -> None:
         """Let go. Routers and replicas go on."""

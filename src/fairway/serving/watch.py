@@ -12,10 +12,10 @@ from fairway.app.service_ports import Sight, Watched
 from fairway.state.load import ReplicaLoad
 
 LOAD_PATH = "/fairway/load"
-EAGER = 0.02
+EAGER = 0.005
 """Seconds between two looks at a replica that is not ready yet: somebody may be waiting for it."""
-EAGER_FOR = 10.0
-PATIENT = 0.25
+EAGER_FOR = 3.0
+PATIENT = 0.05
 """The same for one that takes longer than `EAGER_FOR`."""
 STEADY = 1.0
 """The same for one that is ready."""

@@ -32,8 +32,10 @@ class Routes:
     def __init__(self) -> None:
         self.plans: dict[str, RoutePlan] = {}
         self.dropped: list[str] = []
+        self.loads: dict[str, RouteLoad] = {}
 
-    async def start(self, wake: Callable[[], None]) -> None: ...
+    async def start(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
 
     async def close(self) -> None: ...
 
@@ -46,7 +48,7 @@ class Routes:
         self.dropped.append(service)
 
     async def look(self) -> dict[str, RouteLoad]:
-        return {}
+        return self.loads
 
     async def kept(self) -> list[str]:
         return list(self.plans)
@@ -272,3 +274,21 @@ async def test_a_lost_run_counts_as_a_failure(house: House) -> None:
     replica = house.services.find(KEY).record.replicas[0]
     assert replica.failed
     assert "r1-1" not in house.backends
+
+
+async def test_a_request_that_waits_is_seen_at_once(house: House) -> None:
+    await house.apply(replicas={"min": 0, "max": 1}, scaling={"idle": "1s"})
+    for _ in range(12):
+        house.routes.loads = {str(KEY): RouteLoad(house.clock.time, "e")}
+        await house.settle(1)
+    assert house.running == []
+    async with house.loop.lock:
+        await house.loop.turn()
+    house.routes.loads = {str(KEY): RouteLoad(house.clock.time, "e", held=1, held_since=house.clock.time, arrived=1)}
+    async with house.loop.lock:
+        await house.loop.turn()
+    assert house.running == [], "it is not yet time to look"
+    house.routes.wake()
+    async with house.loop.lock:
+        await house.loop.turn()
+    assert house.running == ["mnist-r1-2"]
