@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 from daemon_home import DaemonHome, kill
 
-pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
-
 
 def predictions(folder: Path) -> list[tuple[int, list[float]]]:
     """(row, what was predicted), in the order of the files."""

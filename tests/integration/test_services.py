@@ -14,17 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from daemon_home import DaemonHome, kill
-
-onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
+from onnx import TensorProto, helper
 
 
 def write_model(path: Path, add: float, operator: str = "Add") -> Path:
     """A model that adds a number, so that its answers say which one it is."""
-    from onnx import TensorProto, helper
-
     graph = helper.make_graph(
         [helper.make_node(operator, ["x", "c"], ["y"])],
         "adds",

@@ -10,6 +10,8 @@ import msgspec
 from starlette.requests import Request
 
 from fairway.errors import UsageError
+from fairway.spec.job import TrainingJob
+from fairway.spec.service import ModelService
 from fairway.state.phase import JobPhase
 from fairway.units import quantity, suggest
 from fairway.views.output import Output
@@ -19,6 +21,7 @@ _YES = frozenset({"1", "true", "yes", "on", ""})
 _NO = frozenset({"0", "false", "no", "off"})
 _LARGEST = 2**31
 _Body = TypeVar("_Body")
+_Placeable = TypeVar("_Placeable", TrainingJob, ModelService)
 
 
 class Asked:
@@ -147,3 +150,10 @@ class Asked:
             raise UsageError(
                 message, fix="send JSON with the fields of the API; the command and the daemon may differ in version"
             ) from None
+
+
+def placed(document: _Placeable, namespace: str) -> _Placeable:
+    """The document in the caller's namespace, unless it names one itself."""
+    if "namespace" in document.metadata.model_fields_set:
+        return document
+    return document.model_copy(update={"metadata": document.metadata.model_copy(update={"namespace": namespace})})

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from fairway.api.answer import PLAIN, json_answer, show
-from fairway.api.asking import Asked
+from fairway.api.asking import Asked, placed
 from fairway.api.services import applied_services, planned_services
 from fairway.api.showing import Showing
 from fairway.app.application import Application
@@ -106,7 +106,7 @@ class Documents:
             body = self._like(asked, body)
         documents = read_documents(body.documents, body.file) if body.document is None else [read_data(body.document, body.file)]
         submissions = [
-            Submission(_placed(job, asked.namespace), body.origin, body.environment, body.files)
+            Submission(placed(job, asked.namespace), body.origin, body.environment, body.files)
             for job in _only_jobs(documents, body.file)
         ]
         if body.plan:
@@ -150,10 +150,10 @@ class Documents:
         documents = _read_files(body)
         queues = _described_once([queue_of(document) for document, _ in documents if isinstance(document, JobQueue)])
         submissions = [
-            Submission(_placed(job, asked.namespace), origin) for job, origin in documents if isinstance(job, TrainingJob)
+            Submission(placed(job, asked.namespace), origin) for job, origin in documents if isinstance(job, TrainingJob)
         ]
         services = [
-            ServiceAsk(_service_placed(service, asked.namespace), origin)
+            ServiceAsk(placed(service, asked.namespace), origin)
             for service, origin in documents
             if isinstance(service, ModelService)
         ]
@@ -252,17 +252,3 @@ def _described_once(queues: Sequence[Queue]) -> Sequence[Queue]:
         message = f"the queue {twice} is described twice"
         raise UsageError(message, fix="keep one of the documents")
     return queues
-
-
-def _service_placed(document: ModelService, namespace: str) -> ModelService:
-    """The document in the caller's namespace, unless it names one itself."""
-    if "namespace" in document.metadata.model_fields_set:
-        return document
-    return document.model_copy(update={"metadata": document.metadata.model_copy(update={"namespace": namespace})})
-
-
-def _placed(document: TrainingJob, namespace: str) -> TrainingJob:
-    """The document in the caller's namespace, unless it names one itself."""
-    if "namespace" in document.metadata.model_fields_set:
-        return document
-    return document.model_copy(update={"metadata": document.metadata.model_copy(update={"namespace": namespace})})

@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from fairway.api.answer import Stream, json_answer, show
-from fairway.api.asking import Asked
+from fairway.api.asking import Asked, placed
 from fairway.api.follow import mixed_logs, stamped
 from fairway.app.application import Application
 from fairway.app.ports import LogChunk, LogQuery
@@ -118,7 +118,7 @@ class ServiceRoutes:
         if not isinstance(document, ModelService):
             message = f"a {document.kind} is not served"
             raise UsageError(message, fix="send a ModelService")
-        ask = ServiceAsk(document, body.origin)
+        ask = ServiceAsk(placed(document, asked.namespace), body.origin)
         if body.plan:
             (view,) = await planned_services(self._services, [ask])
             return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
@@ -159,7 +159,7 @@ class ServiceRoutes:
         """Which rule set the number of replicas, and what would change it."""
         asked = Asked(request)
         standing = self._find(asked)
-        view = why_service_view(standing.record, standing.measured, self._now())
+        view = why_service_view(standing.record)
         return show(asked, view, text=lambda page: why_service_text(view, page), called=lambda: [view.rule])
 
     async def events(self, request: Request) -> Response:
@@ -197,13 +197,13 @@ class ServiceRoutes:
     async def rollout(self, request: Request) -> Response:
         """Where the release is."""
         asked = Asked(request)
-        view = release_view(self._find(asked).service, self._now())
+        view = release_view(self._find(asked).service)
         return show(asked, view, text=lambda page: release_text(view, self._now(), page), called=lambda: [view.phase])
 
     async def history(self, request: Request) -> Response:
         """The releases so far, oldest first."""
         asked = Asked(request)
-        view = release_view(self._find(asked).service, self._now())
+        view = release_view(self._find(asked).service)
         return show(asked, view, text=lambda page: history_text(view, self._now(), page), called=lambda: [view.phase])
 
     async def start(self, request: Request) -> Response:
@@ -242,7 +242,7 @@ class ServiceRoutes:
 
     def _view(self, standing: Standing) -> ServiceView:
         endpoint = endpoint_view(standing.service, self._services.model_of(standing.service))
-        return service_view(standing.record, standing.measured, endpoint, self._now())
+        return service_view(standing.record, standing.measured, endpoint)
 
     def _one(self, asked: Asked, standing: Standing) -> Response:
         view = self._view(standing)

@@ -56,8 +56,6 @@ class Models:
         """The folder of a run's output; whoever knows the engine sets it."""
         self.in_use: Callable[[ModelVersion], str] = lambda _version: ""
         """Who uses a version now, in words; empty when nobody does. Whoever serves models sets it."""
-        self.promoted: list[Callable[[ModelVersion, str], None]] = []
-        """Called with the version and the alias after a promotion."""
         if store is not None:
             loop.over.append(self._note_end)
 
@@ -133,8 +131,6 @@ class Models:
         if before != version.version:
             was = f", before it was {version.name}@{before}" if before is not None else ""
             self._record(version, "ModelPromoted", f"{version} is {alias}{was}")
-            for told in self.promoted:
-                told(version, alias)
         return self._store.get(str(version)), before
 
     async def demote(self, reference: str, alias: str) -> int:

@@ -82,12 +82,8 @@ class Services:
         self._check_fit(after)
         return after
 
-    async def release(self, key: ServiceKey, model: str, strategy: str) -> Service:
-        """Release another version of the model, the way the document says unless told otherwise."""
-        return (await self.apply(self.release_ask(key, model, strategy)))[0]
-
     def release_ask(self, key: ServiceKey, model: str, strategy: str) -> ServiceAsk:
-        """The document that such a release means."""
+        """The document that a release of another version means, the way the service says unless told otherwise."""
         service = self.find(key).service
         if not service.spec.model:
             message = f"{key.name} serves a command, not a model"

@@ -46,7 +46,7 @@ class ReleaseView(msgspec.Struct, frozen=True):
     """What the guards have seen so far, in sentences."""
 
 
-def release_view(service: Service, _now: float) -> ReleaseView:
+def release_view(service: Service) -> ReleaseView:
     """Where the release is."""
     rollout = service.rollout
     past = tuple(_past(service, one) for one in (*service.history, *((rollout,) if rollout else ())))

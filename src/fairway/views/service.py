@@ -101,7 +101,7 @@ class WhyServiceView(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointView, now: float) -> ServiceView:
+def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointView) -> ServiceView:
     """The service as it is now."""
     service = record.service
     route = measured.last.route if measured.last else None
@@ -137,11 +137,11 @@ def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointVi
         revisions=tuple(
             RevisionView(each.number, _serves(each), each.phase, each.created, each.reason) for each in service.revisions
         ),
-        release=release_view(service, now) if is_active(service.rollout) else None,
+        release=release_view(service) if is_active(service.rollout) else None,
     )
 
 
-def why_service_view(record: ServiceRecord, _measured: Measured, _now: float) -> WhyServiceView:
+def why_service_view(record: ServiceRecord) -> WhyServiceView:
     """Which rule set the number, and what would change it."""
     service = record.service
     ready = sum(replica.phase is ReplicaPhase.READY for replica in record.replicas)

@@ -292,3 +292,14 @@ async def test_a_request_that_waits_is_seen_at_once(house: House) -> None:
     async with house.loop.lock:
         await house.loop.turn()
     assert house.running == ["mnist-r1-2"]
+
+
+async def test_a_replica_that_drains_is_left_alone(house: House) -> None:
+    await house.apply()
+    await house.settle()
+    assert set(house.eyes.targets) == {"default.services/mnist-r1-1"}
+    async with house.loop.lock:
+        await house.turns.put(commands.deleted(house.services.find(KEY).service))
+        await house.loop.turn()
+    assert house.services.find(KEY).record.replicas[0].phase is ReplicaPhase.DRAINING
+    assert house.eyes.targets == {}, "whoever asks it would keep it from ending"

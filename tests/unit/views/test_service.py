@@ -47,7 +47,7 @@ def measured() -> Measured:
 
 
 def test_a_line_a_service() -> None:
-    view = service_view(a_record(), measured(), ENDPOINT, NOW)
+    view = service_view(a_record(), measured(), ENDPOINT)
     text = services_text(ServiceList((view,)), NOW, Page())
     assert text.splitlines()[0].split() == ["NAME", "PHASE", "SERVES", "READY", "REQ/S", "P95", "URL", "AGE"]
     assert text.splitlines()[1].split() == ["mnist", "Ready", "mnist@7", "1/2", "10", "1.4ms", "http://127.0.0.1:4711", "60s"]
@@ -55,7 +55,7 @@ def test_a_line_a_service() -> None:
 
 
 def test_the_page_says_who_answers_and_why_there_are_so_many() -> None:
-    text = service_text(service_view(a_record(), measured(), ENDPOINT, NOW), NOW, Page())
+    text = service_text(service_view(a_record(), measured(), ENDPOINT), NOW, Page())
     assert "1 ready, 2 wanted (1 to 3 allowed): 20 requests a second" in text
     assert "10 requests a second, 95 of 100 within 1.4ms, 3 failed" in text
     assert "try:      curl -s http://127.0.0.1:4711/" in text
@@ -65,7 +65,7 @@ def test_the_page_says_who_answers_and_why_there_are_so_many() -> None:
 
 def test_phases() -> None:
     def phase(record: ServiceRecord) -> str:
-        return service_view(record, Measured(), ENDPOINT, NOW).phase
+        return service_view(record, Measured(), ENDPOINT).phase
 
     assert phase(a_record()) == "Ready"
     assert phase(a_record(deleting=True)) == "Deleting"
@@ -77,7 +77,7 @@ def test_phases() -> None:
 
 
 def test_why_names_the_rule_and_what_would_change_it() -> None:
-    text = why_service_text(why_service_view(a_record(message="r1-2 waits: cpu"), Measured(), NOW), Page())
+    text = why_service_text(why_service_view(a_record(message="r1-2 waits: cpu")), Page())
     assert "why 2: 20 requests a second (rule: rate)" in text
     assert "what would change it: " in text
     assert "in its way: r1-2 waits: cpu" in text
@@ -88,13 +88,13 @@ def test_a_release_in_words_and_those_before() -> None:
     past = Rollout(0, 1, RolloutPhase.DONE, started=100.0, finished=130.0)
     now = Rollout(1, 2, RolloutPhase.STEPPING, 0, 990.0, 980.0, marks={"share": 0.05})
     service = replace(a_record().service, revisions=(*a_service().revisions, second), rollout=now, history=(past,))
-    view = release_view(service, NOW)
+    view = release_view(service)
     assert release_line(view) == "r1 -> r2 (mnist@8), rolling, Stepping, 5% of the traffic"
     assert "in this step for 10s" in release_text(view, NOW, Page())
     lines = history_text(view, NOW, Page()).splitlines()
     assert lines[1].startswith("r1 -> r2")
     assert lines[2].split()[:3] == ["r1", "mnist@7", "Done"]
-    assert "never released" in history_text(release_view(replace(service, rollout=None, history=()), NOW), NOW, Page())
+    assert "never released" in history_text(release_view(replace(service, rollout=None, history=())), NOW, Page())
 
 
 def test_what_an_apply_would_do() -> None:

@@ -23,11 +23,6 @@ def replica_key(service: ServiceKey, revision: int, number: int) -> JobKey:
     return JobKey(f"{service.namespace}{OWN_NAMESPACE}", f"{service.name}-r{revision}-{number}")
 
 
-def is_replica(key: JobKey) -> bool:
-    """Whether a run belongs to a service."""
-    return key.namespace.endswith(OWN_NAMESPACE)
-
-
 def new_replica(service: Service, revision: int, number: int, now: float) -> Replica:
     """A replica that is about to be made."""
     key = replica_key(service.key, revision, number)
