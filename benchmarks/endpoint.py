@@ -50,8 +50,8 @@ class House:
     def __init__(self, environment: dict[str, str], folder: Path) -> None:
         self.environment = environment
         self.folder = folder
-        self.kills: list[float] = []
-        """When a process that answers requests was killed."""
+        self.kills: list[tuple[float, float]] = []
+        """From when until when a process that answers requests was being killed: it may answer until it is gone."""
 
     def call(self, *words: str) -> str:
         """Run the command line; what it printed."""
@@ -87,10 +87,11 @@ class House:
         found = self.pids(*words)
         for pid in found[:1]:
             handle = os.pidfd_open(pid)
-            if "fairway.serving" in words[0]:
-                self.kills.append(time.monotonic())
+            began = time.monotonic()
             os.kill(pid, signal.SIGKILL)
             select.select([handle], [], [], 10)
+            if "fairway.serving" in words[0]:
+                self.kills.append((began, time.monotonic()))
             os.close(handle)
 
 
@@ -149,8 +150,12 @@ def trouble(house: House) -> None:
     for asker in askers:
         asker.join()
     failures = [failure for asker in askers for failure in asker.failures]
-    under_way = [each for each in failures if any(each[1] <= at <= each[2] for at in house.kills)]
-    stale = [each for each in failures if each not in under_way and any(each[0] <= at <= each[2] for at in house.kills)]
+    under_way = [each for each in failures if any(each[1] <= gone and began <= each[2] for began, gone in house.kills)]
+    stale = [
+        each
+        for each in failures
+        if each not in under_way and any(each[0] <= gone and began <= each[2] for began, gone in house.kills)
+    ]
     others = [each for each in failures if each not in under_way and each not in stale]
     for failure in others:
         print(failure, file=sys.stderr)

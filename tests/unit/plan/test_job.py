@@ -45,6 +45,19 @@ def test_what_does_not_fit_waits_with_the_reason_and_starts_when_there_is_room()
     assert world.job(second).hold is None
 
 
+def test_everybody_in_a_line_is_told_when_the_reason_changes() -> None:
+    def cores(count: int) -> dict[str, object]:
+        return {"roles": {"worker": {"command": ["x"], "resources": {"cpu": str(count)}}}}
+
+    world = World(Node("here", cpu=4.0, memory=1 << 30))
+    world.submit("large-1", cores(2))
+    small = world.submit("small-1", cores(1))
+    waiting = [world.submit(f"wide-{number}", cores(3)) for number in (1, 2, 3)]
+    assert all("1 of 4" in world.job(key).hold.message for key in waiting)
+    world.finish(small, "worker-0")
+    assert all("2 of 4" in world.job(key).hold.message for key in waiting)
+
+
 def test_a_gang_is_never_half_placed() -> None:
     world = World(Node("here", cpu=3.0, memory=1 << 30))
     one = {"roles": {"worker": {"command": ["x"], "resources": {"cpu": "2"}}}}
