@@ -30,7 +30,7 @@ def up(options: argparse.Namespace) -> None:
 
 
 def _up_real(options: argparse.Namespace) -> ControlPlane:
-    programs.build()
+    programs.build("control-plane", "nodes", "names")
     cluster = RealCluster(options.nodes, outlive=True)
     cluster.start()
     cluster.plane.start_scheduler()

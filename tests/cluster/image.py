@@ -27,7 +27,10 @@ from cluster.node import PAUSE
 
 FAIRWAY = "fairway.test/fairway:1"
 _SOURCE = Path(__file__).parents[2] / "src" / "fairway"
-_ALSO = ("libstdc++.so.6", "libgcc_s.so.1", "libgomp.so.1", "libresolv.so.2")
+_ALSO = (
+    *("libstdc++.so.6", "libgcc_s.so.1", "libgomp.so.1"),
+    *("libresolv.so.2", "libutil.so.1", "librt.so.1", "libdl.so.2", "libpthread.so.0"),
+)
 """Libraries that compiled packages take from the machine without naming where."""
 _LEFT_OUT = {"__pycache__", "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "site-packages"}
 _SYSTEM = {

@@ -29,9 +29,8 @@ _NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc", "--propagation", "
 _FIRST_PROCESS = """
 import os, signal, sys
 own, name = sys.argv[1:]
-for place in ("run", "var/lib", "var/log"):
-    os.makedirs(f"{own}/{place}", exist_ok=True)
-    os.spawnlp(os.P_WAIT, "mount", "mount", "--bind", f"{own}/{place}", f"/{place}")
+for place in ("/run", "/var/lib", "/var/log"):
+    os.spawnlp(os.P_WAIT, "mount", "mount", "-t", "tmpfs", "node", place)
 os.spawnlp(os.P_WAIT, "mount", "mount", "--make-rshared", "/")
 os.spawnlp(os.P_WAIT, "hostname", "hostname", name)
 open(f"{own}/ready", "w").close()
@@ -41,7 +40,8 @@ while True:
     except ChildProcessError:
         signal.pause()
 """
-"""Gives the node its own folders, then collects what its processes leave behind, as every first process must."""
+"""Gives the node its own folders, in memory because a disk makes images slow to load; then it collects what its processes leave
+behind, as every first process must."""
 
 
 def missing() -> str:

@@ -66,12 +66,12 @@ class RealCluster:
             self.network.start()
             self.plane.start()
             self._start_names()
-            self._start_way_to_services()
             for each in self.nodes:
                 each.start()
             self.load(image.pause(self.plane.folder / "pause.tar"))
             for each in self.nodes:
                 self.wait_ready(each)
+            self._start_way_to_services()
         except BaseException:
             self.stop()
             raise
@@ -121,7 +121,8 @@ class RealCluster:
 
     def _start_way_to_services(self) -> None:
         """This machine reaches Services through the switch, so that no node's end cuts it off."""
-        self._in_switch("kube-proxy", [*node.proxy(self.plane, self.network, "switch"), "--masquerade-all"])
+        name = self.nodes[0].name  # it must be that of a node, nothing else depends on it
+        self._in_switch("kube-proxy", [*node.proxy(self.plane, self.network, name), "--masquerade-all"])
 
     def _in_switch(self, name: str, command: list[str | Path]) -> None:
         self.plane.processes.start(name, network.inside(self.network.pid, *command))

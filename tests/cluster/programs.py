@@ -46,9 +46,10 @@ GROUPS = (
     Group(
         "nodes",
         "kubernetes",
-        {name: _KUBERNETES + name for name in ("kubectl", "kubelet", "kube-proxy", "kube-scheduler")},
+        {name: _KUBERNETES + name for name in ("kubelet", "kube-proxy", "kube-scheduler")},
     ),
-    Group("addons", "addons", {"coredns": "./coredns", "helm": "helm.sh/helm/v4/cmd/helm"}),
+    Group("names", "addons", {"coredns": "./coredns"}),
+    Group("charts", "addons", {"helm": "helm.sh/helm/v4/cmd/helm"}),
 )
 
 
@@ -115,7 +116,9 @@ def _places(group: Group) -> Iterator[Path]:
 
 
 def _build(group: Group) -> None:
-    with _alone():
+    if all(map(_there, group.packages)):
+        return
+    with _alone(group):
         missing = [name for name in group.packages if not _there(name)]
         if not missing:
             return
@@ -160,8 +163,8 @@ def _compile(go: str, group: Group, names: list[str], out: Path) -> None:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def _alone(group: Group) -> Iterator[None]:
     cache().mkdir(parents=True, exist_ok=True)
-    with open(cache() / "lock", "w") as lock:
+    with open(cache() / f"{group.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
