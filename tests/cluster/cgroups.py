@@ -42,4 +42,4 @@ def _unified() -> bool:
 
 def _hierarchies() -> list[Path]:
     mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
-    return sorted({Path(words[1]) for words in mounts if words[2] == "cgroup"})
+    return sorted({Path(words[1]) for words in mounts if words[2] in ("cgroup", "cgroup2")})

@@ -19,13 +19,17 @@ _SETTINGS = Path("/proc/sys")
 _RECORD = "kernel.json"
 
 
+def original() -> dict[str, str]:
+    """How the machine is; where a cluster runs, how it was before."""
+    for folder in folders.known():
+        if (folder / _RECORD).exists():
+            return json.loads((folder / _RECORD).read_text())
+    return {name: (_SETTINGS / name).read_text() for name in CHANGED}
+
+
 def remember(folder: Path) -> None:
-    """Write down how the machine is; where another cluster did, what it wrote."""
-    others = [known / _RECORD for known in folders.known() if (known / _RECORD).exists()]
-    if others:
-        (folder / _RECORD).write_text(others[0].read_text())
-    else:
-        (folder / _RECORD).write_text(json.dumps({name: (_SETTINGS / name).read_text() for name in CHANGED}))
+    """Write it down."""
+    (folder / _RECORD).write_text(json.dumps(original()))
 
 
 def restore(folder: Path) -> None:
