@@ -21,6 +21,8 @@ def build(options: argparse.Namespace) -> None:
 
 def up(options: argparse.Namespace) -> None:
     """Start a cluster that stays."""
+    if folders.staying():
+        raise StartError(f"a cluster runs already, in {folders.staying()[0]}: end it with `make cluster-down` first")
     reason = "" if options.real else node.missing()
     plane = _up_pretended(options, reason) if options.pretended or reason else _up_real(options)
     say(f"Kubernetes {programs.kubernetes_version()} at {plane.server}. Use it with:")

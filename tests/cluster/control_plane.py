@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
 import shutil
 import socket
 import ssl
 import subprocess
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -56,6 +58,7 @@ class ControlPlane:
         self.authority = Authority(self.folder / "keys")
         self._flags = (tuple(apiserver), tuple(controllers))
         self._etcd_ports = (0, 0)
+        self._kept = threading.local()
         self.port = 0
 
     @property
@@ -87,8 +90,13 @@ class ControlPlane:
 
     def stop(self) -> None:
         """End every process by its id and remove the folder."""
-        self.processes.end_all()
+        self.end()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def end(self) -> None:
+        """End every process by its id; the folder stays."""
+        self._hang_up()
+        self.processes.end_all()
 
     def start_etcd(self) -> None:
         """Start the store; it is known to this API server only."""
@@ -190,7 +198,7 @@ class ControlPlane:
         """A kubeconfig for this user, made when it is not there; `admin` may do everything, anybody else what RBAC grants."""
         groups = ("system:masters",) if groups is None and user == "admin" else tuple(groups or ())
         pair = self.authority.client(user, groups)
-        path = pair.certificate.with_suffix(f".{self.port}.kubeconfig")
+        path = self.folder / f"{'-'.join((user, *groups)).replace(':', '-')}.kubeconfig"
         if not path.exists():
             path.write_text(json.dumps(_kubeconfig(self.server, self.authority.pair.certificate, user, pair), indent=1))
         return path
@@ -200,19 +208,15 @@ class ControlPlane:
         return self.request("GET", path)
 
     def request(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> tuple[int, Any]:
-        """One request as the administrator; for what a test of the apparatus asks, not for speed."""
-        pair = self.authority.client("admin", ("system:masters",))
-        context = ssl.create_default_context(cafile=str(self.authority.pair.certificate))
-        context.load_cert_chain(pair.certificate, pair.key)
-        connection = http.client.HTTPSConnection(self.address, self.port, context=context, timeout=30)
+        """One request as the administrator; the connection is kept for the next of the same thread."""
         try:
+            connection = self._connection()
             connection.request(method, path, None if body is None else json.dumps(body), {"Content-Type": kind})
             answer = connection.getresponse()
             text = answer.read()
         except (OSError, http.client.HTTPException):
+            self._hang_up()
             return 0, None
-        finally:
-            connection.close()
         is_json = answer.headers.get_content_type() == "application/json"
         return answer.status, json.loads(text) if is_json else text.decode(errors="replace")
 
@@ -236,6 +240,24 @@ class ControlPlane:
         if ended.returncode:
             raise RuntimeError(f"kubectl {' '.join(arguments)}: {ended.stderr}")
         return ended.stdout
+
+    def _connection(self) -> http.client.HTTPSConnection:
+        """A connection that the other side has not closed meanwhile."""
+        kept = getattr(self._kept, "connection", None)
+        if kept and kept.port == self.port and kept.sock and not select.select([kept.sock], [], [], 0)[0]:
+            return kept
+        self._hang_up()
+        pair = self.authority.client("admin", ("system:masters",))
+        context = ssl.create_default_context(cafile=str(self.authority.pair.certificate))
+        context.load_cert_chain(pair.certificate, pair.key)
+        self._kept.connection = http.client.HTTPSConnection(self.address, self.port, context=context, timeout=30)
+        return self._kept.connection
+
+    def _hang_up(self) -> None:
+        kept = getattr(self._kept, "connection", None)
+        if kept:
+            kept.close()
+            self._kept.connection = None
 
     def _ready(self, ports: tuple[int, ...]) -> bool:
         self.port = ports[0]

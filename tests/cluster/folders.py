@@ -26,7 +26,12 @@ def new(*, outlive: bool = False) -> Path:
 
 def known() -> list[Path]:
     """The folders of clusters that run, or did not end as they should."""
-    return sorted(path.parent for path in runs().glob("*/owner"))
+    return sorted(path.parent for path in runs().glob("c*/owner"))
+
+
+def staying() -> list[Path]:
+    """Those that outlived their maker because they were asked to."""
+    return [folder for folder in known() if (folder / "owner").read_text().startswith("0 ")]
 
 
 def is_owned(folder: Path) -> bool:

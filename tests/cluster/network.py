@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.process import Processes, wait_for
+from cluster.process import Processes, StartError, wait_for
 
 _FIRST, _LAST = 64, 127
 
@@ -56,11 +56,25 @@ class Plan:
         return f"10.{self.number}.{index}.0/24"
 
 
-def free_plan() -> Plan:
-    """Addresses that nobody on this machine uses."""
+def claim(folder: Path) -> Plan:
+    """Addresses that nobody on this machine uses, for the cluster of this folder; free again when the folder is gone."""
     routes = json.loads(_run("ip", "-j", "route"))
     taken = {route["dst"].split(".")[1] for route in routes if route["dst"].startswith("10.")}
-    return next(Plan(number) for number in range(_FIRST, _LAST + 1) if str(number) not in taken)
+    for number in range(_FIRST, _LAST + 1):
+        if str(number) not in taken and _take(folder.parent / f"network-{number}", folder):
+            return Plan(number)
+    raise StartError(f"no network is free: 10.{_FIRST}.0.0/16 to 10.{_LAST}.0.0/16 are all in use on this machine")
+
+
+def _take(claim: Path, folder: Path) -> bool:
+    """Two clusters that start at the same time must not choose the same: a link is made by one of them alone."""
+    if claim.is_symlink() and not claim.exists():
+        claim.unlink(missing_ok=True)
+    try:
+        claim.symlink_to(folder)
+    except FileExistsError:
+        return False
+    return True
 
 
 def inside(pid: int, *command: str | Path) -> list[str]:

@@ -32,7 +32,7 @@ class RealCluster:
     ) -> None:
         """Nothing starts yet. The options are those of `ControlPlane`."""
         folder = folders.new(outlive=outlive)
-        plan = network.free_plan()
+        plan = network.claim(folder)
         self.plane = ControlPlane(
             folder,
             address=plan.machine,
@@ -94,6 +94,7 @@ class RealCluster:
 
     def stop(self) -> None:
         """End everything; nothing is left."""
+        self.plane.end()
         remove(self.plane.folder)
 
     def _start_names(self) -> None:
@@ -151,6 +152,9 @@ def remove(folder: Path) -> None:
         wait_for("the end of its pods", lambda group=group: not _occupied(group))
         cgroups.remove(group)
     kernel.restore(folder)
+    for claim in folder.parent.glob("network-*"):
+        if claim.is_symlink() and claim.readlink() == folder:
+            claim.unlink()
     shutil.rmtree(folder, ignore_errors=True)
 
 
