@@ -14,7 +14,7 @@ from cluster import folders, programs
 from cluster.control_plane import ControlPlane
 from cluster.process import Processes, wait_for
 
-from fairway.spec.crd import crds
+from fairway.engines.kubernetes.crds import definitions
 
 
 def processes_below(folder: Path) -> list[str]:
@@ -37,7 +37,7 @@ def test_a_namespace_comes_and_goes_for_good(control_plane: ControlPlane) -> Non
     wait_for("its end", lambda: control_plane.get(path)[0] == 404)
 
 
-@pytest.mark.parametrize("definition", crds(), ids=lambda definition: definition["spec"]["names"]["kind"])
+@pytest.mark.parametrize("definition", definitions(), ids=lambda definition: definition["spec"]["names"]["kind"])
 def test_our_definitions_are_established(control_plane: ControlPlane, definition: dict) -> None:
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition['metadata']['name']}"
     control_plane.apply(definition, path)

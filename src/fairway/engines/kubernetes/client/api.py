@@ -244,7 +244,10 @@ class Client:
         await self._write("api.bind", asked, "POST", path, _encode(body), repeat=Repeat.UNDONE)
 
     async def evict(self, name: str, namespace: str, *, uid: str = "", grace: int | None = None) -> bool:
-        """Ask a pod to go, if its disruption budget allows; else `TooManyRequests`. False when it was not there."""
+        """Ask a pod to go, if its disruption budget allows; else `TooManyRequests`, which is left to the caller.
+
+        False when it was not there.
+        """
         options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
@@ -256,7 +259,7 @@ class Client:
         }
         path = kinds.PODS.one(name, namespace, "eviction")
         try:
-            await self._write("api.evict", f"evict Pod {namespace}/{name}", "POST", path, _encode(body), repeat=Repeat.UNDONE)
+            await self._write("api.evict", f"evict Pod {namespace}/{name}", "POST", path, _encode(body), repeat=Repeat.NEVER)
         except errors.NotFound:
             return False
         return True

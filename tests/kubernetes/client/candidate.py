@@ -1,0 +1,55 @@
+"""A process that stands for a lease and, while it leads, writes as fast as it can."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from fairway.app.system import SystemClock
+from fairway.engines.kubernetes.client import config, errors, kinds
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.client.connection import Connection
+from fairway.engines.kubernetes.leader import Leader, LeadershipLostError, Pace
+
+PACE = Pace(duration=3, deadline=2, period=0.4)
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+async def main(kubeconfig: str, namespace: str, name: str) -> int:
+    async with Connection(config.read_kubeconfig(Path(kubeconfig)).target(), SystemClock()) as connection:
+        leader = Leader(Client(connection), namespace, "fairway", name, PACE)
+        acting = Client(connection, permit=lambda: leader.leading)
+
+        async def work() -> None:
+            count = 0
+            while True:
+                count += 1
+                body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}}
+                try:
+                    await acting.apply(kinds.CONFIG_MAPS, {**body, "data": {"count": str(count)}}, manager=name)
+                except errors.NotPermitted:
+                    say("refused")
+                    await asyncio.Event().wait()
+                if count == 1:
+                    say("leads")
+
+        say("waits")
+        running = asyncio.create_task(leader.run(work))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+        try:
+            await running
+        except LeadershipLostError as error:
+            say(f"lost: {error.message}")
+            return 3
+        except asyncio.CancelledError:
+            say("gave back")
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(*sys.argv[1:])))
