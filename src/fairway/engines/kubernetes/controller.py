@@ -63,6 +63,9 @@ class Controller:
             # The copy was a moment old; the next look sees what it is now.
             _log.debug("%s %s: %s", self._name, key, error.message)
             self._queue.failed(key, now())
+        except errors.ApiError as error:
+            delay = self._queue.failed(key, now())
+            _log.warning("%s %s: %s; again in %.3g s", self._name, key, error.message, delay)
         except Exception:  # noqa: BLE001 one key that cannot be handled must not keep the others waiting
             delay = self._queue.failed(key, now())
             _log.exception("%s %s failed; again in %.3g s", self._name, key, delay)

@@ -103,8 +103,7 @@ class Client:
         try:
             page = _page.decode(body)
             decode = decoder(resource.model).decode
-            # Each from a buffer of its own: what keeps a part of it as it came would keep the whole page otherwise.
-            return page.metadata, [decode(bytes(item)) for item in page.items or ()]
+            return page.metadata, [decode(item) for item in page.items or ()]
         except msgspec.DecodeError as error:
             raise _unreadable(asked, error) from error
 

@@ -99,8 +99,7 @@ class Connection:
             try:
                 return await self._once(asked, method, path, body, content)
             except errors.ApiError as error:
-                if isinstance(error, errors.Unauthorized) and tries == 1 and self.target.user.plugin:
-                    await self.identity.refresh(refused=True)
+                if isinstance(error, errors.Unauthorized) and tries == 1 and await self.identity.renewed():
                     continue
                 if tries >= _TRIES or not may_repeat(error, repeat):
                     raise
@@ -145,6 +144,8 @@ class Connection:
             ) as response:
                 if response.status >= 300:
                     answer = await response.read()
+                    if response.status == 401:
+                        await self.identity.renewed()
                     raise errors.failure(asked, response.status, answer, response.headers.get("Retry-After", ""))
                 yield response.content
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

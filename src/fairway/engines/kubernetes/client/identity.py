@@ -54,6 +54,14 @@ class Identity:
             self._load(given)
             self._until = self._end(given)
 
+    async def renewed(self) -> bool:
+        """The API server does not know us any more: get new credentials, where there is somewhere to get them from."""
+        user = self._target.user
+        if user.plugin or user.token_file or user.certificate.file:
+            await self.refresh(refused=True)
+            return True
+        return False
+
     def _headers(self, given: Mapping[str, Any]) -> Mapping[str, str]:
         user, found = self._target.user, {}
         token = user.token

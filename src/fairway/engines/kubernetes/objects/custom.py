@@ -17,6 +17,10 @@ class Custom(Thing, frozen=True):
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: dict[str, Any] = {}
 
+    def __post_init__(self) -> None:
+        # As it was read, it would keep everything it was read from: `managedFields`, a page of a list.
+        msgspec.structs.force_setattr(self, "spec", self.spec.copy())
+
     def spec_data(self) -> dict[str, Any]:
         """The spec as plain data."""
         found: dict[str, Any] = msgspec.json.decode(self.spec)

@@ -135,3 +135,14 @@ def test_what_is_no_certificate():
 def test_unchecked_certificates_only_when_asked_for():
     assert tls_context(b"").verify_mode is ssl.CERT_REQUIRED
     assert tls_context(b"", insecure=True).verify_mode is ssl.CERT_NONE
+
+
+async def test_who_is_not_known_any_more_gets_new_credentials_where_there_are_some(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("one")
+    identity = Identity(target(User(token_file=file)), Clock())
+    await identity.refresh()
+    file.write_text("two")
+    assert await identity.renewed()
+    assert identity.headers == {"Authorization": "Bearer two"}
+    assert not await Identity(target(User(token="t")), Clock()).renewed()
