@@ -1,4 +1,4 @@
-"""A process that stands for a lease and, while it leads, writes as fast as it can."""
+"""A process that stands for a lease and, while it leads, writes again and again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.connection import Connection
 from fairway.engines.kubernetes.leader import Leader, LeadershipLostError, Pace
 
-PACE = Pace(duration=3, deadline=2, period=0.4)
+PACE = Pace(duration=5, deadline=3.5, period=0.5)
 
 
 def say(text: str) -> None:
@@ -37,6 +37,7 @@ async def main(kubeconfig: str, namespace: str, name: str) -> int:
                     await asyncio.Event().wait()
                 if count == 1:
                     say("leads")
+                await asyncio.sleep(0.05)
 
         say("waits")
         running = asyncio.create_task(leader.run(work))

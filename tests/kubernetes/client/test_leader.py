@@ -26,7 +26,7 @@ class Candidate:
 
     async def says(self, word: str) -> str:
         """Wait until it prints a line with this word; that line."""
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(90):
             while line := (await self.process.stdout.readline()).decode():
                 if word in line:
                     return line

@@ -171,6 +171,15 @@ async def test_kinds_that_are_not_built_in_are_found(client: Client, namespace: 
         await client.resource("apps/v1", "Nothing")
 
 
+@pytest.mark.usefixtures("our_kinds")
+async def test_everything_that_is_built_in_can_be_read(client: Client) -> None:
+    for resource in kinds.BY_KIND.values():
+        listed = await client.list(resource)
+        assert listed.resource_version, resource.kind
+        for thing in listed.items[:5]:
+            assert await client.get(resource, thing.metadata.name, thing.metadata.namespace)
+
+
 async def test_a_storm_of_writers_loses_nothing(client: Client, namespace: str) -> None:
     """Sixteen writers with the version that they read: each conflict is told, and in the end every one has written."""
     await client.create(kinds.CONFIG_MAPS, config_map("a", namespace), namespace)

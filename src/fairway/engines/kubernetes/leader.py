@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -54,6 +55,8 @@ class Tenure:
         if lease is None or self.seen is None or lease.metadata.resource_version != self.seen.metadata.resource_version:
             self._changed = now
         self.seen = lease
+        if lease is not None and lease.spec.holder_identity not in ("", None, self.identity):
+            self._renewed = float("-inf")  # whatever the reason: there is another leader
 
     def wrote(self, lease: Lease, asked_at: float) -> None:
         """Ours was accepted; it counts from when it was asked for, since the answer may have taken long."""
@@ -97,6 +100,7 @@ class Leader:
     """Waits until it is the leader, works, and says so again and again meanwhile."""
 
     def __init__(self, client: Client, namespace: str, name: str, identity: str, pace: Pace = Pace()) -> None:
+        """`identity` must be this process's alone, also over restarts: a host name is not enough."""
         self._pace = pace
         self._client = client
         self._namespace = namespace
@@ -179,5 +183,9 @@ def micro_time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+# Goes on while the machine sleeps, where there is such a clock.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 def _steady() -> float:
-    return asyncio.get_running_loop().time()
+    return time.clock_gettime(_CLOCK)

@@ -49,5 +49,14 @@ def test_a_leader_knows_when_to_stop():
     assert (spec["acquireTime"], spec["renewTime"], spec["leaseTransitions"]) == ("then", "now", 2)
 
 
+def test_a_leader_that_sees_another_stops_at_once():
+    tenure = Tenure("me")
+    tenure.look(None, 0)
+    tenure.wrote(lease("me"), 100)
+    tenure.look(lease("other", "2"), 101)
+    assert not tenure.leading(101)
+    assert not tenure.may_take(101)
+
+
 def test_times_as_the_api_writes_them():
     assert micro_time(1_794_726_635.96006) == "2026-11-15T07:10:35.960060Z"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from enum import Enum
@@ -34,6 +35,7 @@ CALL_LIMIT = 60.0
 CONNECT_LIMIT = 10.0
 IN_FLIGHT = 32
 """Calls at a time; more only add latency."""
+_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 _TRIES = 5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 
@@ -63,7 +65,7 @@ class Connection:
         for limit, timeout in ((IN_FLIGHT, whole), (0, aiohttp.ClientTimeout(sock_connect=CONNECT_LIMIT))):
             self._sessions.append(
                 aiohttp.ClientSession(
-                    connector=aiohttp.TCPConnector(limit=limit),
+                    connector=aiohttp.TCPConnector(limit=limit, socket_factory=_socket),
                     headers=self._agent,
                     timeout=timeout,
                     cookie_jar=aiohttp.DummyCookieJar(),
@@ -166,8 +168,8 @@ class Connection:
                 proxy=self.target.proxy or None,
                 heartbeat=30.0,
                 max_msg_size=0,
-            ) as socket:
-                yield socket
+            ) as opened:
+                yield opened
         except aiohttp.WSServerHandshakeError as error:
             raise errors.failure(asked, error.status, error.message.encode()) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -197,6 +199,17 @@ def pause(tries: int, retry_after: float, chance: float) -> float:
     """Seconds until the next try: what the server asks for, else doubling; a part by chance, so that not all come at once."""
     base: float = retry_after or min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (tries - 1))
     return base * (1 + 0.25 * chance) if retry_after else base * (0.5 + 0.5 * chance)
+
+
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """A socket that notices within half a minute when nobody is there any more: a watch says nothing for long by itself."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
 
 
 def _chance() -> float:
