@@ -162,7 +162,7 @@ class Connection:
             async with self._sessions[1].ws_connect(
                 self._url(path),
                 protocols=(protocol,),
-                headers=self.identity.headers,
+                headers={**self.identity.headers, "Accept": "*/*"},  # what comes is no object, and JSON alone is refused
                 ssl=self.identity.tls,
                 server_hostname=self.target.server_name or None,
                 proxy=self.target.proxy or None,
@@ -171,9 +171,17 @@ class Connection:
             ) as opened:
                 yield opened
         except aiohttp.WSServerHandshakeError as error:
+            await self._say_why(asked, path)
             raise errors.failure(asked, error.status, error.message.encode()) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._unreachable(asked, error) from error
+
+    async def _say_why(self, asked: str, path: str) -> None:
+        """A handshake is refused without words; the same request without one is refused with them, or for not being one."""
+        try:
+            await self._once(asked, "GET", path, None, JSON)
+        except errors.BadRequest:
+            return
 
     def _url(self, path: str) -> yarl.URL:
         return yarl.URL(self.target.server + path, encoded=True)

@@ -84,7 +84,7 @@ async def test_a_program(pod):
 
 
 async def test_a_program_that_may_not_run(pod):
-    with pytest.raises(errors.Forbidden):
+    with pytest.raises(errors.Forbidden, match="cannot exec"):
         async with execute(pod[0], "p", "t", ["refused"]):
             pass
 
