@@ -61,6 +61,22 @@ async def test_what_fails_comes_back_and_does_not_hold_up_the_others(caplog):
     assert "test bad failed; again in 0.01 s" in record.getMessage()
 
 
+async def test_the_api_servers_words_are_told_without_a_traceback(caplog):
+    tries, done = [], asyncio.Event()
+
+    async def work(key):
+        tries.append(key)
+        if len(tries) == 1:
+            raise errors.Unavailable("cannot get Pod a/b: nobody answers")
+        done.set()
+
+    with caplog.at_level(logging.INFO):
+        await run(work, ["a"], done)
+    (record,) = caplog.records
+    assert record.getMessage() == "test a: cannot get Pod a/b: nobody answers; again in 0.005 s"
+    assert record.exc_info is None
+
+
 async def test_it_looks_again_after_a_while():
     seen, done = [], asyncio.Event()
 

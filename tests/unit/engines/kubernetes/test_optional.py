@@ -1,0 +1,9 @@
+"""Kubernetes is an extra: nobody else loads what it needs."""
+
+import subprocess
+import sys
+
+
+def test_the_command_line_and_the_daemon_do_not_load_the_client():
+    code = "import fairway.cli.main, fairway.bootstrap, sys; sys.exit('aiohttp' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
