@@ -159,7 +159,7 @@ class Connection:
         if self.identity.stale:
             await self.identity.refresh()
         try:
-            async with self._sessions[1].ws_connect(
+            opened = await self._sessions[1].ws_connect(
                 self._url(path),
                 protocols=(protocol,),
                 headers={**self.identity.headers, "Accept": "*/*"},  # what comes is no object, and JSON alone is refused
@@ -168,13 +168,16 @@ class Connection:
                 proxy=self.target.proxy or None,
                 heartbeat=30.0,
                 max_msg_size=0,
-            ) as opened:
-                yield opened
+            )
         except aiohttp.WSServerHandshakeError as error:
             await self._say_why(asked, path)
             raise errors.failure(asked, error.status, error.message.encode()) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._unreachable(asked, error) from error
+        try:
+            yield opened
+        finally:
+            await opened.close()
 
     async def _say_why(self, asked: str, path: str) -> None:
         """A handshake is refused without words; the same request without one is refused with them, or for not being one."""

@@ -141,6 +141,9 @@ def _text(file: Path) -> str:
 
 async def _ask(plugin: ExecPlugin, target: Target) -> Mapping[str, Any]:
     """Run the plug-in and read what it prints."""
+    if plugin.interactive == "Always":
+        message = f"the credential program {plugin.command!r} of context {target.context!r} wants to ask somebody at a terminal"
+        raise DeniedError(message, fix="log in with kubectl first and use a context whose program asks nothing")
     command = plugin.command
     if "/" in command and not command.startswith("/"):
         command = str(plugin.folder / command)

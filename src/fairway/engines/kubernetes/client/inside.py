@@ -72,6 +72,8 @@ class Session:
     async def output(self) -> AsyncIterator[tuple[int, bytes]]:
         """(`STDOUT` or `STDERR`, bytes) as they come, until the program has ended."""
         async for message in self._socket:
+            if message.type is aiohttp.WSMsgType.ERROR:
+                return  # `exit_code` says that the connection was lost
             data = message.data.encode() if isinstance(message.data, str) else message.data
             if not data:
                 continue

@@ -120,6 +120,11 @@ async def test_a_plugin_that_is_not_there(tmp_path):
     assert caught.value.fix == "brew install login"
 
 
+async def test_a_plugin_that_wants_a_terminal():
+    with pytest.raises(DeniedError, match="wants to ask somebody"):
+        await Identity(target(User(plugin=ExecPlugin("login", interactive="Always"))), Clock()).refresh()
+
+
 def test_a_credential_with_a_certificate():
     said = {"apiVersion": V1, "status": {"clientCertificateData": "PEM", "clientKeyData": "KEY"}}
     assert read_credential(json.dumps(said).encode(), ExecPlugin("x"), "prod")["clientCertificateData"] == "PEM"
