@@ -59,6 +59,8 @@ class Application:
         people: People = SystemPeople(),
         models: ModelStore | None = None,
         serving: Serving | None = None,
+        *,
+        places: bool = True,
     ) -> None:
         self.store = store
         self.engine = engine
@@ -66,7 +68,7 @@ class Application:
         self.secrets = secrets
         self.submissions = submissions
         self.datasets = datasets
-        self.loop = Loop(store, engine, clock)
+        self.loop = Loop(store, engine, clock, places=places)
         self.queues = Queues(self.loop, people)
         self.waiting = Waiting(self.loop, self.queues)
         self.models = Models(self.loop, models, datasets)
@@ -150,11 +152,11 @@ class Application:
         trial = self.loop.snapshot.copy()
         trial.queues.update((queue.name, queue) for queue in queues)
         trial.put_job(job)
-        created = cycle.plan(trial, self.clock.now())
+        created = cycle.plan(trial, self.clock.now(), places=self.loop.places)
         for task in created.tasks:
             if task.key.run == job.key:
                 trial.put_task(replace(task, ready=True))
-        placed = cycle.plan(trial, self.clock.now())
+        placed = cycle.plan(trial, self.clock.now(), places=self.loop.places)
         return Plan(
             jobs=tuple(value for value in placed.jobs if value.key == job.key) or (job,),
             tasks=tuple(task for task in placed.tasks or created.tasks if task.key.run == job.key) or created.tasks,

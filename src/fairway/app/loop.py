@@ -59,7 +59,9 @@ class Companion(Protocol):
 class Loop:
     """Owns the snapshot. Commands change it under `lock`; the loop does the rest."""
 
-    def __init__(self, store: Store, engine: Engine, clock: Clock) -> None:
+    def __init__(self, store: Store, engine: Engine, clock: Clock, *, places: bool = True) -> None:
+        self.places = places
+        """Whether the plan says where tasks go; otherwise a cluster's scheduler does."""
         self.store = store
         self.engine = engine
         self.clock = clock
@@ -156,7 +158,7 @@ class Loop:
             for _ in range(MOST_ROUNDS):
                 if any(job.phase is JobPhase.PENDING for job in self.snapshot.jobs.values()):
                     await self.refresh_nodes()
-                plan = cycle.plan(self.snapshot, self.clock.now(), self._outlooks)
+                plan = cycle.plan(self.snapshot, self.clock.now(), self._outlooks, places=self.places)
                 if plan.empty:
                     break
                 await self._adopt(plan)
