@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fairway.plan import job as job_plan
 from fairway.plan import elsewhere, queue
+from fairway.plan import job as job_plan
 from fairway.plan.plan import Draft, Plan
 from fairway.state.job import Job, JobKey
 from fairway.state.snapshot import Snapshot

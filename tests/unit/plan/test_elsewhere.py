@@ -18,9 +18,7 @@ def cluster() -> World:
 
 
 def sit(world: World, key: JobKey, phase: TaskPhase = TaskPhase.RUNNING) -> None:
-    reports = [
-        TaskReport(task.key, phase, started=world.now, node=f"n{task.key.index}") for task in world.tasks(key, alive=True)
-    ]
+    reports = [TaskReport(task.key, phase, started=world.now, node=f"n{task.key.index}") for task in world.tasks(key, alive=True)]
     world.see(key, *reports)
 
 
