@@ -8,9 +8,11 @@ import signal
 import sys
 import time
 
+from fairway.runtime import contract
 from fairway.runtime.pod import ending
-from fairway.runtime.pod.order import VARIABLE, PodOrder
+from fairway.runtime.pod.order import TOKEN, VARIABLE, PodOrder
 from fairway.runtime.pod.processes import Process, Processes
+from fairway.runtime.pod.telling import Telling
 
 TERMINATION_LOG = "/dev/termination-log"
 CANNOT_RUN = 127
@@ -28,11 +30,14 @@ class Runner:
         """Start, wait, end; what the container exits with."""
         heard = _hear(signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
         self._prepare()
-        given = {name: value for name, value in os.environ.items() if name != VARIABLE}
+        given = {name: value for name, value in os.environ.items() if name not in (VARIABLE, TOKEN)}
         try:
             self._processes.start(given)
         except OSError as error:
             return self._cannot_run(error)
+        telling = self._telling()
+        if telling is not None:
+            telling.start()
         while self._processes.left:
             self._wait(heard)
             self._processes.reap()
@@ -43,7 +48,17 @@ class Runner:
                 self._processes.tell(signal.SIGKILL)
                 self._kill_at = time.monotonic() + 1.0
         self._processes.drain()
+        if telling is not None:
+            telling.finish()
         return self._say(self._processes.culprit)
+
+    def _telling(self) -> Telling | None:
+        """Who tells the operator of metrics and checkpoints; None where there is nobody to tell."""
+        endpoint, token = os.environ.get(contract.ENDPOINT, ""), os.environ.get(TOKEN, "")
+        if not endpoint or not token:
+            return None
+        order = self._order
+        return Telling(order.task, order.number, order.attempt, order.checkpoints, len(order.starts), endpoint, token)
 
     def _prepare(self) -> None:
         for folder in (self._order.attempt, *self._order.folders):

@@ -7,6 +7,8 @@ import os
 from typing import Any
 
 VARIABLE = "FAIRWAY_POD_ORDER"
+TOKEN = "FAIRWAY_TOKEN"  # noqa: S105 - the name of a variable
+"""Proves to the operator who speaks; our first process has it, the program does not."""
 
 
 class Start:
@@ -39,6 +41,8 @@ class PodOrder:
         files: dict[str, str] | None = None,
         folders: list[str] | None = None,
         grace: float = 30.0,
+        number: int = 0,
+        checkpoints: str = "",
     ) -> None:
         self.task = task
         """`worker-0`."""
@@ -52,6 +56,10 @@ class PodOrder:
         """Others to make."""
         self.grace = grace
         """Seconds that the processes get between SIGTERM and SIGKILL."""
+        self.number = number
+        """Which attempt this is."""
+        self.checkpoints = checkpoints
+        """Where finished checkpoints appear."""
 
     def encode(self) -> str:
         """As text."""
