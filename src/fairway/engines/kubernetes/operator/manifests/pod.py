@@ -14,7 +14,7 @@ from fairway.runtime.pod.order import VARIABLE, PodOrder, Start
 from fairway.spec.job import Role
 from fairway.spec.resources import WHOLE_GPU
 from fairway.state.job import Job
-from fairway.state.task import Need, Task
+from fairway.state.task import Need, Task, TaskKey
 from fairway.units import quantity
 
 Manifest = dict[str, Any]
@@ -28,7 +28,8 @@ KILL_MARGIN = 10
 """Seconds that the kubelet waits beyond the task's own grace."""
 SECRETS = "fairway-secrets"
 """The Secret of a namespace whose keys documents name."""
-MEBIBYTE = 1 << 20
+FINALIZER = f"{marks.DOMAIN}/record"
+"""Keeps an ended pod until its end and its logs are in the record."""
 
 
 def pod(job: Job, task: Task, topology: Topology, installation: Installation, runtime: Runtime, code: str = "") -> Manifest:
@@ -56,6 +57,7 @@ def pod(job: Job, task: Task, topology: Topology, installation: Installation, ru
             "name": naming.pod_name(task.key),
             "namespace": job.key.namespace,
             "labels": naming.labels(task.key),
+            "finalizers": [FINALIZER],
             "annotations": {**marks.write_gang(gang_mark(job, topology)), **_gpu_marks(task.need, role)},
         },
         "spec": merged(spec, job.spec.kubernetes.pod),
@@ -126,10 +128,15 @@ def _variables(job: Job, task: Task, topology: Topology, runtime: Runtime) -> li
     return found
 
 
+def attempt_folder(key: TaskKey) -> str:
+    """The attempt's own folder, inside the pod."""
+    return f"{RUN}/attempts/{key.task}-{key.attempt}"
+
+
 def order(job: Job, task: Task, topology: Topology) -> PodOrder:
     """What the container's first process is told."""
     member = next(each for each in topology.members if (each.role, each.index) == (task.key.role, task.key.index))
-    attempt = f"{RUN}/attempts/{task.key.task}-{task.key.attempt}"
+    attempt = attempt_folder(task.key)
     folders = Folders(
         work=CODE,
         attempt=attempt,
