@@ -77,6 +77,8 @@ class Loop:
         self._nodes_at = float("-inf")
         self._outlooks = cycle.Outlooks()
         self._watchers: dict[JobKey, set[asyncio.Future[None]]] = {}
+        self.changes: list[Callable[[JobKey], None]] = []
+        """Called with the key of every run of which something has changed. They must not wait."""
         self.over: list[Callable[[Job], None]] = []
         """Called with every run that has ended, once it is remembered so. They must not wait, and a crash may skip them."""
 
@@ -222,6 +224,8 @@ class Loop:
     def tell_watchers(self, keys: Iterable[JobKey]) -> None:
         """Let everybody who waits for these runs look again."""
         for key in keys:
+            for told in self.changes:
+                told(key)
             for future in self._watchers.pop(key, set()):
                 if not future.done():
                     future.set_result(None)

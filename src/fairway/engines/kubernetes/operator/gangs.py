@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -15,6 +16,8 @@ from fairway.engines.kubernetes.operator.installation import Installation, Runti
 from fairway.engines.kubernetes.operator.manifests.pod import Manifest, pod
 from fairway.errors import FairwayError, RefusedError
 from fairway.plan.action import BindGang
+from fairway.runtime import contract
+from fairway.runtime.pod.order import TOKEN
 from fairway.state.job import Job
 
 log = logging.getLogger("fairway.operator")
@@ -27,13 +30,13 @@ TOGETHER = 16
 class Surroundings:
     """What a run's pods have in common on the cluster."""
 
-    def __init__(self, owner: Manifest | None = None, code: str = "", secret: str = "", endpoint: str = "") -> None:
+    def __init__(self, owner: Manifest | None = None, code: str = "", token: str = "", endpoint: str = "") -> None:
         self.owner = owner
         """The TrainingJob object: when it goes, the pods go."""
         self.code = code
         """The ConfigMap with the code."""
-        self.secret = secret
-        """The Secret with the run's token."""
+        self.token = token
+        """Proves to the operator who speaks."""
         self.endpoint = endpoint
         """Where the operator listens for what pods tell."""
 
@@ -49,6 +52,7 @@ class Gangs:
     async def make(self, action: BindGang) -> list[Pod]:
         """The pods of the action's tasks, made now or before. Raises `FairwayError` when not all could be; then none is left."""
         bodies = self.manifests(action)
+        await self._make_token(action.job, bodies[0])
         slots = asyncio.Semaphore(TOGETHER)
 
         async def make_one(body: Manifest) -> Pod:
@@ -63,6 +67,22 @@ class Gangs:
         for one in made:
             await self._client.delete(kinds.PODS, one.metadata.name, one.metadata.namespace, uid=one.metadata.uid, grace=0)
         raise failed[0]
+
+    async def _make_token(self, job: Job, body: Manifest) -> None:
+        """The run's own key; the same at every attempt, so that one that is there already is the right one."""
+        around = self._around(job)
+        if not around.token or not around.endpoint:
+            return
+        secret: Manifest = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": token_secret(body), "namespace": job.key.namespace, "labels": {marks.RUN: job.key.name}},
+            "stringData": {"token": around.token},
+        }
+        if around.owner is not None:
+            secret["metadata"]["ownerReferences"] = [around.owner]
+        with contextlib.suppress(errors.AlreadyExists):
+            await self._client.create(kinds.SECRETS, secret, job.key.namespace)
 
     def manifests(self, action: BindGang) -> list[Manifest]:
         """The pods as they would be made. Raises `RefusedError` for what the cluster's administrator does not allow."""
@@ -105,13 +125,18 @@ class Gangs:
             raise FairwayError(message, fix="delete it, or give the job another name") from None
 
 
+def token_secret(body: Manifest) -> str:
+    """The Secret that holds the token of a pod's run."""
+    return f"{body['metadata']['labels'][marks.RUN]}-token"
+
+
 def _surrounded(body: Manifest, around: Surroundings) -> Manifest:
     if around.owner is not None:
         body["metadata"]["ownerReferences"] = [around.owner]
-    if around.secret and around.endpoint:
+    if around.token and around.endpoint:
         container = next(one for one in body["spec"]["containers"] if one["name"] == "task")
         container["env"] += [
-            {"name": "FAIRWAY_ENDPOINT", "value": around.endpoint},
-            {"name": "FAIRWAY_TOKEN", "valueFrom": {"secretKeyRef": {"name": around.secret, "key": "token"}}},
+            {"name": contract.ENDPOINT, "value": around.endpoint},
+            {"name": TOKEN, "valueFrom": {"secretKeyRef": {"name": token_secret(body), "key": "token"}}},
         ]
     return body
