@@ -157,7 +157,16 @@ class Operator:
         self._objects.listen(lambda key, _before, _now: controller.add(key))
         for job in application.store.active_jobs():
             controller.add(str(job.key))  # Its object may have gone while nobody looked.
-        server = uvicorn.Server(uvicorn.Config(make_told(application.loop.report, secret), host="0.0.0.0", port=self._settings.port, lifespan="off", log_config=None, access_log=False))  # noqa: S104 - pods of other nodes come here
+        server = uvicorn.Server(
+            uvicorn.Config(
+                make_told(application.loop.report, secret),
+                host="0.0.0.0",
+                port=self._settings.port,
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+            )
+        )
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         try:
             async with asyncio.TaskGroup() as group:
@@ -231,9 +240,9 @@ def _kept_secret(home: Path) -> bytes:
     return hashlib.sha256(path.read_bytes()).digest()
 
 
-async def operate(settings: OperatorSettings, context: str = "") -> None:
+async def operate(settings: OperatorSettings) -> None:
     """Be the operator until told to end. Pods outlive it."""
-    target = config.find(environment(), context)
+    target = config.find(environment())
     async with Connection(target, SystemClock()) as connection:
         working = asyncio.create_task(Operator(settings, connection).run())
         loop = asyncio.get_running_loop()

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 VARIABLE = "FAIRWAY_POD_ORDER"
-TOKEN = "FAIRWAY_TOKEN"  # noqa: S105 - the name of a variable
+TOKEN = "FAIRWAY_TOKEN"
 """Proves to the operator who speaks; our first process has it, the program does not."""
 
 

@@ -64,6 +64,7 @@ class KubernetesEngine:
         self._made: dict[str, Pod] = {}
         """Pods that were made or seen by an answer, until the mirror has them."""
         self._told_over: set[TaskKey] = set()
+        self._background: set[asyncio.Future[None]] = set()
 
     async def start(self, wake: Callable[[], None]) -> None:
         """Begin: the mirrors are complete."""
@@ -203,10 +204,7 @@ class KubernetesEngine:
 
     async def _settle(self, asked: set[TaskKey]) -> None:
         for key in self._told_over - asked:
-            self._told_over.discard(key)
-            pod = self._find(key)
-            if pod is not None:
-                await self._trying(self._keeping.let_go(pod), f"let go of {key}")
+            await self._settle_one(key)
 
     async def measure(self, jobs: Iterable[Job]) -> list[Observation]:
         """Nothing: pods tell the operator themselves (`listening`)."""
@@ -225,7 +223,9 @@ class KubernetesEngine:
     def release(self, key: JobKey) -> None:
         """The run is over: whoever follows its logs looks again."""
         for task in [task for task in self._told_over if task.run == key]:
-            asyncio.ensure_future(self._settle_one(task))
+            letting = asyncio.ensure_future(self._settle_one(task))
+            self._background.add(letting)
+            letting.add_done_callback(self._background.discard)
 
     async def _settle_one(self, task: TaskKey) -> None:
         self._told_over.discard(task)

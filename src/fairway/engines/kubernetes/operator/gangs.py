@@ -26,7 +26,6 @@ TOGETHER = 16
 """Pods that are made at the same time."""
 
 
-
 class Surroundings:
     """What a run's pods have in common on the cluster."""
 

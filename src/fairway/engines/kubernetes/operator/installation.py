@@ -40,7 +40,7 @@ class Installation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who places pods; empty: the cluster's own scheduler."""
     runtimes: dict[str, Runtime] = {}
     """By framework; `default` for all others."""
-    run_volume: dict[str, Any] = {"emptyDir": {}}
+    run_volume: dict[str, Any] = msgspec.field(default_factory=lambda: {"emptyDir": {}})
     """A volume source that all pods of a run share (checkpoints, outputs), such as a claim that many nodes may write to."""
     gpu_resource: str = "nvidia.com/gpu"
     allowed: Allowed = Allowed()

@@ -23,7 +23,14 @@ _DISRUPTED = {
     "UnexpectedAdmissionError": "its node could not give it the devices it was promised",
 }
 _STUCK = frozenset(
-    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    }
 )
 
 

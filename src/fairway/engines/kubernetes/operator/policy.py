@@ -1,7 +1,7 @@
 """What documents may not ask of a cluster unless its administrator allows it. Pure.
 
-The escape hatch (`kubernetes.pod`) reaches everything that a pod can have; a document must not get by it what its author could not
-get otherwise: another's host, another's account.
+The escape hatch (`kubernetes.pod`) reaches everything that a pod can have; a document must not get by it what its author
+could not get otherwise: another's host, another's account.
 """
 
 from __future__ import annotations

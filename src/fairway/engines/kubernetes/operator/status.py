@@ -103,4 +103,3 @@ def _word(reason: str) -> str:
 def stamp(seconds: float) -> str:
     """A time as the API writes it."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-

@@ -23,7 +23,7 @@ INJECTED = "/fairway/inject"
 CODE = "/fairway/code"
 BUNDLE = "/fairway/bundle"
 RUN = "/fairway/run"
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where every program expects it
+SHARED_MEMORY = "/dev/shm"
 KILL_MARGIN = 10
 """Seconds that the kubelet waits beyond the task's own grace."""
 SECRETS = "fairway-secrets"
@@ -44,7 +44,7 @@ def pod(job: Job, task: Task, topology: Topology, installation: Installation, ru
         "terminationGracePeriodSeconds": int(quantity.seconds(job.spec.grace)) + KILL_MARGIN,
         "initContainers": [_bringer(installation, code)],
         "containers": [_container(job, task, topology, installation, runtime)],
-        "volumes": [*_volumes(job, role, installation, code), *runtime.volumes],
+        "volumes": [*_volumes(role, installation, code), *runtime.volumes],
         **({"schedulerName": installation.scheduler} if installation.scheduler else {}),
         **({"nodeSelector": dict(role.placement.labels)} if role.placement.labels else {}),
         **({"tolerations": _tolerations(role)} if role.placement.tolerations else {}),
@@ -119,9 +119,7 @@ def _container(job: Job, task: Task, topology: Topology, installation: Installat
 def _variables(job: Job, task: Task, topology: Topology, runtime: Runtime) -> list[Manifest]:
     plain = {**runtime.env, "PYTHONPATH": INJECTED, "PYTHONUNBUFFERED": "1", VARIABLE: order(job, task, topology).encode()}
     found: list[Manifest] = [{"name": name, "value": value} for name, value in plain.items()]
-    found += [
-        {"name": name, "valueFrom": {"secretKeyRef": {"name": SECRETS, "key": name}}} for name in job.spec.secrets
-    ]
+    found += [{"name": name, "valueFrom": {"secretKeyRef": {"name": SECRETS, "key": name}}} for name in job.spec.secrets]
     if task.need.gpus:
         chosen = {"fieldRef": {"fieldPath": f"metadata.annotations['{marks.GPU_IDS}']"}}
         found.append({"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": chosen})
@@ -168,7 +166,7 @@ def _amounts(need: Need, installation: Installation) -> Manifest:
 
 def _bringer(installation: Installation, code: str) -> Manifest:
     """The step that brings code and `fairway.runtime` into the pod: no image is built."""
-    mounts = [{"name": "inject", "mountPath": INJECTED}, {"name": "code", "mountPath": CODE}]
+    mounts: list[Manifest] = [{"name": "inject", "mountPath": INJECTED}, {"name": "code", "mountPath": CODE}]
     if code:
         mounts.append({"name": "bundle", "mountPath": BUNDLE, "readOnly": True})
     return {
@@ -191,7 +189,7 @@ def _mounts(job: Job) -> list[Manifest]:
     ]
 
 
-def _volumes(job: Job, role: Role, installation: Installation, code: str) -> list[Manifest]:
+def _volumes(role: Role, installation: Installation, code: str) -> list[Manifest]:
     asked = role.resources.shm
     memory = {"medium": "Memory", **({"sizeLimit": asked} if asked != "auto" else {})}
     found: list[Manifest] = [
