@@ -121,7 +121,11 @@ def test_what_the_document_adds_is_merged_last() -> None:
     assert container["securityContext"] == {"runAsUser": 1000}
     assert container["image"] == "torch:2"
     assert body["spec"]["tolerations"] == [{"key": "gpu"}]
-    assert merged({"a": [1], "b": {"c": 1}, "d": 1}, {"a": [2], "b": {"e": 2}, "d": 3}) == {"a": [1, 2], "b": {"c": 1, "e": 2}, "d": 3}
+    assert merged({"a": [1], "b": {"c": 1}, "d": 1}, {"a": [2], "b": {"e": 2}, "d": 3}) == {
+        "a": [1, 2],
+        "b": {"c": 1, "e": 2},
+        "d": 3,
+    }
 
 
 def test_tolerations_are_written_the_clusters_way() -> None:
@@ -235,7 +239,9 @@ def test_an_end_from_outside_is_no_failure_of_the_run(reason: str, words: str) -
 
 
 def test_a_disruption_told_by_a_condition_counts_too() -> None:
-    told = [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "taint manager: deleting"}]
+    told = [
+        {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "taint manager: deleting"}
+    ]
     assert observe.disruption(seen(phase="Failed", node="a", conditions=told)) == "taint manager: deleting"
 
 

@@ -58,7 +58,11 @@ def pod(job: Job, task: Task, topology: Topology, installation: Installation, ru
             "namespace": job.key.namespace,
             "labels": naming.labels(task.key),
             "finalizers": [FINALIZER],
-            "annotations": {**marks.write_gang(gang_mark(job, topology)), **_gpu_marks(task.need, role)},
+            "annotations": {
+                **marks.write_gang(gang_mark(job, topology)),
+                **_gpu_marks(task.need, role),
+                marks.PRIORITY: str(job.spec.priority),
+            },
         },
         "spec": merged(spec, job.spec.kubernetes.pod),
     }
