@@ -113,6 +113,14 @@ class ClusterRuns:
         """Forget a run."""
         await self._application.delete(key)
 
+    async def stop(self, key: JobKey) -> Job:
+        """Ask a run to save and end."""
+        return await self._application.stop(key)
+
+    async def resume(self, key: JobKey) -> Job:
+        """Let it go on."""
+        return await self._application.resume(key)
+
     def known(self, key: JobKey) -> Job | None:
         """The run of that name."""
         return self._application.loop.snapshot.jobs.get(key) or self._application.store.get_job(key)

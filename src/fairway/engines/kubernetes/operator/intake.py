@@ -21,6 +21,7 @@ from fairway.errors import FairwayError
 from fairway.spec.document import read_data
 from fairway.spec.job import TrainingJob
 from fairway.state.job import Job, JobKey, Origin
+from fairway.state.phase import Intent, JobPhase
 from fairway.state.task import Task
 from fairway.units import names
 
@@ -39,6 +40,14 @@ class Runs(Protocol):
 
     async def delete(self, key: JobKey) -> None:
         """Forget a run; one that runs is ended first."""
+        ...
+
+    async def stop(self, key: JobKey) -> Job:
+        """Ask a run to save and end."""
+        ...
+
+    async def resume(self, key: JobKey) -> Job:
+        """Let a run that was stopped go on."""
         ...
 
     def known(self, key: JobKey) -> Job | None:
@@ -70,8 +79,7 @@ class Intake:
             known = None
         if found is None or found.metadata.deletion_timestamp is not None:
             return None
-        if known is None:
-            known = await self._take(found)
+        known = await self._take(found) if known is None else await self._as_wished(found, known)
         if known is not None:
             tasks = self._runs.tasks(known)
             told = status.status_of(known, tasks, found.metadata.generation, found.status, self._clock.now())
@@ -82,12 +90,24 @@ class Intake:
         """Submit it, or say in its status why not. What was refused is looked at again when it is changed."""
         if found.status.get("reason") == "Refused" and found.status.get("observedGeneration") == found.metadata.generation:
             return None
+        if found.spec_data().get("suspend"):
+            await self._tell(found, status.suspended(found.metadata.generation, found.status, self._clock.now()))
+            return None
         try:
             return await self._runs.submit(submission_of(found))
         except FairwayError as error:
             log.info("%s/%s is refused: %s", found.metadata.namespace, found.metadata.name, error)
             await self._tell(found, status.refused(str(error), found.metadata.generation, found.status, self._clock.now()))
             return None
+
+    async def _as_wished(self, found: Custom, known: Job) -> Job:
+        """Stopped while the object is suspended, and going on when it no longer is."""
+        suspend = bool(found.spec_data().get("suspend"))
+        if suspend and not known.phase.over and known.intent is Intent.RUN:
+            return await self._runs.stop(known.key)
+        if not suspend and known.phase is JobPhase.STOPPED:
+            return await self._runs.resume(known.key)
+        return known
 
     async def _tell(self, found: Custom, told: dict[str, Any]) -> None:
         if told == found.status:
@@ -110,9 +130,24 @@ def submission_of(found: Custom) -> Submission:
         "apiVersion": found.api_version or kinds.TRAINING_JOBS.api_version,
         "kind": "TrainingJob",
         "metadata": {"name": series, "namespace": metadata.namespace, "labels": labels},
-        "spec": found.spec_data(),
+        "spec": _sized({name: value for name, value in found.spec_data().items() if name != "suspend"}),
     }
     document = read_data(plain, f"{metadata.namespace}/{metadata.name}")
     assert isinstance(document, TrainingJob)
     origin = Origin(user=metadata.annotations.get(marks.USER, ""), code_digest=metadata.annotations.get(marks.CODE, ""))
     return replace(Submission(document, origin), run=metadata.name)
+
+
+def _sized(spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec with the size that `/scale` wrote: roles that may grow and shrink have this many replicas, within their bounds."""
+    size = spec.pop("size", 0)
+    if not size:
+        return spec
+    roles = {name: {**role, "replicas": _within(role.get("replicas", {}), size)} for name, role in spec["roles"].items()}
+    return {**spec, "roles": roles}
+
+
+def _within(replicas: dict[str, int], size: int) -> dict[str, int]:
+    least, most = replicas.get("min", 1), replicas.get("max", 1)
+    chosen = max(least, min(most, size))
+    return replicas if least == most else {"min": chosen, "max": chosen}

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from fairway.engines.kubernetes import marks
 from fairway.state.job import Job
-from fairway.state.phase import JobPhase
+from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task
 
 STARTED = frozenset({JobPhase.RUNNING, JobPhase.STOPPING, JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.STOPPED})
@@ -15,28 +16,47 @@ STARTED = frozenset({JobPhase.RUNNING, JobPhase.STOPPING, JobPhase.SUCCEEDED, Jo
 
 def status_of(job: Job, tasks: Sequence[Task], generation: int, before: Mapping[str, Any], now: float) -> dict[str, Any]:
     """The whole status. Conditions keep their time while they stay as they are."""
-    progress = job.progress
+    current = [task for task in tasks if task.key.attempt >= job.attempt or not task.phase.over]
+    running = sum(task.phase is TaskPhase.RUNNING for task in current)
     found: dict[str, Any] = {
         "observedGeneration": generation,
         "phase": job.phase.value,
         "reason": _reason(job),
         "message": _message(job),
+        "ready": f"{running}/{len(current)}",
+        "replicas": len(current),
+        "readyReplicas": running,
+        "selector": f"{marks.RUN}={job.key.name}",
         "attempt": job.attempt,
         "restarts": job.restarts,
-        "evictions": job.evictions,
-        "replicas": sum(job.sizes.values()),
-        "tasks": _counts(tasks, job.attempt),
+        "gpus": f"{sum(task.need.gpu for task in current if task.phase.holds_resources and task.node):g}",
+        "progress": _progress(job),
         "conditions": _conditions(job, before, now),
     }
-    times = {"startTime": job.started, "completionTime": job.finished}
-    found |= {name: stamp(at) for name, at in times.items() if at is not None}
-    if progress.step is not None:
-        found["step"] = progress.step
-    if progress.metrics:
-        found["metrics"] = {name: f"{value:.6g}" for name, value in sorted(progress.metrics.items())}
-    if progress.checkpoint_step is not None:
-        found["checkpointStep"] = progress.checkpoint_step
-    return found
+    times = {"startTime": job.started, "finishTime": job.finished}
+    return found | {name: stamp(at) for name, at in times.items() if at is not None}
+
+
+def suspended(generation: int, before: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """The status of an object that is held before it became a run."""
+    words = "suspended: it starts when spec.suspend is false"
+    one = _condition("Suspended", "True", "Suspended", words, before, now)
+    return {
+        "observedGeneration": generation,
+        "phase": JobPhase.STOPPED.value,
+        "reason": "Suspended",
+        "message": words,
+        "conditions": [one],
+    }
+
+
+def _progress(job: Job) -> str:
+    """`step 400, loss 0.31`; with the last checkpoint where there is one."""
+    progress = job.progress
+    parts = [f"step {progress.step}"] if progress.step is not None else []
+    parts += [f"{name} {value:.4g}" for name, value in sorted(progress.metrics.items())]
+    parts += [f"saved at {progress.checkpoint_step}"] if progress.checkpoint_step is not None else []
+    return ", ".join(parts)
 
 
 def refused(message: str, generation: int, before: Mapping[str, Any], now: float) -> dict[str, Any]:
@@ -61,14 +81,6 @@ def _message(job: Job) -> str:
     if job.hold is not None:
         return job.hold.message
     return job.outcome.message if job.outcome is not None else ""
-
-
-def _counts(tasks: Sequence[Task], attempt: int) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for task in tasks:
-        if task.key.attempt >= attempt or not task.phase.over:
-            found[task.phase.value.lower()] = found.get(task.phase.value.lower(), 0) + 1
-    return found
 
 
 def _conditions(job: Job, before: Mapping[str, Any], now: float) -> list[dict[str, Any]]:
