@@ -1,6 +1,6 @@
 # Everything a newcomer needs; `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format bench docs-reference lock clean
+.PHONY: help venv demo test check format bench cluster cluster-down cluster-programs docs-reference lock clean
 
 ARGS ?=
 
@@ -30,6 +30,15 @@ format: venv  ## format the code
 
 bench: venv  ## run the benchmarks; each prints a ratio to a bare baseline
 	@cd benchmarks && for program in cli_start run_latency job_throughput daemon history log_ingest install_size ddp_overhead recovery placement placement_speed queueing fairness scheduler registry serving serving_peers router autoscale endpoint; do echo "== $$program" >&2; nice ../.venv/bin/python $$program.py || exit 1; done
+
+cluster: venv  ## start a real Kubernetes cluster on this machine, and say how to use it
+	@PYTHONPATH=tests .venv/bin/python -m cluster up
+
+cluster-down: venv  ## end it, and whatever a crash left of one
+	@PYTHONPATH=tests .venv/bin/python -m cluster down
+
+cluster-programs: venv  ## build its programs (etcd, kube-apiserver, kubelet ...): minutes, once
+	@PYTHONPATH=tests .venv/bin/python -m cluster build
 
 docs-reference: venv  ## write docs/reference from the models
 	@.venv/bin/python scripts/reference

@@ -1,0 +1,289 @@
+"""A control plane of its own: etcd, the API server and the controllers, as processes on this machine.
+
+RBAC and the admission of service accounts are on, as on a cluster of one's own. Nothing is shared with another control plane, and
+`stop` leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import socket
+import ssl
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from cluster import folders, programs
+from cluster.certificates import Authority, Pair
+from cluster.process import Processes, StartError
+
+LOOPBACK = "127.0.0.1"
+SERVICES = "10.96.0.0/16"
+_ATTEMPTS = 3
+
+
+class ControlPlane:
+    """`with ControlPlane() as plane:` runs one; `plane.kubeconfig()` is the file with which an administrator reaches it."""
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        address: str = LOOPBACK,
+        services: str = SERVICES,
+        apiserver: Sequence[str] = (),
+        controllers: Sequence[str] = (),
+        outlive: bool = False,
+    ) -> None:
+        """Nothing starts yet.
+
+        Args:
+            folder: where everything lies; made, and removed by `stop`. A new one under the folder of runs when none is given.
+            address: where the API server listens.
+            services: the addresses for Services.
+            apiserver: more flags of the API server; they win over ours.
+            controllers: the same for the controllers.
+            outlive: whether it keeps running when this process ends.
+        """
+        self.folder = folder or folders.new(outlive=outlive)
+        self.address = address
+        self.services = services
+        self.processes = Processes(self.folder, outlive=outlive)
+        self.authority = Authority(self.folder / "keys")
+        self._flags = (tuple(apiserver), tuple(controllers))
+        self._etcd_ports = (0, 0)
+        self.port = 0
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return f"https://{self.address}:{self.port}"
+
+    def __enter__(self) -> ControlPlane:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start everything; returns when the API server is ready and the controllers work.
+
+        Raises:
+            ProgramsMissingError: the programs are not there.
+            StartError: one did not come up; nothing runs then.
+        """
+        try:
+            self.start_etcd()
+            self.start_apiserver()
+            self.start_controllers()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End every process by its id and remove the folder."""
+        self.processes.end_all()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start_etcd(self) -> None:
+        """Start the store; it is known to this API server only."""
+        program = programs.find("etcd")
+
+        def command(ports: tuple[int, ...]) -> list[str | Path]:
+            client, peer = (f"http://{LOOPBACK}:{port}" for port in ports)
+            return [
+                program,
+                "--data-dir", self.folder / "etcd",
+                "--listen-client-urls", client,
+                "--advertise-client-urls", client,
+                "--listen-peer-urls", peer,
+                "--initial-advertise-peer-urls", peer,
+                "--initial-cluster", f"default={peer}",
+                "--unsafe-no-fsync",
+                "--quota-backend-bytes", str(8 << 30),
+                "--log-level", "warn",
+            ]  # fmt: skip
+
+        self._etcd_ports = self._listen("etcd", LOOPBACK, self._etcd_ports, command, lambda ports: _answers(LOOPBACK, ports[0]))
+
+    def start_apiserver(self) -> None:
+        """Start the API server, on the same port as before when it ran before; returns when it is ready."""
+        program = programs.find("kube-apiserver")
+        signing = self.authority.bare("service-accounts")
+        names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost")
+        addresses = {LOOPBACK, self.address, _first_address(self.services)}
+        own = self.authority.server(
+            "apiserver", [*(f"DNS:{name}" for name in names), *(f"IP:{each}" for each in sorted(addresses))]
+        )
+        to_kubelets = self.authority.client("kube-apiserver-kubelet-client", ["system:masters"])
+
+        def command(ports: tuple[int, ...]) -> list[str | Path]:
+            return [
+                program,
+                "--etcd-servers", f"http://{LOOPBACK}:{self._etcd_ports[0]}",
+                "--bind-address", self.address,
+                "--advertise-address", self.address,
+                "--secure-port", str(ports[0]),
+                "--tls-cert-file", own.certificate,
+                "--tls-private-key-file", own.key,
+                "--client-ca-file", self.authority.pair.certificate,
+                "--authorization-mode", "Node,RBAC",
+                "--enable-admission-plugins", "NodeRestriction",
+                "--anonymous-auth=false",
+                "--allow-privileged=true",
+                "--service-cluster-ip-range", self.services,
+                "--service-account-issuer", "https://kubernetes.default.svc",
+                "--service-account-key-file", signing.certificate,
+                "--service-account-signing-key-file", signing.key,
+                "--kubelet-certificate-authority", self.authority.pair.certificate,
+                "--kubelet-client-certificate", to_kubelets.certificate,
+                "--kubelet-client-key", to_kubelets.key,
+                "--kubelet-preferred-address-types", "InternalIP",
+                *self._flags[0],
+            ]  # fmt: skip
+
+        self.port = self._listen("kube-apiserver", self.address, (self.port,), command, self._ready)[0]
+
+    def start_controllers(self) -> None:
+        """Start the controller manager; returns when it has made the first service account."""
+        signing = self.authority.bare("service-accounts")
+        self.processes.start(
+            "kube-controller-manager",
+            [
+                programs.find("kube-controller-manager"),
+                "--kubeconfig", self.kubeconfig("system:kube-controller-manager"),
+                "--service-account-private-key-file", signing.key,
+                "--root-ca-file", self.authority.pair.certificate,
+                "--cluster-signing-cert-file", self.authority.pair.certificate,
+                "--cluster-signing-key-file", self.authority.pair.key,
+                "--use-service-account-credentials=true",
+                "--leader-elect=false",
+                "--secure-port=0",
+                "--kube-api-qps", "500",
+                "--kube-api-burst", "1000",
+                *self._flags[1],
+            ],
+        )  # fmt: skip
+        account = "/api/v1/namespaces/default/serviceaccounts/default"
+        self.processes.wait_for("kube-controller-manager", "the first service account", lambda: self.get(account)[0] == 200)
+
+    def start_scheduler(self, *flags: str) -> None:
+        """Start kube-scheduler beside it, for comparison; returns when it is the leader."""
+        self.processes.start(
+            "kube-scheduler",
+            [
+                programs.find("kube-scheduler"),
+                "--kubeconfig", self.kubeconfig("system:kube-scheduler"),
+                "--secure-port=0",
+                *flags,
+            ],
+        )  # fmt: skip
+        lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
+        self.processes.wait_for("kube-scheduler", "its lease", lambda: self.get(lease)[0] == 200)
+
+    def kubeconfig(self, user: str = "admin", groups: Sequence[str] | None = None) -> Path:
+        """A kubeconfig for this user, made when it is not there; `admin` may do everything, anybody else what RBAC grants."""
+        groups = ("system:masters",) if groups is None and user == "admin" else tuple(groups or ())
+        pair = self.authority.client(user, groups)
+        path = pair.certificate.with_suffix(f".{self.port}.kubeconfig")
+        if not path.exists():
+            path.write_text(json.dumps(_kubeconfig(self.server, self.authority.pair.certificate, user, pair), indent=1))
+        return path
+
+    def get(self, path: str) -> tuple[int, Any]:
+        """What the API server answers the administrator: a status and a body. Status 0: nobody answers."""
+        return self.request("GET", path)
+
+    def request(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> tuple[int, Any]:
+        """One request as the administrator; for what a test of the apparatus asks, not for speed."""
+        pair = self.authority.client("admin", ("system:masters",))
+        context = ssl.create_default_context(cafile=str(self.authority.pair.certificate))
+        context.load_cert_chain(pair.certificate, pair.key)
+        connection = http.client.HTTPSConnection(self.address, self.port, context=context, timeout=30)
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), {"Content-Type": kind})
+            answer = connection.getresponse()
+            text = answer.read()
+        except (OSError, http.client.HTTPException):
+            return 0, None
+        finally:
+            connection.close()
+        is_json = answer.headers.get_content_type() == "application/json"
+        return answer.status, json.loads(text) if is_json else text.decode(errors="replace")
+
+    def apply(self, document: dict[str, Any], path: str) -> dict[str, Any]:
+        """Server-side apply of one document at this path, as the administrator."""
+        query = "fieldManager=tests&force=true"
+        status, answer = self.request("PATCH", f"{path}?{query}", document, "application/apply-patch+yaml")
+        assert status in (200, 201), f"{path}: {status} {answer}"
+        return answer
+
+    def kubectl(self, *arguments: str, given: str | None = None) -> str:
+        """What `kubectl ARGUMENTS` prints, as the administrator.
+
+        Raises:
+            RuntimeError: it failed; with what it said.
+        """
+        ended = subprocess.run(
+            [programs.find("kubectl"), "--kubeconfig", self.kubeconfig(), *arguments],
+            input=given, capture_output=True, text=True, timeout=100, check=False,
+        )  # fmt: skip
+        if ended.returncode:
+            raise RuntimeError(f"kubectl {' '.join(arguments)}: {ended.stderr}")
+        return ended.stdout
+
+    def _ready(self, ports: tuple[int, ...]) -> bool:
+        self.port = ports[0]
+        return _answers(self.address, self.port) and self.get("/readyz")[0] == 200
+
+    def _listen(self, name: str, address: str, ports: tuple[int, ...], command: Any, is_ready: Any) -> tuple[int, ...]:
+        """Start a server on these ports; a 0 is chosen by the kernel, and chosen again when somebody was quicker to take it."""
+        for attempt in range(_ATTEMPTS):
+            chosen = tuple(port or _free_port(address) for port in ports)
+            self.processes.start(name, command(chosen))
+            try:
+                self.processes.wait_for(name, f"{name} on {chosen}", lambda chosen=chosen: is_ready(chosen))
+            except StartError as failed:
+                self.processes.end(name)
+                if "address already in use" not in str(failed) or attempt + 1 == _ATTEMPTS or all(ports):
+                    raise
+            else:
+                return chosen
+        raise AssertionError
+
+
+def _kubeconfig(server: str, authority: Path, user: str, pair: Pair) -> dict[str, Any]:
+    """JSON is YAML, so no library is needed to write it."""
+    context = {"cluster": "test", "user": user, "namespace": "default"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": {"server": server, "certificate-authority": str(authority)}}],
+        "users": [{"name": user, "user": {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}}],
+        "contexts": [{"name": "test", "context": context}],
+        "current-context": "test",
+    }
+
+
+def _free_port(address: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return probe.getsockname()[1]
+
+
+def _answers(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _first_address(network: str) -> str:
+    base = network.split("/")[0].split(".")
+    return ".".join([*base[:3], str(int(base[3]) + 1)])

@@ -1,0 +1,84 @@
+"""The cluster as pytest fixtures. Where its programs are missing a test is skipped with a plain word; in CI that is a failure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from cluster import kwok
+from cluster.control_plane import ControlPlane
+from cluster.nodes import RealCluster
+from cluster.programs import ProgramsMissingError
+
+
+@contextmanager
+def skipping_what_is_missing() -> Iterator[None]:
+    """Turns a missing program into a skipped test, or in CI into a failed one."""
+    try:
+        yield
+    except ProgramsMissingError as missing:
+        if os.environ.get("CI"):
+            pytest.fail(str(missing))
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """One control plane for all tests of the session: each works in a namespace of its own (`namespace`)."""
+    plane = ControlPlane()
+    with skipping_what_is_missing():
+        plane.start()
+    yield plane
+    plane.stop()
+
+
+@pytest.fixture
+def own_control_plane() -> Iterator[Callable[..., ControlPlane]]:
+    """Makes control planes for one test alone, which may break them: `own_control_plane(apiserver=["--flag"])`."""
+    made: list[ControlPlane] = []
+
+    def make(**options: object) -> ControlPlane:
+        made.append(ControlPlane(**options))
+        with skipping_what_is_missing():
+            made[-1].start()
+        return made[-1]
+
+    yield make
+    for plane in made:
+        plane.stop()
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of its own for one test; it is asked to go afterwards."""
+    status, answer = control_plane.request("POST", "/api/v1/namespaces", {"metadata": {"generateName": "test-"}})
+    assert status == 201, answer
+    name = answer["metadata"]["name"]
+    yield name
+    control_plane.request("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def kwok_nodes(control_plane: ControlPlane) -> Iterator[Callable[..., list[str]]]:
+    """Adds pretended nodes for one test: `kwok_nodes(3, capacity={"nvidia.com/gpu": "8"})`; they go afterwards."""
+    made: list[str] = []
+
+    def add(count: int, **options: object) -> list[str]:
+        made.extend(kwok.add_nodes(control_plane, count, **options))
+        return list(made)
+
+    yield add
+    kwok.remove_nodes(control_plane, made)
+
+
+@pytest.fixture(scope="session")
+def real_nodes() -> Iterator[RealCluster]:
+    """One cluster with two real nodes for all tests of the session, with a control plane of its own."""
+    cluster = RealCluster(2)
+    with skipping_what_is_missing():
+        cluster.start()
+    yield cluster
+    cluster.stop()

@@ -1,0 +1,90 @@
+"""Pretended nodes, any number of them: kwok plays their kubelets as `stages.yaml` says."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from cluster import programs
+from cluster.control_plane import LOOPBACK, ControlPlane
+from cluster.process import wait_for
+
+_STAGES = Path(__file__).with_name("stages.yaml")
+_MARK = "kwok.x-k8s.io/node"
+
+
+def start(plane: ControlPlane) -> None:
+    """Have kwok play every node that is marked for it; a second time does nothing."""
+    if plane.processes.alive("kwok"):
+        return
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port = probe.getsockname()[1]
+    plane.processes.start(
+        "kwok",
+        [
+            programs.find("kwok"),
+            "--kubeconfig", plane.kubeconfig("kwok", ["system:masters"]),
+            "--config", _STAGES,
+            "--manage-nodes-with-annotation-selector", f"{_MARK}=fake",
+            "--node-lease-duration-seconds", "40",
+            "--server-address", f"{LOOPBACK}:{port}",
+        ],
+        {"HOME": str(plane.folder)},
+    )  # fmt: skip
+
+
+def add_nodes(
+    plane: ControlPlane,
+    count: int,
+    *,
+    prefix: str = "fake",
+    labels: dict[str, str] | None = None,
+    taints: Iterable[dict[str, str]] = (),
+    capacity: dict[str, str] | None = None,
+) -> list[str]:
+    """Add this many pretended nodes, all alike; returns their names when all are ready."""
+    start(plane)
+    names = [f"{prefix}-{number}" for number in range(count)]
+    for number, name in enumerate(names):
+        status, answer = plane.request("POST", "/api/v1/nodes", _node(name, number, labels or {}, list(taints), capacity or {}))
+        assert status == 201, answer
+    wait_for(f"{count} nodes that are ready", lambda: set(names) <= _ready(plane))
+    return names
+
+
+def remove_nodes(plane: ControlPlane, names: Iterable[str]) -> None:
+    """Take nodes away; the pods on them are collected by the controllers."""
+    for name in names:
+        plane.request("DELETE", f"/api/v1/nodes/{name}")
+
+
+def _ready(plane: ControlPlane) -> set[str]:
+    nodes = plane.get("/api/v1/nodes?resourceVersion=0")[1]["items"]
+    return {
+        node["metadata"]["name"]
+        for node in nodes
+        if any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"].get("conditions", ()))
+    }
+
+
+def _node(
+    name: str, number: int, labels: dict[str, str], taints: list[dict[str, str]], capacity: dict[str, str]
+) -> dict[str, Any]:
+    size = {"cpu": "32", "memory": "256Gi", "pods": "110", "ephemeral-storage": "100Gi"} | capacity
+    address = f"10.200.{number // 250}.{number % 250 + 1}"
+    return {
+        "metadata": {
+            "name": name,
+            "annotations": {_MARK: "fake"},
+            "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"} | labels,
+        },
+        "spec": {"taints": taints},
+        "status": {
+            "capacity": size,
+            "allocatable": size,
+            "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
+        },
+    }

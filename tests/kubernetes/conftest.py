@@ -1,0 +1,23 @@
+"""What the tests on a real control plane share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def framework_python(request: pytest.FixtureRequest) -> str:
+    """The interpreter with the framework that the test is marked with. Where none can be installed it is skipped, never in CI."""
+    marker = request.node.get_closest_marker("framework")
+    assert marker, "mark the test with @pytest.mark.framework(NAME)"
+    made = subprocess.run([ROOT / "scripts" / "framework-venv", *marker.args], stdout=subprocess.PIPE, text=True, check=False)
+    if made.returncode and not os.environ.get("CI"):
+        pytest.skip(f"the environment of {marker.args[0]} cannot be installed here")
+    assert made.returncode == 0, f"scripts/framework-venv {marker.args[0]} failed"
+    return made.stdout.strip()
