@@ -30,6 +30,7 @@ SEEDS = {
     "engines: an engine knows a store": ("engines/local/seed.py", "import fairway.stores.sqlite", "unaware of each other"),
     "sdk: it reaches into the application": ("sdk/seed.py", "import fairway.app.ports", "The SDK knows the words"),
     "sqlite: a second door": ("app/seed.py", "import sqlite3", "One door to SQLite"),
+    "aiohttp: a second door": ("engines/kubernetes/seed.py", "import aiohttp", "One door to the Kubernetes API"),
 }
 
 

@@ -23,7 +23,19 @@ POINTS = (
     "secret.rename",
     "registry.rename",
 )
-"""Every crash point, by name."""
+"""Every crash point of the daemon, by name."""
+
+API_POINTS = (
+    "api.create",
+    "api.apply",
+    "api.patch",
+    "api.replace",
+    "api.delete",
+    "api.bind",
+    "api.evict",
+    "api.scale",
+)
+"""Every write to a Kubernetes API, by verb: the crash points of operator and scheduler."""
 
 _armed: list[str | int] = []
 
@@ -33,8 +45,8 @@ def arm(place: str) -> None:
     _armed.clear()
     if place:
         point, moment, *count = place.split(":")
-        if point not in POINTS or moment not in ("before", "after"):
-            message = f"{place!r} is no crash point; the points are {', '.join(POINTS)}"
+        if point not in (*POINTS, *API_POINTS) or moment not in ("before", "after"):
+            message = f"{place!r} is no crash point; the points are {', '.join((*POINTS, *API_POINTS))}"
             raise ValueError(message)
         _armed.extend((f"{point}:{moment}", int(count[0]) if count else 1))
 

@@ -1,0 +1,202 @@
+"""Requests to the API server: one session for calls, one for what stays open, retried only where that is safe.
+
+A write that fails without an answer may have been done. It is repeated only when doing it twice is doing it once (apply, delete
+with a precondition, reading); otherwise `Unavailable.unknown` says so, and a level-triggered caller looks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from enum import Enum
+
+import aiohttp
+import yarl
+
+from fairway.app.ports import Clock
+from fairway.engines.kubernetes.client import errors
+from fairway.engines.kubernetes.client.identity import Identity
+from fairway.engines.kubernetes.client.target import Target
+from fairway.version import VERSION
+
+Chance = Callable[[], float]
+"""A number from 0 to below 1."""
+
+JSON = "application/json"
+APPLY = "application/apply-patch+yaml"
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+
+CALL_LIMIT = 60.0
+"""Seconds for a call; the API server itself gives up after as many."""
+CONNECT_LIMIT = 10.0
+IN_FLIGHT = 32
+"""Calls at a time; more only add latency."""
+_TRIES = 5
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
+
+
+class Repeat(Enum):
+    """When a call may be sent again."""
+
+    ALWAYS = "twice is once: also when nobody knows whether it was done"
+    UNDONE = "only when it was certainly not done: no connection, or the server said later"
+    NEVER = "not at all"
+
+
+class Connection:
+    """Requests to one API server. Open it with `async with`."""
+
+    def __init__(self, target: Target, clock: Clock, chance: Chance | None = None) -> None:
+        self.target = target
+        self.clock = clock
+        self.chance = chance or _chance
+        self.identity = Identity(target, clock)
+        self._agent = {"User-Agent": f"fairway/{VERSION}", "Accept": JSON}
+        self._sessions: list[aiohttp.ClientSession] = []
+
+    async def __aenter__(self) -> Connection:
+        await self.identity.refresh()
+        whole = aiohttp.ClientTimeout(total=CALL_LIMIT, sock_connect=CONNECT_LIMIT)
+        for limit, timeout in ((IN_FLIGHT, whole), (0, aiohttp.ClientTimeout(sock_connect=CONNECT_LIMIT))):
+            self._sessions.append(
+                aiohttp.ClientSession(
+                    connector=aiohttp.TCPConnector(limit=limit),
+                    headers=self._agent,
+                    timeout=timeout,
+                    cookie_jar=aiohttp.DummyCookieJar(),
+                    auto_decompress=True,
+                    read_bufsize=2**18,
+                )
+            )
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        while self._sessions:
+            await self._sessions.pop().close()
+
+    async def call(
+        self,
+        asked: str,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        content: str = JSON,
+        repeat: Repeat = Repeat.ALWAYS,
+        permit: Callable[[], bool] | None = None,
+    ) -> bytes:
+        """The body of a successful answer. `asked` says what is asked, for the error if it fails.
+
+        `permit` is asked each time before it is sent.
+        """
+        tries = 0
+        while True:
+            tries += 1
+            if permit and not permit():
+                raise errors.not_permitted(asked)
+            try:
+                return await self._once(asked, method, path, body, content)
+            except errors.ApiError as error:
+                if isinstance(error, errors.Unauthorized) and tries == 1 and self.target.user.plugin:
+                    await self.identity.refresh(refused=True)
+                    continue
+                if tries >= _TRIES or not may_repeat(error, repeat):
+                    raise
+                await asyncio.sleep(pause(tries, error.retry_after, self.chance()))
+
+    async def _once(self, asked: str, method: str, path: str, body: bytes | None, content: str) -> bytes:
+        if self.identity.stale:
+            await self.identity.refresh()
+        headers = {**self.identity.headers, "Content-Type": content} if body is not None else self.identity.headers
+        try:
+            async with self._sessions[0].request(
+                method,
+                self._url(path),
+                data=body,
+                headers=headers,
+                ssl=self.identity.tls,
+                server_hostname=self.target.server_name or None,
+                proxy=self.target.proxy or None,
+                allow_redirects=False,
+            ) as response:
+                answer = await response.read()
+                if response.status < 300:
+                    return answer
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(asked, error) from error
+        raise errors.failure(asked, response.status, answer, response.headers.get("Retry-After", ""))
+
+    @asynccontextmanager
+    async def stream(self, asked: str, path: str, silence: float | None = None) -> AsyncIterator[aiohttp.StreamReader]:
+        """The body of an answer that comes bit by bit; an error after `silence` seconds without a byte."""
+        if self.identity.stale:
+            await self.identity.refresh()
+        try:
+            async with self._sessions[1].get(
+                self._url(path),
+                headers=self.identity.headers,
+                ssl=self.identity.tls,
+                server_hostname=self.target.server_name or None,
+                proxy=self.target.proxy or None,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_LIMIT, sock_read=silence),
+            ) as response:
+                if response.status >= 300:
+                    answer = await response.read()
+                    raise errors.failure(asked, response.status, answer, response.headers.get("Retry-After", ""))
+                yield response.content
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(asked, error) from error
+
+    @asynccontextmanager
+    async def socket(self, asked: str, path: str, protocol: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A websocket that speaks this protocol."""
+        if self.identity.stale:
+            await self.identity.refresh()
+        try:
+            async with self._sessions[1].ws_connect(
+                self._url(path),
+                protocols=(protocol,),
+                headers=self.identity.headers,
+                ssl=self.identity.tls,
+                server_hostname=self.target.server_name or None,
+                proxy=self.target.proxy or None,
+                heartbeat=30.0,
+                max_msg_size=0,
+            ) as socket:
+                yield socket
+        except aiohttp.WSServerHandshakeError as error:
+            raise errors.failure(asked, error.status, error.message.encode()) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(asked, error) from error
+
+    def _url(self, path: str) -> yarl.URL:
+        return yarl.URL(self.target.server + path, encoded=True)
+
+    def _unreachable(self, asked: str, error: BaseException) -> errors.Unavailable:
+        certain = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | ConnectionRefusedError)
+        why = str(error) or type(error).__name__
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            why = f"its certificate is not accepted: {error.certificate_error}"
+        return errors.unreachable(asked, self.target.server, why, unknown=not certain)
+
+
+def may_repeat(error: errors.ApiError, repeat: Repeat) -> bool:
+    """Whether a call that failed so may be sent again."""
+    if repeat is Repeat.NEVER:
+        return False
+    if isinstance(error, errors.TooManyRequests):
+        return not error.disruption_budget
+    return isinstance(error, errors.Unavailable) and (repeat is Repeat.ALWAYS or not error.unknown)
+
+
+def pause(tries: int, retry_after: float, chance: float) -> float:
+    """Seconds until the next try: what the server asks for, else doubling; a part by chance, so that not all come at once."""
+    base: float = retry_after or min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (tries - 1))
+    return base * (1 + 0.25 * chance) if retry_after else base * (0.5 + 0.5 * chance)
+
+
+def _chance() -> float:
+    return int.from_bytes(os.urandom(4)) / 2**32

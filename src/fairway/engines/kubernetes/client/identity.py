@@ -1,0 +1,184 @@
+"""Who asks: the headers and the TLS context of every request, renewed before they are out of date."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime
+import json
+import os
+import ssl
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fairway.app.ports import Clock
+from fairway.engines.kubernetes.client.target import ExecPlugin, Target
+from fairway.errors import DeniedError, NotFoundError, UsageError
+
+REREAD = 60.0
+"""Seconds after which token and certificate files are read again: the kubelet renews them in place."""
+_EARLY = 30.0
+"""Seconds before their end at which a plug-in's credentials are asked for again."""
+_PLUGIN_LIMIT = 60.0
+"""Seconds that a plug-in may take; it may open a browser, so not too few."""
+
+
+class Identity:
+    """As whom the API server is asked. `headers` and `tls` are what is true now; `refresh` when `stale`."""
+
+    def __init__(self, target: Target, clock: Clock) -> None:
+        self._target = target
+        self._clock = clock
+        self._until = float("-inf")
+        self._renewing = asyncio.Lock()
+        self._pem: tuple[bytes, ...] = ()
+        self.headers: Mapping[str, str] = {}
+        self.tls: ssl.SSLContext | bool = True
+
+    @property
+    def stale(self) -> bool:
+        """Whether it should be refreshed before it is used."""
+        return self._clock.now() >= self._until
+
+    async def refresh(self, *, refused: bool = False) -> None:
+        """Read the files again, or ask the plug-in. `refused`: the API server did not accept what there was."""
+        async with self._renewing:
+            if not refused and not self.stale:
+                return
+            user = self._target.user
+            # A plug-in starts a program, which takes long; whoever comes meanwhile waits here and finds it done.
+            given = await _ask(user.plugin, self._target) if user.plugin else {}
+            self.headers = self._headers(given)
+            self._load(given)
+            self._until = self._end(given)
+
+    def _headers(self, given: Mapping[str, Any]) -> Mapping[str, str]:
+        user, found = self._target.user, {}
+        token = user.token
+        if user.token_file:
+            token = _text(user.token_file)
+        token = str(given.get("token") or token)
+        if token:
+            found["Authorization"] = f"Bearer {token}"
+        elif user.username:
+            pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
+            found["Authorization"] = f"Basic {pair}"
+        if user.impersonate:
+            found["Impersonate-User"] = user.impersonate
+        for number, group in enumerate(user.impersonate_groups):
+            if number:
+                message = f"context {self._target.context!r} impersonates more than one group"
+                raise UsageError(message, fix="keep one under `as-groups`")
+            found["Impersonate-Group"] = group
+        return found
+
+    def _load(self, given: Mapping[str, Any]) -> None:
+        user = self._target.user
+        certificate = str(given.get("clientCertificateData") or "").encode() or user.certificate.read()
+        key = str(given.get("clientKeyData") or "").encode() or user.key.read()
+        pem = (self._target.authority.read(), certificate, key)
+        if self._target.server.startswith("https://") and (pem != self._pem or self.tls is True):
+            self.tls = tls_context(*pem, insecure=self._target.insecure)
+            self._pem = pem
+
+    def _end(self, given: Mapping[str, Any]) -> float:
+        user, now = self._target.user, self._clock.now()
+        if user.plugin:
+            end = given.get("expirationTimestamp")
+            return datetime.datetime.fromisoformat(str(end)).timestamp() - _EARLY if end else float("inf")
+        files = (user.token_file, user.certificate.file, user.key.file, self._target.authority.file)
+        return now + REREAD if any(files) else float("inf")
+
+
+def tls_context(authority: bytes, certificate: bytes = b"", key: bytes = b"", *, insecure: bool = False) -> ssl.SSLContext:
+    """Trust this authority (or the system's), and show this certificate."""
+    try:
+        context = ssl.create_default_context(cadata=authority.decode() if authority else None)
+    except (ssl.SSLError, UnicodeDecodeError) as error:
+        message = f"the certificate authority of the cluster is no certificate in PEM: {error}"
+        raise UsageError(message, fix="copy certificate-authority-data again from whoever runs the cluster") from error
+    # Go accepts authorities without the extensions that this flag asks for; so kubectl works with them, and so must we.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if certificate:
+        _show(context, certificate, key)
+    return context
+
+
+def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    # The standard library takes files alone; mkstemp makes one that nobody else can read.
+    descriptor, place = tempfile.mkstemp(prefix="fairway-tls-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(key + b"\n" + certificate)
+        context.load_cert_chain(place)
+    except ssl.SSLError as error:
+        message = f"the client certificate and its key do not work together: {error}"
+        raise UsageError(message, fix="copy both again from whoever runs the cluster") from error
+    finally:
+        Path(place).unlink()
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError as error:
+        message = f"the token file {file} cannot be read: {error.strerror}"
+        raise NotFoundError(message, fix="put a token there, or mend the kubeconfig") from error
+
+
+async def _ask(plugin: ExecPlugin, target: Target) -> Mapping[str, Any]:
+    """Run the plug-in and read what it prints."""
+    command = plugin.command
+    if "/" in command and not command.startswith("/"):
+        command = str(plugin.folder / command)
+    info = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": _told(plugin, target)}
+    env = {**os.environ, **dict(plugin.env), "KUBERNETES_EXEC_INFO": json.dumps(info)}
+    try:
+        process = await asyncio.create_subprocess_exec(
+            command, *plugin.arguments, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+        )
+    except OSError as error:
+        message = f"the credential program {command!r} of context {target.context!r} cannot be started: {error.strerror}"
+        raise NotFoundError(message, fix=plugin.hint or "install it, or use another context") from error
+    try:
+        printed, _ = await asyncio.wait_for(process.communicate(), _PLUGIN_LIMIT)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        message = f"the credential program {command!r} of context {target.context!r} took longer than {_PLUGIN_LIMIT:g} s"
+        raise DeniedError(message, fix="run it by hand to see what it waits for") from None
+    if process.returncode:
+        message = f"the credential program {command!r} of context {target.context!r} ended with {process.returncode}"
+        raise DeniedError(message, fix="log in again; what it printed stands above")
+    return read_credential(printed, plugin, target.context)
+
+
+def _told(plugin: ExecPlugin, target: Target) -> dict[str, Any]:
+    told: dict[str, Any] = {"interactive": False}
+    if plugin.cluster_info:
+        authority = base64.b64encode(target.authority.read()).decode()
+        told["cluster"] = {"server": target.server, "certificate-authority-data": authority}
+        told["cluster"].update({"tls-server-name": target.server_name} if target.server_name else {})
+    return told
+
+
+def read_credential(printed: bytes, plugin: ExecPlugin, context: str) -> Mapping[str, Any]:
+    """The status of the `ExecCredential` that a plug-in prints."""
+    try:
+        said = json.loads(printed)
+        status = said["status"]
+        fits = said["apiVersion"] == plugin.api_version and bool(status.get("token") or status.get("clientCertificateData"))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        fits = False
+    if not fits:
+        message = (
+            f"the credential program {plugin.command!r} of context {context!r} printed no ExecCredential of {plugin.api_version}"
+        )
+        raise DeniedError(message, fix="run it by hand and look at what it prints")
+    found: Mapping[str, Any] = status
+    return found

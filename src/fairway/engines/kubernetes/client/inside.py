@@ -1,0 +1,124 @@
+"""Into a pod: its logs, and programs run beside its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+
+from fairway.engines.kubernetes.client import errors, paths
+from fairway.engines.kubernetes.client.connection import Connection
+from fairway.engines.kubernetes.client.kinds import PODS
+
+STDIN, STDOUT, STDERR, RESULT, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+"""The channels of the protocol: the first byte of every message."""
+PROTOCOL = "v5.channel.k8s.io"
+"""The first one in which standard input can be closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogWish:
+    """Which part of a container's log."""
+
+    container: str = ""
+    follow: bool = False
+    previous: bool = False
+    """That of the container before the last restart."""
+    tail: int | None = None
+    since_seconds: int | None = None
+    timestamps: bool = False
+
+
+async def logs(connection: Connection, name: str, namespace: str, wish: LogWish = LogWish()) -> AsyncIterator[bytes]:
+    """The log, bit by bit as it comes; with `follow` until the container ends."""
+    wanted = paths.query(
+        container=wish.container,
+        follow=wish.follow,
+        previous=wish.previous,
+        sinceSeconds=wish.since_seconds,
+        timestamps=wish.timestamps,
+    )
+    if wish.tail is not None:  # 0 is a wish too
+        wanted += f"{'&' if wanted else '?'}tailLines={wish.tail}"
+    path = PODS.one(name, namespace, "log") + wanted
+    async with connection.stream(f"read the log of Pod {namespace}/{name}", path) as body:
+        while chunk := await body.readany():
+            yield chunk
+
+
+class Session:
+    """A program that runs in a container. Iterate over its output; then `exit_code` is known."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, asked: str) -> None:
+        self._socket = socket
+        self._asked = asked
+        self._result: errors.Status | None = None
+
+    async def write(self, data: bytes) -> None:
+        """To its standard input."""
+        await self._socket.send_bytes(bytes((STDIN,)) + data)
+
+    async def close_input(self) -> None:
+        """The end of its standard input."""
+        await self._socket.send_bytes(bytes((CLOSE, STDIN)))
+
+    async def resize(self, columns: int, rows: int) -> None:
+        """The size of its terminal."""
+        await self._socket.send_bytes(bytes((RESIZE,)) + msgspec.json.encode({"Width": columns, "Height": rows}))
+
+    async def output(self) -> AsyncIterator[tuple[int, bytes]]:
+        """(`STDOUT` or `STDERR`, bytes) as they come, until the program has ended."""
+        async for message in self._socket:
+            data = message.data.encode() if isinstance(message.data, str) else message.data
+            if not data:
+                continue
+            if data[0] == RESULT:
+                self._result = msgspec.json.decode(data[1:], type=errors.Status)
+            elif len(data) > 1:
+                yield data[0], data[1:]
+
+    @property
+    def exit_code(self) -> int:
+        """How it ended; an error when nobody can say."""
+        return exit_code(self._asked, self._result)
+
+
+def exit_code(asked: str, result: errors.Status | None) -> int:
+    """The exit code in the last message of the protocol."""
+    if result is None:
+        message = f"cannot {asked}: the connection was lost before the program ended"
+        raise errors.Unavailable(message, fix="look whether it still runs, and run it again", asked=asked)
+    if result.status == "Success":
+        return 0
+    causes = result.details.causes if result.details else ()
+    codes = [cause.message for cause in causes if cause.reason == "ExitCode"]
+    if result.reason == "NonZeroExitCode" and codes and codes[0].isdigit():
+        return int(codes[0])
+    raise errors.from_status(asked, result)
+
+
+@asynccontextmanager
+async def execute(
+    connection: Connection,
+    name: str,
+    namespace: str,
+    command: Sequence[str],
+    *,
+    container: str = "",
+    stdin: bool = False,
+    tty: bool = False,
+) -> AsyncIterator[Session]:
+    """Run a program in a container of the pod."""
+    wanted = [("command", part) for part in command]
+    wanted += [("container", container)] if container else []
+    # A terminal has one stream for both.
+    switches = {"stdin": stdin, "stdout": True, "stderr": not tty, "tty": tty}
+    wanted += [(switch, "true") for switch, on in switches.items() if on]
+    asked = f"run {command[0]!r} in Pod {namespace}/{name}"
+    path = f"{PODS.one(name, namespace, 'exec')}?{urlencode(wanted)}"
+    async with connection.socket(asked, path, PROTOCOL) as socket:
+        yield Session(socket, asked)

@@ -1,0 +1,176 @@
+"""Everything of a kind that is there, and then every change, for ever: through ends, lost connections and old versions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic
+
+import msgspec
+
+from fairway.engines.kubernetes.client import errors, paths
+from fairway.engines.kubernetes.client.api import Client, decoder
+from fairway.engines.kubernetes.client.connection import pause
+from fairway.engines.kubernetes.client.course import PATIENCE, SPAN, SPREAD, Ask, Course
+from fairway.engines.kubernetes.client.paths import Resource
+from fairway.engines.kubernetes.objects.meta import T, Thing
+
+_INITIAL_END = "k8s.io/initial-events-end"
+
+
+class Happening(StrEnum):
+    """What happened to an object."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True)
+class Whole(Generic[T]):
+    """Everything that is there; what is not in it is gone."""
+
+    things: tuple[T, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """One change; of what is deleted, its last state."""
+
+    what: Happening
+    thing: T
+
+
+class _Event(msgspec.Struct, frozen=True, gc=False):
+    type: str
+    object: msgspec.Raw
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which of a kind: in one namespace or in all, with these labels, with these fields."""
+
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+
+
+_event = msgspec.json.Decoder(_Event)
+_status = msgspec.json.Decoder(errors.Status)
+_thing = msgspec.json.Decoder(Thing)
+
+Trouble = Callable[[errors.ApiError], None]
+
+
+def refuse(error: errors.ApiError) -> None:
+    """End with an error that will not pass by itself: not allowed, no such kind. The rest is tried again."""
+    if isinstance(error, errors.Forbidden | errors.Unauthorized | errors.NotFound | errors.BadRequest):
+        raise error
+
+
+async def follow(
+    client: Client, resource: Resource[T], scope: Scope = Scope(), trouble: Trouble = refuse
+) -> AsyncIterator[Whole[T] | tuple[Change[T], ...]]:
+    """First a `Whole`, then changes as they come; another `Whole` whenever changes may have been missed.
+
+    `trouble` is told of every failure that waiting may heal; what it raises ends it.
+    """
+    course, connection = Course(), client.connection
+    while True:
+        came = False
+        try:
+            async for found in _ask(client, resource, scope, course):
+                came = True
+                yield found
+            course.ended(empty=not came)
+        except errors.ApiError as error:
+            if course.failed(error):
+                continue
+            trouble(error)
+            await asyncio.sleep(pause(course.failures, error.retry_after, connection.chance()))
+            continue
+        if course.failures:
+            await asyncio.sleep(pause(course.failures, 0.0, connection.chance()))
+
+
+async def _ask(
+    client: Client, resource: Resource[T], scope: Scope, course: Course
+) -> AsyncIterator[Whole[T] | tuple[Change[T], ...]]:
+    if course.ask is Ask.LIST:
+        listed = await client.list(resource, scope.namespace, labels=scope.labels, fields=scope.fields)
+        course.reached(listed.resource_version)
+        yield Whole(listed.items)
+    seconds = SPAN + SPREAD * client.connection.chance()
+    path = resource.collection(scope.namespace) + _query(scope, course, int(seconds))
+    asked = f"watch {resource.plural}"
+    reading = _Reading(resource, course, asked)
+    async with client.connection.stream(asked, path, silence=seconds + PATIENCE) as body:
+        rest = b""
+        while chunk := await body.readany():
+            *lines, rest = (rest + chunk if rest else chunk).split(b"\n")
+            for found in reading.take(lines):
+                yield found
+
+
+def _query(scope: Scope, course: Course, seconds: int) -> str:
+    begin = course.ask is Ask.WATCH_LIST
+    return paths.query(
+        watch=True,
+        allowWatchBookmarks=True,
+        labelSelector=scope.labels,
+        fieldSelector=scope.fields,
+        timeoutSeconds=seconds,
+        sendInitialEvents=begin,
+        resourceVersionMatch="NotOlderThan" if begin else "",
+        resourceVersion=course.version,
+    )
+
+
+class _Reading(Generic[T]):
+    """Lines of one watch, read into what they mean."""
+
+    def __init__(self, resource: Resource[T], course: Course, asked: str) -> None:
+        self._decode = decoder(resource.model).decode
+        self._course = course
+        self._asked = asked
+        self._initial: list[T] | None = [] if course.ask is Ask.WATCH_LIST else None
+
+    def take(self, lines: list[bytes]) -> list[Whole[T] | tuple[Change[T], ...]]:
+        """What these lines bring, in order."""
+        found: list[Whole[T] | tuple[Change[T], ...]] = []
+        changes: list[Change[T]] = []
+        try:
+            for line in lines:
+                whole = self._line(line, changes) if line else None
+                if whole:
+                    found.append(whole)
+        except msgspec.DecodeError as error:
+            message = f"cannot {self._asked}: an event is not what this API promises: {error}"
+            raise errors.ApiError(message, asked=self._asked) from error
+        return [*found, tuple(changes)] if changes else found
+
+    def _line(self, line: bytes, changes: list[Change[T]]) -> Whole[T] | None:
+        event = _event.decode(line)
+        if event.type == "BOOKMARK":
+            return self._bookmark(_thing.decode(event.object))
+        if event.type == "ERROR":
+            raise errors.from_status(self._asked, _status.decode(event.object))
+        thing = self._decode(event.object)
+        if self._initial is not None:
+            self._initial.append(thing)
+            return None
+        changes.append(Change(Happening(event.type), thing))
+        self._course.reached(thing.metadata.resource_version)
+        return None
+
+    def _bookmark(self, mark: Thing) -> Whole[T] | None:
+        if self._initial is None:
+            self._course.reached(mark.metadata.resource_version)
+            return None
+        if mark.metadata.annotations.get(_INITIAL_END) != "true":
+            return None
+        whole, self._initial = Whole(tuple(self._initial)), None
+        self._course.reached(mark.metadata.resource_version)
+        return whole

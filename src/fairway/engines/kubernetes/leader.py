@@ -1,0 +1,176 @@
+"""One of several acts: a Lease says who, and whoever holds it says so again every two seconds.
+
+Whether another's lease has run out is judged by this process's own steady clock, from when the record was last seen to change;
+clocks of different machines are never compared. A leader that could not renew for ten seconds stops writing by itself, five
+seconds before anybody else may begin: its client asks `leading` before every write, so that not even a process that was
+stopped and woke up writes once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fairway.engines.kubernetes.client import errors
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.client.kinds import LEASES
+from fairway.engines.kubernetes.objects import Lease
+from fairway.errors import RefusedError
+
+DURATION = 15.0
+"""Seconds without a change after which others may take the lease."""
+DEADLINE = 10.0
+"""Seconds without a renewal after which the holder stops."""
+PERIOD = 2.0
+"""Seconds between two looks."""
+
+
+class LeadershipLostError(RefusedError):
+    """Somebody else may be acting by now; this process must end."""
+
+    code = "leadership_lost"
+
+
+class Tenure:
+    """What is known of the lease. Pure: `now` is the steady clock of this process."""
+
+    def __init__(self, identity: str) -> None:
+        self.identity = identity
+        self.seen: Lease | None = None
+        self._changed = float("-inf")
+        self._renewed = float("-inf")
+
+    def look(self, lease: Lease | None, now: float) -> None:
+        """The lease was read."""
+        if lease is None or self.seen is None or lease.metadata.resource_version != self.seen.metadata.resource_version:
+            self._changed = now
+        self.seen = lease
+
+    def wrote(self, lease: Lease, asked_at: float) -> None:
+        """Ours was accepted; it counts from when it was asked for, since the answer may have taken long."""
+        self.seen = lease
+        self._changed = self._renewed = asked_at
+
+    def leading(self, now: float) -> bool:
+        """Whether nobody else can be the leader now."""
+        return now - self._renewed < DEADLINE
+
+    def may_take(self, now: float) -> bool:
+        """Whether the lease is ours, free or run out."""
+        if self.seen is None:
+            return True
+        holder = self.seen.spec.holder_identity or ""
+        span = float(self.seen.spec.lease_duration_seconds or DURATION)
+        return holder in ("", self.identity) or now - self._changed > span
+
+    def record(self, namespace: str, name: str, stamp: str) -> dict[str, Any]:
+        """The lease as it should be written; with the version that was seen, so that only one of two takers succeeds."""
+        spec = self.seen.spec if self.seen else None
+        ours = bool(spec) and spec is not None and spec.holder_identity == self.identity
+        metadata: dict[str, Any] = {"name": name, "namespace": namespace}
+        if self.seen:
+            metadata["resourceVersion"] = self.seen.metadata.resource_version
+        return {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": self.identity,
+                "leaseDurationSeconds": int(DURATION),
+                "acquireTime": (spec.acquire_time if ours and spec else None) or stamp,
+                "renewTime": stamp,
+                "leaseTransitions": ((spec.lease_transitions or 0) if spec else 0) + (0 if ours or not spec else 1),
+            },
+        }
+
+
+class Leader:
+    """Waits until it is the leader, works, and says so again and again meanwhile."""
+
+    def __init__(self, client: Client, namespace: str, name: str, identity: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._tenure = Tenure(identity)
+
+    @property
+    def leading(self) -> bool:
+        """Whether nobody else can be the leader now: what a client asks before every write."""
+        return self._tenure.leading(_steady())
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Work once it is the leader. The lease is given back when the work ends; `LeadershipLostError` when it was lost."""
+        while not await self._try():
+            await asyncio.sleep(PERIOD * (0.75 + 0.5 * self._client.connection.chance()))
+        working = asyncio.ensure_future(work())
+        try:
+            await self._renew_while(working)
+        finally:
+            if not working.done():
+                working.cancel()
+                await asyncio.wait([working])
+            if self.leading:
+                await self._give_back()
+        await working
+
+    async def _renew_while(self, working: asyncio.Future[None]) -> None:
+        while not working.done():
+            await asyncio.wait([working], timeout=PERIOD)
+            if working.done():
+                return
+            if not await self._try() and not self.leading:
+                holder = self._tenure.seen.spec.holder_identity if self._tenure.seen else ""
+                message = f"the lease {self._namespace}/{self._name} was not renewed in time; it is held by {holder or 'nobody'}"
+                raise LeadershipLostError(message, fix="nothing to do: another replica acts, and this one starts anew")
+
+    async def _try(self) -> bool:
+        """Take or renew it, if that is possible now."""
+        try:
+            async with asyncio.timeout(DEADLINE / 2):
+                return await self._take()
+        except (TimeoutError, errors.Unavailable, errors.TooManyRequests, errors.Conflict):
+            # Looked at again at the next turn: what was seen may be old, so the next try reads first.
+            self._reread = True
+            return False
+
+    _reread = True
+
+    async def _take(self) -> bool:
+        if self._reread or not self.leading:
+            self._tenure.look(await self._read(), _steady())
+            self._reread = False
+        if not self._tenure.may_take(_steady()):
+            return False
+        asked_at = _steady()
+        body = self._tenure.record(self._namespace, self._name, micro_time(self._client.connection.clock.now()))
+        if self._tenure.seen is None:
+            lease = await self._client.create(LEASES, body, self._namespace)
+        else:
+            lease = await self._client.replace(LEASES, body, self._namespace)
+        self._tenure.wrote(lease, asked_at)
+        return True
+
+    async def _read(self) -> Lease | None:
+        try:
+            return await self._client.get(LEASES, self._name, self._namespace)
+        except errors.NotFound:
+            return None
+
+    async def _give_back(self) -> None:
+        body = self._tenure.record(self._namespace, self._name, micro_time(self._client.connection.clock.now()))
+        body["spec"].update(holderIdentity="", leaseDurationSeconds=1)
+        try:
+            await self._client.replace(LEASES, body, self._namespace)
+        except errors.ApiError:
+            pass  # it runs out by itself
+
+
+def micro_time(seconds: float) -> str:
+    """A time as the API writes it in leases and events."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _steady() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,209 @@
+"""Pods: what a scheduler must honour, and what an operator must know of their ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fairway.engines.kubernetes.objects.meta import Condition, Part, Thing
+from fairway.engines.kubernetes.objects.selecting import LabelSelector, NodeSelector, NodeSelectorTerm, ResourceNeeds
+
+
+class ContainerPort(Part, frozen=True):
+    """A port; one of the node's own when `host_port` is not 0."""
+
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    protocol: str = "TCP"
+    name: str = ""
+
+
+class Container(Part, frozen=True):
+    """What a scheduler must know of a container."""
+
+    name: str
+    image: str = ""
+    resources: ResourceNeeds = ResourceNeeds()
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str | None = None
+    """`Always` makes an init container a sidecar."""
+
+
+class Toleration(Part, frozen=True):
+    """A taint that does not keep the pod away."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class PreferredNodes(Part, frozen=True):
+    """A wish, and its weight."""
+
+    weight: int
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(Part, frozen=True):
+    """Which nodes a pod must or would like to have."""
+
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: tuple[PreferredNodes, ...] = msgspec.field(name="preferredDuringSchedulingIgnoredDuringExecution", default=())
+
+
+class PodAffinityTerm(Part, frozen=True):
+    """Beside which pods, within which part of the cluster."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+
+
+class PodAffinity(Part, frozen=True):
+    """Beside whom a pod must lie, or must not. Wishes only score; they are not read."""
+
+    required: tuple[PodAffinityTerm, ...] = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=())
+
+
+class Affinity(Part, frozen=True):
+    """Which nodes, and beside whom."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpread(Part, frozen=True):
+    """How evenly pods lie over parts of the cluster."""
+
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] = ()
+
+
+class ClaimSource(Part, frozen=True):
+    """A volume from a claim."""
+
+    claim_name: str
+
+
+class Volume(Part, frozen=True):
+    """A volume of a pod; only claims bind it to places."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: dict[str, Any] | None = None
+
+
+class Gate(Part, frozen=True):
+    """Keeps a pod from being scheduled until somebody takes it away."""
+
+    name: str
+
+
+class PodSpec(Part, frozen=True):
+    """What a pod asks for."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority: int = 0
+    priority_class_name: str = ""
+    preemption_policy: str = ""
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[TopologySpread, ...] = ()
+    scheduling_gates: tuple[Gate, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    overhead: dict[str, str] = {}
+    resources: ResourceNeeds | None = None
+    resource_claims: tuple[dict[str, Any], ...] = ()
+    host_network: bool = False
+    termination_grace_period_seconds: int | None = None
+    restart_policy: str = ""
+    hostname: str = ""
+    subdomain: str = ""
+
+
+class Terminated(Part, frozen=True):
+    """How a container ended."""
+
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+class Running(Part, frozen=True):
+    """Since when a container runs."""
+
+    started_at: str | None = None
+
+
+class Waiting(Part, frozen=True):
+    """Why a container does not run yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Part, frozen=True):
+    """One of three."""
+
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Part, frozen=True):
+    """What a container does."""
+
+    name: str
+    ready: bool = False
+    restart_count: int = 0
+    image: str = ""
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+    allocated_resources: dict[str, str] = {}
+    resources: ResourceNeeds | None = None
+
+
+class PodStatus(Part, frozen=True):
+    """What a pod does."""
+
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    nominated_node_name: str = ""
+    pod_ip: str = msgspec.field(name="podIP", default="")
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    start_time: str | None = None
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Pod(Thing, frozen=True):
+    """A pod."""
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended and holds nothing any more."""
+        return self.status.phase in ("Succeeded", "Failed")
