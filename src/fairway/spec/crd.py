@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions of the documents: a structural OpenAPI v3 schema from the same models.
+"""The schemas of CustomResourceDefinitions: structural OpenAPI v3, from the same models as everything else.
 
 Structural means for Kubernetes: everything in place (no `$ref`), exactly one type a field, no alternatives. What JSON Schema
 says otherwise is said its way here, or left to the models, which check again.
@@ -6,56 +6,13 @@ says otherwise is said its way here, or left to the models, which check again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from fairway.spec.job import JobSpec
-from fairway.spec.kinds import KINDS
 from fairway.spec.model import SpecModel
-from fairway.spec.queue import QueueSpec
-from fairway.spec.service import ServiceSpec
 
 GROUP = "fairway.dev"
 VERSION = "v1alpha1"
 
-
-@dataclass(frozen=True, slots=True)
-class _Looks:
-    """How one kind shows on a cluster."""
-
-    spec: type[SpecModel]
-    plural: str
-    short: str
-    scope: str
-    columns: tuple[tuple[str, str], ...]
-    selectable: tuple[str, ...] = ()
-
-
-_LOOKS = {
-    "TrainingJob": _Looks(
-        JobSpec,
-        "trainingjobs",
-        "tj",
-        "Namespaced",
-        (("Phase", ".status.phase"), ("Queue", ".spec.queue"), ("Reason", ".status.reason")),
-        (".spec.queue",),
-    ),
-    "JobQueue": _Looks(
-        QueueSpec,
-        "jobqueues",
-        "jq",
-        "Cluster",
-        (("Weight", ".spec.weight"), ("Running", ".status.running"), ("Waiting", ".status.waiting")),
-    ),
-    "ModelService": _Looks(
-        ServiceSpec,
-        "modelservices",
-        "ms",
-        "Namespaced",
-        (("Model", ".status.model"), ("Ready", ".status.ready"), ("Rollout", ".status.rollout"), ("URL", ".status.url")),
-        (".spec.queue",),
-    ),
-}
 
 _KEPT = (
     "type",
@@ -76,61 +33,10 @@ _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 Schema = dict[str, Any]
 
 
-def crds() -> list[Schema]:
-    """The definitions of every kind, ready to be applied."""
-    return [crd(kind) for kind in KINDS]
-
-
-def crd(kind: str = "TrainingJob") -> Schema:
-    """The definition of one kind, ready to be applied."""
-    looks = _LOOKS[kind]
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{looks.plural}.{GROUP}"},
-        "spec": {
-            "group": GROUP,
-            "scope": looks.scope,
-            "names": {
-                "kind": kind,
-                "plural": looks.plural,
-                "singular": kind.lower(),
-                "shortNames": [looks.short],
-                "categories": ["fairway"],
-            },
-            "versions": [_version(kind, looks)],
-        },
-    }
-
-
-def _version(kind: str, looks: _Looks) -> Schema:
-    shown = [{"name": name, "type": "string", "jsonPath": path} for name, path in looks.columns]
-    return {
-        "name": VERSION,
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        **({"selectableFields": [{"jsonPath": path} for path in looks.selectable]} if looks.selectable else {}),
-        "additionalPrinterColumns": [*shown, {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}],
-        "schema": {"openAPIV3Schema": open_api_schema(kind)},
-    }
-
-
-def open_api_schema(kind: str = "TrainingJob") -> Schema:
-    """The structural schema of the whole object."""
-    given = _LOOKS[kind].spec.model_json_schema(by_alias=True)
-    return {
-        "type": "object",
-        "description": KINDS[kind].__doc__,
-        "required": ["spec"],
-        "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"type": "object"},
-            "spec": _structural(given, given["$defs"]),
-            "status": {"description": "What is; written by Fairway only.", **_OPEN},
-        },
-    }
+def structural(model: type[SpecModel]) -> Schema:
+    """The structural schema of a model, in the Kubernetes spelling."""
+    given = model.model_json_schema(by_alias=True)
+    return _structural(given, given.get("$defs", {}))
 
 
 def _structural(schema: Schema, defs: Schema) -> Schema:

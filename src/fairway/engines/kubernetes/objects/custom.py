@@ -26,7 +26,7 @@ class Custom(Thing, frozen=True):
 class DefinitionStatus(Part, frozen=True):
     """Whether the API server serves the kind."""
 
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Condition, ...] | None = None
 
 
 class Definition(Thing, frozen=True):
@@ -37,5 +37,5 @@ class Definition(Thing, frozen=True):
     @property
     def established(self) -> bool:
         """Whether objects of the kind can be made."""
-        found = condition(self.status.conditions, "Established")
+        found = condition(self.status.conditions or (), "Established")
         return found is not None and found.status == "True"

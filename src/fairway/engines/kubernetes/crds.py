@@ -1,0 +1,385 @@
+"""The CustomResourceDefinitions: what a cluster must know of our kinds before it takes one. Pure.
+
+The schemas come from the models of `fairway.spec`. What spans several fields is said in CEL, in the words of the models; the
+server estimates what a rule may cost, so that everything a rule looks at has a bound. Fields that exist on a cluster only
+(`CLUSTER_FIELDS`) are no part of the document; whoever reads the spec takes them off first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fairway.engines.kubernetes import schemas
+from fairway.engines.kubernetes.objects import Manifest
+from fairway.engines.kubernetes.schemas import Schema, rule
+from fairway.spec.crd import GROUP, VERSION, structural
+from fairway.spec.job import JobSpec, TrainingJob
+from fairway.spec.queue import JobQueue, QueueSpec
+from fairway.spec.service import ModelService, ServiceSpec
+from fairway.units import names
+
+CLUSTER_FIELDS = {"TrainingJob": ("suspend", "size"), "ModelService": ("floor",)}
+"""Fields of `spec` that exist on a cluster only: what verbs write there (`stop`, `resume`, `scale`)."""
+
+ROLES, ARGUMENTS, LONG = 16, 256, 8192
+"""Bounds: roles of a job, arguments of a command, characters of an argument or a path."""
+SCRIPT = 65_536
+_HOST_NAME = 63 - len("--0000")
+"""What job and role may take of a host name: the index comes behind them."""
+
+Column = tuple[str, str] | tuple[str, str, str]
+"""A column's name and path, and its type where it is no text."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Looks:
+    """How one kind shows on a cluster."""
+
+    plural: str
+    short: tuple[str, ...]
+    namespaced: bool
+    schema: Schema
+    columns: tuple[Column, ...]
+    wide: tuple[Column, ...] = ()
+    selectable: tuple[str, ...] = ()
+    scale: str = ""
+    """Which field of `spec` `/scale` writes."""
+
+
+def definitions() -> list[Manifest]:
+    """The definitions of every kind, ready to be applied."""
+    return [definition(kind) for kind in _LOOKS]
+
+
+def definition(kind: str) -> Manifest:
+    """The definition of one kind."""
+    looks = _LOOKS[kind]()
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{looks.plural}.{GROUP}", "labels": {"app.kubernetes.io/part-of": "fairway"}},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced" if looks.namespaced else "Cluster",
+            "names": {
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": looks.plural,
+                "singular": kind.lower(),
+                "shortNames": list(looks.short),
+                "categories": ["fairway"],
+            },
+            "versions": [_version(looks)],
+        },
+    }
+
+
+def _version(looks: _Looks) -> Schema:
+    columns = [*(_column(one, 0) for one in looks.columns), *(_column(one, 1) for one in looks.wide)]
+    made: Schema = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": [*columns, _column(("Age", ".metadata.creationTimestamp", "date"), 0)],
+        "schema": {"openAPIV3Schema": looks.schema},
+    }
+    if looks.scale:
+        made["subresources"]["scale"] = {
+            "specReplicasPath": f".spec.{looks.scale}",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
+        }
+    if looks.selectable:
+        made["selectableFields"] = [{"jsonPath": path} for path in looks.selectable]
+    return made
+
+
+def _column(column: Column, priority: int) -> Schema:
+    name, path, *kind = column
+    made = {"name": name, "type": kind[0] if kind else "string", "jsonPath": path}
+    return {**made, "priority": priority} if priority else made
+
+
+def _training_job() -> _Looks:
+    spec = structural(JobSpec)
+    own = spec["properties"]
+    own["roles"]["maxProperties"] = ROLES
+    _bound_role(schemas.inside(own, "roles.*"))
+    _bound_code(own)
+    own["suspend"] = {
+        "type": "boolean",
+        "description": "True asks it to save and stop, and holds it; false lets it go on from its last checkpoint.",
+    }
+    own["size"] = {
+        "type": "integer",
+        "minimum": 0,
+        "maximum": 10_000,
+        "default": 0,
+        "description": "How many replicas its workers should be, within min and max; 0: as the roles say. `/scale` writes it.",
+    }
+    spec["x-kubernetes-validations"] = [
+        rule("self.framework == oldSelf.framework", "framework cannot be changed: a job is one run; make another"),
+        rule(
+            "self.roles.all(name, name in oldSelf.roles) && size(self.roles) == size(oldSelf.roles)",
+            "roles cannot be added or taken away: a job is one run; make another",
+        ),
+    ]
+    schema = schemas.whole(TrainingJob.__doc__ or "", spec, _job_status())
+    schema["x-kubernetes-validations"] = [
+        _name_rule(),
+        rule(
+            f"self.spec.roles.all(role, size(self.metadata.name) + size(role) <= {_HOST_NAME})",
+            f"the names of the job and of each role must have {_HOST_NAME} characters together at most: they make host names",
+        ),
+    ]
+    return _Looks(
+        "trainingjobs",
+        ("tj",),
+        True,
+        schema,
+        (("Phase", ".status.phase"), ("Ready", ".status.ready"), ("Queue", ".spec.queue"), ("Reason", ".status.reason")),
+        (
+            ("Framework", ".spec.framework"),
+            ("Priority", ".spec.priority", "integer"),
+            ("Restarts", ".status.restarts", "integer"),
+            ("GPUs", ".status.gpus"),
+            ("Progress", ".status.progress"),
+            ("Message", ".status.message"),
+        ),
+        (".spec.queue", ".spec.framework", ".status.phase"),
+        "size",
+    )
+
+
+def _bound_role(role: Schema) -> None:
+    schemas.bound_list(role, "command", ARGUMENTS, LONG)
+    role["properties"]["script"]["maxLength"] = SCRIPT
+    role["x-kubernetes-validations"] = [
+        rule(
+            "(has(self.command) && size(self.command) > 0) != (has(self.script) && size(self.script) > 0)",
+            "needs a command or a script, and not both",
+        ),
+        *(
+            rule(
+                f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+                f"{field} cannot be changed: a job is one run; make another",
+            )
+            for field in ("command", "script")
+        ),
+    ]
+    _order_replicas(role["properties"]["replicas"])
+
+
+def _order_replicas(replicas: Schema) -> None:
+    # A rule is tried on the default itself, before anything in it is filled in; so it is written out.
+    replicas["default"] = {field: part["default"] for field, part in replicas["properties"].items()}
+    replicas["x-kubernetes-validations"] = [rule("self.min <= self.max", "min is more than max; swap them")]
+
+
+def _bound_code(own: Schema) -> None:
+    code = own["code"]
+    code["properties"]["path"]["maxLength"] = LONG
+    code["x-kubernetes-validations"] = [
+        rule(
+            "!(has(self.path) && size(self.path) > 0 && has(self.git))",
+            "has a path and a git source; keep one of them",
+        )
+    ]
+
+
+def _job_status() -> Schema:
+    return schemas.status(
+        {
+            "phase": schemas.text("Pending, Starting, Running, Restarting, Stopping, Succeeded, Failed or Stopped."),
+            "reason": schemas.text("Why it is so, in one word."),
+            "message": schemas.text("Why it is so, in a sentence."),
+            "ready": schemas.text("Tasks that run, of all: 2/4."),
+            "replicas": schemas.integer("Tasks that there are."),
+            "readyReplicas": schemas.integer("Tasks that run."),
+            "selector": schemas.text("Labels of its pods, for `/scale`."),
+            "attempt": schemas.integer("How often the gang was started."),
+            "restarts": schemas.integer("Failures that were forgiven."),
+            "gpus": schemas.text("GPUs that it holds."),
+            "progress": schemas.text("The last step and metrics that were reported."),
+            "startTime": schemas.text("When it first ran."),
+            "finishTime": schemas.text("When it ended."),
+        }
+    )
+
+
+def _model_service() -> _Looks:
+    spec = structural(ServiceSpec)
+    own = spec["properties"]
+    _bound_code(own)
+    schemas.bound_list(spec, "command", ARGUMENTS, LONG)
+    _order_replicas(own["replicas"])
+    own["rollout"]["properties"]["steps"]["maxItems"] = 100
+    own["rollout"]["x-kubernetes-validations"] = [
+        rule(
+            "!has(self.steps) || size(self.steps) == 0 || !(self.strategy in ['rolling', 'blue-green'])",
+            "has steps, and rolling and blue-green know none; use strategy: canary, or leave the steps out",
+        )
+    ]
+    own["floor"] = {
+        "type": "integer",
+        "minimum": 0,
+        "maximum": 1000,
+        "default": 0,
+        "description": "Never fewer replicas than this; the autoscaler goes above it. 0: no floor. `/scale` writes it.",
+    }
+    spec["x-kubernetes-validations"] = [
+        rule(
+            "(has(self.model) && size(self.model) > 0) != (has(self.command) && size(self.command) > 0)",
+            "needs a model or a command, and not both",
+        ),
+        rule("self.floor <= self.replicas.max", "the floor (`/scale`) is more than replicas.max; raise replicas.max first"),
+    ]
+    schema = schemas.whole(ModelService.__doc__ or "", spec, _service_status())
+    schema["x-kubernetes-validations"] = [_name_rule()]
+    return _Looks(
+        "modelservices",
+        ("ms",),
+        True,
+        schema,
+        (("Phase", ".status.phase"), ("Serves", ".status.serves"), ("Ready", ".status.ready"), ("Rollout", ".status.rollout")),
+        (
+            ("Min", ".spec.replicas.min", "integer"),
+            ("Max", ".spec.replicas.max", "integer"),
+            ("Floor", ".spec.floor", "integer"),
+            ("Rule", ".status.rule"),
+            ("URL", ".status.url"),
+            ("Message", ".status.message"),
+        ),
+        (".spec.queue", ".status.phase"),
+        "floor",
+    )
+
+
+def _service_status() -> Schema:
+    return schemas.status(
+        {
+            "phase": schemas.text("Ready, Starting, Releasing, Idle, Failing or Deleting."),
+            "message": schemas.text("What is wrong, in a sentence."),
+            "serves": schemas.text("The model version that answers now, or the command."),
+            "revision": schemas.integer("Its number."),
+            "ready": schemas.text("Replicas that answer, of those wanted: 2/4."),
+            "replicas": schemas.integer("Replicas that there are."),
+            "readyReplicas": schemas.integer("Replicas that answer."),
+            "selector": schemas.text("Labels of its pods, for `/scale`."),
+            "rollout": schemas.text("Where a release is."),
+            "rule": schemas.text("Which rule set the number of replicas."),
+            "url": schemas.text("Where to ask."),
+        }
+    )
+
+
+def _job_queue() -> _Looks:
+    schema = schemas.whole(JobQueue.__doc__ or "", {**structural(QueueSpec), "default": {}}, _queue_status(), required=False)
+    schema["x-kubernetes-validations"] = [_name_rule()]
+    return _Looks(
+        "jobqueues",
+        ("jq",),
+        False,
+        schema,
+        (
+            ("Weight", ".spec.weight"),
+            ("Running", ".status.running", "integer"),
+            ("Waiting", ".status.waiting", "integer"),
+        ),
+        (
+            ("CPU", ".spec.quota.cpu"),
+            ("Memory", ".spec.quota.memory"),
+            ("GPU", ".spec.quota.gpu"),
+            ("Borrow", ".spec.borrow", "boolean"),
+            ("Members", ".spec.members"),
+        ),
+    )
+
+
+def _queue_status() -> Schema:
+    return schemas.status(
+        {
+            "running": schemas.integer("Runs that hold something."),
+            "waiting": schemas.integer("Runs that wait."),
+            "used": {**schemas.amounts("What its runs hold together.")},
+        }
+    )
+
+
+def _gpu_node() -> _Looks:
+    spec: Schema = {
+        "type": "object",
+        "description": "How the GPUs of this node are handed out.",
+        "default": {},
+        "properties": {
+            "mode": {
+                "type": "string",
+                "enum": ["whole", "shared", "mig"],
+                "default": "whole",
+                "description": "whole: a GPU is one pod's; shared: pods may ask for parts; mig: the administrator cuts them.",
+            },
+            "exclude": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "GPUs by UUID that nothing is placed on.",
+            },
+        },
+    }
+    schema = schemas.whole("The GPUs of a node, as its agent found them.", spec, _gpu_status(), required=False)
+    return _Looks(
+        "gpunodes",
+        ("gn",),
+        False,
+        schema,
+        (
+            ("Mode", ".spec.mode"),
+            ("Type", ".status.type"),
+            ("GPUs", ".status.count", "integer"),
+            ("Healthy", ".status.healthy", "integer"),
+        ),
+        (("Driver", ".status.driver"), ("Memory", ".status.memory"), ("Seen", ".status.heartbeat", "date")),
+        (".spec.mode",),
+    )
+
+
+def _gpu_status() -> Schema:
+    gpu: dict[str, Any] = {
+        "uuid": schemas.text("Which one."),
+        "index": schemas.integer("Its number on the node."),
+        "type": schemas.text("What a probe calls it: A100."),
+        "memory": {"type": "integer", "format": "int64", "description": "Bytes."},
+        "numa": schemas.integer("The NUMA node it hangs on; -1 when unknown."),
+        "island": schemas.text("GPUs of one island reach each other over direct links."),
+        "healthy": {"type": "boolean", "description": "Whether anything may be placed on it."},
+        "reason": schemas.text("Why it is not healthy."),
+        "busyWith": schemas.text("Who uses it besides us."),
+    }
+    return schemas.status(
+        {
+            "type": schemas.text("What a probe calls them."),
+            "count": schemas.integer("GPUs that there are."),
+            "healthy": schemas.integer("GPUs that work."),
+            "memory": schemas.text("Memory of one."),
+            "driver": schemas.text("Version of the driver."),
+            "heartbeat": {"type": "string", "format": "date-time", "description": "When the agent last looked."},
+            "gpus": {
+                "type": "array",
+                "description": "Every GPU.",
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["uuid"],
+                "items": {"type": "object", "required": ["uuid"], "properties": gpu},
+            },
+        }
+    )
+
+
+def _name_rule() -> Schema:
+    return rule(
+        f"size(self.metadata.name) <= {names.NAME_LIMIT} && self.metadata.name.matches('^[a-z]([a-z0-9-]*[a-z0-9])?$')",
+        f"the name must be lower-case letters, digits and dashes, a letter first, and {names.NAME_LIMIT} characters at most",
+    )
+
+
+_LOOKS = {"TrainingJob": _training_job, "JobQueue": _job_queue, "ModelService": _model_service, "GpuNode": _gpu_node}
