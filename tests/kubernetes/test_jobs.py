@@ -25,7 +25,9 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def jobs(installed: Installed, namespace: str) -> Iterator[Jobs]:
+def jobs(installed: Installed, namespace: str, kwok_nodes: Add) -> Iterator[Jobs]:
+    """In a namespace of its own; everything goes while the nodes are still there."""
+    del kwok_nodes
     found = Jobs(installed.plane, namespace)
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
     wait_for("the service account", lambda: installed.plane.get(accounts)[0] == 200)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from fairway.engines.kubernetes.client import errors
@@ -19,12 +20,17 @@ from fairway.engines.kubernetes.client.kinds import LEASES
 from fairway.engines.kubernetes.objects import Lease
 from fairway.errors import RefusedError
 
-DURATION = 15.0
-"""Seconds without a change after which others may take the lease."""
-DEADLINE = 10.0
-"""Seconds without a renewal after which the holder stops."""
-PERIOD = 2.0
-"""Seconds between two looks."""
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a lease is lost and found, in seconds."""
+
+    duration: float = 15.0
+    """Without a change for so long, others may take the lease."""
+    deadline: float = 10.0
+    """Without a renewal for so long, the holder stops; less than `duration`."""
+    period: float = 2.0
+    """Between two looks."""
 
 
 class LeadershipLostError(RefusedError):
@@ -36,7 +42,8 @@ class LeadershipLostError(RefusedError):
 class Tenure:
     """What is known of the lease. Pure: `now` is the steady clock of this process."""
 
-    def __init__(self, identity: str) -> None:
+    def __init__(self, identity: str, pace: Pace = Pace()) -> None:
+        self.pace = pace
         self.identity = identity
         self.seen: Lease | None = None
         self._changed = float("-inf")
@@ -55,20 +62,20 @@ class Tenure:
 
     def leading(self, now: float) -> bool:
         """Whether nobody else can be the leader now."""
-        return now - self._renewed < DEADLINE
+        return now - self._renewed < self.pace.deadline
 
     def may_take(self, now: float) -> bool:
         """Whether the lease is ours, free or run out."""
         if self.seen is None:
             return True
         holder = self.seen.spec.holder_identity or ""
-        span = float(self.seen.spec.lease_duration_seconds or DURATION)
+        span = float(self.seen.spec.lease_duration_seconds or self.pace.duration)
         return holder in ("", self.identity) or now - self._changed > span
 
     def record(self, namespace: str, name: str, stamp: str) -> dict[str, Any]:
         """The lease as it should be written; with the version that was seen, so that only one of two takers succeeds."""
         spec = self.seen.spec if self.seen else None
-        ours = bool(spec) and spec is not None and spec.holder_identity == self.identity
+        ours = spec is not None and spec.holder_identity == self.identity
         metadata: dict[str, Any] = {"name": name, "namespace": namespace}
         if self.seen:
             metadata["resourceVersion"] = self.seen.metadata.resource_version
@@ -78,7 +85,7 @@ class Tenure:
             "metadata": metadata,
             "spec": {
                 "holderIdentity": self.identity,
-                "leaseDurationSeconds": int(DURATION),
+                "leaseDurationSeconds": max(1, round(self.pace.duration)),
                 "acquireTime": (spec.acquire_time if ours and spec else None) or stamp,
                 "renewTime": stamp,
                 "leaseTransitions": ((spec.lease_transitions or 0) if spec else 0) + (0 if ours or not spec else 1),
@@ -89,11 +96,13 @@ class Tenure:
 class Leader:
     """Waits until it is the leader, works, and says so again and again meanwhile."""
 
-    def __init__(self, client: Client, namespace: str, name: str, identity: str) -> None:
+    def __init__(self, client: Client, namespace: str, name: str, identity: str, pace: Pace = Pace()) -> None:
+        self._pace = pace
         self._client = client
         self._namespace = namespace
         self._name = name
-        self._tenure = Tenure(identity)
+        self._tenure = Tenure(identity, pace)
+        self._reread = True
 
     @property
     def leading(self) -> bool:
@@ -103,7 +112,7 @@ class Leader:
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Work once it is the leader. The lease is given back when the work ends; `LeadershipLostError` when it was lost."""
         while not await self._try():
-            await asyncio.sleep(PERIOD * (0.75 + 0.5 * self._client.connection.chance()))
+            await asyncio.sleep(self._pace.period * (0.75 + 0.5 * self._client.connection.chance()))
         working = asyncio.ensure_future(work())
         try:
             await self._renew_while(working)
@@ -117,7 +126,7 @@ class Leader:
 
     async def _renew_while(self, working: asyncio.Future[None]) -> None:
         while not working.done():
-            await asyncio.wait([working], timeout=PERIOD)
+            await asyncio.wait([working], timeout=self._pace.period)
             if working.done():
                 return
             if not await self._try() and not self.leading:
@@ -128,14 +137,12 @@ class Leader:
     async def _try(self) -> bool:
         """Take or renew it, if that is possible now."""
         try:
-            async with asyncio.timeout(DEADLINE / 2):
+            async with asyncio.timeout(self._pace.deadline / 2):
                 return await self._take()
         except (TimeoutError, errors.Unavailable, errors.TooManyRequests, errors.Conflict):
             # Looked at again at the next turn: what was seen may be old, so the next try reads first.
             self._reread = True
             return False
-
-    _reread = True
 
     async def _take(self) -> bool:
         if self._reread or not self.leading:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,8 +205,8 @@ def _material(entry: _Named, key: str, where: str) -> Material:
     text = entry.content.get(f"{key}-data")
     if text:
         try:
-            return Material(data=base64.b64decode(str(text), validate=True))
-        except binascii.Error as error:
+            return Material(data=base64.b64decode("".join(str(text).split()), validate=True))
+        except ValueError as error:
             message = f"{entry.file}: {key}-data of {where} is no base64: {error}"
             raise UsageError(message, fix="copy it again, or name a file with " + key) from error
     file = entry.path(key)

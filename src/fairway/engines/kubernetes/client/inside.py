@@ -39,11 +39,10 @@ async def logs(connection: Connection, name: str, namespace: str, wish: LogWish 
         container=wish.container,
         follow=wish.follow,
         previous=wish.previous,
+        tailLines=wish.tail,
         sinceSeconds=wish.since_seconds,
         timestamps=wish.timestamps,
     )
-    if wish.tail is not None:  # 0 is a wish too
-        wanted += f"{'&' if wanted else '?'}tailLines={wish.tail}"
     path = PODS.one(name, namespace, "log") + wanted
     async with connection.stream(f"read the log of Pod {namespace}/{name}", path) as body:
         while chunk := await body.readany():

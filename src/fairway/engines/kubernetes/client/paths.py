@@ -62,7 +62,7 @@ def segment(name: str) -> str:
 
 def query(**parts: str | int | bool | None) -> str:
     """`?a=b&c=d` of what is given; camelCase as the API has it, nothing when all is empty."""
-    given = {name: _text(value) for name, value in parts.items() if value not in (None, "", False)}
+    given = {name: _text(value) for name, value in parts.items() if value is not None and value is not False and value != ""}
     return f"?{urlencode(given)}" if given else ""
 
 

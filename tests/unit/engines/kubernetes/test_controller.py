@@ -1,0 +1,75 @@
+import asyncio
+import logging
+
+from fairway.engines.kubernetes.client import errors
+from fairway.engines.kubernetes.controller import Controller
+
+
+async def run(work, keys, until, hands=4):
+    """Run a controller over the keys until the event is set."""
+    controller = Controller("test", work, hands)
+    running = asyncio.create_task(controller.run())
+    for key in keys:
+        controller.add(key)
+    await asyncio.wait_for(until.wait(), 5)
+    running.cancel()
+    await asyncio.wait([running])
+    return controller
+
+
+async def test_one_at_a_time_per_key_and_several_keys_at_once():
+    working, most, seen, done = set(), [0], [], asyncio.Event()
+
+    async def work(key):
+        assert key not in working
+        working.add(key)
+        most[0] = max(most[0], len(working))
+        await asyncio.sleep(0)
+        working.discard(key)
+        seen.append(key)
+        if len(seen) == 6:
+            done.set()
+
+    controller = Controller("test", work, 3)
+    running = asyncio.create_task(controller.run())
+    for key in ("a", "b", "c", "d", "e", "f", "a"):
+        controller.add(key)
+    await asyncio.wait_for(done.wait(), 5)
+    running.cancel()
+    await asyncio.wait([running])
+    assert sorted(seen) == ["a", "b", "c", "d", "e", "f"]
+    assert most[0] == 3
+    assert controller.idle
+
+
+async def test_what_fails_comes_back_and_does_not_hold_up_the_others(caplog):
+    tries, done = [], asyncio.Event()
+
+    async def work(key):
+        tries.append(key)
+        if key == "bad" and tries.count("bad") < 3:
+            if tries.count("bad") == 1:
+                raise errors.Conflict("somebody was faster")
+            raise RuntimeError("broken")
+        if tries.count("bad") == 3 and "good" in tries:
+            done.set()
+
+    with caplog.at_level(logging.INFO):
+        await run(work, ["bad", "good"], done, hands=1)
+    assert tries.count("bad") == 3
+    (record,) = caplog.records
+    assert "test bad failed; again in 0.01 s" in record.getMessage()
+
+
+async def test_it_looks_again_after_a_while():
+    seen, done = [], asyncio.Event()
+
+    async def work(key):
+        seen.append(key)
+        if len(seen) == 3:
+            done.set()
+            return None
+        return 0.01
+
+    await run(work, ["a"], done)
+    assert seen == ["a", "a", "a"]
