@@ -149,7 +149,7 @@ class Jobs:
 
     def until(self, name: str, what: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Wait until the object says so."""
-        wait_for(f"{name}: {what}; it says {self.status(name)}", lambda: holds(self.status(name)), 60.0)
+        wait_for(f"{name} {what}", lambda: holds(self.status(name)), 60.0, lambda: f"It says {self.status(name)}")
         return self.status(name)
 
     def runs(self, name: str) -> dict[str, Any]:

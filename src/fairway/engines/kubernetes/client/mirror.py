@@ -9,7 +9,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Generic
+from typing import Any, Generic
 
 from fairway.engines.kubernetes.client import errors
 from fairway.engines.kubernetes.client.api import Client
@@ -143,7 +143,7 @@ def by_owner(thing: Thing) -> tuple[str, ...]:
     return (owner.uid,) if owner else ()
 
 
-async def all_synced(*mirrors: Mirror[Thing]) -> None:
+async def all_synced(*mirrors: Mirror[Any]) -> None:
     """Wait until all are complete, then keep the collector away from what they hold: it lives as long as the process."""
     gc.set_threshold(50_000, 20, 100)
     await asyncio.gather(*(mirror.synced() for mirror in mirrors))

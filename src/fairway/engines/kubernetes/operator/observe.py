@@ -99,7 +99,18 @@ def disruption(pod: Pod) -> str:
     told = condition(pod.status.conditions, "DisruptionTarget")
     if told is not None and told.status == "True":
         return told.message or told.reason
-    return ""
+    return "its pod was deleted by somebody" if _was_deleted_first(pod) else ""
+
+
+def _was_deleted_first(pod: Pod) -> bool:
+    """Whether the deletion was asked for before the task ended, so that it ended of that."""
+    limit = seconds(pod.metadata.deletion_timestamp)
+    if limit is None:
+        return False
+    asked = limit - (pod.metadata.deletion_grace_period_seconds or 0)
+    finished = _finished(pod)
+    # Both are told in whole seconds.
+    return finished is None or finished >= asked - 1
 
 
 def _ended(pod: Pod) -> Terminated | None:

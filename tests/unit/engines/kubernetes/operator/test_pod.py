@@ -245,6 +245,17 @@ def test_a_disruption_told_by_a_condition_counts_too() -> None:
     assert observe.disruption(seen(phase="Failed", node="a", conditions=told)) == "taint manager: deleting"
 
 
+def test_who_ends_of_a_deletion_by_somebody_else_has_not_failed() -> None:
+    def deleted(at: str) -> Pod:
+        plain = msgspec.to_builtins(seen(phase="Failed", node="a", containerStatuses=[ended(143)]))
+        plain["metadata"] |= {"deletionTimestamp": at, "deletionGracePeriodSeconds": 30}
+        return msgspec.convert(plain, Pod)
+
+    assert observe.disruption(deleted("2026-01-01T00:01:20Z")) == "its pod was deleted by somebody"
+    # It had ended a minute before anybody asked.
+    assert observe.disruption(deleted("2026-01-01T00:02:30Z")) == ""
+
+
 def test_who_was_ended_by_us_is_stopped_whatever_its_code_says() -> None:
     told = observe.report(
         KEY, seen(phase="Failed", node="a", containerStatuses=[ended(143)], annotations={marks.DELETED_FOR: "GangRestart"})
