@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from cluster.control_plane import ControlPlane
-from cluster.process import wait_for
 
 import fairway
+from cluster.control_plane import ControlPlane
+from cluster.process import wait_for
 from fairway.engines.kubernetes.install.manifests import manifests
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
 
@@ -83,16 +83,23 @@ class Installed:
             process.wait(timeout=30)
         self.processes.clear()
 
-    def log(self, name: str) -> str:
-        """What a process wrote."""
-        return (self.folder / f"{name}.log").read_text()
+    def last_words(self) -> str:
+        """What the processes wrote last, and whether they live: for whoever must find out why."""
+        return "\n".join(
+            f"{name} ({'lives' if process.poll() is None else f'ended with {process.returncode}'}):\n{self._tail(name)}"
+            for name, process in self.processes.items()
+        )
+
+    def _tail(self, name: str) -> str:
+        return "\n".join((self.folder / f"{name}.log").read_text().splitlines()[-15:])
 
 
 class Jobs:
     """TrainingJob objects and their pods in one namespace."""
 
-    def __init__(self, plane: ControlPlane, namespace: str) -> None:
-        self.plane = plane
+    def __init__(self, installed: Installed, namespace: str) -> None:
+        self.installed = installed
+        self.plane = installed.plane
         self.namespace = namespace
         self.path = f"/apis/fairway.dev/v1alpha1/namespaces/{namespace}/trainingjobs"
 
@@ -149,8 +156,12 @@ class Jobs:
 
     def until(self, name: str, what: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Wait until the object says so."""
-        wait_for(f"{name} {what}", lambda: holds(self.status(name)), 60.0, lambda: f"It says {self.status(name)}")
+        wait_for(f"{name} {what}", lambda: holds(self.status(name)), 60.0, lambda: self._why_not(name))
         return self.status(name)
+
+    def _why_not(self, name: str) -> str:
+        pods = {pod["metadata"]["name"]: pod["status"] for pod in self.pods(name)}
+        return f"It says {self.status(name)}; its pods: {pods}; {self.installed.last_words()}"
 
     def runs(self, name: str) -> dict[str, Any]:
         """Wait until it runs."""

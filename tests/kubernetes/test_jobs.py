@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from cluster.control_plane import ControlPlane
-from cluster.process import wait_for
-
 from cluster.installed import Installed, Jobs
+from cluster.process import wait_for
 
 Add = Callable[..., list[str]]
 
@@ -28,7 +26,7 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
 def jobs(installed: Installed, namespace: str, kwok_nodes: Add) -> Iterator[Jobs]:
     """In a namespace of its own; everything goes while the nodes are still there."""
     del kwok_nodes
-    found = Jobs(installed.plane, namespace)
+    found = Jobs(installed, namespace)
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
     wait_for("the service account", lambda: installed.plane.get(accounts)[0] == 200)
     yield found

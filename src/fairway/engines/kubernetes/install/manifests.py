@@ -77,7 +77,9 @@ def _rules(rules: tuple[Rule, ...]) -> list[Rule]:
     return [dict(rule) for rule in rules]
 
 
-def _deployment(process: str, installation: Installation, replicas: int, container: Manifest, volumes: list[Manifest]) -> Manifest:
+def _deployment(
+    process: str, installation: Installation, replicas: int, container: Manifest, volumes: list[Manifest]
+) -> Manifest:
     name = f"fairway-{process}"
     labels = {"app.kubernetes.io/name": name}
     pod: Manifest = {

@@ -34,6 +34,8 @@ log = logging.getLogger("fairway.operator")
 BY_RUN = "run"
 """The index of pods by `NAMESPACE/RUN`."""
 MANAGER = "fairway-operator"
+TRUSTED = 30.0
+"""Seconds for which a pod that was made counts as there though the mirror does not show it."""
 
 
 def by_run(pod: Pod) -> tuple[str, ...]:
@@ -61,8 +63,8 @@ class KubernetesEngine:
         self._keeping = keeping
         self._owner = owner
         self._wake: Callable[[], None] = lambda: None
-        self._made: dict[str, Pod] = {}
-        """Pods that were made or seen by an answer, until the mirror has them."""
+        self._made: dict[str, tuple[Pod, float]] = {}
+        """Pods that were made, and when, until the mirror has them."""
         self._told_over: set[TaskKey] = set()
         self._background: set[asyncio.Future[None]] = set()
 
@@ -146,7 +148,7 @@ class KubernetesEngine:
                 place = "/metadata/annotations/" + marks.DELETED_FOR.replace("/", "~1")
                 test = {"op": "test", "path": "/metadata/uid", "value": uid}
                 change = {"op": "add", "path": place, "value": action.reason}
-                self._remember(await self._client.patch(kinds.PODS, name, namespace, [test, change]))
+                await self._client.patch(kinds.PODS, name, namespace, [test, change])
             # With 0 the object would go before the processes do.
             await self._client.delete(kinds.PODS, name, namespace, uid=uid, grace=max(1, int(action.grace)))
         except FairwayError as error:
@@ -168,14 +170,22 @@ class KubernetesEngine:
     # Seeing
 
     def _remember(self, pod: Pod) -> None:
+        """What the mirror has already is at least as new as the answer to the request."""
         key = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        known = self._pods.get(key)
-        if known is None or known.metadata.resource_version != pod.metadata.resource_version:
-            self._made[key] = pod
+        if self._pods.get(key) is None:
+            self._made[key] = (pod, _steady())
 
     def _find(self, key: TaskKey) -> Pod | None:
         place = f"{key.namespace}/{naming.pod_name(key)}"
-        return self._made.get(place) or self._pods.get(place)
+        known = self._pods.get(place)
+        made = self._made.get(place)
+        if known is not None or made is None:
+            return known
+        if _steady() - made[1] < TRUSTED:
+            return made[0]
+        # The mirror would have it by now: it came and went before we heard that it was made.
+        del self._made[place]
+        return None
 
     def _report(self, key: TaskKey) -> TaskReport | None:
         pod = self._find(key)
@@ -267,3 +277,7 @@ def _vanished(key: TaskKey) -> TaskReport:
 
 def _not_here(key: TaskKey, why: str) -> ConflictError:
     return ConflictError(f"{key.task} of {key.job} {why}", fix=f"use `kubectl exec -n {key.namespace} {naming.pod_name(key)}`")
+
+
+def _steady() -> float:
+    return asyncio.get_running_loop().time()
