@@ -59,6 +59,8 @@ class Application:
         people: People = SystemPeople(),
         models: ModelStore | None = None,
         serving: Serving | None = None,
+        *,
+        places: bool = True,
     ) -> None:
         self.store = store
         self.engine = engine
@@ -66,7 +68,7 @@ class Application:
         self.secrets = secrets
         self.submissions = submissions
         self.datasets = datasets
-        self.loop = Loop(store, engine, clock)
+        self.loop = Loop(store, engine, clock, places=places)
         self.queues = Queues(self.loop, people)
         self.waiting = Waiting(self.loop, self.queues)
         self.models = Models(self.loop, models, datasets)
@@ -99,7 +101,8 @@ class Application:
         jobs = []
         for submission in received:
             meta = submission.document.metadata
-            job = self._new_job(submission, self.store.next_number(meta.namespace, meta.name))
+            number = self.store.next_number(meta.namespace, meta.name)
+            job = self._new_job(submission, number)
             self.submissions.keep(job.key, submission)
             jobs.append(job)
         self.models.expect(jobs)
@@ -150,11 +153,11 @@ class Application:
         trial = self.loop.snapshot.copy()
         trial.queues.update((queue.name, queue) for queue in queues)
         trial.put_job(job)
-        created = cycle.plan(trial, self.clock.now())
+        created = cycle.plan(trial, self.clock.now(), places=self.loop.places)
         for task in created.tasks:
             if task.key.run == job.key:
                 trial.put_task(replace(task, ready=True))
-        placed = cycle.plan(trial, self.clock.now())
+        placed = cycle.plan(trial, self.clock.now(), places=self.loop.places)
         return Plan(
             jobs=tuple(value for value in placed.jobs if value.key == job.key) or (job,),
             tasks=tuple(task for task in placed.tasks or created.tasks if task.key.run == job.key) or created.tasks,
@@ -323,7 +326,7 @@ class Application:
     def _new_job(self, submission: Submission, number: int) -> Job:
         meta = submission.document.metadata
         return Job(
-            key=JobKey(meta.namespace, f"{meta.name}-{number}"),
+            key=JobKey(meta.namespace, submission.run or f"{meta.name}-{number}"),
             series=meta.name,
             number=number,
             spec=submission.document.spec,
@@ -339,12 +342,16 @@ class Application:
         return submission if spec is document.spec else replace(submission, document=document.model_copy(update={"spec": spec}))
 
     def _check_fit(self, job: Job) -> None:
+        if not self.loop.places:
+            return  # A cluster may grow; its scheduler says what is missing.
         why = never_fits(job, self.loop.snapshot.nodes, self.loop.snapshot.queues.get(job.spec.queue))
         if why:
             message = f"{job.series} can never run here: {why}"
             raise NeverFitsError(message, fix="ask for less, or see `fairway top node` for what there is")
 
     def _check_secrets(self, asked: Sequence[Submission]) -> None:
+        if not self.loop.places:
+            return  # They are the namespace's own; the operator must not see them.
         known = set(self.secrets.names())
         missing = sorted({name for submission in asked for name in submission.document.spec.secrets} - known)
         if missing:

@@ -59,7 +59,9 @@ class Companion(Protocol):
 class Loop:
     """Owns the snapshot. Commands change it under `lock`; the loop does the rest."""
 
-    def __init__(self, store: Store, engine: Engine, clock: Clock) -> None:
+    def __init__(self, store: Store, engine: Engine, clock: Clock, *, places: bool = True) -> None:
+        self.places = places
+        """Whether the plan says where tasks go; otherwise a cluster's scheduler does."""
         self.store = store
         self.engine = engine
         self.clock = clock
@@ -75,6 +77,8 @@ class Loop:
         self._nodes_at = float("-inf")
         self._outlooks = cycle.Outlooks()
         self._watchers: dict[JobKey, set[asyncio.Future[None]]] = {}
+        self.changes: list[Callable[[JobKey], None]] = []
+        """Called with the key of every run of which something has changed. They must not wait."""
         self.over: list[Callable[[Job], None]] = []
         """Called with every run that has ended, once it is remembered so. They must not wait, and a crash may skip them."""
 
@@ -156,7 +160,7 @@ class Loop:
             for _ in range(MOST_ROUNDS):
                 if any(job.phase is JobPhase.PENDING for job in self.snapshot.jobs.values()):
                     await self.refresh_nodes()
-                plan = cycle.plan(self.snapshot, self.clock.now(), self._outlooks)
+                plan = cycle.plan(self.snapshot, self.clock.now(), self._outlooks, places=self.places)
                 if plan.empty:
                     break
                 await self._adopt(plan)
@@ -220,6 +224,8 @@ class Loop:
     def tell_watchers(self, keys: Iterable[JobKey]) -> None:
         """Let everybody who waits for these runs look again."""
         for key in keys:
+            for told in self.changes:
+                told(key)
             for future in self._watchers.pop(key, set()):
                 if not future.done():
                     future.set_result(None)

@@ -19,6 +19,8 @@ class Submission:
     """The caller's environment; only for runs in place. It may hold secrets and is never shown."""
     files: dict[str, bytes] = field(default_factory=dict)
     """Files that the code needs besides its folder (a function sent as a job)."""
+    run: str = ""
+    """The run's own name, where objects of a cluster have one already; empty: the next number of its series."""
 
 
 class Submissions(Protocol):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fairway.plan import elsewhere, queue
 from fairway.plan import job as job_plan
-from fairway.plan import queue
 from fairway.plan.plan import Draft, Plan
 from fairway.state.job import Job, JobKey
 from fairway.state.snapshot import Snapshot
@@ -36,8 +36,11 @@ class Outlooks:
     scheduler: queue.Follower | None = None
 
 
-def plan(snapshot: Snapshot, now: float, outlooks: Outlooks | None = None) -> Plan:
-    """What to remember and what to do next. Pure in effect: the same snapshot and time give the same plan."""
+def plan(snapshot: Snapshot, now: float, outlooks: Outlooks | None = None, *, places: bool = True) -> Plan:
+    """What to remember and what to do next. Pure in effect: the same snapshot and time give the same plan.
+
+    `places` is false where a cluster's scheduler does that, in a process of its own.
+    """
     draft = Draft(snapshot, now)
     known = Outlooks() if outlooks is None else outlooks
     waiting: list[JobKey] = []
@@ -53,7 +56,10 @@ def plan(snapshot: Snapshot, now: float, outlooks: Outlooks | None = None) -> Pl
             draft.wake(outlook.wake_at)
         if outlook.waits:
             waiting.append(key)
-    known.scheduler = queue.schedule(draft, waiting, known.scheduler)
+    if places:
+        known.scheduler = queue.schedule(draft, waiting, known.scheduler)
+    else:
+        elsewhere.hand_over(draft, waiting)
     return draft.finish()
 
 

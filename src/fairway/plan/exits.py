@@ -2,6 +2,7 @@
 
 | seen                                         | reason        | what follows                                   |
 |----------------------------------------------|---------------|------------------------------------------------|
+| somebody outside ended it (node lost, refused)| Disrupted    | started again, not counted                     |
 | exit 75                                      | Requeue       | started again, not counted                     |
 | killed for memory (by us or by the kernel)   | OutOfMemory   | counted; once with half as much memory again   |
 | "CUDA out of memory" in the last lines       | GpuOutOfMemory| counted; a smaller batch is the fix            |
@@ -56,6 +57,8 @@ def judge(task: Task, last_failure: str, step: int | None) -> Verdict:
     """What this end means. `last_failure` is the signature of the failure before; `step` the last step reported."""
     exit_ = task.exit
     name = task.key.task
+    if exit_ is not None and exit_.disrupted:
+        return Verdict("Disrupted", f"{name}: {exit_.disrupted}", counted=False)
     if task.phase is TaskPhase.LOST or exit_ is None:
         return Verdict("Lost", task.message or f"{name} vanished: nobody knows how it ended")
     if exit_.code == contract.EXIT_REQUEUE:

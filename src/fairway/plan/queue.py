@@ -97,7 +97,7 @@ def catch_up(draft: Draft, waiting: Iterable[JobKey], follower: Follower) -> set
     scheduler, now = follower.scheduler, draft.now
     _tell_places(draft.snapshot, scheduler, now)
     ledger = scheduler.ledger
-    asking = {key for key in waiting if not _backs_off(draft, key)}
+    asking = {key for key in waiting if not job_plan.backs_off(draft, key)}
     versions = draft.snapshot.versions
     drafted = {*draft.jobs, *draft.tasks}
     changed = {key for key, version in versions.items() if follower.versions.get(key) != version} | drafted
@@ -147,14 +147,6 @@ def _tell_run(draft: Draft, key: JobKey, scheduler: Scheduler, *, asks: bool) ->
             scheduler.apply(Asked(request), now)
     elif key in ledger.room:
         scheduler.apply(Withdrawn(key), now)
-
-
-def _backs_off(draft: Draft, key: JobKey) -> bool:
-    until = draft.job(key).not_before
-    if until is None or until <= draft.now:
-        return False
-    draft.wake(until)
-    return True
 
 
 def _start(draft: Draft, start: Start) -> None:

@@ -22,6 +22,9 @@ def fold_report(task: Task, report: TaskReport) -> Task:
         finished=task.finished if report.finished is None else report.finished,
         exit=task.exit if report.exit is None else report.exit,
         message=task.message if report.message is None else report.message,
+        node=task.node if report.node is None else report.node,
+        devices=task.devices if report.devices is None else report.devices,
+        leave=task.leave if report.leave is None else report.leave,
     )
     if report.phase is TaskPhase.PENDING and task.phase is TaskPhase.PLACED:
         return replace(folded, node="", devices=(), address="")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fairway.state.job import JobKey
+from fairway.state.job import JobKey, Leaving
 from fairway.state.phase import TaskPhase
 
 
@@ -71,6 +71,8 @@ class Exit:
     traceback_digest: str = ""
     """Names a Python traceback by its frames, so that the same mistake is recognised."""
     reached_step: int | None = None
+    disrupted: str = ""
+    """Who ended it from outside, in words: its node was lost, the kubelet refused it. Not the run's fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,8 @@ class Task:
     """What it is doing or why it ended, in words."""
     evicting_since: float | None = None
     """When the engine was told to end it."""
+    leave: Leaving | None = None
+    """Its run must make room, says a scheduler that is not ours to ask."""
 
     @property
     def shares_gpus(self) -> bool:
@@ -117,3 +121,7 @@ class TaskReport:
     finished: float | None = None
     exit: Exit | None = None
     message: str | None = None
+    node: str | None = None
+    """Where it sits; told only by engines that do not place."""
+    devices: tuple[str, ...] | None = None
+    leave: Leaving | None = None

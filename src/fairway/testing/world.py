@@ -25,7 +25,9 @@ ROUNDS = 50
 class World:
     """A snapshot, a clock, and an engine that always succeeds."""
 
-    def __init__(self, *nodes: Node, now: float = 1000.0) -> None:
+    def __init__(self, *nodes: Node, now: float = 1000.0, places: bool = True) -> None:
+        self.places = places
+        """False: another scheduler places; bound gangs wait until the test says where they sit (`see`)."""
         self.now = now
         self.snapshot = Snapshot(nodes=nodes or (Node("here", cpu=4.0, memory=8 << 30),))
         self.actions: list[Action] = []
@@ -50,8 +52,8 @@ class World:
     def turn(self) -> None:
         """Plan and perform until there is nothing more to do now."""
         for _ in range(ROUNDS):
-            fresh = plan(self.snapshot, self.now)
-            found = plan(self.snapshot, self.now, self.outlooks)
+            fresh = plan(self.snapshot, self.now, places=self.places)
+            found = plan(self.snapshot, self.now, self.outlooks, places=self.places)
             if found != fresh:
                 message = f"a planner that remembers plans otherwise than a new one: {found} instead of {fresh}"
                 raise AssertionError(message)
@@ -128,6 +130,13 @@ class World:
         """A task is over, however that came; the plan is not asked yet."""
         self._fold(TaskReport(task.key, phase, finished=self.now, exit=ending))
 
+    def see(self, key: JobKey, *reports: TaskReport) -> None:
+        """The engine reports this of the run's tasks."""
+        assert all(report.key.run == key for report in reports)
+        for report in reports:
+            self._fold(report)
+        self.turn()
+
     def over(self, key: JobKey) -> bool:
         """Whether the run has ended."""
         return self.job(key).phase in JOB_OVER
@@ -149,6 +158,8 @@ class World:
                         self._fold(TaskReport(task.key, TaskPhase.PENDING, message=self.refusal))
                         continue
                     self.started.append(task.key)
+                    if not self.places:
+                        continue
                     self._fold(TaskReport(task.key, TaskPhase.RUNNING, started=self.now, address="127.0.0.1:1"))
             case EvictTask(key=key, grace=grace):
                 task = self.snapshot.tasks[key.run][key]

@@ -1,0 +1,46 @@
+"""Who may do what: each process has its own account, and only what it uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairway.spec.crd import GROUP
+
+Rule = dict[str, Any]
+
+
+def _rule(group: str, resources: tuple[str, ...], *verbs: str) -> Rule:
+    return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+
+
+FOLLOW = ("get", "list", "watch")
+
+CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
+    "operator": (
+        _rule(GROUP, ("trainingjobs",), *FOLLOW),
+        # Children name their owner with `blockOwnerDeletion`, which asks for this.
+        _rule(GROUP, ("trainingjobs/finalizers",), "update"),
+        _rule(GROUP, ("trainingjobs/status",), "patch"),
+        _rule("", ("pods",), *FOLLOW, "create", "delete", "patch"),
+        _rule("", ("pods/log",), "get"),
+        # A container is entered to tell its program that it should end.
+        _rule("", ("pods/exec",), "get", "create"),
+        _rule("", ("services",), "create", "patch", "delete"),
+        _rule("", ("secrets",), "create"),
+        _rule("", ("nodes",), *FOLLOW),
+    ),
+    "scheduler": (
+        _rule(GROUP, ("jobqueues", "gpunodes"), *FOLLOW),
+        _rule("", ("pods",), *FOLLOW, "patch", "delete"),
+        _rule("", ("pods/status",), "patch"),
+        _rule("", ("pods/binding", "pods/eviction"), "create"),
+        _rule("", ("nodes",), *FOLLOW),
+        _rule("events.k8s.io", ("events",), "create"),
+    ),
+}
+"""By process: what it may do in the whole cluster."""
+
+OWN_RULES: dict[str, tuple[Rule, ...]] = {
+    process: (_rule("coordination.k8s.io", ("leases",), "get", "create", "update"),) for process in CLUSTER_RULES
+}
+"""By process: what it may do in its own namespace, where its lease lies."""

@@ -1,0 +1,144 @@
+"""Every label and annotation that we write or read on objects: the contract between operator, scheduler and agent.
+
+Pure. Nobody spells one elsewhere. A pod that names our scheduler and carries none of them is a gang of one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from fairway.state.job import Leaving
+
+DOMAIN = "fairway.dev"
+SCHEDULER = "fairway"
+"""What a pod calls us by in `schedulerName`."""
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "fairway"
+RUN = f"{DOMAIN}/run"
+ROLE = f"{DOMAIN}/role"
+INDEX = f"{DOMAIN}/index"
+ATTEMPT = f"{DOMAIN}/attempt"
+
+GANG = f"{DOMAIN}/gang"
+"""Names the gang within its namespace, anew for each attempt."""
+PARTS = f"{DOMAIN}/gang-parts"
+SAME_RACK = f"{DOMAIN}/same-rack"
+QUEUE = f"{DOMAIN}/queue"
+PRIORITY = f"{DOMAIN}/priority"
+"""Before other runs of the same kind; where it is missing, the pod's own priority counts."""
+USER = f"{DOMAIN}/user"
+SERIES = f"{DOMAIN}/series"
+TIME_LIMIT = f"{DOMAIN}/time-limit"
+SUBMITTED = f"{DOMAIN}/submitted"
+SAVED = f"{DOMAIN}/saved"
+"""When the run last saved a checkpoint; a run that has can resume."""
+GPUS = f"{DOMAIN}/gpus"
+GPU_MILLI = f"{DOMAIN}/gpu-milli"
+GPU_MEMORY = f"{DOMAIN}/gpu-memory"
+GPU_TYPES = f"{DOMAIN}/gpu-types"
+NODES = f"{DOMAIN}/nodes"
+DEVICES = f"{DOMAIN}/devices"
+
+GPU_IDS = f"{DOMAIN}/gpu-ids"
+"""Written in the Binding: the devices that the pod got, by UUID."""
+LEAVE = f"{DOMAIN}/leave"
+"""Written by the scheduler: the run must make room."""
+DELETED_FOR = f"{DOMAIN}/deleted-for"
+"""Written before a pod is deleted by us: why."""
+CODE = f"{DOMAIN}/code"
+"""On a TrainingJob: the ConfigMap that holds its code."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartMark:
+    """One role of a gang."""
+
+    size: int
+    """Pods that were made: all of them start together."""
+    least: int
+    most: int
+    """How far the scheduler may shrink and grow the run later."""
+    together: bool = False
+    apart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GangMark:
+    """What the scheduler must know of the run that a pod belongs to."""
+
+    name: str
+    parts: dict[str, PartMark] = field(default_factory=dict)
+    same_rack: bool = False
+    queue: str = "default"
+    user: str = ""
+    series: str = ""
+    time_limit: float | None = None
+    submitted: float | None = None
+    saved: float | None = None
+
+    @property
+    def size(self) -> int:
+        """Pods of the whole gang."""
+        return sum(part.size for part in self.parts.values())
+
+
+def write_gang(gang: GangMark) -> dict[str, str]:
+    """The annotations that say it."""
+    parts = {name: asdict(part) for name, part in gang.parts.items()}
+    found = {GANG: gang.name, PARTS: json.dumps(parts, separators=(",", ":")), QUEUE: gang.queue}
+    found |= {SAME_RACK: "true"} if gang.same_rack else {}
+    found |= {name: text for name, text in ((USER, gang.user), (SERIES, gang.series)) if text}
+    times = ((TIME_LIMIT, gang.time_limit), (SUBMITTED, gang.submitted), (SAVED, gang.saved))
+    return found | {name: repr(number) for name, number in times if number is not None}
+
+
+def read_gang(annotations: Mapping[str, str]) -> GangMark | None:
+    """The gang that the annotations tell of; None when they tell of none. Raises `ValueError` for what is no mark of ours."""
+    name = annotations.get(GANG)
+    if name is None:
+        return None
+    try:
+        plain = json.loads(annotations.get(PARTS, "{}"))
+        parts = {role: PartMark(**part) for role, part in plain.items()}
+    except (TypeError, AttributeError, ValueError) as error:
+        message = f"annotation {PARTS} = {annotations.get(PARTS)!r} does not describe a gang: {error}"
+        raise ValueError(message) from error
+    return GangMark(
+        name=name,
+        parts=parts,
+        same_rack=annotations.get(SAME_RACK) == "true",
+        queue=annotations.get(QUEUE, "default"),
+        user=annotations.get(USER, ""),
+        series=annotations.get(SERIES, ""),
+        time_limit=_number(annotations, TIME_LIMIT),
+        submitted=_number(annotations, SUBMITTED),
+        saved=_number(annotations, SAVED),
+    )
+
+
+def _number(annotations: Mapping[str, str], name: str) -> float | None:
+    text = annotations.get(name)
+    try:
+        return float(text) if text is not None else None
+    except ValueError as error:
+        message = f"annotation {name} = {text!r} is no number"
+        raise ValueError(message) from error
+
+
+def write_leave(leaving: Leaving) -> str:
+    """The value of the mark by which a run is told to make room."""
+    return json.dumps(asdict(leaving), separators=(",", ":"))
+
+
+def read_leave(annotations: Mapping[str, str]) -> Leaving | None:
+    """What the scheduler asks of the run; None when nothing, or nothing that can be understood."""
+    text = annotations.get(LEAVE)
+    if text is None:
+        return None
+    try:
+        return Leaving(**json.loads(text))
+    except (TypeError, ValueError):
+        return None

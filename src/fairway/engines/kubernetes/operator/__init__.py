@@ -1,0 +1,1 @@
+"""The operator: makes pods of runs, and runs of TrainingJob objects."""

@@ -1,0 +1,283 @@
+"""The `Engine` port over pods. The API server is the truth; what is remembered here may be forgotten at any time.
+
+A pod of ours carries a finalizer: it stays, ended, until its end and its logs are in the record, whoever deleted it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+
+from fairway.app.ports import LogChunk, LogQuery, Observation, TaskInside, TaskUsage
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.client import errors, kinds
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.engines.kubernetes.objects import Node as NodeObject
+from fairway.engines.kubernetes.objects import Pod
+from fairway.engines.kubernetes.operator import naming, observe
+from fairway.engines.kubernetes.operator.cluster_nodes import node_of
+from fairway.engines.kubernetes.operator.gangs import Gangs
+from fairway.engines.kubernetes.operator.keeping import Keeping
+from fairway.engines.kubernetes.operator.manifests.service import service
+from fairway.errors import ConflictError, FairwayError
+from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, ForgetLogs, NudgeTask
+from fairway.state.job import Job, JobKey
+from fairway.state.node import Node
+from fairway.state.phase import TaskPhase
+from fairway.state.task import Exit, TaskKey, TaskReport
+
+log = logging.getLogger("fairway.operator")
+
+BY_RUN = "run"
+"""The index of pods by `NAMESPACE/RUN`."""
+MANAGER = "fairway-operator"
+TRUSTED = 30.0
+"""Seconds for which a pod that was made counts as there though the mirror does not show it."""
+
+
+def by_run(pod: Pod) -> tuple[str, ...]:
+    """Under which run a pod is found; none when it is not ours."""
+    run = pod.metadata.labels.get(marks.RUN)
+    return (f"{pod.metadata.namespace}/{run}",) if run is not None else ()
+
+
+class KubernetesEngine:
+    """Runs tasks as pods."""
+
+    def __init__(
+        self,
+        client: Client,
+        pods: Mirror[Pod],
+        nodes: Mirror[NodeObject],
+        gangs: Gangs,
+        keeping: Keeping,
+        owner: Callable[[JobKey], dict[str, object] | None],
+    ) -> None:
+        self._client = client
+        self._pods = pods
+        self._nodes = nodes
+        self._gangs = gangs
+        self._keeping = keeping
+        self._owner = owner
+        self._wake: Callable[[], None] = lambda: None
+        self._made: dict[str, tuple[Pod, float]] = {}
+        """Pods that were made, and when, until the mirror has them."""
+        self._told_over: set[TaskKey] = set()
+        self._background: set[asyncio.Future[None]] = set()
+
+    async def start(self, wake: Callable[[], None]) -> None:
+        """Begin: the mirrors are complete."""
+        self._wake = wake
+        self._pods.listen(self._changed)
+
+    async def close(self) -> None:
+        """Let go. Pods go on."""
+        await self._keeping.close()
+
+    def _changed(self, key: str, before: Pod | None, now: Pod | None) -> None:
+        if self._made.pop(key, None) is not None or by_run(now or before or Pod()):
+            self._wake()
+
+    async def nodes(self) -> tuple[Node, ...]:
+        """What there is to run on, whoever else uses it."""
+        return tuple(sorted((node_of(node) for node in self._nodes), key=lambda node: node.name))
+
+    # Acting
+
+    async def perform(self, actions: Sequence[Action]) -> list[TaskReport]:
+        """Do it, in order; what cannot be done now is reported, and said again by the next plan."""
+        found: list[TaskReport] = []
+        for action in actions:
+            match action:
+                case CreateTask():
+                    found.append(await self._create(action))
+                case BindGang():
+                    found += await self._bind(action)
+                case EvictTask():
+                    found += await self._evict(action)
+                case NudgeTask():
+                    await self._trying(self._nudge(action.key), f"nudge {action.key}")
+                case ForgetJob():
+                    await self._trying(self._forget(action.key), f"forget {action.key}")
+                case ForgetLogs():
+                    self._keeping.forget(action.key)
+        return found
+
+    async def _trying(self, work: Awaitable[None], what: str) -> None:
+        try:
+            await work
+        except FairwayError as error:
+            log.warning("could not %s: %s", what, error)
+
+    async def _create(self, action: CreateTask) -> TaskReport:
+        key = action.task.key
+        too_long = naming.too_long(action.job)
+        if too_long:
+            return TaskReport(key, TaskPhase.FAILED, exit=Exit(126), message=too_long)
+        try:
+            await self._client.apply(kinds.SERVICES, service(action.job.key, self._owner(action.job.key)), manager=MANAGER)
+        except FairwayError as error:
+            return TaskReport(key, TaskPhase.PENDING, ready=False, message=str(error))
+        return TaskReport(key, action.task.phase, ready=True)
+
+    async def _bind(self, action: BindGang) -> list[TaskReport]:
+        try:
+            made = await self._gangs.make(action)
+        except (errors.Unavailable, errors.TooManyRequests, errors.Forbidden, errors.Conflict) as error:
+            # A quota, an admission rule, a server that restarts: it may be otherwise in a while.
+            return [TaskReport(task.key, TaskPhase.PENDING, message=str(error)) for task in action.tasks]
+        except FairwayError as error:
+            return [TaskReport(task.key, TaskPhase.FAILED, exit=Exit(126), message=str(error)) for task in action.tasks]
+        for pod in made:
+            self._remember(pod)
+        return [report for task in action.tasks if (report := self._report(task.key)) is not None]
+
+    async def _evict(self, action: EvictTask) -> list[TaskReport]:
+        pod = self._find(action.key)
+        if pod is None:
+            # It never came to be, or it is gone: either way nothing is left of it.
+            return [TaskReport(action.key, TaskPhase.STOPPED, exit=Exit(by_us=True))]
+        if pod.over:
+            return []
+        name, namespace, uid = pod.metadata.name, pod.metadata.namespace, pod.metadata.uid
+        try:
+            if marks.DELETED_FOR not in pod.metadata.annotations:
+                place = "/metadata/annotations/" + marks.DELETED_FOR.replace("/", "~1")
+                test = {"op": "test", "path": "/metadata/uid", "value": uid}
+                change = {"op": "add", "path": place, "value": action.reason}
+                await self._client.patch(kinds.PODS, name, namespace, [test, change])
+            # With 0 the object would go before the processes do.
+            await self._client.delete(kinds.PODS, name, namespace, uid=uid, grace=max(1, int(action.grace)))
+        except FairwayError as error:
+            log.warning("could not end %s: %s; it is tried again", action.key, error)
+        return []
+
+    async def _nudge(self, key: TaskKey) -> None:
+        pod = self._find(key)
+        if pod is not None and not pod.over:
+            await self._keeping.touch_stop(pod, key)
+
+    async def _forget(self, key: JobKey) -> None:
+        for pod in list(self._pods.indexed(BY_RUN, str(key))):
+            await self._client.delete(kinds.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
+            await self._keeping.let_go(pod)
+        await self._client.delete(kinds.SERVICES, naming.service_name(key), key.namespace)
+        self._keeping.forget(key)
+
+    # Seeing
+
+    def _remember(self, pod: Pod) -> None:
+        """What the mirror has already is at least as new as the answer to the request."""
+        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        if self._pods.get(key) is None:
+            self._made[key] = (pod, _steady())
+
+    def _find(self, key: TaskKey) -> Pod | None:
+        place = f"{key.namespace}/{naming.pod_name(key)}"
+        known = self._pods.get(place)
+        made = self._made.get(place)
+        if known is not None or made is None:
+            return known
+        if _steady() - made[1] < TRUSTED:
+            return made[0]
+        # The mirror would have it by now: it came and went before we heard that it was made.
+        del self._made[place]
+        return None
+
+    def _report(self, key: TaskKey) -> TaskReport | None:
+        pod = self._find(key)
+        return observe.report(key, pod) if pod is not None else None
+
+    async def observe(self, keys: Iterable[TaskKey]) -> list[TaskReport]:
+        """What the pods of these tasks say. What was told over before and is asked no more is in the record: it may go."""
+        asked = list(keys)
+        await self._settle(set(asked))
+        found = []
+        for key in asked:
+            report = self._report(key) or _vanished(key)
+            if report.phase.over:
+                self._told_over.add(key)
+                report = await self._with_last_words(key, report)
+            found.append(report)
+        return found
+
+    async def _with_last_words(self, key: TaskKey, report: TaskReport) -> TaskReport:
+        """Keep the logs now, while the pod is there, and read from them what the program said last."""
+        pod = self._find(key)
+        if pod is None or report.exit is None:
+            return report
+        tail = await self._keeping.keep(pod, key)
+        return replace(report, exit=replace(report.exit, tail=report.exit.tail or tail))
+
+    async def _settle(self, asked: set[TaskKey]) -> None:
+        for key in self._told_over - asked:
+            await self._settle_one(key)
+
+    async def measure(self, jobs: Iterable[Job]) -> list[Observation]:
+        """Nothing: pods tell the operator themselves (`listening`)."""
+        del jobs
+        return []
+
+    def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
+        """The output of the run's tasks: of pods that run from their nodes, of others from the record."""
+        return self._keeping.logs(job, list(self._pods.indexed(BY_RUN, str(job.key))), query)
+
+    async def kept(self) -> list[JobKey]:
+        """The runs of which there are pods or logs."""
+        found = {key for pod in self._pods if (key := _run_of(pod)) is not None}
+        return sorted(found | set(self._keeping.kept()))
+
+    def release(self, key: JobKey) -> None:
+        """The run is over: whoever follows its logs looks again."""
+        for task in [task for task in self._told_over if task.run == key]:
+            letting = asyncio.ensure_future(self._settle_one(task))
+            self._background.add(letting)
+            letting.add_done_callback(self._background.discard)
+
+    async def _settle_one(self, task: TaskKey) -> None:
+        self._told_over.discard(task)
+        pod = self._find(task)
+        if pod is not None:
+            await self._trying(self._keeping.let_go(pod), f"let go of {task}")
+
+    # Beside a task
+
+    async def type_in(self, key: TaskKey, data: bytes) -> None:
+        """Pods of runs have no input."""
+        del data
+        raise _not_here(key, "has no input")
+
+    async def resize(self, key: TaskKey, rows: int, columns: int) -> None:
+        """Pods of runs have no terminal."""
+        del rows, columns
+        raise _not_here(key, "has no terminal")
+
+    async def inside(self, key: TaskKey) -> TaskInside:
+        """A pod is entered through the API server, by whoever asks."""
+        raise _not_here(key, "is a pod")
+
+    async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
+        """Nothing is known here of what pods use."""
+        del keys
+        return {}
+
+
+def _run_of(pod: Pod) -> JobKey | None:
+    run = pod.metadata.labels.get(marks.RUN)
+    ours = pod.metadata.labels.get(marks.MANAGED_BY) == marks.MANAGER
+    return JobKey(pod.metadata.namespace, run) if run is not None and ours else None
+
+
+def _vanished(key: TaskKey) -> TaskReport:
+    return TaskReport(key, TaskPhase.LOST, exit=Exit(disrupted="its pod was deleted, and nobody saw how it ended"))
+
+
+def _not_here(key: TaskKey, why: str) -> ConflictError:
+    return ConflictError(f"{key.task} of {key.job} {why}", fix=f"use `kubectl exec -n {key.namespace} {naming.pod_name(key)}`")
+
+
+def _steady() -> float:
+    return asyncio.get_running_loop().time()

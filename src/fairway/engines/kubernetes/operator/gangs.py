@@ -1,0 +1,141 @@
+"""Makes the pods of a gang: all of them or none, and never one twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.client import errors, kinds
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.objects import Pod
+from fairway.engines.kubernetes.operator import naming, policy
+from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.engines.kubernetes.operator.manifests.pod import Manifest, pod
+from fairway.errors import FairwayError, RefusedError
+from fairway.plan.action import BindGang
+from fairway.runtime import contract
+from fairway.runtime.pod.order import TOKEN
+from fairway.state.job import Job
+
+log = logging.getLogger("fairway.operator")
+
+TOGETHER = 16
+"""Pods that are made at the same time."""
+
+
+class Surroundings:
+    """What a run's pods have in common on the cluster."""
+
+    def __init__(self, owner: Manifest | None = None, code: str = "", token: str = "", endpoint: str = "") -> None:
+        self.owner = owner
+        """The TrainingJob object: when it goes, the pods go."""
+        self.code = code
+        """The ConfigMap with the code."""
+        self.token = token
+        """Proves to the operator who speaks."""
+        self.endpoint = endpoint
+        """Where the operator listens for what pods tell."""
+
+
+class Gangs:
+    """Turns `BindGang` into pods."""
+
+    def __init__(self, client: Client, installation: Installation, around: Callable[[Job], Surroundings]) -> None:
+        self._client = client
+        self._installation = installation
+        self._around = around
+
+    async def make(self, action: BindGang) -> list[Pod]:
+        """The pods of the action's tasks, made now or before. Raises `FairwayError` when not all could be; then none is left."""
+        bodies = self.manifests(action)
+        await self._make_token(action.job, bodies[0])
+        slots = asyncio.Semaphore(TOGETHER)
+
+        async def make_one(body: Manifest) -> Pod:
+            async with slots:
+                return await self._make(body)
+
+        results = await asyncio.gather(*(make_one(body) for body in bodies), return_exceptions=True)
+        made = [result for result in results if isinstance(result, Pod)]
+        failed = [result for result in results if isinstance(result, BaseException)]
+        if not failed:
+            return made
+        for one in made:
+            await self._client.delete(kinds.PODS, one.metadata.name, one.metadata.namespace, uid=one.metadata.uid, grace=0)
+        raise failed[0]
+
+    async def _make_token(self, job: Job, body: Manifest) -> None:
+        """The run's own key; the same at every attempt, so that one that is there already is the right one."""
+        around = self._around(job)
+        if not around.token or not around.endpoint:
+            return
+        secret: Manifest = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": token_secret(body), "namespace": job.key.namespace, "labels": {marks.RUN: job.key.name}},
+            "stringData": {"token": around.token},
+        }
+        if around.owner is not None:
+            secret["metadata"]["ownerReferences"] = [around.owner]
+        with contextlib.suppress(errors.AlreadyExists):
+            await self._client.create(kinds.SECRETS, secret, job.key.namespace)
+
+    def manifests(self, action: BindGang) -> list[Manifest]:
+        """The pods as they would be made. Raises `RefusedError` for what the cluster's administrator does not allow."""
+        job = action.job
+        runtime = self.runtime(job)
+        topology = naming.topology(job, (*action.tasks, *action.peers), self._installation.cluster_domain)
+        around = self._around(job)
+        found = []
+        for task in action.tasks:
+            body = pod(job, task, topology, self._installation, runtime, around.code)
+            wrong = policy.refusals(job.spec.kubernetes.pod, self._installation.allowed)
+            wrong += policy.refusals({"hostNetwork": job.spec.kubernetes.network.host}, self._installation.allowed)
+            if wrong:
+                message = "; ".join(wrong)
+                raise RefusedError(message, fix="take it out of the document, or ask whoever runs the cluster")
+            found.append(_surrounded(body, around))
+        return found
+
+    def runtime(self, job: Job) -> Runtime:
+        """What the run's pods run in."""
+        table = self._installation.runtime_for(job.spec.framework.value)
+        image = job.spec.environment.image
+        if image:
+            return Runtime(image)
+        if table is None:
+            message = f"{job.key.name} names no image, and the cluster has none for {job.spec.framework.value}"
+            fix = f"set environment.image, or have an administrator add `runtimes: {{{job.spec.framework.value}: ...}}`"
+            raise RefusedError(message, fix=fix)
+        return table
+
+    async def _make(self, body: Manifest) -> Pod:
+        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        try:
+            return await self._client.create(kinds.PODS, body, namespace)
+        except errors.AlreadyExists:
+            there = await self._client.get(kinds.PODS, name, namespace)
+            if there.metadata.labels.get(marks.RUN) == body["metadata"]["labels"][marks.RUN]:
+                return there
+            message = f"there is a pod {namespace}/{name} of somebody else's"
+            raise FairwayError(message, fix="delete it, or give the job another name") from None
+
+
+def token_secret(body: Manifest) -> str:
+    """The Secret that holds the token of a pod's run."""
+    return f"{body['metadata']['labels'][marks.RUN]}-token"
+
+
+def _surrounded(body: Manifest, around: Surroundings) -> Manifest:
+    if around.owner is not None:
+        body["metadata"]["ownerReferences"] = [around.owner]
+    if around.token and around.endpoint:
+        container = next(one for one in body["spec"]["containers"] if one["name"] == "task")
+        container["env"] += [
+            {"name": contract.ENDPOINT, "value": around.endpoint},
+            {"name": TOKEN, "valueFrom": {"secretKeyRef": {"name": token_secret(body), "key": "token"}}},
+        ]
+    return body

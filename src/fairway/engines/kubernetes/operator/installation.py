@@ -1,0 +1,50 @@
+"""What an administrator has decided for the cluster: images, volumes, what documents may ask for. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Runtime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What documents of one framework run in when they name no image."""
+
+    image: str
+    python: str = "python3"
+    """The interpreter inside that starts the task's processes; 3.9 or newer."""
+    env: dict[str, str] = {}
+    volumes: tuple[dict[str, Any], ...] = ()
+    mounts: tuple[dict[str, Any], ...] = ()
+
+
+class Allowed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What documents may ask for beyond their own namespace's means. By default nothing."""
+
+    host_paths: tuple[str, ...] = ()
+    """Folders of nodes, with everything below them."""
+    host_network: bool = False
+    service_accounts: tuple[str, ...] = ("default",)
+    capabilities: tuple[str, ...] = ()
+    """Such as IPC_LOCK, for RDMA."""
+
+
+class Installation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole of it; a ConfigMap holds it as JSON."""
+
+    image: str
+    """Fairway's own image: operator, scheduler, agent, and the step that brings code into pods."""
+    namespace: str = "fairway-system"
+    cluster_domain: str = "cluster.local"
+    scheduler: str = "fairway"
+    """Who places pods; empty: the cluster's own scheduler."""
+    runtimes: dict[str, Runtime] = {}
+    """By framework; `default` for all others."""
+    run_volume: dict[str, Any] = msgspec.field(default_factory=lambda: {"emptyDir": {}})
+    """A volume source that all pods of a run share (checkpoints, outputs), such as a claim that many nodes may write to."""
+    gpu_resource: str = "nvidia.com/gpu"
+    allowed: Allowed = Allowed()
+
+    def runtime_for(self, framework: str) -> Runtime | None:
+        """What documents of this framework run in; None when nobody said."""
+        return self.runtimes.get(framework) or self.runtimes.get("default")

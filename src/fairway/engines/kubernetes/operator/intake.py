@@ -1,0 +1,153 @@
+"""TrainingJob objects and runs: an object becomes a run once, and says what becomes of it. Level-triggered.
+
+The uid of the object is a label of the run, so that an object that was deleted and made again is another run.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any, Protocol
+
+from fairway.app.ports import Clock
+from fairway.app.submission import Submission
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.client import kinds
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.engines.kubernetes.objects import Custom
+from fairway.engines.kubernetes.operator import status
+from fairway.errors import FairwayError
+from fairway.spec.document import read_data
+from fairway.spec.job import TrainingJob
+from fairway.state.job import Job, JobKey, Origin
+from fairway.state.phase import Intent, JobPhase
+from fairway.state.task import Task
+from fairway.units import names
+
+log = logging.getLogger("fairway.operator")
+
+UID = f"{marks.DOMAIN}/uid"
+STATUS_MANAGER = "fairway-operator-status"
+
+
+class Runs(Protocol):
+    """What the intake asks of the application."""
+
+    async def submit(self, submission: Submission) -> Job:
+        """Queue one run."""
+        ...
+
+    async def delete(self, key: JobKey) -> None:
+        """Forget a run; one that runs is ended first."""
+        ...
+
+    async def stop(self, key: JobKey) -> Job:
+        """Ask a run to save and end."""
+        ...
+
+    async def resume(self, key: JobKey) -> Job:
+        """Let a run that was stopped go on."""
+        ...
+
+    def known(self, key: JobKey) -> Job | None:
+        """The run of that name."""
+        ...
+
+    def tasks(self, job: Job) -> list[Task]:
+        """Every attempt of every task of the run."""
+        ...
+
+
+class Intake:
+    """Brings one object and its run in step; `look` is the work of a controller."""
+
+    def __init__(self, client: Client, objects: Mirror[Custom], runs: Runs, clock: Clock) -> None:
+        self._client = client
+        self._objects = objects
+        self._runs = runs
+        self._clock = clock
+
+    async def look(self, key: str) -> float | None:
+        """Make a run of a new object, end the run of one that is gone, and write the status."""
+        namespace, _, name = key.partition("/")
+        run = JobKey(namespace, name)
+        found, known = self._objects.get(key), self._runs.known(run)
+        if known is not None and (found is None or known.labels.get(UID) != found.metadata.uid):
+            if UID in known.labels:
+                await self._runs.delete(run)
+            known = None
+        if found is None or found.metadata.deletion_timestamp is not None:
+            return None
+        known = await self._take(found) if known is None else await self._as_wished(found, known)
+        if known is not None:
+            tasks = self._runs.tasks(known)
+            told = status.status_of(known, tasks, found.metadata.generation, found.status, self._clock.now())
+            await self._tell(found, told)
+        return None
+
+    async def _take(self, found: Custom) -> Job | None:
+        """Submit it, or say in its status why not. What was refused is looked at again when it is changed."""
+        if found.status.get("reason") == "Refused" and found.status.get("observedGeneration") == found.metadata.generation:
+            return None
+        if found.spec_data().get("suspend"):
+            await self._tell(found, status.suspended(found.metadata.generation, found.status, self._clock.now()))
+            return None
+        try:
+            return await self._runs.submit(submission_of(found))
+        except FairwayError as error:
+            log.info("%s/%s is refused: %s", found.metadata.namespace, found.metadata.name, error)
+            await self._tell(found, status.refused(str(error), found.metadata.generation, found.status, self._clock.now()))
+            return None
+
+    async def _as_wished(self, found: Custom, known: Job) -> Job:
+        """Stopped while the object is suspended, and going on when it no longer is."""
+        suspend = bool(found.spec_data().get("suspend"))
+        if suspend and not known.phase.over and known.intent is Intent.RUN:
+            return await self._runs.stop(known.key)
+        if not suspend and known.phase is JobPhase.STOPPED:
+            return await self._runs.resume(known.key)
+        return known
+
+    async def _tell(self, found: Custom, told: dict[str, Any]) -> None:
+        if told == found.status:
+            return
+        body = {
+            "apiVersion": kinds.TRAINING_JOBS.api_version,
+            "kind": kinds.TRAINING_JOBS.kind,
+            "metadata": {"name": found.metadata.name, "namespace": found.metadata.namespace, "uid": found.metadata.uid},
+            "status": told,
+        }
+        await self._client.apply_status(kinds.TRAINING_JOBS, body, manager=STATUS_MANAGER)
+
+
+def submission_of(found: Custom) -> Submission:
+    """What the object asks for, as if it had been submitted. Raises `FairwayError` with every mistake of the document."""
+    metadata = found.metadata
+    series, _ = names.split_run(metadata.name)
+    labels = {**metadata.labels, UID: metadata.uid}
+    plain = {
+        "apiVersion": found.api_version or kinds.TRAINING_JOBS.api_version,
+        "kind": "TrainingJob",
+        "metadata": {"name": series, "namespace": metadata.namespace, "labels": labels},
+        "spec": _sized({name: value for name, value in found.spec_data().items() if name != "suspend"}),
+    }
+    document = read_data(plain, f"{metadata.namespace}/{metadata.name}")
+    assert isinstance(document, TrainingJob)
+    origin = Origin(user=metadata.annotations.get(marks.USER, ""), code_digest=metadata.annotations.get(marks.CODE, ""))
+    return replace(Submission(document, origin), run=metadata.name)
+
+
+def _sized(spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec with the size that `/scale` wrote: roles that may grow and shrink have this many replicas, within their bounds."""
+    size = spec.pop("size", 0)
+    if not size:
+        return spec
+    roles = {name: {**role, "replicas": _within(role.get("replicas", {}), size)} for name, role in spec["roles"].items()}
+    return {**spec, "roles": roles}
+
+
+def _within(replicas: dict[str, int], size: int) -> dict[str, int]:
+    least, most = replicas.get("min", 1), replicas.get("max", 1)
+    chosen = max(least, min(most, size))
+    return replicas if least == most else {"min": chosen, "max": chosen}

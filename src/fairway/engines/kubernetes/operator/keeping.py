@@ -1,0 +1,181 @@
+"""What outlives pods: their logs. Kept in the record's folder when a pod has ended, read from the node while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import shutil
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+
+from fairway.app import crash
+from fairway.app.ports import LogChunk, LogQuery
+from fairway.engines.kubernetes.client import inside, kinds
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.client.inside import LogWish
+from fairway.engines.kubernetes.objects import Pod
+from fairway.engines.kubernetes.operator import naming
+from fairway.engines.kubernetes.operator.manifests.pod import FINALIZER, attempt_folder
+from fairway.engines.kubernetes.operator.observe import TASK
+from fairway.errors import FairwayError
+from fairway.runtime import contract
+from fairway.state.job import Job, JobKey
+from fairway.state.task import TaskKey
+
+log = logging.getLogger("fairway.operator")
+
+TAIL_BYTES = 8192
+CHUNK = 1 << 16
+_FILE = re.compile(r"(?P<role>.+)-(?P<index>[0-9]+)#(?P<attempt>[0-9]+)\.log")
+
+
+class Keeping:
+    """The record's folder of logs, and the way to pods whose logs are not there yet."""
+
+    def __init__(self, client: Client, folder: Path) -> None:
+        self._client = client
+        self._folder = folder
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    # When a pod has ended
+
+    async def keep(self, pod: Pod, key: TaskKey) -> str:
+        """Copy the log into the record, once; its last lines. A log that cannot be read any more is no reason to wait."""
+        path = self._path(key)
+        if not await asyncio.to_thread(path.exists):
+            try:
+                await self._copy(pod, path)
+            except FairwayError as error:
+                log.warning("the log of %s is lost: %s", key, error)
+                return ""
+        return await asyncio.to_thread(_tail, path)
+
+    async def _copy(self, pod: Pod, path: Path) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}")
+        with aside.open("wb") as file:
+            wish = LogWish(container=TASK)
+            async for piece in inside.logs(self._client.connection, pod.metadata.name, pod.metadata.namespace, wish):
+                file.write(piece)
+        with crash.reach("engine.rename"):
+            os.rename(aside, path)
+
+    async def let_go(self, pod: Pod) -> None:
+        """Its end is in the record: the pod may go."""
+        if FINALIZER not in pod.metadata.finalizers:
+            return
+        others = [name for name in pod.metadata.finalizers if name != FINALIZER]
+        test = {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}
+        before = {"op": "test", "path": "/metadata/finalizers", "value": list(pod.metadata.finalizers)}
+        change = {"op": "replace", "path": "/metadata/finalizers", "value": others}
+        await self._client.patch(kinds.PODS, pod.metadata.name, pod.metadata.namespace, [test, before, change])
+
+    async def touch_stop(self, pod: Pod, key: TaskKey) -> None:
+        """Let `should_stop()` turn true in the task."""
+        argv = ["touch", f"{attempt_folder(key)}/{contract.STOP_FILE}"]
+        connection = self._client.connection
+        async with inside.execute(connection, pod.metadata.name, pod.metadata.namespace, argv, container=TASK) as session:
+            async for _ in session.output():
+                continue
+
+    # Reading
+
+    async def logs(self, job: Job, pods: Sequence[Pod], query: LogQuery) -> AsyncIterator[LogChunk]:
+        """From the record what is there, the rest from the nodes; several tasks as their lines come."""
+        running = {key: pod for pod in pods if (key := naming.task_key(pod.metadata.namespace, pod.metadata.labels))}
+        kept = {key: path for key, path in self._kept_of(job.key) if key not in running or path.exists()}
+        wanted = _wanted({*running, *kept}, query)
+        for key in [key for key in wanted if key in kept]:
+            async for chunk in _from_file(kept[key], key, query):
+                yield chunk
+        live = [(key, running[key]) for key in wanted if key not in kept]
+        async for chunk in self._from_nodes(live, query):
+            yield chunk
+
+    async def _from_nodes(self, live: Sequence[tuple[TaskKey, Pod]], query: LogQuery) -> AsyncIterator[LogChunk]:
+        found: asyncio.Queue[LogChunk | None] = asyncio.Queue(maxsize=64)
+        readers = [asyncio.create_task(self._read(key, pod, query, found)) for key, pod in live]
+        left = len(readers)
+        try:
+            while left:
+                chunk = await found.get()
+                if chunk is None:
+                    left -= 1
+                else:
+                    yield chunk
+        finally:
+            for reader in readers:
+                reader.cancel()
+
+    async def _read(self, key: TaskKey, pod: Pod, query: LogQuery, found: asyncio.Queue[LogChunk | None]) -> None:
+        wish = LogWish(container=TASK, follow=query.follow, tail=query.tail)
+        pattern = re.compile(query.grep.encode()) if query.grep else None
+        try:
+            name, namespace = pod.metadata.name, pod.metadata.namespace
+            async for data in inside.logs(self._client.connection, name, namespace, wish):
+                shown = _matching(data, pattern)
+                if shown:
+                    await found.put(LogChunk(key.task, key.attempt, shown))
+        except FairwayError as error:
+            log.debug("no log of %s yet: %s", key, error)
+        finally:
+            await found.put(None)
+
+    # The folder
+
+    def _path(self, key: TaskKey) -> Path:
+        return self._folder / key.namespace / key.job / f"{key.task}#{key.attempt}.log"
+
+    def _kept_of(self, run: JobKey) -> Iterator[tuple[TaskKey, Path]]:
+        folder = self._folder / run.namespace / run.name
+        for path in sorted(folder.glob("*.log")) if folder.is_dir() else ():
+            match = _FILE.fullmatch(path.name)
+            if match:
+                yield TaskKey(run.namespace, run.name, match["role"], int(match["index"]), int(match["attempt"])), path
+
+    def kept(self) -> list[JobKey]:
+        """The runs that have logs here."""
+        return [JobKey(path.parent.name, path.name) for path in self._folder.glob("*/*") if path.is_dir()]
+
+    def forget(self, run: JobKey) -> None:
+        """Remove a run's logs."""
+        shutil.rmtree(self._folder / run.namespace / run.name, ignore_errors=True)
+
+
+def _wanted(keys: set[TaskKey], query: LogQuery) -> list[TaskKey]:
+    chosen = [key for key in keys if query.role in ("", key.role) and query.index in (None, key.index)]
+    if query.attempt is None:
+        newest: dict[str, int] = {}
+        for key in chosen:
+            newest[key.task] = max(key.attempt, newest.get(key.task, 0))
+        chosen = [key for key in chosen if key.attempt == newest[key.task]]
+    elif query.attempt >= 0:
+        chosen = [key for key in chosen if key.attempt == query.attempt]
+    return sorted(chosen, key=lambda key: (key.attempt, key.role, key.index))
+
+
+async def _from_file(path: Path, key: TaskKey, query: LogQuery) -> AsyncIterator[LogChunk]:
+    data = await asyncio.to_thread(path.read_bytes)
+    pattern = re.compile(query.grep.encode()) if query.grep else None
+    lines = [line for line in data.splitlines(keepends=True) if pattern is None or pattern.search(line)]
+    lines = lines[-query.tail :] if query.tail else ([] if query.tail == 0 else lines)
+    whole = b"".join(lines)
+    for at in range(0, len(whole), CHUNK):
+        yield LogChunk(key.task, key.attempt, whole[at : at + CHUNK])
+
+
+def _matching(data: bytes, pattern: re.Pattern[bytes] | None) -> bytes:
+    if pattern is None:
+        return data
+    return b"".join(line for line in data.splitlines(keepends=True) if pattern.search(line))
+
+
+def _tail(path: Path) -> str:
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - TAIL_BYTES))
+        return file.read().decode(errors="replace")

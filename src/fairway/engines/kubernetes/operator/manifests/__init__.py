@@ -1,0 +1,1 @@
+"""What a run consists of on a cluster, as plain data: pods, a Service, a ConfigMap. Pure."""

@@ -1,0 +1,246 @@
+"""The pod of one task."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.operator import naming
+from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.launch.render import render
+from fairway.launch.topology import Folders, Topology
+from fairway.runtime.pod.order import VARIABLE, PodOrder, Start
+from fairway.spec.job import Role
+from fairway.spec.resources import WHOLE_GPU
+from fairway.state.job import Job
+from fairway.state.task import Need, Task, TaskKey
+from fairway.units import quantity
+
+Manifest = dict[str, Any]
+
+INJECTED = "/fairway/inject"
+CODE = "/fairway/code"
+BUNDLE = "/fairway/bundle"
+RUN = "/fairway/run"
+SHARED_MEMORY = "/dev/shm"
+KILL_MARGIN = 10
+"""Seconds that the kubelet waits beyond the task's own grace."""
+SECRETS = "fairway-secrets"
+"""The Secret of a namespace whose keys documents name."""
+FINALIZER = f"{marks.DOMAIN}/record"
+"""Keeps an ended pod until its end and its logs are in the record."""
+
+
+def pod(job: Job, task: Task, topology: Topology, installation: Installation, runtime: Runtime, code: str = "") -> Manifest:
+    """The pod, whole. `code` names the ConfigMap with the run's code; empty: the image has it."""
+    role = job.spec.roles[task.key.role]
+    spec: Manifest = {
+        "restartPolicy": "Never",
+        "hostname": naming.hostname(task.key),
+        "subdomain": naming.service_name(job.key),
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": int(quantity.seconds(job.spec.grace)) + KILL_MARGIN,
+        "initContainers": [_bringer(installation, code)],
+        "containers": [_container(job, task, topology, installation, runtime)],
+        "volumes": [*_volumes(role, installation, code), *runtime.volumes],
+        **({"schedulerName": installation.scheduler} if installation.scheduler else {}),
+        **({"nodeSelector": dict(role.placement.labels)} if role.placement.labels else {}),
+        **({"tolerations": _tolerations(role)} if role.placement.tolerations else {}),
+        **({"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if job.spec.kubernetes.network.host else {}),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": naming.pod_name(task.key),
+            "namespace": job.key.namespace,
+            "labels": naming.labels(task.key),
+            "finalizers": [FINALIZER],
+            "annotations": {
+                **marks.write_gang(gang_mark(job, topology)),
+                **_gpu_marks(task.need, role),
+                marks.PRIORITY: str(job.spec.priority),
+            },
+        },
+        "spec": merged(spec, job.spec.kubernetes.pod),
+    }
+
+
+def gang_mark(job: Job, topology: Topology) -> marks.GangMark:
+    """What the scheduler is told of the run."""
+    parts = {}
+    for name in topology.roles:
+        role, size = job.spec.roles[name], len(topology.role(name))
+        least, most = min(role.replicas.min, size), max(role.replicas.max, size)
+        parts[name] = marks.PartMark(size, least, most, role.placement.together, role.placement.apart)
+    return marks.GangMark(
+        name=f"{job.key.name}.a{job.attempt}",
+        parts=parts,
+        same_rack=any(role.placement.same_rack for role in job.spec.roles.values()),
+        queue=job.spec.queue,
+        user=job.origin.user,
+        series=job.series,
+        time_limit=quantity.seconds(job.spec.timeout) if job.spec.timeout is not None else None,
+        submitted=job.created,
+        saved=job.progress.checkpoint_time,
+    )
+
+
+def _gpu_marks(need: Need, role: Role) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if role.placement.nodes:
+        found[marks.NODES] = json.dumps(list(role.placement.nodes))
+    if not need.gpus:
+        return found
+    found |= {marks.GPUS: str(need.gpus)}
+    found |= {marks.GPU_MILLI: str(need.gpu_milli)} if need.gpu_milli != WHOLE_GPU else {}
+    found |= {marks.GPU_MEMORY: str(need.gpu_memory)} if need.gpu_memory else {}
+    found |= {marks.GPU_TYPES: json.dumps(list(need.gpu_type))} if need.gpu_type else {}
+    found |= {marks.DEVICES: json.dumps(list(role.placement.devices))} if role.placement.devices else {}
+    return found
+
+
+def _container(job: Job, task: Task, topology: Topology, installation: Installation, runtime: Runtime) -> Manifest:
+    limits = job.spec.roles[task.key.role].limits
+    requests = _amounts(task.need, installation)
+    capped = {"cpu": limits.cpu, "memory": limits.memory}
+    most = {name: str(value) for name, value in capped.items() if value is not None}
+    counted = {name: value for name, value in requests.items() if name not in ("cpu", "memory")}
+    return {
+        "name": "task",
+        "image": runtime.image,
+        "command": [runtime.python, "-m", "fairway.runtime.pod"],
+        "workingDir": CODE,
+        "env": _variables(job, task, topology, runtime),
+        "resources": {"requests": requests, "limits": {**counted, **most}},
+        "volumeMounts": _mounts(job) + list(runtime.mounts),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def _variables(job: Job, task: Task, topology: Topology, runtime: Runtime) -> list[Manifest]:
+    plain = {**runtime.env, "PYTHONPATH": INJECTED, "PYTHONUNBUFFERED": "1", VARIABLE: order(job, task, topology).encode()}
+    found: list[Manifest] = [{"name": name, "value": value} for name, value in plain.items()]
+    found += [{"name": name, "valueFrom": {"secretKeyRef": {"name": SECRETS, "key": name}}} for name in job.spec.secrets]
+    if task.need.gpus:
+        chosen = {"fieldRef": {"fieldPath": f"metadata.annotations['{marks.GPU_IDS}']"}}
+        found.append({"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": chosen})
+    return found
+
+
+def attempt_folder(key: TaskKey) -> str:
+    """The attempt's own folder, inside the pod."""
+    return f"{RUN}/attempts/{key.task}-{key.attempt}"
+
+
+def order(job: Job, task: Task, topology: Topology) -> PodOrder:
+    """What the container's first process is told."""
+    member = next(each for each in topology.members if (each.role, each.index) == (task.key.role, task.key.index))
+    attempt = attempt_folder(task.key)
+    folders = Folders(
+        work=CODE,
+        attempt=attempt,
+        shared=f"{RUN}/shared",
+        checkpoints=f"{RUN}/checkpoints",
+        tensorboard=f"{RUN}/tensorboard",
+        outputs={name: f"{RUN}/outputs/{name}" for name in job.spec.outputs},
+        data=dict(job.spec.data),
+        runtime=INJECTED,
+    )
+    launch = render(job.key.name, job.spec, topology, member, folders)
+    made = [folders.shared, folders.checkpoints, folders.tensorboard, *folders.outputs.values()]
+    starts = [Start(list(each.argv), each.env, sorted(each.gives_way)) for each in launch.processes]
+    grace = quantity.seconds(job.spec.grace)
+    return PodOrder(task.key.task, CODE, attempt, starts, launch.files, made, grace, task.key.attempt, folders.checkpoints)
+
+
+def _amounts(need: Need, installation: Installation) -> Manifest:
+    """What the kubelet and any scheduler are told; GPUs by count only where whole ones are asked for."""
+    found: Manifest = {name: str(count) for name, count in need.other.items()}
+    if need.cpu:
+        found["cpu"] = f"{round(need.cpu * 1000)}m"
+    if need.memory:
+        found["memory"] = str(need.memory)
+    if need.gpus and need.gpu_milli == WHOLE_GPU and not installation.scheduler:
+        found[installation.gpu_resource] = str(need.gpus)
+    return found
+
+
+def _bringer(installation: Installation, code: str) -> Manifest:
+    """The step that brings code and `fairway.runtime` into the pod: no image is built."""
+    mounts: list[Manifest] = [{"name": "inject", "mountPath": INJECTED}, {"name": "code", "mountPath": CODE}]
+    if code:
+        mounts.append({"name": "bundle", "mountPath": BUNDLE, "readOnly": True})
+    return {
+        "name": "code",
+        "image": installation.image,
+        "command": ["python3", "-m", "fairway.engines.kubernetes.operator.unpack", "--inject", INJECTED, "--code", CODE]
+        + (["--bundle", f"{BUNDLE}/code.tar.gz"] if code else []),
+        "volumeMounts": mounts,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def _mounts(job: Job) -> list[Manifest]:
+    sub_path = f"{job.key.namespace}/{job.key.name}"
+    return [
+        {"name": "inject", "mountPath": INJECTED, "readOnly": True},
+        {"name": "code", "mountPath": CODE},
+        {"name": "run", "mountPath": RUN, "subPath": sub_path},
+        {"name": "shm", "mountPath": SHARED_MEMORY},
+    ]
+
+
+def _volumes(role: Role, installation: Installation, code: str) -> list[Manifest]:
+    asked = role.resources.shm
+    memory = {"medium": "Memory", **({"sizeLimit": asked} if asked != "auto" else {})}
+    found: list[Manifest] = [
+        {"name": "inject", "emptyDir": {}},
+        {"name": "code", "emptyDir": {}},
+        {"name": "run", **installation.run_volume},
+        {"name": "shm", "emptyDir": memory},
+    ]
+    if code:
+        found.append({"name": "bundle", "configMap": {"name": code}})
+    return found
+
+
+def _tolerations(role: Role) -> list[Manifest]:
+    """`*` tolerates all; `key`, `key=value` and `key=value:Effect` one."""
+    found: list[Manifest] = []
+    for text in role.placement.tolerations:
+        if text == "*":
+            return [{"operator": "Exists"}]
+        name, _, effect = text.partition(":")
+        key, equals, value = name.partition("=")
+        one: Manifest = {"key": key, "operator": "Equal", "value": value} if equals else {"key": key, "operator": "Exists"}
+        found.append({**one, **({"effect": effect} if effect else {})})
+    return found
+
+
+def merged(spec: Manifest, extra: Manifest) -> Manifest:
+    """The pod with what the document adds: objects are merged, lists get longer by name or at the end, values are replaced."""
+    found = dict(spec)
+    for name, value in extra.items():
+        before = found.get(name)
+        if isinstance(before, dict) and isinstance(value, dict):
+            found[name] = merged(before, value)
+        elif isinstance(before, list) and isinstance(value, list):
+            found[name] = _joined(before, value)
+        else:
+            found[name] = value
+    return found
+
+
+def _joined(before: list[Any], more: list[Any]) -> list[Any]:
+    found = list(before)
+    places = {one["name"]: at for at, one in enumerate(found) if isinstance(one, dict) and "name" in one}
+    for one in more:
+        at = places.get(one.get("name")) if isinstance(one, dict) else None
+        if at is None:
+            found.append(one)
+        else:
+            found[at] = merged(found[at], one)
+    return found

@@ -1,0 +1,29 @@
+"""What a run has besides its pods: the Service by which they find each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.operator import naming
+from fairway.state.job import JobKey
+
+
+def service(run: JobKey, owner: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A headless Service: each pod gets a name, also before it is ready, because peers meet before that."""
+    labels = {marks.MANAGED_BY: marks.MANAGER, marks.RUN: run.name}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": naming.service_name(run),
+            "namespace": run.namespace,
+            "labels": labels,
+            **({"ownerReferences": [owner]} if owner else {}),
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {marks.RUN: run.name},
+        },
+    }

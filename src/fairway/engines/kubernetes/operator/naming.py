@@ -1,0 +1,85 @@
+"""Names of what a run consists of on a cluster: always the same for the same task, so that nothing is ever made twice. Pure."""
+
+from __future__ import annotations
+
+from fairway.engines.kubernetes import marks
+from fairway.launch.topology import Member, Topology, ports_needed
+from fairway.state.job import Job, JobKey
+from fairway.state.task import Task, TaskKey
+
+LABEL_LIMIT = 63
+"""Characters of a DNS label."""
+FIRST_PORT = 20000
+"""Every pod has a network of its own, so that all can use the same ports."""
+
+
+def pod_name(key: TaskKey) -> str:
+    """`mnist-7-worker-0-r2`."""
+    return f"{hostname(key)}-r{key.attempt}"
+
+
+def hostname(key: TaskKey) -> str:
+    """`mnist-7-worker-0`: the same at every attempt, so that peers that go on find the task that started again."""
+    return f"{key.job}-{key.role}-{key.index}"
+
+
+def service_name(run: JobKey) -> str:
+    """The headless Service that gives pods their names."""
+    return run.name
+
+
+def address(key: TaskKey, cluster_domain: str) -> str:
+    """Where peers find the task. The last dot keeps resolvers from trying other domains first."""
+    return f"{hostname(key)}.{service_name(key.run)}.{key.namespace}.svc.{cluster_domain}"
+
+
+def too_long(job: Job) -> str:
+    """Why names of the run's pods would not do; empty when they would."""
+    for name, role in job.spec.roles.items():
+        longest = f"{job.key.name}-{name}-{role.replicas.max - 1}"
+        if len(longest) > LABEL_LIMIT - len("-r999"):
+            return f"the pod name {longest} is too long for a cluster; shorten the job's name or the role's"
+    return ""
+
+
+def ports_of(task: Task) -> tuple[int, ...]:
+    """The ports that a task may listen on."""
+    return tuple(range(FIRST_PORT, FIRST_PORT + ports_needed(max(task.processes, task.slots))))
+
+
+def topology(job: Job, tasks: tuple[Task, ...], cluster_domain: str) -> Topology:
+    """The gang, by names: known before anybody is placed."""
+    order = list(job.spec.roles)
+    members = [
+        Member(
+            role=task.key.role,
+            index=task.key.index,
+            host=address(task.key, cluster_domain),
+            ports=ports_of(task),
+            processes=task.processes,
+            attempt=task.key.attempt,
+            slots=task.slots,
+            devices=task.devices,
+        )
+        for task in sorted(tasks, key=lambda task: (order.index(task.key.role), task.key.index))
+    ]
+    return Topology(job.key.name, job.key.namespace, tuple(members), job.attempt)
+
+
+def labels(key: TaskKey) -> dict[str, str]:
+    """By these the pods of a run, and each of its tasks, are found."""
+    return {
+        marks.MANAGED_BY: marks.MANAGER,
+        marks.RUN: key.job,
+        marks.ROLE: key.role,
+        marks.INDEX: str(key.index),
+        marks.ATTEMPT: str(key.attempt),
+    }
+
+
+def task_key(namespace: str, found: dict[str, str]) -> TaskKey | None:
+    """The task that a pod with these labels is; None when it is none of ours."""
+    try:
+        return TaskKey(namespace, found[marks.RUN], found[marks.ROLE], int(found[marks.INDEX]), int(found[marks.ATTEMPT]))
+    except (KeyError, ValueError):
+        return None

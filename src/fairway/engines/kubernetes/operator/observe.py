@@ -1,0 +1,173 @@
+"""What a pod says of its task: from the API's words to a report. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.objects import ContainerStatus, Pod, Terminated, condition
+from fairway.runtime.pod import ending
+from fairway.state.phase import TaskPhase
+from fairway.state.task import Exit, TaskKey, TaskReport
+
+TASK = "task"
+"""The container in which the task runs."""
+
+_DISRUPTED = {
+    "Evicted": "its node ran short and evicted it",
+    "NodeLost": "its node was lost",
+    "NodeShutdown": "its node shut down",
+    "Terminated": "its node shut down",
+    "Preempting": "its node made room for a critical pod",
+    "NodeAffinity": "its node no longer has the labels it asked for",
+    "UnexpectedAdmissionError": "its node could not give it the devices it was promised",
+}
+_STUCK = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    }
+)
+
+
+def report(key: TaskKey, pod: Pod) -> TaskReport:
+    """What is known of the task from its pod."""
+    given = TaskReport(
+        key,
+        phase_of(pod),
+        ready=True,
+        node=pod.spec.node_name or None,
+        devices=_devices(pod),
+        leave=marks.read_leave(pod.metadata.annotations),
+        started=_started(pod),
+        message=_words(pod),
+    )
+    if not given.phase.over:
+        return given
+    return TaskReport(
+        key,
+        given.phase,
+        ready=True,
+        node=given.node,
+        devices=given.devices,
+        started=given.started,
+        finished=_finished(pod),
+        exit=exit_of(pod),
+        message=given.message,
+    )
+
+
+def phase_of(pod: Pod) -> TaskPhase:
+    """Where the task is in its life. Whoever was told to end by us is stopped, whatever its exit code says."""
+    if pod.status.phase == "Succeeded":
+        return TaskPhase.SUCCEEDED
+    if pod.status.phase == "Failed":
+        return TaskPhase.STOPPED if marks.DELETED_FOR in pod.metadata.annotations else TaskPhase.FAILED
+    if pod.status.phase == "Running":
+        return TaskPhase.RUNNING
+    return TaskPhase.STARTING if pod.spec.node_name else TaskPhase.PLACED
+
+
+def exit_of(pod: Pod) -> Exit:
+    """How the task ended."""
+    by_us = marks.DELETED_FOR in pod.metadata.annotations
+    ended = _ended(pod)
+    disrupted = "" if by_us else disruption(pod)
+    if ended is None:
+        return Exit(by_us=by_us, disrupted=disrupted)
+    record = ending.decode(ended.message)
+    killed = ended.reason == "OOMKilled"
+    if record is None:
+        # Our first process was killed, or an init step failed: only the kubelet's own words are there.
+        number = ended.signal or (ended.exit_code - 128 if ended.exit_code > 128 else 0)
+        code = None if number else ended.exit_code
+        return Exit(code, number or None, out_of_memory=killed, by_us=by_us, tail=ended.message, disrupted=disrupted)
+    return Exit(record["code"], record["signal"], record["rank"], killed, by_us, tail=record["words"], disrupted=disrupted)
+
+
+def disruption(pod: Pod) -> str:
+    """Who ended the pod from outside, in words; empty when its own program did."""
+    reason = pod.status.reason
+    if reason in _DISRUPTED:
+        return _DISRUPTED[reason] + (f" ({pod.status.message})" if pod.status.message else "")
+    if reason.startswith("OutOf"):
+        return f"its node {pod.spec.node_name} had no room for it when it arrived ({pod.status.message or reason})"
+    told = condition(pod.status.conditions, "DisruptionTarget")
+    if told is not None and told.status == "True":
+        return told.message or told.reason
+    return "its pod was deleted by somebody" if _was_deleted_first(pod) else ""
+
+
+def _was_deleted_first(pod: Pod) -> bool:
+    """Whether the deletion was asked for before the task ended, so that it ended of that."""
+    limit = seconds(pod.metadata.deletion_timestamp)
+    if limit is None:
+        return False
+    asked = limit - (pod.metadata.deletion_grace_period_seconds or 0)
+    finished = _finished(pod)
+    # Both are told in whole seconds.
+    return finished is None or finished >= asked - 1
+
+
+def _ended(pod: Pod) -> Terminated | None:
+    """The end that decided: the task's own, else that of an init step that failed."""
+    for status in pod.status.container_statuses:
+        if status.name == TASK and status.state.terminated is not None:
+            return status.state.terminated
+    failed = [status.state.terminated for status in pod.status.init_container_statuses]
+    return next((end for end in failed if end is not None and end.exit_code != 0), None)
+
+
+def _words(pod: Pod) -> str:
+    """Why it waits or what it does, in words; empty when there is nothing to say."""
+    scheduled = condition(pod.status.conditions, "PodScheduled")
+    if not pod.spec.node_name:
+        return scheduled.message if scheduled is not None and scheduled.status == "False" else ""
+    if pod.status.phase == "Failed":
+        failed = next((status for status in pod.status.init_container_statuses if _failed(status)), None)
+        return f"the code could not be brought into the pod: {_last_words(failed)}" if failed is not None else ""
+    if pod.status.phase != "Pending":
+        return ""
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waiting = status.state.waiting
+        if waiting is not None and waiting.reason in _STUCK:
+            return f"{waiting.reason}: {waiting.message or status.image}"
+    return f"starts on {pod.spec.node_name}"
+
+
+def _failed(status: ContainerStatus) -> bool:
+    return status.state.terminated is not None and status.state.terminated.exit_code != 0
+
+
+def _last_words(status: ContainerStatus) -> str:
+    ended = status.state.terminated
+    lines = ended.message.strip().splitlines() if ended is not None else []
+    return lines[-1][:300] if lines else f"exit code {ended.exit_code if ended is not None else '?'}"
+
+
+def _devices(pod: Pod) -> tuple[str, ...] | None:
+    text = pod.metadata.annotations.get(marks.GPU_IDS)
+    return tuple(text.split(",")) if text else None
+
+
+def _started(pod: Pod) -> float | None:
+    for status in pod.status.container_statuses:
+        if status.name == TASK:
+            state = status.state
+            since = state.running.started_at if state.running else state.terminated.started_at if state.terminated else None
+            return seconds(since)
+    return None
+
+
+def _finished(pod: Pod) -> float | None:
+    ended = _ended(pod)
+    return seconds(ended.finished_at) if ended is not None else None
+
+
+def seconds(text: str | None) -> float | None:
+    """A time of the API's as seconds since the epoch."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None

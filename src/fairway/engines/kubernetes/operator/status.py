@@ -1,0 +1,117 @@
+"""What a TrainingJob object says of its run: phase, reason, conditions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from fairway.engines.kubernetes import marks
+from fairway.state.job import Job
+from fairway.state.phase import JobPhase, TaskPhase
+from fairway.state.task import Task
+
+STARTED = frozenset({JobPhase.RUNNING, JobPhase.STOPPING, JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.STOPPED})
+
+
+def status_of(job: Job, tasks: Sequence[Task], generation: int, before: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """The whole status. Conditions keep their time while they stay as they are."""
+    current = [task for task in tasks if task.key.attempt >= job.attempt or not task.phase.over]
+    running = sum(task.phase is TaskPhase.RUNNING for task in current)
+    found: dict[str, Any] = {
+        "observedGeneration": generation,
+        "phase": job.phase.value,
+        "reason": _reason(job),
+        "message": _message(job),
+        "ready": f"{running}/{len(current)}",
+        "replicas": len(current),
+        "readyReplicas": running,
+        "selector": f"{marks.RUN}={job.key.name}",
+        "attempt": job.attempt,
+        "restarts": job.restarts,
+        "gpus": f"{sum(task.need.gpu for task in current if task.phase.holds_resources and task.node):g}",
+        "progress": _progress(job),
+        "conditions": _conditions(job, before, now),
+    }
+    times = {"startTime": job.started, "finishTime": job.finished}
+    return found | {name: stamp(at) for name, at in times.items() if at is not None}
+
+
+def suspended(generation: int, before: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """The status of an object that is held before it became a run."""
+    words = "suspended: it starts when spec.suspend is false"
+    one = _condition("Suspended", "True", "Suspended", words, before, now)
+    return {
+        "observedGeneration": generation,
+        "phase": JobPhase.STOPPED.value,
+        "reason": "Suspended",
+        "message": words,
+        "conditions": [one],
+    }
+
+
+def _progress(job: Job) -> str:
+    """`step 400, loss 0.31`; with the last checkpoint where there is one."""
+    progress = job.progress
+    parts = [f"step {progress.step}"] if progress.step is not None else []
+    parts += [f"{name} {value:.4g}" for name, value in sorted(progress.metrics.items())]
+    parts += [f"saved at {progress.checkpoint_step}"] if progress.checkpoint_step is not None else []
+    return ", ".join(parts)
+
+
+def refused(message: str, generation: int, before: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """The status of an object that is no job we can run."""
+    one = _condition("Failed", "True", "Refused", message, before, now)
+    return {
+        "observedGeneration": generation,
+        "phase": JobPhase.FAILED.value,
+        "reason": "Refused",
+        "message": message,
+        "conditions": [one],
+    }
+
+
+def _reason(job: Job) -> str:
+    if job.hold is not None:
+        return job.hold.reason
+    return job.outcome.reason if job.outcome is not None else ""
+
+
+def _message(job: Job) -> str:
+    if job.hold is not None:
+        return job.hold.message
+    return job.outcome.message if job.outcome is not None else ""
+
+
+def _conditions(job: Job, before: Mapping[str, Any], now: float) -> list[dict[str, Any]]:
+    waits = job.hold is not None and job.phase is JobPhase.PENDING
+    scheduled = "False" if waits else "True" if job.phase in STARTED or job.phase is JobPhase.STARTING else "Unknown"
+    runs = "True" if job.phase is JobPhase.RUNNING else "False"
+    found = [
+        _condition("Scheduled", scheduled, _reason(job) if waits else "", _message(job) if waits else "", before, now),
+        _condition("Running", runs, job.phase.value, "", before, now),
+    ]
+    if job.evictions:
+        leaving = "True" if job.leaving is not None else "False"
+        message = job.leaving.message if job.leaving is not None else f"made room {job.evictions} times"
+        found.append(_condition("Preempted", leaving, "MakingRoom", message, before, now))
+    if job.phase.over:
+        found.append(_condition(job.phase.value, "True", _reason(job), _message(job), before, now))
+    return found
+
+
+def _condition(kind: str, status: str, reason: str, message: str, before: Mapping[str, Any], now: float) -> dict[str, Any]:
+    known = next((one for one in before.get("conditions", ()) if one.get("type") == kind), None)
+    since = known["lastTransitionTime"] if known is not None and known.get("status") == status else stamp(now)
+    return {"type": kind, "status": status, "reason": _word(reason), "message": message, "lastTransitionTime": since}
+
+
+def _word(reason: str) -> str:
+    """The API wants a word that begins with a capital letter: `time-slice` gives `TimeSlice`."""
+    parts = [part for part in reason.replace("-", " ").replace("_", " ").split() if part]
+    return "".join(part[0].upper() + part[1:] for part in parts) or "AsExpected"
+
+
+def stamp(seconds: float) -> str:
+    """A time as the API writes it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

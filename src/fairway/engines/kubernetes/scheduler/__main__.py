@@ -1,0 +1,56 @@
+"""`python -m fairway.engines.kubernetes.scheduler`: be the scheduler until told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+
+import uvloop
+
+from fairway.app import crash
+from fairway.app.system import SystemClock
+from fairway.engines.kubernetes.client import config
+from fairway.engines.kubernetes.client.connection import Connection
+from fairway.engines.kubernetes.scheduler.process import SchedulerProcess
+from fairway.errors import FairwayError
+
+
+async def schedule() -> None:
+    """Follow the cluster until a signal ends it. Pods stay where they are."""
+    clock = SystemClock()
+    identity = f"{os.environ.get('HOSTNAME') or socket.gethostname()}_{os.getpid()}"
+    namespace = os.environ.get("FAIRWAY_SYSTEM_NAMESPACE") or "fairway-system"
+    async with Connection(config.find(os.environ), clock) as connection:
+        working = asyncio.create_task(SchedulerProcess(connection, clock, namespace, identity).run())
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, working.cancel)
+        try:
+            await working
+        except asyncio.CancelledError:
+            return
+
+
+def main() -> int:
+    """The entry point."""
+    logging.basicConfig(
+        level=os.environ.get("FAIRWAY_LOG_LEVEL", "INFO").upper(),
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        crash.arm(os.environ.get("FAIRWAY_CRASH_AT", ""))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(schedule())
+    except FairwayError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

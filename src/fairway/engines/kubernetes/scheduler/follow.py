@@ -1,0 +1,226 @@
+"""The core in step with the cluster: pods, nodes and queues in, bindings and evictions out. No I/O; level-triggered.
+
+What was decided is assumed until the cluster shows it or the binding fails: between the two nobody else gets the place.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.objects import Custom, Node, Pod
+from fairway.engines.kubernetes.scheduler import gangs
+from fairway.engines.kubernetes.scheduler.gangs import Member, Place
+from fairway.engines.kubernetes.scheduler.ground import Ground
+from fairway.plan.scheduling import explain
+from fairway.plan.scheduling.decision import Evict, Start
+from fairway.plan.scheduling.delta import Asked, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
+from fairway.plan.scheduling.scheduler import Scheduler
+from fairway.plan.scheduling.shape import Seat
+from fairway.state.job import Hold, JobKey
+from fairway.state.queue import Queue
+
+log = logging.getLogger("fairway.scheduler")
+
+MOST_EXPLAINED = 200
+"""So many lines of waiting gangs are told why at a time, those first that start first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Pods of one gang to be bound, all of them."""
+
+    key: JobKey
+    pods: tuple[tuple[Pod, Place], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A gang that must make room."""
+
+    eviction: Evict
+    pods: tuple[Pod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One decision, to be carried out."""
+
+    binds: tuple[Bind, ...] = ()
+    rooms: tuple[Room, ...] = ()
+    wake_at: float | None = None
+
+
+class Follower:
+    """A core, and how far it has followed the cluster."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.ground = Ground()
+        self._gangs: dict[JobKey, dict[str, Pod]] = {}
+        self._assumed: dict[str, Place] = {}
+        """By the uid of the pod."""
+        self._dirty: set[JobKey] = set()
+        self._queues: dict[str, Queue | None] = {}
+        """Those that changed since the last decision."""
+        self._generation = 0
+        self._finished: set[JobKey] = set()
+        """Gangs of which a pod has ended well since they were looked at last."""
+        self.refused: dict[JobKey, str] = {}
+        """Gangs that can have no place from this scheduler, and why."""
+
+    # The cluster changes
+
+    def pod(self, key: str, before: Pod | None, now: Pod | None) -> None:
+        """A pod came, changed or went."""
+        known = now or before
+        assert known is not None
+        if known.spec.scheduler_name != marks.SCHEDULER:
+            self.ground.see_stranger(key, now)
+            return
+        gang = gangs.key_of_gang(known)
+        own = self._gangs.setdefault(gang, {})
+        if now is None or now.over:
+            own.pop(key, None)
+            self._assumed.pop(known.metadata.uid, None)
+            if known.status.phase == "Succeeded":
+                self._finished.add(gang)
+        else:
+            own[key] = now
+            if now.spec.node_name:
+                self._assumed.pop(now.metadata.uid, None)
+        self._dirty.add(gang)
+
+    def node(self, key: str, before: Node | None, now: Node | None) -> None:
+        """A node came, changed or went."""
+        if before is not None and now is not None and _alike(before, now):
+            return  # A heartbeat.
+        self.ground.see(key, now)
+
+    def gpu_node(self, key: str, _before: Custom | None, now: Custom | None) -> None:
+        """What an agent says of its node's GPUs."""
+        self.ground.see_devices(key, now.status if now is not None else None)
+
+    def queue(self, name: str, described: Queue | None) -> None:
+        """A queue is described anew, or no longer."""
+        self._queues[name] = described
+
+    def failed(self, pods: Sequence[Pod]) -> None:
+        """Bindings of these pods were given up: their places are free again."""
+        for pod in pods:
+            self._assumed.pop(pod.metadata.uid, None)
+            self._dirty.add(gangs.key_of_gang(pod))
+
+    # Deciding
+
+    def decide(self, now: float) -> Outcome:
+        """Tell the core what has changed, and let it decide. What it decides is assumed."""
+        self._tell_places(now)
+        if self.ground.generation != self._generation:
+            self._generation = self.ground.generation
+            self._dirty |= set(self.scheduler.ledger.room.keys())
+        for key in sorted(self._dirty):
+            self._tell_gang(key, now)
+        self._dirty.clear()
+        self._finished.clear()
+        self._tell_places(now)  # Gangs may have brought host ports that no node had so far.
+        decision = self.scheduler.decide(now)
+        binds = tuple(self._start(start) for start in decision.starts)
+        rooms = tuple(Room(each, tuple(self._gangs.get(each.key, {}).values())) for each in decision.evictions)
+        return Outcome(binds, rooms, decision.wake_at)
+
+    def _tell_places(self, now: float) -> None:
+        ledger = self.scheduler.ledger
+        for name, described in self._queues.items():
+            if described is not None:
+                self.scheduler.apply(QueueSet(described), now)
+            elif name in ledger.queues:
+                self.scheduler.apply(QueueGone(name), now)
+        self._queues.clear()
+        for name in sorted(self.ground.changed):
+            value = self.ground.node(name)
+            if value is None and name in ledger.nodes:
+                self.scheduler.apply(NodeGone(name), now)
+            elif value is not None and ledger.nodes.get(name) != value:
+                self.scheduler.apply(NodeSeen(value), now)
+        self.ground.changed.clear()
+
+    def members(self, key: JobKey) -> list[Member]:
+        """The pods of a gang that are not over."""
+        own = self._gangs.get(key, {})
+        return [gangs.member_of(pod, self._assumed.get(pod.metadata.uid)) for pod in own.values()]
+
+    def _tell_gang(self, key: JobKey, now: float) -> None:
+        ledger = self.scheduler.ledger
+        members = self.members(key)
+        if not members:
+            self._gangs.pop(key, None)
+        wrong = gangs.problem(members)
+        self._note_refusal(key, wrong)
+        before = ledger.running.get(key)
+        sits = gangs.running_of(key, members, self.ground, ledger.nodes, now) if not wrong else None
+        if sits is None and before is not None:
+            self.scheduler.apply(Left(key, now, key in self._finished), now)
+        elif sits is not None and sits != before:
+            self.scheduler.apply(Sits(sits), now)
+        asks = gangs.request_of(key, members, self.ground) if not wrong else None
+        if asks is not None:
+            if ledger.room.get(key) != asks:
+                self.scheduler.apply(Asked(asks), now)
+        elif key in ledger.room:
+            self.scheduler.apply(Withdrawn(key), now)
+
+    def _note_refusal(self, key: JobKey, wrong: str) -> None:
+        if wrong:
+            self.refused[key] = wrong
+        else:
+            self.refused.pop(key, None)
+
+    def _start(self, start: Start) -> Bind:
+        """Give the seats to the pods that wait, in order."""
+        left: dict[str, list[Seat]] = {}
+        for seat in sorted(start.seats, key=lambda seat: seat.index):
+            left.setdefault(seat.role, []).append(seat)
+        bound = []
+        for member in sorted(self.members(start.key), key=lambda member: member.order):
+            if member.place is None:
+                seat = left[member.role].pop(0)
+                place = Place(seat.node, seat.devices)
+                self._assumed[member.pod.metadata.uid] = place
+                bound.append((member.pod, place))
+        # Its seats are known by their places now: what the core has of them must be what the pods will say.
+        self._dirty.add(start.key)
+        return Bind(start.key, tuple(bound))
+
+    # Telling why
+
+    def holds(self, now: float) -> dict[JobKey, Hold]:
+        """Why gangs wait: those first in line, as far as there is an answer for so many."""
+        ledger = self.scheduler.ledger
+        lines = sorted(ledger.room.lines(), key=lambda line: line.rank())[:MOST_EXPLAINED]
+        heads = [head for line in lines if (head := line.first()) is not None]
+        found = explain.obstacles(ledger, heads, now)
+        told: dict[JobKey, Hold] = {}
+        for line in lines:
+            head, obstacle = line.first(), found.get(line.key)
+            if head is None or obstacle is None:
+                continue
+            hold = explain.hold(head, obstacle, ledger.nodes)
+            told |= dict.fromkeys((each.key for each in line.in_order()), hold)
+        return told | {key: Hold("unsupported", words) for key, words in self.refused.items()}
+
+
+def _alike(before: Node, now: Node) -> bool:
+    """Whether nothing changed that matters for placing."""
+    same_state = [(one.type, one.status) for one in before.status.conditions] == [
+        (one.type, one.status) for one in now.status.conditions
+    ]
+    return (
+        same_state
+        and before.spec == now.spec
+        and before.metadata.labels == now.metadata.labels
+        and before.status.allocatable == now.status.allocatable
+        and before.status.capacity == now.status.capacity
+    )

@@ -1,0 +1,196 @@
+"""Pods as gangs: what those that wait ask for, what those that sit hold. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.objects import Pod
+from fairway.engines.kubernetes.operator.observe import seconds
+from fairway.engines.kubernetes.scheduler import fitting
+from fairway.engines.kubernetes.scheduler.ground import Ground
+from fairway.engines.kubernetes.scheduler.needs import host_ports, need_of
+from fairway.plan.scheduling.request import Request, Running
+from fairway.plan.scheduling.shape import WHOLE, Gang, Part, Seat, Shape, milli_on
+from fairway.state.job import JobKey
+from fairway.state.node import Node
+
+ALONE = "pod"
+"""The role of a pod that is a gang of one."""
+LONE_PREFIX = "pod/"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pod sits, or is taken to sit until its binding is seen."""
+
+    node: str
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One pod of a gang."""
+
+    pod: Pod
+    role: str
+    index: int
+    place: Place | None = None
+
+    @property
+    def order(self) -> tuple[str, int, str]:
+        """In which order seats are given out."""
+        return self.role, self.index, self.pod.metadata.name
+
+
+def key_of_gang(pod: Pod) -> JobKey:
+    """Under which name the core knows the pod's gang."""
+    annotations, labels = pod.metadata.annotations, pod.metadata.labels
+    if marks.GANG not in annotations:
+        return JobKey(pod.metadata.namespace, LONE_PREFIX + pod.metadata.name)
+    return JobKey(pod.metadata.namespace, labels.get(marks.RUN) or annotations[marks.GANG])
+
+
+def member_of(pod: Pod, assumed: Place | None) -> Member:
+    """The pod's place in its gang, and on the cluster."""
+    labels = pod.metadata.labels
+    lone = marks.GANG not in pod.metadata.annotations
+    role = ALONE if lone else labels.get(marks.ROLE, "worker")
+    text = "0" if lone else labels.get(marks.INDEX, "0")
+    place = assumed
+    if pod.spec.node_name:
+        place = Place(pod.spec.node_name, devices_of(pod))
+    return Member(pod, role, int(text) if text.isdigit() else 0, place)
+
+
+def devices_of(pod: Pod) -> tuple[str, ...]:
+    """The devices that were chosen for it."""
+    return tuple(part for part in pod.metadata.annotations.get(marks.GPU_IDS, "").split(",") if part)
+
+
+def shape_of(pod: Pod, ground: Ground) -> Shape:
+    """What the pod takes, and where it may lie."""
+    need, noted = need_of(pod), pod.metadata.annotations
+    nodes, devices = _names(noted.get(marks.NODES)), _names(noted.get(marks.DEVICES))
+    ports = host_ports(pod)
+    if ports:
+        ground.know_ports(ports)
+    gpus = _count(noted.get(marks.GPUS), 0)
+    other = {**need.other, **dict.fromkeys(ports, 1)}
+    return Shape(
+        cpu=need.cpu,
+        memory=-(-need.memory >> 20),
+        gpus=gpus,
+        gpu_milli=_count(noted.get(marks.GPU_MILLI), WHOLE),
+        gpu_memory=-(-_count(noted.get(marks.GPU_MEMORY), 0) >> 20),
+        gpu_types=_names(noted.get(marks.GPU_TYPES)) if gpus else (),
+        other=tuple(sorted(other.items())),
+        where=ground.where(pod, nodes, devices),
+    )
+
+
+def is_whole(members: Sequence[Member]) -> bool:
+    """Whether every pod of the gang is there: none starts before."""
+    gang = _mark(members)
+    return gang is None or not gang.parts or len(members) >= gang.size
+
+
+def problem(members: Sequence[Member]) -> str:
+    """Why this gang can have no place from this scheduler at all; empty when it can."""
+    try:
+        _mark(members)
+    except ValueError as error:
+        return str(error)
+    return next((words for member in members if (words := fitting.unsupported(member.pod))), "")
+
+
+def request_of(key: JobKey, members: Sequence[Member], ground: Ground) -> Request | None:
+    """What the pods that wait ask for, all together; None when none waits, or not all are there yet."""
+    waiting = sorted((member for member in members if member.place is None), key=lambda member: member.order)
+    if not waiting or not is_whole(members) or any(member.pod.spec.scheduling_gates for member in waiting):
+        return None
+    gang = _mark(waiting)
+    return _request(key, waiting, Gang(_parts(waiting, gang, ground), gang is not None and gang.same_rack), gang)
+
+
+def running_of(key: JobKey, members: Sequence[Member], ground: Ground, nodes: dict[str, Node], now: float) -> Running | None:
+    """What the pods that sit hold; None when none does."""
+    sitting = sorted((member for member in members if member.place is not None), key=lambda member: member.order)
+    if not sitting:
+        return None
+    gang = _mark(sitting)
+    seats = tuple(_seat(member, ground, nodes) for member in sitting)
+    since = min((at for member in sitting if (at := seconds(member.pod.status.start_time)) is not None), default=now)
+    going = all(member.pod.metadata.deletion_timestamp is not None for member in sitting)
+    told = any(marks.LEAVE in member.pod.metadata.annotations for member in sitting)
+    parts = tuple(_as_run(part, gang) for part in _parts(sitting, gang, ground))
+    request = _request(key, sitting, Gang(parts, gang is not None and gang.same_rack), gang)
+    return Running(request, seats, since, gang.saved if gang is not None else None, leaving=going or told)
+
+
+def _as_run(part: Part, gang: marks.GangMark | None) -> Part:
+    """A run that sits may be shrunk and grown within what its document says."""
+    known = gang.parts.get(part.role) if gang is not None else None
+    if known is None:
+        return part
+    least, most = min(known.least, part.least), max(known.most, part.most)
+    return Part(part.role, part.shape, least, most, part.together, part.apart)
+
+
+def _mark(members: Sequence[Member]) -> marks.GangMark | None:
+    return marks.read_gang(members[0].pod.metadata.annotations) if members else None
+
+
+def _parts(members: Iterable[Member], gang: marks.GangMark | None, ground: Ground) -> tuple[Part, ...]:
+    by_role: dict[str, list[Member]] = {}
+    for member in members:
+        by_role.setdefault(member.role, []).append(member)
+    found = []
+    for role, own in by_role.items():
+        known = gang.parts.get(role) if gang is not None else None
+        together, apart = (known.together, known.apart) if known is not None else (False, False)
+        found.append(Part(role, shape_of(own[0].pod, ground), len(own), len(own), together, apart))
+    return tuple(found)
+
+
+def _request(key: JobKey, members: Sequence[Member], asked: Gang, gang: marks.GangMark | None) -> Request:
+    first = members[0].pod
+    made = seconds(first.metadata.creation_timestamp) or 0.0
+    noted = first.metadata.annotations
+    return Request(
+        key=key,
+        gang=asked,
+        submitted=made if gang is None or gang.submitted is None else gang.submitted,
+        queue=noted.get(marks.QUEUE, "default"),
+        user=noted.get(marks.USER, ""),
+        name=noted.get(marks.SERIES, key.name),
+        priority=_count(noted.get(marks.PRIORITY), first.spec.priority),
+        limit=gang.time_limit if gang is not None else None,
+        resumes=gang is not None and gang.saved is not None,
+    )
+
+
+def _seat(member: Member, ground: Ground, nodes: dict[str, Node]) -> Seat:
+    assert member.place is not None
+    shape = shape_of(member.pod, ground)
+    node = nodes.get(member.place.node)
+    own = [one.memory >> 20 for one in node.devices if one.uuid in member.place.devices] if node is not None else []
+    share = max((milli_on(shape, memory) for memory in own), default=WHOLE)
+    return Seat(member.role, member.index, shape, member.place.node, member.place.devices, share)
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    try:
+        found = json.loads(text) if text else []
+    except ValueError:
+        return ()
+    return tuple(str(one) for one in found) if isinstance(found, list) else ()
+
+
+def _count(text: str | None, fallback: int) -> int:
+    try:
+        return int(text) if text is not None else fallback
+    except ValueError:
+        return fallback

@@ -1,0 +1,181 @@
+"""The nodes as the core sees them, and what pods may have of them. Pure: fed by whoever follows the cluster.
+
+A node's value is what it can give, less what pods of other schedulers hold there: those are nobody's to move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fairway.engines.kubernetes import amounts
+from fairway.engines.kubernetes.objects import Node as NodeObject
+from fairway.engines.kubernetes.objects import Pod, Taint, condition
+from fairway.engines.kubernetes.scheduler import fitting
+from fairway.engines.kubernetes.scheduler.needs import PodNeed, host_ports, need_of
+from fairway.plan.scheduling.shape import Where
+from fairway.state.node import Device, Node
+
+RACK_LABELS = ("fairway.dev/rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
+_OWN_FIELDS = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
+
+
+@dataclass(slots=True)
+class Held:
+    """What pods of other schedulers hold on one node."""
+
+    pods: dict[str, PodNeed] = field(default_factory=dict)
+    ports: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class Ground:
+    """All nodes."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, NodeObject] = {}
+        self._devices: dict[str, tuple[Device, ...]] = {}
+        self._held: dict[str, Held] = {}
+        self._where_is: dict[str, str] = {}
+        self._taints: dict[str, Taint] = {}
+        self._ports: set[str] = set()
+        self._matching: dict[object, tuple[str, ...]] = {}
+        self.changed: set[str] = set()
+        """Nodes whose value may be another than before; whoever reads them empties it."""
+        self.generation = 0
+        """Rises when what pods may have of the nodes may be another than before: names, labels, taints, host ports."""
+
+    # What is
+
+    def see(self, name: str, found: NodeObject | None) -> None:
+        """A node is so, or is gone."""
+        before = self._objects.get(name)
+        if found is None:
+            self._objects.pop(name, None)
+        else:
+            self._objects[name] = found
+        self.changed.add(name)
+        if before is None or found is None or before.metadata.labels != found.metadata.labels:
+            self._matching.clear()
+            self.generation += 1
+        for taint in fitting.taints_of(found) if found is not None else ():
+            if fitting.taint_text(taint) not in self._taints:
+                self._taints[fitting.taint_text(taint)] = taint
+                self.generation += 1
+
+    def see_devices(self, name: str, status: Mapping[str, Any] | None) -> None:
+        """What the agent of a node says of its GPUs; None: nothing any more."""
+        if status is None:
+            self._devices.pop(name, None)
+        else:
+            self._devices[name] = tuple(_device(index, one) for index, one in enumerate(status.get("devices", ())))
+        self.changed.add(name)
+
+    def see_stranger(self, key: str, pod: Pod | None) -> None:
+        """A pod that another scheduler placed holds room, or no longer does."""
+        node = pod.spec.node_name if pod is not None and not pod.over else ""
+        before = self._where_is.get(key, "")
+        if before and before != node:
+            held = self._held[before]
+            held.pods.pop(key, None)
+            held.ports.pop(key, None)
+            self._where_is.pop(key)
+            self.changed.add(before)
+        if not node or pod is None:
+            return
+        need, ports = need_of(pod), host_ports(pod)
+        held = self._held.setdefault(node, Held())
+        if held.pods.get(key) == need and held.ports.get(key, ()) == ports:
+            return
+        held.pods[key] = need
+        if ports:
+            held.ports[key] = ports
+            self.know_ports(ports)
+        self._where_is[key] = node
+        self.changed.add(node)
+
+    def know_ports(self, ports: tuple[str, ...]) -> None:
+        """Ports of nodes that somebody asks for: each node has each of them once."""
+        if not self._ports.issuperset(ports):
+            self._ports.update(ports)
+            self.changed.update(self._objects)
+
+    # As the core sees it
+
+    def node(self, name: str) -> Node | None:
+        """The value of a node; None when it is gone."""
+        found = self._objects.get(name)
+        if found is None:
+            return None
+        given = found.status.allocatable or found.status.capacity
+        held = self._held.get(name, Held())
+        cpu = amounts.milli(given.get("cpu", "0")) - sum(need.cpu for need in held.pods.values())
+        memory = amounts.whole(given.get("memory", "0")) - sum(need.memory for need in held.pods.values())
+        other = {what: amounts.whole(text) for what, text in given.items() if what not in _OWN_FIELDS}
+        other |= dict.fromkeys(self._ports, 1)
+        for need in held.pods.values():
+            for what, count in need.other.items():
+                other[what] = other.get(what, 0) - count
+        for ports in held.ports.values():
+            other |= dict.fromkeys(ports, 0)
+        labels = found.metadata.labels
+        room = amounts.whole(given.get("pods", "110")) - len(held.pods)
+        return Node(
+            name,
+            cpu=max(0, cpu) / 1000,
+            memory=max(0, memory),
+            devices=self._devices.get(name, ()),
+            other={what: max(0, count) for what, count in sorted(other.items())},
+            labels=dict(labels),
+            taints=self._taint_texts(found, room),
+            rack=next((labels[label] for label in RACK_LABELS if label in labels), ""),
+            tasks=max(1, room),
+        )
+
+    def _taint_texts(self, found: NodeObject, room: int) -> tuple[str, ...]:
+        texts = [fitting.taint_text(taint) for taint in fitting.taints_of(found)]
+        ready = condition(found.status.conditions, "Ready")
+        if ready is not None and ready.status != "True":
+            # The node controller says so by a taint too, a moment later.
+            texts.append("node.kubernetes.io/not-ready=:NoSchedule")
+        if room < 1:
+            # To the core no limit is 0, so a full node keeps everybody away.
+            texts.append("fairway.dev/full=:NoSchedule")
+        return tuple(dict.fromkeys(texts))
+
+    # What pods may have
+
+    def where(self, pod: Pod, nodes: tuple[str, ...] = (), devices: tuple[str, ...] = ()) -> Where:
+        """Which nodes will do for the pod; `nodes` and `devices` are those that its document names."""
+        named = nodes
+        if fitting.has_affinity(pod):
+            matching = self._names(pod)
+            named = tuple(name for name in matching if not nodes or name in nodes) or ("(no node matches its affinity)",)
+        return Where(
+            nodes=named,
+            devices=devices,
+            labels=tuple(sorted(pod.spec.node_selector.items())),
+            tolerates=fitting.tolerated(pod, self._taints.values()),
+        )
+
+    def _names(self, pod: Pod) -> tuple[str, ...]:
+        affinity = pod.spec.affinity
+        assert affinity is not None
+        found = self._matching.get(affinity.node_affinity)
+        if found is None:
+            found = tuple(sorted(name for name, node in self._objects.items() if fitting.matches(pod, node)))
+            self._matching[affinity.node_affinity] = found
+        return found
+
+
+def _device(index: int, plain: Mapping[str, Any]) -> Device:
+    known = Device(uuid=str(plain["uuid"]), index=int(plain.get("index", index)))
+    return replace(
+        known,
+        type=str(plain.get("type", "")),
+        memory=int(plain.get("memory", 0)),
+        healthy=bool(plain.get("healthy", True)),
+        busy_with=str(plain.get("busyWith", "")),
+        numa=int(plain.get("numa", -1)),
+        island=str(plain.get("island", "")),
+    )

@@ -1,0 +1,138 @@
+"""The scheduler's process: mirrors in, one decision at a time, bindings out. One of several acts, by a lease."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from fairway.app.ports import Clock
+from fairway.engines.kubernetes.client import kinds
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.client.connection import Connection
+from fairway.engines.kubernetes.client.mirror import Mirror, all_synced
+from fairway.engines.kubernetes.leader import Leader
+from fairway.engines.kubernetes.objects import Custom, Pod
+from fairway.engines.kubernetes.scheduler.binding import Binder, Evictor
+from fairway.engines.kubernetes.scheduler.follow import Follower
+from fairway.engines.kubernetes.scheduler.gangs import Place
+from fairway.engines.kubernetes.scheduler.telling import Telling
+from fairway.errors import FairwayError
+from fairway.plan.scheduling.scheduler import Scheduler
+from fairway.spec.document import read_data
+from fairway.spec.queue import JobQueue
+from fairway.state.queue import queue_of
+
+log = logging.getLogger("fairway.scheduler")
+
+LEASE = "fairway-scheduler"
+TELL_EVERY = 1.0
+"""Seconds between two rounds of saying why."""
+LONGEST_REST = 60.0
+
+
+class SchedulerProcess:
+    """One scheduler."""
+
+    def __init__(self, connection: Connection, clock: Clock, namespace: str, identity: str) -> None:
+        self._clock = clock
+        reading = Client(connection)
+        self._leader = Leader(reading, namespace, LEASE, identity)
+        acting = Client(connection, permit=lambda: self._leader.leading)
+        self._pods = Mirror(reading, kinds.PODS)
+        self._nodes = Mirror(reading, kinds.NODES)
+        self._queues = Mirror(reading, kinds.JOB_QUEUES)
+        self._gpu_nodes = Mirror(reading, kinds.GPU_NODES)
+        self.follower = Follower(Scheduler())
+        self._telling = Telling(acting, clock, identity)
+        self._binder = Binder(acting, self._gave_up, self._bound)
+        self._evictor = Evictor(acting, clock)
+        self._wake = asyncio.Event()
+        self._work: set[asyncio.Task[Any]] = set()
+        self._changed = True
+
+    async def run(self) -> None:
+        """Follow the cluster; decide while it is the leader."""
+        mirrors = (self._pods, self._nodes, self._queues, self._gpu_nodes)
+        following = [asyncio.create_task(mirror.run()) for mirror in mirrors]
+        try:
+            await all_synced(*mirrors)
+            await self._leader.run(self._lead)
+        finally:
+            for one in [*following, *self._work]:
+                one.cancel()
+
+    async def _lead(self) -> None:
+        self._nodes.listen(lambda key, before, now: self._hear(self.follower.node, key, before, now))
+        self._gpu_nodes.listen(lambda key, before, now: self._hear(self.follower.gpu_node, key, before, now))
+        self._queues.listen(self._queue)
+        self._pods.listen(lambda key, before, now: self._hear(self.follower.pod, key, before, now))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._decide())
+            group.create_task(self._tell())
+            group.create_task(self._telling.run())
+
+    def _hear(self, told: Any, key: str, before: Any, now: Any) -> None:
+        told(key, before, now)
+        self._wake.set()
+
+    def _queue(self, key: str, _before: Custom | None, now: Custom | None) -> None:
+        described = None
+        if now is not None:
+            try:
+                plain = {"kind": "JobQueue", "apiVersion": kinds.JOB_QUEUES.api_version, "metadata": {"name": key}}
+                document = read_data({**plain, "spec": now.spec_data()})
+                assert isinstance(document, JobQueue)
+                described = queue_of(document)
+            except FairwayError as error:
+                log.warning("the queue %s is not used: %s", key, error)
+        self.follower.queue(key, described)
+        self._wake.set()
+
+    async def _decide(self) -> None:
+        while True:
+            self._wake.clear()
+            outcome = self.follower.decide(self._clock.now())
+            for bind in outcome.binds:
+                self._do(self._binder.bind(bind))
+            for room in outcome.rooms:
+                self._do(self._evictor.make_room(room))
+            if outcome.binds or outcome.rooms:
+                self._changed = True
+            rest = LONGEST_REST if outcome.wake_at is None else max(0.0, min(LONGEST_REST, outcome.wake_at - self._clock.now()))
+            await self._heard(rest)
+
+    async def _heard(self, rest: float) -> None:
+        try:
+            async with asyncio.timeout(rest):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        self._changed = True
+        # Whatever else has arrived by now belongs to the same decision.
+        await asyncio.sleep(0)
+
+    def _do(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    def _bound(self, pod: Pod, place: Place) -> None:
+        self._telling.bound(pod, place.node)
+
+    def _gave_up(self, pods: Any) -> None:
+        self.follower.failed(pods)
+        self._wake.set()
+
+    async def _tell(self) -> None:
+        """Say why, when something has changed and those who can start are on their way."""
+        while True:
+            await asyncio.sleep(TELL_EVERY)
+            if not self._changed or self._work:
+                continue
+            self._changed = False
+            for key, hold in self.follower.holds(self._clock.now()).items():
+                waiting = [member.pod for member in self.follower.members(key) if member.place is None]
+                if waiting:
+                    await self._telling.waits(min(waiting, key=lambda pod: pod.metadata.name), hold)

@@ -1,0 +1,280 @@
+"""The operator's composition: the same loop, store and application as the daemon's, over pods. `python -m fairway.operate`."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvicorn
+import uvloop
+
+from fairway.api.mlflow.token import token_of
+from fairway.api.told import make_told
+from fairway.app import crash
+from fairway.app.application import Application
+from fairway.app.submission import Submission
+from fairway.app.system import SystemClock
+from fairway.app.tracking import Speaker
+from fairway.engines.kubernetes.client import config, errors, kinds
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.client.connection import Connection
+from fairway.engines.kubernetes.client.mirror import Mirror, all_synced
+from fairway.engines.kubernetes.client.watch import Scope
+from fairway.engines.kubernetes.controller import Controller
+from fairway.engines.kubernetes.leader import Leader
+from fairway.engines.kubernetes.marks import CODE, MANAGED_BY, MANAGER
+from fairway.engines.kubernetes.objects import Custom
+from fairway.engines.kubernetes.operator.engine import BY_RUN, KubernetesEngine, by_run
+from fairway.engines.kubernetes.operator.gangs import Gangs, Surroundings
+from fairway.engines.kubernetes.operator.installation import Installation
+from fairway.engines.kubernetes.operator.intake import UID, Intake
+from fairway.engines.kubernetes.operator.keeping import Keeping
+from fairway.engines.local.secrets import FileSecrets
+from fairway.errors import FairwayError
+from fairway.registry.dataset import Datasets
+from fairway.registry.model import Models
+from fairway.registry.remote import open_blobs
+from fairway.settings import environment
+from fairway.state.job import Job, JobKey, Origin
+from fairway.state.task import Task
+from fairway.stores.sqlite.store import SqliteStore
+
+LEASE = "fairway-operator"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSettings:
+    """What the operator's Deployment says."""
+
+    installation: Path
+    """`FAIRWAY_INSTALLATION`: the administrator's file."""
+    home: Path
+    """`FAIRWAY_HOME`: the record, on a volume."""
+    runs: Path
+    """`FAIRWAY_RUNS`: where the volume that runs share is mounted here."""
+    port: int
+    """`FAIRWAY_OPERATOR_PORT`: where pods tell of themselves."""
+    endpoint: str
+    """`FAIRWAY_OPERATOR_ENDPOINT`: that address as pods know it."""
+    crash_at: str
+    identity: str
+
+    @classmethod
+    def from_environment(cls, given: Mapping[str, str]) -> OperatorSettings:
+        """Read them."""
+        return cls(
+            installation=Path(given.get("FAIRWAY_INSTALLATION") or "/etc/fairway/installation.json"),
+            home=Path(given.get("FAIRWAY_HOME") or "/var/lib/fairway"),
+            runs=Path(given.get("FAIRWAY_RUNS") or "/var/lib/fairway-runs"),
+            port=int(given.get("FAIRWAY_OPERATOR_PORT") or "8080"),
+            endpoint=given.get("FAIRWAY_OPERATOR_ENDPOINT", ""),
+            crash_at=given.get("FAIRWAY_CRASH_AT", ""),
+            identity=f"{given.get('HOSTNAME') or socket.gethostname()}_{os.getpid()}",
+        )
+
+
+class ClusterSubmissions:
+    """The `Submissions` port: an object and what it names hold everything."""
+
+    async def receive(self, submission: Submission) -> Origin:
+        """Nothing comes from a caller's folder."""
+        return submission.origin
+
+    def keep(self, key: JobKey, submission: Submission) -> None:
+        """Nothing to keep."""
+
+    async def fingerprint(self, job: Job) -> str:
+        """The code's ConfigMap says what it is."""
+        return job.origin.code_digest
+
+
+class ClusterRuns:
+    """What the intake asks of the application."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    async def submit(self, submission: Submission) -> Job:
+        """Queue one run."""
+        return await self._application.submit(submission)
+
+    async def delete(self, key: JobKey) -> None:
+        """Forget a run."""
+        await self._application.delete(key)
+
+    async def stop(self, key: JobKey) -> Job:
+        """Ask a run to save and end."""
+        return await self._application.stop(key)
+
+    async def resume(self, key: JobKey) -> Job:
+        """Let it go on."""
+        return await self._application.resume(key)
+
+    def known(self, key: JobKey) -> Job | None:
+        """The run of that name."""
+        return self._application.loop.snapshot.jobs.get(key) or self._application.store.get_job(key)
+
+    def tasks(self, job: Job) -> list[Task]:
+        """Every attempt of every task."""
+        return self._application.tasks(job)
+
+
+class Operator:
+    """One operator process."""
+
+    def __init__(self, settings: OperatorSettings, connection: Connection) -> None:
+        self._settings = settings
+        self._installation = msgspec.json.decode(settings.installation.read_bytes(), type=Installation)
+        self._clock = SystemClock()
+        self._reading = Client(connection)
+        self._leader = Leader(self._reading, self._installation.namespace, LEASE, settings.identity)
+        self._acting = Client(connection, permit=lambda: self._leader.leading)
+        self._pods = Mirror(self._reading, kinds.PODS, Scope(labels=f"{MANAGED_BY}={MANAGER}"), {BY_RUN: by_run})
+        self._nodes = Mirror(self._reading, kinds.NODES)
+        self._objects = Mirror(self._reading, kinds.TRAINING_JOBS)
+
+    async def run(self) -> None:
+        """Follow the cluster; act while it is the leader."""
+        mirrors = (self._pods, self._nodes, self._objects)
+        following = [asyncio.create_task(mirror.run()) for mirror in mirrors]
+        try:
+            await all_synced(*mirrors)
+            await self._leader.run(self._lead)
+        finally:
+            for one in following:
+                one.cancel()
+
+    async def _lead(self) -> None:
+        secret = _kept_secret(self._settings.home)
+        application = self._build(secret)
+        await application.loop.start()
+        await application.models.start()
+        controller = Controller("TrainingJob", Intake(self._acting, self._objects, ClusterRuns(application), self._clock).look)
+        application.loop.changes.append(lambda key: controller.add(str(key)))
+        self._objects.listen(lambda key, _before, _now: controller.add(key))
+        for job in application.store.active_jobs():
+            controller.add(str(job.key))  # Its object may have gone while nobody looked.
+        server = uvicorn.Server(
+            uvicorn.Config(
+                make_told(application.loop.report, secret),
+                host="0.0.0.0",
+                port=self._settings.port,
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+            )
+        )
+        server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(application.loop.run())
+                group.create_task(controller.run())
+                group.create_task(server.serve())
+        finally:
+            await application.loop.close()
+            application.store.close()
+
+    def _build(self, secret: bytes) -> Application:
+        home = self._settings.home
+        blobs = open_blobs(home / "blobs", "")
+        store = SqliteStore(home / "fairway.db")
+        engine = KubernetesEngine(
+            self._acting,
+            self._pods,
+            self._nodes,
+            Gangs(self._acting, self._installation, lambda job: self._around(job, secret)),
+            Keeping(self._acting, home / "logs"),
+            self._owner_of,
+        )
+        application = Application(
+            store,
+            engine,
+            self._clock,
+            FileSecrets(home / "secrets"),
+            ClusterSubmissions(),
+            Datasets(home, blobs),
+            models=Models(home, blobs),
+            places=False,
+        )
+        runs = self._settings.runs
+        application.models.output_of = lambda key, name: str(runs / key.namespace / key.name / "outputs" / name)
+        return application
+
+    def _owner_of(self, key: JobKey) -> dict[str, Any] | None:
+        """The object that a run comes from, as its children name it."""
+        found = self._objects.get(str(key))
+        return _reference(found) if found is not None else None
+
+    def _around(self, job: Job, secret: bytes) -> Surroundings:
+        found = self._objects.get(str(job.key))
+        owner = _reference(found) if found is not None and found.metadata.uid == job.labels.get(UID) else None
+        code = found.metadata.annotations.get(CODE, "") if found is not None else ""
+        token = token_of(secret, Speaker(job.key.namespace, job.key.name))
+        return Surroundings(owner, code, token, self._settings.endpoint)
+
+
+def _reference(found: Custom) -> dict[str, Any]:
+    return {
+        "apiVersion": kinds.TRAINING_JOBS.api_version,
+        "kind": kinds.TRAINING_JOBS.kind,
+        "name": found.metadata.name,
+        "uid": found.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _kept_secret(home: Path) -> bytes:
+    """What tokens of runs are proved with; made once."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = home / "token-secret"
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return hashlib.sha256(path.read_bytes()).digest()
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(secrets.token_bytes(32))
+    return hashlib.sha256(path.read_bytes()).digest()
+
+
+async def operate(settings: OperatorSettings) -> None:
+    """Be the operator until told to end. Pods outlive it."""
+    target = config.find(environment())
+    async with Connection(target, SystemClock()) as connection:
+        working = asyncio.create_task(Operator(settings, connection).run())
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, working.cancel)
+        try:
+            await working
+        except asyncio.CancelledError:
+            return
+
+
+def main() -> int:
+    """The operator's entry point."""
+    settings = OperatorSettings.from_environment(environment())
+    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    try:
+        crash.arm(settings.crash_at)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(operate(settings))
+    except (FairwayError, errors.ApiError, OSError, msgspec.DecodeError) as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code if isinstance(error, FairwayError) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""Placing is somebody else's: where a cluster's own scheduler decides, whoever is ready is handed over whole and waits there.
+
+What that scheduler says comes back as reports: why a task waits, where it sits, and that its run must make room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fairway.plan import gang
+from fairway.plan import job as job_plan
+from fairway.plan.action import BindGang, CreateTask
+from fairway.plan.plan import Draft
+from fairway.state.job import Hold, Job, JobKey
+from fairway.state.phase import JobPhase, TaskPhase
+from fairway.state.task import Task
+
+HANDED_OVER = Hold("scheduler", "the scheduler has not said anything yet")
+
+
+def hand_over(draft: Draft, waiting: Sequence[JobKey]) -> None:
+    """Hand over what is ready, make room where the scheduler says so, and repeat its reasons."""
+    for key in waiting:
+        if not job_plan.backs_off(draft, key):
+            _hand_over(draft, draft.job(key))
+    for key in draft.snapshot.jobs:
+        job = draft.job(key)
+        if job.phase.over or job.ending is not None:
+            continue
+        _make_room(draft, job)
+        _repeat_why(draft, draft.job(key))
+
+
+def _hand_over(draft: Draft, job: Job) -> None:
+    current = [task for task in draft.tasks_of(job.key) if not task.phase.over]
+    running = [task for task in current if task.phase.holds_resources]
+    pending = [task for task in current if task.phase is TaskPhase.PENDING]
+    extra = _up_to_size(draft, job, current) if not running else []
+    placed = [replace(task, phase=TaskPhase.PLACED, message="") for task in [*pending, *extra]]
+    sizes = {name: sum(task.key.role == name for task in [*placed, *running]) for name in job.spec.roles}
+    if gang.folds_into_one(job.spec):
+        sizes = job.sizes
+    hold = replace(HANDED_OVER, since=draft.now)
+    # A task that joins running ones does not make its run a waiting one.
+    phase = JobPhase.STARTING if running else JobPhase.PENDING
+    job = replace(job, phase=phase, hold=hold, not_before=None, sizes=sizes)
+    draft.put_job(job)
+    for task in placed:
+        draft.put_task(task)
+    draft.actions.extend(CreateTask(job, task) for task in extra)
+    draft.actions.append(BindGang(job, tuple(placed), tuple(running)))
+    draft.tell(job.key, "HandedOver", f"{len(placed)} task{'' if len(placed) == 1 else 's'} wait for the scheduler")
+
+
+def _up_to_size(draft: Draft, job: Job, current: Sequence[Task]) -> list[Task]:
+    """Tasks beyond the gang's least, where the scheduler has said that the run may be larger."""
+    if gang.folds_into_one(job.spec):
+        return []
+    return [
+        gang.another_task(job, name, index, current, draft.now)
+        for name, size in job.sizes.items()
+        for index in range(sum(task.key.role == name for task in current), min(size, job.spec.roles[name].replicas.max))
+    ]
+
+
+def _make_room(draft: Draft, job: Job) -> None:
+    asked = next((task.leave for task in draft.tasks_of(job.key) if task.leave and not task.phase.over), None)
+    if asked is not None and job.leaving is None:
+        job_plan.make_room(draft, job, replace(asked, since=draft.now))
+
+
+def _repeat_why(draft: Draft, job: Job) -> None:
+    if job.phase is not JobPhase.PENDING or job.hold is None or job.leaving is not None:
+        return
+    said = next((task.message for task in draft.tasks_of(job.key) if task.phase is TaskPhase.PLACED and task.message), "")
+    if said and said != job.hold.message:
+        draft.put_job(replace(job, hold=Hold("scheduler", said, since=job.hold.since)))
+        draft.tell(job.key, "Waiting", said)

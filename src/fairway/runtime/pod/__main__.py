@@ -1,0 +1,130 @@
+"""`python -m fairway.runtime.pod`: be the first process of the container. Standard library only, Python 3.9 and newer."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+
+from fairway.runtime import contract
+from fairway.runtime.pod import ending
+from fairway.runtime.pod.order import TOKEN, VARIABLE, PodOrder
+from fairway.runtime.pod.processes import Process, Processes
+from fairway.runtime.pod.telling import Telling
+
+TERMINATION_LOG = "/dev/termination-log"
+CANNOT_RUN = 127
+
+
+class Runner:
+    """One task from its order to its end."""
+
+    def __init__(self, order: PodOrder) -> None:
+        self._order = order
+        self._processes = Processes(order)
+        self._kill_at: float | None = None
+
+    def run(self) -> int:
+        """Start, wait, end; what the container exits with."""
+        heard = _hear(signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+        self._prepare()
+        given = {name: value for name, value in os.environ.items() if name not in (VARIABLE, TOKEN)}
+        try:
+            self._processes.start(given)
+        except OSError as error:
+            return self._cannot_run(error)
+        telling = self._telling()
+        if telling is not None:
+            telling.start()
+        while self._processes.left:
+            self._wait(heard)
+            self._processes.reap()
+            if self._processes.culprit is not None:
+                # The others would wait for it forever.
+                self._stop()
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                self._processes.tell(signal.SIGKILL)
+                self._kill_at = time.monotonic() + 1.0
+        self._processes.drain()
+        if telling is not None:
+            telling.finish()
+        return self._say(self._processes.culprit)
+
+    def _telling(self) -> Telling | None:
+        """Who tells the operator of metrics and checkpoints; None where there is nobody to tell."""
+        endpoint, token = os.environ.get(contract.ENDPOINT, ""), os.environ.get(TOKEN, "")
+        if not endpoint or not token:
+            return None
+        order = self._order
+        return Telling(order.task, order.number, order.attempt, order.checkpoints, len(order.starts), endpoint, token)
+
+    def _prepare(self) -> None:
+        for folder in (self._order.attempt, *self._order.folders):
+            os.makedirs(folder, exist_ok=True)
+        for name, text in self._order.files.items():
+            path = os.path.join(self._order.attempt, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+
+    def _wait(self, heard: int) -> None:
+        patience = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+        ready, _, _ = select.select([heard], [], [], patience)
+        numbers = os.read(heard, 64) if ready else b""
+        if signal.SIGTERM in numbers or signal.SIGINT in numbers:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + self._order.grace
+            self._processes.tell(signal.SIGTERM)
+
+    def _cannot_run(self, error: OSError) -> int:
+        self._processes.tell(signal.SIGKILL)
+        program = self._order.starts[0].argv[0]
+        words = f"{self._order.task} could not start {program!r}: {error.strerror}; is it in the image?"
+        sys.stderr.write(f"fairway: {words}\n")
+        _record(ending.encode(self._order.task, 0, CANNOT_RUN, None, words))
+        return CANNOT_RUN
+
+    def _say(self, culprit: Process | None) -> int:
+        status = culprit.status if culprit is not None and culprit.status is not None else 0
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        code = None if number is not None else os.WEXITSTATUS(status)
+        rank = culprit.rank if culprit is not None else 0
+        _record(ending.encode(self._order.task, rank, code, number))
+        return ending.exit_code(code, number)
+
+
+def _hear(*numbers: signal.Signals) -> int:
+    """From now on each of these signals is a byte in the pipe that is returned; none is lost between two looks."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    for number in numbers:
+        signal.signal(number, lambda _number, _frame: None)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    return reading
+
+
+def _record(text: str) -> None:
+    try:
+        with open(TERMINATION_LOG, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError:
+        # Not in a container, or one that keeps no message: the exit code says the most of it.
+        return
+
+
+def main() -> int:
+    """Carry out the order in `FAIRWAY_POD_ORDER`."""
+    text = os.environ.get(VARIABLE)
+    if text is None:
+        sys.stderr.write(f"fairway: {VARIABLE} is not set: this program is started by a cluster's operator\n")
+        return 2
+    return Runner(PodOrder.decode(text)).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

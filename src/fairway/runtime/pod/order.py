@@ -1,0 +1,75 @@
+"""What the container is told to do, as text in one variable. Standard library only, Python 3.9 and newer."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+VARIABLE = "FAIRWAY_POD_ORDER"
+TOKEN = "FAIRWAY_TOKEN"
+"""Proves to the operator who speaks; our first process has it, the program does not."""
+
+
+class Start:
+    """One process: what to run, and what its environment has beyond the container's."""
+
+    def __init__(self, argv: list[str], env: dict[str, str], gives_way: list[str]) -> None:
+        self.argv = argv
+        self.env = env
+        self.gives_way = frozenset(gives_way)
+        """Names that are only defaults: what the container's environment has already stays."""
+
+    def environment(self, given: dict[str, str]) -> dict[str, str]:
+        """The whole environment; `PYTHONPATH` is joined in front of what is there."""
+        found = {**given, **{name: value for name, value in self.env.items() if name not in self.gives_way or name not in given}}
+        before = given.get("PYTHONPATH", "")
+        if before and "PYTHONPATH" in self.env:
+            found["PYTHONPATH"] = self.env["PYTHONPATH"] + os.pathsep + before
+        return found
+
+
+class PodOrder:
+    """The task: folders and files to make, processes to start."""
+
+    def __init__(
+        self,
+        task: str,
+        cwd: str,
+        attempt: str,
+        starts: list[Start],
+        files: dict[str, str] | None = None,
+        folders: list[str] | None = None,
+        grace: float = 30.0,
+        number: int = 0,
+        checkpoints: str = "",
+    ) -> None:
+        self.task = task
+        """`worker-0`."""
+        self.cwd = cwd
+        self.attempt = attempt
+        """The attempt's own folder."""
+        self.starts = starts
+        self.files = files or {}
+        """Text files for the attempt's folder, by relative path."""
+        self.folders = folders or []
+        """Others to make."""
+        self.grace = grace
+        """Seconds that the processes get between SIGTERM and SIGKILL."""
+        self.number = number
+        """Which attempt this is."""
+        self.checkpoints = checkpoints
+        """Where finished checkpoints appear."""
+
+    def encode(self) -> str:
+        """As text."""
+        starts = [[start.argv, start.env, sorted(start.gives_way)] for start in self.starts]
+        plain: dict[str, Any] = {**vars(self), "starts": starts}
+        return json.dumps(plain, separators=(",", ":"))
+
+    @classmethod
+    def decode(cls, text: str) -> PodOrder:
+        """What `encode` wrote."""
+        plain = json.loads(text)
+        plain["starts"] = [Start(argv, env, gives_way) for argv, env, gives_way in plain["starts"]]
+        return cls(**plain)

@@ -1,0 +1,101 @@
+"""The processes of a task in a container: started together, ended together. Standard library only, Python 3.9 and newer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import IO
+
+from fairway.runtime.pod.order import PodOrder, Start
+
+
+class Process:
+    """One of them."""
+
+    def __init__(self, rank: int, handle: subprocess.Popen[bytes]) -> None:
+        self.rank = rank
+        self.handle = handle
+        self.status: int | None = None
+
+
+class Processes:
+    """All of them. The container's first process inherits what they leave behind, and reaps it."""
+
+    def __init__(self, order: PodOrder) -> None:
+        self._order = order
+        self._by_pid: dict[int, Process] = {}
+        self._pumps: list[threading.Thread] = []
+        self.culprit: Process | None = None
+        """The first that failed."""
+
+    def start(self, environment: dict[str, str]) -> None:
+        """Start all of them. Raises `OSError` when one cannot be; those before it run then."""
+        alone = len(self._order.starts) == 1
+        for rank, start in enumerate(self._order.starts):
+            handle = self._spawn(start, environment, mark="" if alone or not rank else f"[{self._order.task}.{rank}] ")
+            self._by_pid[handle.pid] = Process(rank, handle)
+
+    def _spawn(self, start: Start, environment: dict[str, str], mark: str) -> subprocess.Popen[bytes]:
+        """The first prints to the container's own output; what others print goes there line by line, marked."""
+        piped = bool(mark)
+        handle = subprocess.Popen(
+            start.argv,
+            cwd=self._order.cwd,
+            env=start.environment(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if piped else None,
+            stderr=subprocess.STDOUT if piped else None,
+            start_new_session=True,
+        )
+        if handle.stdout is not None:
+            pump = threading.Thread(target=_pump, args=(handle.stdout, mark.encode()), daemon=True)
+            pump.start()
+            self._pumps.append(pump)
+        return handle
+
+    @property
+    def left(self) -> list[Process]:
+        """Those that run."""
+        return [process for process in self._by_pid.values() if process.status is None]
+
+    def reap(self) -> None:
+        """Take the exit codes of all children that ended, ours and those we inherited."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            process = self._by_pid.get(pid)
+            if process is None:
+                continue
+            process.status = status
+            if status != 0 and self.culprit is None:
+                self.culprit = process
+
+    def tell(self, number: int) -> None:
+        """Send a signal to each that runs, and, to end for good, to all it has started."""
+        for process in self.left:
+            try:
+                if number == signal.SIGKILL:
+                    os.killpg(process.handle.pid, number)
+                else:
+                    os.kill(process.handle.pid, number)
+            except ProcessLookupError:
+                continue
+
+    def drain(self) -> None:
+        """Let everything that was printed reach the container's output."""
+        for pump in self._pumps:
+            pump.join(timeout=5.0)
+
+
+def _pump(source: IO[bytes], mark: bytes) -> None:
+    """Pass lines on, each with the mark of its process in front."""
+    for line in source:
+        sys.stdout.buffer.write(mark + line)
+        sys.stdout.buffer.flush()

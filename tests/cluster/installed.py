@@ -1,0 +1,168 @@
+"""Fairway on a control plane: everything applied, operator and scheduler as processes with the rights of their accounts alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import fairway
+from cluster.control_plane import ControlPlane
+from cluster.process import wait_for
+from fairway.engines.kubernetes.install.manifests import manifests
+from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+
+SYSTEM = "fairway-system"
+MODULES = {"operator": "fairway.operate", "scheduler": "fairway.engines.kubernetes.scheduler"}
+_PATHS = {
+    "Namespace": "/api/v1/namespaces/{name}",
+    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}",
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts/{name}",
+    "ConfigMap": "/api/v1/namespaces/{namespace}/configmaps/{name}",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles/{name}",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles/{name}",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings/{name}",
+}
+
+
+class Installed:
+    """Fairway on a control plane, with its processes at hand."""
+
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        self.plane = plane
+        self.folder = folder
+        self.installation = Installation(image="fairway:test", runtimes={"default": Runtime("none")})
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def install(self) -> None:
+        """Apply everything but the Deployments, whose programs run here."""
+        for one in manifests(self.installation):
+            if one["kind"] in _PATHS:
+                self.plane.apply(one, _PATHS[one["kind"]].format(**one["metadata"]))
+        (self.folder / "installation.json").write_bytes(msgspec.json.encode(self.installation))
+        path = "/apis/fairway.dev/v1alpha1/trainingjobs"
+        wait_for("our kinds", lambda: self.plane.get(path)[0] == 200)
+
+    def start(self, name: str, **more: str) -> subprocess.Popen[bytes]:
+        """Start one of the processes, as its account."""
+        account = f"system:serviceaccount:{SYSTEM}:fairway-{name}"
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{SYSTEM}"]
+        env = {
+            **os.environ,
+            "KUBECONFIG": str(self.plane.kubeconfig(account, groups)),
+            "PYTHONPATH": str(Path(fairway.__file__).parents[1]),
+            "FAIRWAY_INSTALLATION": str(self.folder / "installation.json"),
+            "FAIRWAY_HOME": str(self.folder / "home"),
+            "FAIRWAY_RUNS": str(self.folder / "runs"),
+            "FAIRWAY_OPERATOR_PORT": "0",
+            "FAIRWAY_SYSTEM_NAMESPACE": SYSTEM,
+            **more,
+        }
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen([sys.executable, "-m", MODULES[name]], env=env, stderr=log, stdout=log)
+        self.processes[name] = process
+        return process
+
+    def kill(self, name: str) -> None:
+        """End one of the processes without warning."""
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def stop(self) -> None:
+        """End what runs."""
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            process.wait(timeout=30)
+        self.processes.clear()
+
+    def last_words(self) -> str:
+        """What the processes wrote last, and whether they live: for whoever must find out why."""
+        return "\n".join(
+            f"{name} ({'lives' if process.poll() is None else f'ended with {process.returncode}'}):\n{self._tail(name)}"
+            for name, process in self.processes.items()
+        )
+
+    def _tail(self, name: str) -> str:
+        return "\n".join((self.folder / f"{name}.log").read_text().splitlines()[-15:])
+
+
+class Jobs:
+    """TrainingJob objects and their pods in one namespace."""
+
+    def __init__(self, installed: Installed, namespace: str) -> None:
+        self.installed = installed
+        self.plane = installed.plane
+        self.namespace = namespace
+        self.path = f"/apis/fairway.dev/v1alpha1/namespaces/{namespace}/trainingjobs"
+
+    def submit(self, name: str, workers: int = 1, cpu: str = "1", **spec: Any) -> None:
+        """Make an object."""
+        role = {
+            "replicas": spec.pop("replicas", {"min": workers, "max": workers}),
+            "command": ["python", "train.py"],
+            "resources": {"cpu": cpu},
+            "placement": {"tolerations": ["*"]},
+        }
+        body = {
+            "apiVersion": "fairway.dev/v1alpha1",
+            "kind": "TrainingJob",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {"framework": "pytorch", "grace": "1s", "roles": {"worker": role}, **spec},
+        }
+        status, answer = self.plane.request("POST", self.path, body)
+        assert status == 201, answer
+
+    def get(self, name: str) -> dict[str, Any]:
+        """The object."""
+        status, answer = self.plane.get(f"{self.path}/{name}")
+        assert status == 200, answer
+        found: dict[str, Any] = answer
+        return found
+
+    def status(self, name: str) -> dict[str, Any]:
+        """What it says of itself."""
+        found: dict[str, Any] = self.get(name).get("status", {})
+        return found
+
+    def patch(self, name: str, **spec: Any) -> None:
+        """Change the spec."""
+        status, answer = self.plane.request("PATCH", f"{self.path}/{name}", {"spec": spec}, "application/merge-patch+json")
+        assert status == 200, answer
+
+    def delete(self, name: str) -> None:
+        """Let it go."""
+        self.plane.request("DELETE", f"{self.path}/{name}")
+
+    def pods(self, run: str = "") -> list[dict[str, Any]]:
+        """The pods of a run, or all of ours, by name."""
+        selector = f"fairway.dev/run={run}" if run else "fairway.dev/run"
+        _, answer = self.plane.get(f"/api/v1/namespaces/{self.namespace}/pods?labelSelector={selector}")
+        return sorted(answer["items"], key=lambda pod: str(pod["metadata"]["name"]))
+
+    def annotate(self, pod: str, **marks: str) -> None:
+        """Tell kwok what becomes of a pod."""
+        noted = {f"test.fairway.dev/{key.replace('_', '-')}": value for key, value in marks.items()}
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}"
+        status, answer = self.plane.request("PATCH", path, {"metadata": {"annotations": noted}}, "application/merge-patch+json")
+        assert status == 200, answer
+
+    def until(self, name: str, what: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Wait until the object says so."""
+        wait_for(f"{name} {what}", lambda: holds(self.status(name)), 60.0, lambda: self._why_not(name))
+        return self.status(name)
+
+    def _why_not(self, name: str) -> str:
+        pods = {pod["metadata"]["name"]: pod["status"] for pod in self.pods(name)}
+        return f"It says {self.status(name)}; its pods: {pods}; {self.installed.last_words()}"
+
+    def runs(self, name: str) -> dict[str, Any]:
+        """Wait until it runs."""
+        return self.until(name, "runs", lambda status: status.get("phase") == "Running")

@@ -1,0 +1,141 @@
+"""TrainingJob objects on a real control plane: operator and scheduler with their own rights, pretended nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from cluster.control_plane import ControlPlane
+from cluster.installed import Installed, Jobs
+from cluster.process import wait_for
+
+Add = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    found = Installed(control_plane, tmp_path_factory.mktemp("fairway"))
+    found.install()
+    found.start("operator")
+    found.start("scheduler")
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def jobs(installed: Installed, namespace: str, kwok_nodes: Add) -> Iterator[Jobs]:
+    """In a namespace of its own; everything goes while the nodes are still there."""
+    del kwok_nodes
+    found = Jobs(installed, namespace)
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+    wait_for("the service account", lambda: installed.plane.get(accounts)[0] == 200)
+    yield found
+    for name in [one["metadata"]["name"] for one in installed.plane.get(found.path)[1]["items"]]:
+        found.delete(name)
+    wait_for("nothing is left", lambda: not found.pods(), 60.0)
+
+
+def names(pods: list[dict[str, object]]) -> list[str]:
+    return [str(pod["metadata"]["name"]) for pod in pods]  # type: ignore[index]
+
+
+def test_a_gang_runs_and_succeeds_and_goes_with_its_object(jobs: Jobs, kwok_nodes: Add) -> None:
+    kwok_nodes(2, capacity={"cpu": "2"})
+    jobs.submit("mnist", workers=3)
+    status = jobs.runs("mnist")
+    assert (status["ready"], status["attempt"]) == ("3/3", 0)
+    for pod in names(jobs.pods("mnist")):
+        jobs.annotate(pod, runs_for="10ms")
+    status = jobs.until("mnist", "has succeeded", lambda status: status["phase"] == "Succeeded")
+    assert status["reason"] == "Completed"
+    service = f"/api/v1/namespaces/{jobs.namespace}/services/mnist"
+    assert jobs.plane.get(service)[0] == 200
+    jobs.delete("mnist")
+    wait_for("its pods and its Service go", lambda: not jobs.pods("mnist") and jobs.plane.get(service)[0] == 404, 60.0)
+
+
+def test_a_gang_that_does_not_fit_says_why_and_starts_whole_when_there_is_room(jobs: Jobs, kwok_nodes: Add) -> None:
+    kwok_nodes(1, capacity={"cpu": "2"})
+    jobs.submit("wide", workers=3)
+    status = jobs.until("wide", "says why", lambda status: "start together" in status.get("message", ""))
+    assert status["phase"] == "Pending"
+    assert not any(pod["spec"].get("nodeName") for pod in jobs.pods("wide"))
+    kwok_nodes(1, prefix="more", capacity={"cpu": "2"})
+    assert jobs.runs("wide")["ready"] == "3/3"
+
+
+def test_a_failure_is_forgiven_once_and_the_gang_starts_again_whole(jobs: Jobs, kwok_nodes: Add) -> None:
+    kwok_nodes(1, capacity={"cpu": "4"})
+    jobs.submit("flaky", workers=2, restart={"max": 1})
+    jobs.runs("flaky")
+    jobs.annotate("flaky-worker-1-r0", runs_for="10ms", exit_code="3")
+    status = jobs.until("flaky", "runs again", lambda status: (status["phase"], status["attempt"]) == ("Running", 1))
+    assert (status["ready"], status["restarts"]) == ("2/2", 1)
+    assert {name for name in names(jobs.pods("flaky")) if name.endswith("r1")} == {"flaky-worker-0-r1", "flaky-worker-1-r1"}
+    jobs.annotate("flaky-worker-0-r1", runs_for="10ms", exit_code="3")
+    status = jobs.until("flaky", "has failed", lambda status: status["phase"] == "Failed")
+    assert "all 1 restarts are used up" in status["message"]
+
+
+def test_a_refusal_by_the_kubelet_costs_no_restart(jobs: Jobs, kwok_nodes: Add) -> None:
+    jobs.submit("unlucky", restart={"max": 0})
+    wait_for("its pod", lambda: names(jobs.pods("unlucky")) == ["unlucky-worker-0-r0"])
+    jobs.annotate("unlucky-worker-0-r0", refused="OutOfcpu")
+    kwok_nodes(1, capacity={"cpu": "4"})
+    status = jobs.until("unlucky", "runs again", lambda status: (status["phase"], status["attempt"]) == ("Running", 1))
+    assert status["restarts"] == 0
+
+
+def test_the_more_urgent_job_makes_the_other_save_leave_and_wait(jobs: Jobs, kwok_nodes: Add) -> None:
+    kwok_nodes(1, capacity={"cpu": "2"})
+    jobs.submit("low", cpu="2")
+    jobs.runs("low")
+    jobs.submit("high", cpu="2", priority=100)
+    assert jobs.runs("high")["restarts"] == 0
+    status = jobs.until("low", "waits again", lambda status: (status["phase"], status["attempt"]) == ("Pending", 1))
+    assert status["restarts"] == 0
+    jobs.delete("high")
+    assert jobs.runs("low")["attempt"] == 1
+
+
+def test_a_suspended_job_is_held_stopped_and_goes_on(jobs: Jobs, kwok_nodes: Add) -> None:
+    kwok_nodes(1, capacity={"cpu": "4"})
+    jobs.submit("held", suspend=True)
+    jobs.until("held", "is held", lambda status: status.get("reason") == "Suspended")
+    assert jobs.pods("held") == []
+    jobs.patch("held", suspend=False)
+    jobs.runs("held")
+    jobs.patch("held", suspend=True)
+    jobs.until("held", "has stopped", lambda status: status["phase"] == "Stopped")
+    jobs.patch("held", suspend=False)
+    assert jobs.until("held", "runs", lambda status: status["phase"] == "Running")["attempt"] == 1
+
+
+def test_a_hostile_document_is_refused_in_words(jobs: Jobs) -> None:
+    jobs.submit("hostile", kubernetes={"pod": {"volumes": [{"name": "x", "hostPath": {"path": "/etc"}}]}})
+    status = jobs.until("hostile", "has failed", lambda status: status.get("phase") == "Failed")
+    assert "hostPath: '/etc' is not allowed on this cluster" in status["message"]
+    assert jobs.pods("hostile") == []
+
+
+def test_a_pod_that_somebody_deletes_is_made_again_and_costs_nothing(jobs: Jobs, kwok_nodes: Add) -> None:
+    kwok_nodes(1, capacity={"cpu": "4"})
+    jobs.submit("robbed", restart={"max": 0})
+    jobs.runs("robbed")
+    jobs.plane.request("DELETE", f"/api/v1/namespaces/{jobs.namespace}/pods/robbed-worker-0-r0")
+    status = jobs.until("robbed", "runs again", lambda status: (status["phase"], status["attempt"]) == ("Running", 1))
+    assert status["restarts"] == 0
+
+
+@pytest.mark.parametrize("process", ["operator", "scheduler"])
+def test_a_process_that_is_killed_goes_on_where_it_was(installed: Installed, jobs: Jobs, kwok_nodes: Add, process: str) -> None:
+    kwok_nodes(1, capacity={"cpu": "4"})
+    jobs.submit("steady", workers=2)
+    jobs.runs("steady")
+    before = [(pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in jobs.pods("steady")]
+    installed.kill(process)
+    jobs.submit("later")
+    installed.start(process)
+    jobs.runs("later")
+    assert [(pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in jobs.pods("steady")] == before
+    assert jobs.status("steady")["attempt"] == 0

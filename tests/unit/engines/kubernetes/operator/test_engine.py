@@ -1,0 +1,87 @@
+"""What the operator believes of a pod while answers and events cross."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fairway.engines.kubernetes.client import errors
+from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.engines.kubernetes.objects import Node, Pod
+from fairway.engines.kubernetes.operator import engine as engines
+from fairway.engines.kubernetes.operator.engine import BY_RUN, KubernetesEngine, by_run
+from fairway.engines.kubernetes.operator.gangs import Gangs, Surroundings
+from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.engines.kubernetes.operator.keeping import Keeping
+from fairway.plan.action import BindGang
+from fairway.plan.gang import make_tasks
+from fairway.spec.job import JobSpec
+from fairway.state.job import Job, JobKey
+from fairway.state.phase import TaskPhase
+
+
+class Server:
+    """An API server whose answer to a create comes after the mirror has heard, when told so."""
+
+    def __init__(self) -> None:
+        self.pods: Any = Mirror(self, None, indexes={BY_RUN: by_run})  # type: ignore[arg-type, var-annotated]
+        self.shows_first = False
+        self.made: list[str] = []
+
+    async def create(self, _resource: Any, body: dict[str, Any], _namespace: str) -> Pod:
+        name = body["metadata"]["name"]
+        if name in self.made:
+            raise errors.AlreadyExists("there is one", fix="")
+        self.made.append(name)
+        pod = as_pod(body, "1")
+        if self.shows_first:
+            self.pods.put(pod)
+            self.pods.put(as_pod(body, "2", node="a", phase="Running"))
+        return pod
+
+
+def as_pod(body: dict[str, Any], version: str, node: str = "", phase: str = "Pending") -> Pod:
+    metadata = {**body["metadata"], "resourceVersion": version, "uid": "u"}
+    return msgspec.convert({"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": phase}}, Pod, strict=False)
+
+
+def make(folder: Path) -> tuple[Server, KubernetesEngine, BindGang]:
+    server = Server()
+    installation = Installation(image="f", runtimes={"default": Runtime("x")})
+    nodes: Mirror[Node] = Mirror(server, None)  # type: ignore[arg-type]
+    gangs = Gangs(server, installation, lambda _job: Surroundings())  # type: ignore[arg-type]
+    engine = KubernetesEngine(server, server.pods, nodes, gangs, Keeping(server, folder), lambda _key: None)  # type: ignore[arg-type]
+    spec = JobSpec.model_validate({"roles": {"worker": {"command": ["x"]}}})
+    job = Job(JobKey("team", "m-1"), "m", 1, spec)
+    return server, engine, BindGang(job, tuple(make_tasks(job, {"worker": 1}, 1.0, 0.0)))
+
+
+async def test_an_answer_that_comes_after_the_event_does_not_hide_what_was_seen_since(tmp_path: Path) -> None:
+    server, engine, action = make(tmp_path)
+    await engine.start(lambda: None)
+    server.shows_first = True
+    await engine.perform([action])
+    (report,) = await engine.observe([action.tasks[0].key])
+    assert (report.phase, report.node) == (TaskPhase.RUNNING, "a")
+
+
+async def test_a_pod_that_was_made_is_there_before_the_mirror_shows_it(tmp_path: Path) -> None:
+    server, engine, action = make(tmp_path)
+    await engine.start(lambda: None)
+    (told,) = await engine.perform([action])
+    (seen,) = await engine.observe([action.tasks[0].key])
+    assert told.phase is seen.phase is TaskPhase.PLACED
+    assert len(server.made) == 1
+
+
+async def test_a_pod_that_never_shows_is_given_up(tmp_path: Path, monkeypatch: Any) -> None:
+    _, engine, action = make(tmp_path)
+    await engine.start(lambda: None)
+    await engine.perform([action])
+    monkeypatch.setattr(engines, "TRUSTED", 0.0)
+    (report,) = await engine.observe([action.tasks[0].key])
+    assert report.phase is TaskPhase.LOST
+    assert report.exit is not None
+    assert report.exit.disrupted

@@ -1,0 +1,284 @@
+"""The pod of a task, and what is read back from it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.objects import Pod
+from fairway.engines.kubernetes.operator import naming, observe, policy
+from fairway.engines.kubernetes.operator.installation import Allowed, Installation, Runtime
+from fairway.engines.kubernetes.operator.manifests.pod import FINALIZER, merged, pod
+from fairway.plan.gang import make_tasks
+from fairway.runtime.pod import ending
+from fairway.runtime.pod.order import VARIABLE, PodOrder
+from fairway.spec.job import JobSpec
+from fairway.state.job import Job, JobKey, Leaving, Origin
+from fairway.state.phase import TaskPhase
+from fairway.state.task import TaskKey
+
+HERE = Installation(image="fairway:1")
+TORCH = Runtime("torch:2", env={"PATH": "/venv/bin:/bin"})
+
+
+def job(workers: int = 2, **more: Any) -> Job:
+    role: dict[str, Any] = {"replicas": {"min": workers, "max": workers}, "command": ["python", "train.py"]}
+    role |= {name: more.pop(name) for name in ("resources", "placement", "processes", "limits") if name in more}
+    spec = JobSpec.model_validate({"framework": "pytorch", "roles": {"worker": role}, **more})
+    return Job(JobKey("team", "mnist-7"), "mnist", 7, spec, Origin(user="ann"), created=1000.0)
+
+
+def made(run: Job, index: int = 0, installation: Installation = HERE, code: str = "") -> dict[str, Any]:
+    tasks = tuple(make_tasks(run, {"worker": run.spec.roles["worker"].replicas.min}, 4.0, 0.0))
+    return pod(run, tasks[index], naming.topology(run, tasks, "cluster.local"), installation, TORCH, code)
+
+
+def variables(body: dict[str, Any]) -> dict[str, Any]:
+    return {one["name"]: one.get("value", one.get("valueFrom")) for one in body["spec"]["containers"][0]["env"]}
+
+
+def test_a_pod_has_a_name_of_its_own_at_every_attempt_and_a_host_name_that_stays() -> None:
+    run = job()
+    first, again = made(run, 1), made(replace(run, attempt=3), 1)
+    assert [first["metadata"]["name"], again["metadata"]["name"]] == ["mnist-7-worker-1-r0", "mnist-7-worker-1-r3"]
+    assert first["spec"]["hostname"] == again["spec"]["hostname"] == "mnist-7-worker-1"
+    assert first["spec"]["subdomain"] == "mnist-7"
+    assert first["metadata"]["finalizers"] == [FINALIZER]
+    assert naming.task_key("team", first["metadata"]["labels"]) == TaskKey("team", "mnist-7", "worker", 1, 0)
+
+
+def test_every_rank_is_told_of_its_peers_by_name() -> None:
+    told = PodOrder.decode(variables(made(job(), 1))[VARIABLE])
+    (start,) = told.starts
+    assert start.argv == ["python", "train.py"]
+    assert start.env["MASTER_ADDR"] == "mnist-7-worker-0.mnist-7.team.svc.cluster.local"
+    assert (start.env["RANK"], start.env["WORLD_SIZE"]) == ("1", "2")
+    assert told.checkpoints == start.env["FAIRWAY_CHECKPOINT_DIR"]
+
+
+def test_several_processes_of_a_pod_have_ranks_of_their_own() -> None:
+    told = PodOrder.decode(variables(made(job(processes=2), 1))[VARIABLE])
+    assert [start.env["RANK"] for start in told.starts] == ["2", "3"]
+
+
+def test_the_scheduler_is_told_of_the_gang() -> None:
+    run = job(timeout="1h", queue="research")
+    gang = marks.read_gang(made(run)["metadata"]["annotations"])
+    assert gang is not None
+    assert gang == marks.GangMark(
+        name="mnist-7.a0",
+        parts={"worker": marks.PartMark(2, 2, 2)},
+        queue="research",
+        user="ann",
+        series="mnist",
+        time_limit=3600.0,
+        submitted=1000.0,
+    )
+    assert gang.size == 2
+
+
+def test_resources_shares_and_types_are_asked_for() -> None:
+    asked = {"cpu": "2", "memory": "1Gi", "gpu": "0.5", "gpu_type": ["A100"], "other": {"rdma/hca": 1}}
+    body = made(job(1, resources=asked, limits={"memory": "2Gi"}))
+    assert body["spec"]["containers"][0]["resources"] == {
+        "requests": {"cpu": "2000m", "memory": str(1 << 30), "rdma/hca": "1"},
+        "limits": {"rdma/hca": "1", "memory": "2Gi"},
+    }
+    noted = body["metadata"]["annotations"]
+    assert (noted[marks.GPUS], noted[marks.GPU_MILLI], json.loads(noted[marks.GPU_TYPES])) == ("1", "500", ["A100"])
+
+
+def test_whole_gpus_are_counted_where_the_clusters_own_scheduler_places() -> None:
+    theirs = Installation(image="fairway:1", scheduler="")
+    body = made(job(1, resources={"gpu": "2"}), installation=theirs)
+    assert body["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
+    assert "schedulerName" not in body["spec"]
+
+
+def test_secrets_are_references_and_never_values() -> None:
+    given = variables(made(job(secrets=["HF_TOKEN"])))
+    assert given["HF_TOKEN"] == {"secretKeyRef": {"name": "fairway-secrets", "key": "HF_TOKEN"}}
+
+
+def test_code_comes_by_a_step_before_the_task() -> None:
+    body = made(job(), code="mnist-7-code")
+    (step,) = body["spec"]["initContainers"]
+    assert step["image"] == "fairway:1"
+    assert "--bundle" in step["command"]
+    assert {"name": "bundle", "configMap": {"name": "mnist-7-code"}} in body["spec"]["volumes"]
+    assert "--bundle" not in made(job())["spec"]["initContainers"][0]["command"]
+
+
+def test_what_the_document_adds_is_merged_last() -> None:
+    extra = {"tolerations": [{"key": "gpu"}], "containers": [{"name": "task", "securityContext": {"runAsUser": 1000}}]}
+    body = made(job(kubernetes={"pod": extra}))
+    (container,) = body["spec"]["containers"]
+    assert container["securityContext"] == {"runAsUser": 1000}
+    assert container["image"] == "torch:2"
+    assert body["spec"]["tolerations"] == [{"key": "gpu"}]
+    assert merged({"a": [1], "b": {"c": 1}, "d": 1}, {"a": [2], "b": {"e": 2}, "d": 3}) == {
+        "a": [1, 2],
+        "b": {"c": 1, "e": 2},
+        "d": 3,
+    }
+
+
+def test_tolerations_are_written_the_clusters_way() -> None:
+    wish = {"tolerations": ["gpu", "team=nlp", "team=nlp:NoSchedule"]}
+    assert made(job(placement=wish))["spec"]["tolerations"] == [
+        {"key": "gpu", "operator": "Exists"},
+        {"key": "team", "operator": "Equal", "value": "nlp"},
+        {"key": "team", "operator": "Equal", "value": "nlp", "effect": "NoSchedule"},
+    ]
+    assert made(job(placement={"tolerations": ["*", "a"]}))["spec"]["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_names_that_would_be_too_long_are_refused_before_anything_is_made() -> None:
+    assert naming.too_long(job()) == ""
+    assert "too long" in naming.too_long(replace(job(), key=JobKey("team", "m" * 52 + "-1")))
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"volumes": [{"name": "x", "hostPath": {"path": "/etc"}}]}, "hostPath: '/etc' is not allowed"),
+        ({"volumes": [{"name": "x", "hostPath": {"path": "/data/../etc"}}]}, "is not allowed"),
+        ({"volumes": [{"name": "x", "hostPath": {"path": "/database"}}]}, "is not allowed"),
+        ({"hostNetwork": True}, "hostNetwork"),
+        ({"hostPID": True}, "never allowed"),
+        ({"serviceAccountName": "admin"}, "'admin' is not allowed"),
+        ({"serviceAccount": "admin"}, "'admin' is not allowed"),
+        ({"containers": [{"name": "task", "securityContext": {"privileged": True}}]}, "never allowed"),
+        ({"initContainers": [{"name": "i", "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]}, "'SYS_ADMIN'"),
+        ({"containers": [{"name": "task", "ports": [{"hostPort": 80}]}]}, "hostPort"),
+    ],
+)
+def test_what_no_administrator_allowed_is_refused(spec: dict[str, Any], words: str) -> None:
+    (refusal,) = policy.refusals(spec, Allowed(host_paths=("/data",)))
+    assert words in refusal
+
+
+def test_what_was_allowed_is() -> None:
+    allowed = Allowed(host_paths=("/data",), host_network=True, service_accounts=("default", "train"), capabilities=("IPC_LOCK",))
+    spec = {
+        "hostNetwork": True,
+        "serviceAccountName": "train",
+        "volumes": [{"name": "x", "hostPath": {"path": "/data/imagenet"}}, {"name": "y", "emptyDir": {}}],
+        "containers": [{"name": "task", "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}],
+    }
+    assert policy.refusals(spec, allowed) == []
+    assert policy.refusals({}, Allowed()) == []
+
+
+KEY = TaskKey("team", "mnist-7", "worker", 0, 0)
+
+
+def seen(**given: Any) -> Pod:
+    plain: dict[str, Any] = {"metadata": {"name": "mnist-7-worker-0-r0", "annotations": given.pop("annotations", {})}}
+    node = given.pop("node", "")
+    return msgspec.convert({**plain, "spec": {"nodeName": node}, "status": given}, Pod)
+
+
+def ended(code: int, message: str = "", reason: str = "Error", **more: Any) -> dict[str, Any]:
+    state = {"exitCode": code, "message": message, "reason": reason, "startedAt": "2026-01-01T00:00:00Z"}
+    return {"name": "task", "state": {"terminated": {**state, "finishedAt": "2026-01-01T00:01:00Z", **more}}}
+
+
+def test_a_pod_that_waits_says_why() -> None:
+    waits = seen(phase="Pending", conditions=[{"type": "PodScheduled", "status": "False", "message": "needs 4 GPUs"}])
+    told = observe.report(KEY, waits)
+    assert (told.phase, told.message, told.node) == (TaskPhase.PLACED, "needs 4 GPUs", None)
+
+
+def test_a_pod_that_cannot_get_its_image_says_so() -> None:
+    stuck = {"name": "task", "image": "nope:1", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}
+    told = observe.report(KEY, seen(phase="Pending", node="a", containerStatuses=[stuck]))
+    assert (told.phase, told.message, told.node) == (TaskPhase.STARTING, "ImagePullBackOff: not found", "a")
+
+
+def test_a_pod_that_runs_has_a_start_a_node_and_devices() -> None:
+    running = {"name": "task", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+    told = observe.report(
+        KEY, seen(phase="Running", node="a", containerStatuses=[running], annotations={marks.GPU_IDS: "GPU-1,GPU-2"})
+    )
+    assert (told.phase, told.started, told.devices) == (TaskPhase.RUNNING, 1767225600.0, ("GPU-1", "GPU-2"))
+
+
+def test_an_end_is_read_from_what_our_first_process_left() -> None:
+    record = ending.encode("worker-0", 1, None, 11)
+    told = observe.report(KEY, seen(phase="Failed", node="a", containerStatuses=[ended(139, record)]))
+    assert told.phase is TaskPhase.FAILED
+    assert told.exit is not None
+    assert (told.exit.code, told.exit.signal, told.exit.rank, told.exit.by_us) == (None, 11, 1, False)
+    assert told.finished == 1767225660.0
+
+
+def test_an_end_without_our_words_is_read_from_the_exit_code() -> None:
+    killed = observe.exit_of(seen(phase="Failed", node="a", containerStatuses=[ended(137, reason="OOMKilled")]))
+    assert (killed.code, killed.signal, killed.out_of_memory) == (None, 9, True)
+    plain = observe.exit_of(seen(phase="Failed", node="a", containerStatuses=[ended(3, "boom")]))
+    assert (plain.code, plain.signal, plain.tail) == (3, None, "boom")
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("OutOfcpu", "had no room for it when it arrived"),
+        ("UnexpectedAdmissionError", "could not give it the devices"),
+        ("Evicted", "ran short"),
+        ("NodeLost", "was lost"),
+    ],
+)
+def test_an_end_from_outside_is_no_failure_of_the_run(reason: str, words: str) -> None:
+    assert words in observe.exit_of(seen(phase="Failed", node="a", reason=reason)).disrupted
+
+
+def test_a_disruption_told_by_a_condition_counts_too() -> None:
+    told = [
+        {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "taint manager: deleting"}
+    ]
+    assert observe.disruption(seen(phase="Failed", node="a", conditions=told)) == "taint manager: deleting"
+
+
+def test_who_ends_of_a_deletion_by_somebody_else_has_not_failed() -> None:
+    def deleted(at: str) -> Pod:
+        plain = msgspec.to_builtins(seen(phase="Failed", node="a", containerStatuses=[ended(143)]))
+        plain["metadata"] |= {"deletionTimestamp": at, "deletionGracePeriodSeconds": 30}
+        return msgspec.convert(plain, Pod)
+
+    assert observe.disruption(deleted("2026-01-01T00:01:20Z")) == "its pod was deleted by somebody"
+    # It had ended a minute before anybody asked.
+    assert observe.disruption(deleted("2026-01-01T00:02:30Z")) == ""
+
+
+def test_who_was_ended_by_us_is_stopped_whatever_its_code_says() -> None:
+    told = observe.report(
+        KEY, seen(phase="Failed", node="a", containerStatuses=[ended(143)], annotations={marks.DELETED_FOR: "GangRestart"})
+    )
+    assert told.phase is TaskPhase.STOPPED
+    assert told.exit is not None
+    assert told.exit.by_us
+
+
+def test_code_that_could_not_be_brought_is_said_in_words() -> None:
+    failed = {"name": "code", "state": {"terminated": {"exitCode": 1, "message": "x\nReadError: not a gzip file\n"}}}
+    told = observe.report(KEY, seen(phase="Failed", node="a", initContainerStatuses=[failed]))
+    assert told.message == "the code could not be brought into the pod: ReadError: not a gzip file"
+
+
+def test_a_mark_to_leave_is_read_and_nonsense_is_not() -> None:
+    leave = Leaving("grow", "room for 3", 5.0, {"worker": 3})
+    assert marks.read_leave({marks.LEAVE: marks.write_leave(leave)}) == leave
+    assert marks.read_leave({marks.LEAVE: "soon"}) is None
+    assert marks.read_leave({}) is None
+
+
+@pytest.mark.parametrize("noted", [{marks.PARTS: "[]"}, {marks.PARTS: "{"}, {marks.PARTS: '{"w": {"x": 1}}'}, {marks.SAVED: "x"}])
+def test_marks_that_are_none_are_refused_with_their_name(noted: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"annotation fairway.dev/"):
+        marks.read_gang({marks.GANG: "g", **noted})

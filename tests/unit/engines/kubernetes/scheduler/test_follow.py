@@ -1,0 +1,280 @@
+"""The core in step with a cluster: pods and nodes in, bindings out; nothing is talked to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.objects import Node, Pod
+from fairway.engines.kubernetes.scheduler.follow import Follower, Outcome
+from fairway.engines.kubernetes.scheduler.needs import host_ports, need_of
+from fairway.plan.scheduling.scheduler import Scheduler
+from fairway.state.job import JobKey
+
+
+def node(name: str, cpu: str = "4", memory: str = "8Gi", **more: Any) -> Node:
+    given = {"cpu": cpu, "memory": memory, "pods": more.pop("pods", "110"), **more.pop("other", {})}
+    labels = {"kubernetes.io/hostname": name, **more.pop("labels", {})}
+    status = {"allocatable": given, "conditions": [{"type": "Ready", "status": more.pop("ready", "True")}]}
+    return msgspec.convert({"metadata": {"name": name, "labels": labels}, "spec": more, "status": status}, Node)
+
+
+def pod(name: str, cpu: str = "1", **more: Any) -> Pod:
+    container: dict[str, Any] = {"name": "c", "resources": {"requests": {"cpu": cpu, **more.pop("requests", {})}}}
+    container |= {"ports": more.pop("ports")} if "ports" in more else {}
+    metadata = {
+        "name": name,
+        "namespace": "team",
+        "uid": f"uid-{name}",
+        "labels": more.pop("labels", {}),
+        "annotations": more.pop("annotations", {}),
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "deletionTimestamp": more.pop("deleted", None),
+    }
+    status = {"phase": more.pop("phase", "Pending")}
+    spec = {"containers": [container], "schedulerName": more.pop("scheduler", marks.SCHEDULER), **more}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, Pod)
+
+
+def gang_pod(index: int, size: int, cpu: str = "1", **more: Any) -> Pod:
+    mark = marks.GangMark("mnist-1.a0", {"worker": marks.PartMark(size, size, size, **more.pop("wish", {}))})
+    labels = {marks.RUN: "mnist-1", marks.ROLE: "worker", marks.INDEX: str(index), marks.ATTEMPT: "0"}
+    return pod(f"mnist-1-worker-{index}-r0", cpu, labels=labels, annotations=marks.write_gang(mark), **more)
+
+
+class Cluster:
+    """A follower and what it was told, in the way that mirrors tell it."""
+
+    def __init__(self, *nodes: Node) -> None:
+        self.follower = Follower(Scheduler())
+        self.things: dict[str, Any] = {}
+        self.now = 1000.0
+        for one in nodes:
+            self.node(one)
+
+    def node(self, one: Node) -> None:
+        name = one.metadata.name
+        self.follower.node(name, self.things.get(name), one)
+        self.things[name] = one
+
+    def pod(self, *pods: Pod) -> None:
+        for one in pods:
+            key = f"{one.metadata.namespace}/{one.metadata.name}"
+            self.follower.pod(key, self.things.get(key), one)
+            self.things[key] = one
+
+    def gone(self, one: Pod) -> None:
+        key = f"{one.metadata.namespace}/{one.metadata.name}"
+        self.follower.pod(key, self.things.pop(key), None)
+
+    def decide(self) -> dict[str, str]:
+        """Who was bound where."""
+        self.now += 1
+        return bound(self.follower.decide(self.now))
+
+    def why(self, key: str) -> str:
+        return self.follower.holds(self.now)[JobKey("team", key)].message
+
+
+def bound(outcome: Outcome) -> dict[str, str]:
+    return {pod.metadata.name: place.node for bind in outcome.binds for pod, place in bind.pods}
+
+
+def test_a_pod_of_ours_gets_a_place_and_one_of_others_does_not() -> None:
+    cluster = Cluster(node("a"))
+    cluster.pod(pod("x"), pod("y", scheduler="default-scheduler"))
+    assert cluster.decide() == {"x": "a"}
+    assert cluster.decide() == {}
+
+
+def test_what_was_decided_is_taken_until_it_is_seen_and_after() -> None:
+    cluster = Cluster(node("a", cpu="1"))
+    cluster.pod(pod("x"))
+    assert cluster.decide() == {"x": "a"}
+    cluster.pod(pod("y"))
+    assert cluster.decide() == {}
+    cluster.pod(pod("x", nodeName="a", phase="Running"))
+    assert cluster.decide() == {}
+    cluster.pod(pod("x", nodeName="a", phase="Succeeded"))
+    assert cluster.decide() == {"y": "a"}
+
+
+def test_a_binding_that_was_given_up_frees_the_place_and_is_tried_again() -> None:
+    cluster = Cluster(node("a", cpu="1"))
+    cluster.pod(pod("x"))
+    cluster.decide()
+    cluster.follower.failed([pod("x")])
+    assert cluster.decide() == {"x": "a"}
+
+
+def test_a_gang_waits_for_its_last_pod_and_starts_whole() -> None:
+    cluster = Cluster(node("a", cpu="2"), node("b", cpu="2"))
+    cluster.pod(gang_pod(0, 3), gang_pod(1, 3))
+    assert cluster.decide() == {}
+    cluster.pod(gang_pod(2, 3))
+    assert set(cluster.decide()) == {f"mnist-1-worker-{index}-r0" for index in range(3)}
+
+
+def test_a_gang_that_does_not_fit_whole_gets_nothing_and_says_why() -> None:
+    cluster = Cluster(node("a", cpu="2"))
+    cluster.pod(*(gang_pod(index, 3) for index in range(3)))
+    assert cluster.decide() == {}
+    assert "which start together (2 of 3 would find a place); 2 of 2 are free" in cluster.why("mnist-1")
+
+
+def test_apart_and_together_are_kept() -> None:
+    cluster = Cluster(node("a", cpu="4"), node("b", cpu="4"))
+    cluster.pod(*(gang_pod(index, 2, wish={"apart": True}) for index in range(2)))
+    assert sorted(cluster.decide().values()) == ["a", "b"]
+
+
+def test_what_pods_of_other_schedulers_hold_is_not_there_to_give() -> None:
+    cluster = Cluster(node("a", cpu="2"))
+    cluster.pod(pod("theirs", cpu="2", scheduler="default-scheduler", nodeName="a", phase="Running"))
+    cluster.pod(pod("x"))
+    assert cluster.decide() == {}
+    cluster.gone(pod("theirs", cpu="2", scheduler="default-scheduler", nodeName="a"))
+    assert cluster.decide() == {"x": "a"}
+
+
+def test_a_scheduler_that_begins_knows_who_sits_where() -> None:
+    cluster = Cluster(node("a", cpu="1"))
+    cluster.pod(pod("x", nodeName="a", phase="Running"), pod("y"))
+    assert cluster.decide() == {}
+
+
+@pytest.mark.parametrize(
+    ("wish", "place"),
+    [
+        ({"nodeSelector": {"zone": "east"}}, "b"),
+        ({"tolerations": [{"key": "gpu", "operator": "Exists"}], "nodeSelector": {"kind": "gpu"}}, "c"),
+        ({"tolerations": [{"operator": "Exists"}], "nodeSelector": {"kind": "gpu"}}, "c"),
+        ({"tolerations": [{"key": "gpu", "value": "no"}], "nodeSelector": {"kind": "gpu"}}, None),
+        ({"tolerations": [{"key": "gpu", "value": "yes", "effect": "NoExecute"}], "nodeSelector": {"kind": "gpu"}}, None),
+        ({"nodeSelector": {"kind": "gpu"}}, None),
+        ({"affinity": ("zone", "In", ["east", "west"])}, "b"),
+        ({"affinity": ("zone", "NotIn", ["east"])}, "a"),
+        ({"affinity": ("zone", "Exists", [])}, "b"),
+        ({"affinity": ("zone", "DoesNotExist", [])}, "a"),
+        ({"affinity": ("size", "Gt", ["5"])}, "b"),
+        ({"affinity": ("size", "Lt", ["5"])}, "a"),
+        ({"affinity": ("zone", "In", ["nowhere"])}, None),
+    ],
+)
+def test_selectors_affinity_and_taints_are_honoured(wish: dict[str, Any], place: str | None) -> None:
+    a = node("a", labels={"size": "1"})
+    b = node("b", labels={"zone": "east", "size": "10"})
+    c = node(
+        "c", labels={"kind": "gpu", "size": "5", "zone": "gpu"}, taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
+    )
+    given = dict(wish)
+    if "affinity" in given:
+        key, operator, values = given["affinity"]
+        terms = [{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        given["affinity"] = {"nodeAffinity": required}
+    cluster = Cluster(a, b, c)
+    cluster.pod(pod("x", **given))
+    assert cluster.decide() == ({"x": place} if place else {})
+
+
+def test_a_node_that_is_cordoned_not_ready_or_full_gets_nobody() -> None:
+    cluster = Cluster(node("a", unschedulable=True), node("b", ready="False"), node("c", pods="1"))
+    cluster.pod(pod("theirs", scheduler="default-scheduler", nodeName="c", phase="Running"), pod("x"))
+    assert cluster.decide() == {}
+    cluster.node(node("a"))
+    assert cluster.decide() == {"x": "a"}
+
+
+def test_labels_that_come_later_count() -> None:
+    cluster = Cluster(node("a"))
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    cluster.pod(pod("x", affinity={"nodeAffinity": required}))
+    assert cluster.decide() == {}
+    cluster.node(node("b"))
+    assert cluster.decide() == {"x": "b"}
+
+
+def test_ports_of_a_node_are_given_once() -> None:
+    cluster = Cluster(node("a"), node("b"))
+    ports = [{"containerPort": 80, "hostPort": 80}]
+    cluster.pod(*(pod(name, ports=ports) for name in ("x", "y", "z")))
+    placed = cluster.decide()
+    assert sorted(placed.values()) == ["a", "b"]
+
+
+def test_devices_of_others_are_counted_by_name() -> None:
+    cluster = Cluster(node("a", other={"nvidia.com/gpu": "2"}))
+    cluster.pod(*(pod(name, requests={"nvidia.com/gpu": "1"}) for name in ("x", "y", "z")))
+    assert len(cluster.decide()) == 2
+
+
+def test_a_gated_pod_is_left_alone_until_its_gate_is_gone() -> None:
+    cluster = Cluster(node("a"))
+    cluster.pod(pod("x", schedulingGates=[{"name": "quota"}]))
+    assert cluster.decide() == {}
+    cluster.pod(pod("x"))
+    assert cluster.decide() == {"x": "a"}
+
+
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        ({"resourceClaims": [{"name": "x"}]}, "resource claims"),
+        ({"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]}, "even spread"),
+    ],
+)
+def test_what_is_not_supported_is_refused_loudly(wish: dict[str, Any], words: str) -> None:
+    cluster = Cluster(node("a"))
+    cluster.pod(pod("x", **wish))
+    assert cluster.decide() == {}
+    assert words in cluster.why("pod/x")
+
+
+def test_marks_that_are_none_are_said_and_keep_nobody_else_waiting() -> None:
+    cluster = Cluster(node("a"))
+    cluster.pod(pod("bad", annotations={marks.GANG: "g", marks.PARTS: "{"}), pod("x"))
+    assert cluster.decide() == {"x": "a"}
+    assert "does not describe a gang" in cluster.why("g")
+
+
+def test_the_more_urgent_makes_room_and_the_operator_is_told_whom_to_ask() -> None:
+    cluster = Cluster(node("a", cpu="1"))
+    cluster.pod(pod("low", nodeName="a", phase="Running"))
+    cluster.decide()
+    cluster.pod(pod("high", priority=1000))
+    cluster.now += 600
+    outcome = cluster.follower.decide(cluster.now)
+    (room,) = outcome.rooms
+    assert [one.metadata.name for one in room.pods] == ["low"]
+    assert room.eviction.to_whom == JobKey("team", "pod/high")
+
+
+def test_a_heartbeat_changes_nothing() -> None:
+    cluster = Cluster(node("a"))
+    cluster.decide()
+    cluster.node(node("a"))
+    assert cluster.follower.ground.changed == set()
+
+
+def test_what_a_pod_takes_is_what_the_api_server_says() -> None:
+    def container(cpu: str, **more: Any) -> dict[str, Any]:
+        return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **more}
+
+    plain = msgspec.convert(
+        {
+            "spec": {
+                "containers": [container("1"), container("500m"), {"name": "l", "resources": {"limits": {"cpu": "2"}}}],
+                "initContainers": [container("1"), container("100m", restartPolicy="Always"), container("4")],
+                "overhead": {"cpu": "10m"},
+            }
+        },
+        Pod,
+    )
+    # The last init container beside the sidecar takes more than all others at once.
+    assert need_of(plain).cpu == 4110
+    assert host_ports(plain) == ()
