@@ -13,6 +13,7 @@ from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.objects import Pod
 from fairway.engines.kubernetes.operator import naming, policy
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.engines.kubernetes.operator.manifests.data import inputs
 from fairway.engines.kubernetes.operator.manifests.pod import Manifest, pod
 from fairway.errors import FairwayError, RefusedError
 from fairway.plan.action import BindGang
@@ -94,6 +95,7 @@ class Gangs:
             body = pod(job, task, topology, self._installation, runtime, around.code)
             wrong = policy.refusals(job.spec.kubernetes.pod, self._installation.allowed)
             wrong += policy.refusals({"hostNetwork": job.spec.kubernetes.network.host}, self._installation.allowed)
+            wrong += inputs(job.spec.data, self._installation.allowed).refused
             if wrong:
                 message = "; ".join(wrong)
                 raise RefusedError(message, fix="take it out of the document, or ask whoever runs the cluster")

@@ -33,11 +33,12 @@ def _of_pod(spec: dict[str, Any], allowed: Allowed) -> Iterator[str]:
 def _of_volumes(spec: dict[str, Any], allowed: Allowed) -> Iterator[str]:
     for volume in spec.get("volumes", ()):
         path = volume.get("hostPath", {}).get("path") if isinstance(volume, dict) else None
-        if path is not None and not _below(path, allowed.host_paths):
+        if path is not None and not is_below(path, allowed.host_paths):
             yield _refusal(f"volumes[{volume.get('name', '')}].hostPath", path, f"allowed.host_paths: [{path}]")
 
 
-def _below(path: str, allowed: tuple[str, ...]) -> bool:
+def is_below(path: str, allowed: tuple[str, ...]) -> bool:
+    """Whether a folder of a node is one of those allowed, or lies in one."""
     parts = path.strip("/").split("/")
     if ".." in parts:
         return False

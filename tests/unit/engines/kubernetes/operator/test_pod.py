@@ -13,6 +13,7 @@ from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.objects import Pod
 from fairway.engines.kubernetes.operator import naming, observe, policy
 from fairway.engines.kubernetes.operator.installation import Allowed, Installation, Runtime
+from fairway.engines.kubernetes.operator.manifests.data import inputs
 from fairway.engines.kubernetes.operator.manifests.pod import FINALIZER, merged, pod
 from fairway.plan.gang import make_tasks
 from fairway.runtime.pod import ending
@@ -136,6 +137,21 @@ def test_tolerations_are_written_the_clusters_way() -> None:
         {"key": "team", "operator": "Equal", "value": "nlp", "effect": "NoSchedule"},
     ]
     assert made(job(placement={"tolerations": ["*", "a"]}))["spec"]["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_inputs_are_mounted_where_they_may_be_and_refused_with_the_fix_where_not() -> None:
+    allowed = Allowed(host_paths=("/data",))
+    given = {"a": "/data/mnist", "b": "pvc://claim/x/y", "c": "s3://bucket/x", "d": "/etc", "e": "../data"}
+    found = inputs(given, allowed)
+    assert found.values == {"a": "/fairway/data/a", "b": "/fairway/data/b/x/y", "c": "s3://bucket/x"}
+    assert [volume["name"] for volume in found.volumes] == [mount["name"] for mount in found.mounts] == ["data-a", "data-b"]
+    assert all(mount["readOnly"] for mount in found.mounts)
+    assert "data.d: '/etc' is not allowed" in found.refused[0]
+    assert "pvc://CLAIM/PATH" in found.refused[1]
+    here = Installation(image="fairway:1", allowed=allowed)
+    body = made(job(data={"train": "/data/mnist"}), installation=here)
+    told = PodOrder.decode(variables(body)[VARIABLE])
+    assert told.starts[0].env["FAIRWAY_DATA_TRAIN"] == "/fairway/data/train"
 
 
 def test_names_that_would_be_too_long_are_refused_before_anything_is_made() -> None:

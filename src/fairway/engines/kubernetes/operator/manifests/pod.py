@@ -8,6 +8,7 @@ from typing import Any
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.operator import naming
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.engines.kubernetes.operator.manifests.data import Inputs, inputs
 from fairway.launch.render import render
 from fairway.launch.topology import Folders, Topology
 from fairway.runtime.pod.order import VARIABLE, PodOrder, Start
@@ -35,6 +36,7 @@ FINALIZER = f"{marks.DOMAIN}/record"
 def pod(job: Job, task: Task, topology: Topology, installation: Installation, runtime: Runtime, code: str = "") -> Manifest:
     """The pod, whole. `code` names the ConfigMap with the run's code; empty: the image has it."""
     role = job.spec.roles[task.key.role]
+    data = inputs(job.spec.data, installation.allowed)
     spec: Manifest = {
         "restartPolicy": "Never",
         "hostname": naming.hostname(task.key),
@@ -43,8 +45,8 @@ def pod(job: Job, task: Task, topology: Topology, installation: Installation, ru
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": int(quantity.seconds(job.spec.grace)) + KILL_MARGIN,
         "initContainers": [_bringer(installation, code)],
-        "containers": [_container(job, task, topology, installation, runtime)],
-        "volumes": [*_volumes(role, installation, code), *runtime.volumes],
+        "containers": [_container(job, task, topology, installation, runtime, data)],
+        "volumes": [*_volumes(role, installation, code), *data.volumes, *runtime.volumes],
         **({"schedulerName": installation.scheduler} if installation.scheduler else {}),
         **({"nodeSelector": dict(role.placement.labels)} if role.placement.labels else {}),
         **({"tolerations": _tolerations(role)} if role.placement.tolerations else {}),
@@ -102,7 +104,9 @@ def _gpu_marks(need: Need, role: Role) -> dict[str, str]:
     return found
 
 
-def _container(job: Job, task: Task, topology: Topology, installation: Installation, runtime: Runtime) -> Manifest:
+def _container(
+    job: Job, task: Task, topology: Topology, installation: Installation, runtime: Runtime, data: Inputs
+) -> Manifest:
     limits = job.spec.roles[task.key.role].limits
     requests = _amounts(task.need, installation)
     capped = {"cpu": limits.cpu, "memory": limits.memory}
@@ -113,15 +117,15 @@ def _container(job: Job, task: Task, topology: Topology, installation: Installat
         "image": runtime.image,
         "command": [runtime.python, "-m", "fairway.runtime.pod"],
         "workingDir": CODE,
-        "env": _variables(job, task, topology, runtime),
+        "env": _variables(job, task, runtime, order(job, task, topology, data.values)),
         "resources": {"requests": requests, "limits": {**counted, **most}},
-        "volumeMounts": _mounts(job) + list(runtime.mounts),
+        "volumeMounts": [*_mounts(job), *data.mounts, *runtime.mounts],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 
 
-def _variables(job: Job, task: Task, topology: Topology, runtime: Runtime) -> list[Manifest]:
-    plain = {**runtime.env, "PYTHONPATH": INJECTED, "PYTHONUNBUFFERED": "1", VARIABLE: order(job, task, topology).encode()}
+def _variables(job: Job, task: Task, runtime: Runtime, told: PodOrder) -> list[Manifest]:
+    plain = {**runtime.env, "PYTHONPATH": INJECTED, "PYTHONUNBUFFERED": "1", VARIABLE: told.encode()}
     found: list[Manifest] = [{"name": name, "value": value} for name, value in plain.items()]
     found += [{"name": name, "valueFrom": {"secretKeyRef": {"name": SECRETS, "key": name}}} for name in job.spec.secrets]
     if task.need.gpus:
@@ -135,8 +139,8 @@ def attempt_folder(key: TaskKey) -> str:
     return f"{RUN}/attempts/{key.task}-{key.attempt}"
 
 
-def order(job: Job, task: Task, topology: Topology) -> PodOrder:
-    """What the container's first process is told."""
+def order(job: Job, task: Task, topology: Topology, data: dict[str, str]) -> PodOrder:
+    """What the container's first process is told. `data`: the run's inputs, as they are inside the pod."""
     member = next(each for each in topology.members if (each.role, each.index) == (task.key.role, task.key.index))
     attempt = attempt_folder(task.key)
     folders = Folders(
@@ -146,7 +150,7 @@ def order(job: Job, task: Task, topology: Topology) -> PodOrder:
         checkpoints=f"{RUN}/checkpoints",
         tensorboard=f"{RUN}/tensorboard",
         outputs={name: f"{RUN}/outputs/{name}" for name in job.spec.outputs},
-        data=dict(job.spec.data),
+        data=data,
         runtime=INJECTED,
     )
     launch = render(job.key.name, job.spec, topology, member, folders)
