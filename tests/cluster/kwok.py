@@ -30,6 +30,8 @@ def start(plane: ControlPlane) -> None:
             "--config", _STAGES,
             "--manage-nodes-with-annotation-selector", f"{_MARK}=fake",
             "--node-lease-duration-seconds", "40",
+            "--node-ip", "10.200.255.254",  # only until kwok has seen the node
+            "--cidr", "10.201.0.0/16",
             "--server-address", f"{LOOPBACK}:{port}",
         ],
         {"HOME": str(plane.folder)},
@@ -52,6 +54,7 @@ def add_nodes(
         status, answer = plane.request("POST", "/api/v1/nodes", _node(name, number, labels or {}, list(taints), capacity or {}))
         assert status == 201, answer
     wait_for(f"{count} nodes that are ready", lambda: set(names) <= _ready(plane))
+    wait_for(f"kwok to hold {count} nodes", lambda: set(names) <= _held(plane))  # before that it may overlook a pod
     return names
 
 
@@ -68,6 +71,11 @@ def _ready(plane: ControlPlane) -> set[str]:
         for node in nodes
         if any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"].get("conditions", ()))
     }
+
+
+def _held(plane: ControlPlane) -> set[str]:
+    leases = plane.get("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?resourceVersion=0")[1]["items"]
+    return {lease["metadata"]["name"] for lease in leases if lease["spec"].get("holderIdentity")}
 
 
 def _node(
