@@ -95,7 +95,7 @@ class ControlPlane:
 
     def end(self) -> None:
         """End every process by its id; the folder stays."""
-        self._hang_up()
+        self.hang_up()
         self.processes.end_all()
 
     def start_etcd(self) -> None:
@@ -215,7 +215,7 @@ class ControlPlane:
             answer = connection.getresponse()
             text = answer.read()
         except (OSError, http.client.HTTPException):
-            self._hang_up()
+            self.hang_up()
             return 0, None
         is_json = answer.headers.get_content_type() == "application/json"
         return answer.status, json.loads(text) if is_json else text.decode(errors="replace")
@@ -246,14 +246,15 @@ class ControlPlane:
         kept = getattr(self._kept, "connection", None)
         if kept and kept.port == self.port and kept.sock and not select.select([kept.sock], [], [], 0)[0]:
             return kept
-        self._hang_up()
+        self.hang_up()
         pair = self.authority.client("admin", ("system:masters",))
         context = ssl.create_default_context(cafile=str(self.authority.pair.certificate))
         context.load_cert_chain(pair.certificate, pair.key)
         self._kept.connection = http.client.HTTPSConnection(self.address, self.port, context=context, timeout=30)
         return self._kept.connection
 
-    def _hang_up(self) -> None:
+    def hang_up(self) -> None:
+        """Close the connection of this thread; one that asked should, before it ends."""
         kept = getattr(self._kept, "connection", None)
         if kept:
             kept.close()

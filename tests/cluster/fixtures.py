@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from cluster import kwok
 from cluster.control_plane import ControlPlane
 from cluster.nodes import RealCluster
 from cluster.programs import ProgramsMissingError
+
+_NUMBERS = itertools.count()
 
 
 @contextmanager
@@ -63,11 +66,14 @@ def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> It
 
 @pytest.fixture
 def kwok_nodes(control_plane: ControlPlane) -> Iterator[Callable[..., list[str]]]:
-    """Adds pretended nodes for one test: `kwok_nodes(3, capacity={"nvidia.com/gpu": "8"})`; they go afterwards."""
+    """Adds pretended nodes for one test: `kwok_nodes(3, capacity={"nvidia.com/gpu": "8"})`; they go afterwards.
+
+    Their names are new each time: kwok may miss a node that comes back under the same name at once.
+    """
     made: list[str] = []
 
     def add(count: int, **options: object) -> list[str]:
-        made.extend(kwok.add_nodes(control_plane, count, **options))
+        made.extend(kwok.add_nodes(control_plane, count, **{"prefix": f"fake{next(_NUMBERS)}", **options}))
         return list(made)
 
     yield add

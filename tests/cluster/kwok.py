@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from cluster import programs
 from cluster.control_plane import LOOPBACK, ControlPlane
-from cluster.process import wait_for
+from cluster.process import PATIENCE, wait_for
 
 _STAGES = Path(__file__).with_name("stages.yaml")
 _MARK = "kwok.x-k8s.io/node"
+_AT_ONCE = 8
 
 
 def start(plane: ControlPlane) -> None:
@@ -30,6 +32,8 @@ def start(plane: ControlPlane) -> None:
             "--config", _STAGES,
             "--manage-nodes-with-annotation-selector", f"{_MARK}=fake",
             "--node-lease-duration-seconds", "40",
+            "--node-ip", "10.200.255.254",  # only until kwok has seen the node
+            "--cidr", "10.201.0.0/16",
             "--server-address", f"{LOOPBACK}:{port}",
         ],
         {"HOME": str(plane.folder)},
@@ -48,11 +52,20 @@ def add_nodes(
     """Add this many pretended nodes, all alike; returns their names when all are ready."""
     start(plane)
     names = [f"{prefix}-{number}" for number in range(count)]
-    for number, name in enumerate(names):
-        status, answer = plane.request("POST", "/api/v1/nodes", _node(name, number, labels or {}, list(taints), capacity or {}))
-        assert status == 201, answer
-    wait_for(f"{count} nodes that are ready", lambda: set(names) <= _ready(plane))
+    taints = list(taints)
+    documents = [_node(name, number, labels or {}, taints, capacity or {}) for number, name in enumerate(names)]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(_create, [plane] * _AT_ONCE, [documents[start::_AT_ONCE] for start in range(_AT_ONCE)]))
+    wait_for(f"{count} nodes that are ready", lambda: set(names) <= _ready(plane), PATIENCE + count / 5)
+    wait_for(f"kwok to hold {count} nodes", lambda: set(names) <= _held(plane))  # before that it may overlook a pod
     return names
+
+
+def _create(plane: ControlPlane, documents: list[dict[str, Any]]) -> None:
+    for document in documents:
+        status, answer = plane.request("POST", "/api/v1/nodes", document)
+        assert status == 201, answer
+    plane.hang_up()
 
 
 def remove_nodes(plane: ControlPlane, names: Iterable[str]) -> None:
@@ -68,6 +81,11 @@ def _ready(plane: ControlPlane) -> set[str]:
         for node in nodes
         if any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"].get("conditions", ()))
     }
+
+
+def _held(plane: ControlPlane) -> set[str]:
+    leases = plane.get("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?resourceVersion=0")[1]["items"]
+    return {lease["metadata"]["name"] for lease in leases if lease["spec"].get("holderIdentity")}
 
 
 def _node(
