@@ -1,1 +1,1 @@
-"""What `fairway install kubernetes` applies: definitions, roles, processes. Pure data, from one source for all ways to install."""
+"""What `fairway install kubernetes` applies: definitions, roles, processes. Pure data, one source for every way to install."""

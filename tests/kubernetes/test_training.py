@@ -1,0 +1,138 @@
+"""Real training on real nodes: operator and scheduler are pods with the rights that the installation gave them."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster import image
+from cluster.nodes import RealCluster
+from cluster.process import wait_for
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.install.manifests import manifests
+from fairway.engines.kubernetes.operator.installation import Allowed, Installation, Runtime
+from fairway.spec.document import read_documents
+from fairway.spec.writer import write
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.framework("torch")]
+
+
+class Cluster:
+    """Fairway on real nodes."""
+
+    def __init__(self, cluster: RealCluster, python: str, folder: Path) -> None:
+        self.cluster = cluster
+        self.runs = folder / "runs"
+        self.runs.mkdir()
+        # Pods that the nodes run as others than root must get there.
+        self.runs.chmod(0o777)
+        venv, cache = Path(python).parents[1], folder / "cache"
+        self.installation = Installation(
+            image=image.FAIRWAY,
+            runtimes={"default": Runtime(image.FAIRWAY, **_framework(venv, cache))},
+            run_volume={"hostPath": {"path": str(self.runs)}},
+            allowed=Allowed(host_paths=(str(EXAMPLES),)),
+        )
+        fetch = [sys.executable, str(EXAMPLES / "data" / "mnist.py"), "--to", str(cache)]
+        subprocess.run(fetch, check=True, capture_output=True)
+
+    def install(self, folder: Path) -> None:
+        """Everything that is applied on a cluster of one's own, and the image on its nodes."""
+        self.cluster.plane.start_scheduler()  # places our own two processes
+        self.cluster.load(image.fairway(folder / "fairway.tar", ["kubernetes"]))
+        for one in manifests(self.installation):
+            self.kubectl("apply", "--server-side", "-f", "-", given=json.dumps(one))
+        self.kubectl("-n", "fairway-system", "wait", "--for=condition=Available", "deployment", "--all", "--timeout=120s")
+
+    def kubectl(self, *arguments: str, given: str | None = None) -> str:
+        return self.cluster.plane.kubectl(*arguments, given=given)
+
+    def submit(self, example: str, name: str, **changes: Any) -> None:
+        """The very document that runs here, with its code; paths are made absolute, as whoever submits does."""
+        folder = EXAMPLES / example
+        (document,) = read_documents((folder / "job.yaml").read_text())
+        found = yaml.safe_load(write(document, "kubernetes"))
+        found["metadata"] = {"name": name, "namespace": "default", "annotations": {marks.CODE: f"{name}-code"}}
+        data = found["spec"].get("data", {})
+        found["spec"]["data"] = {key: str((folder / path).resolve()) for key, path in data.items()}
+        found["spec"].update(changes)
+        code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-code"}, "binaryData": bundle(folder)}
+        self.kubectl("create", "-f", "-", given=json.dumps(code))
+        self.kubectl("create", "-f", "-", given=json.dumps(found))
+
+    def status(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.kubectl("get", "trainingjob", name, "-o", "json")).get("status", {})
+        return found
+
+    def until(self, name: str, phase: str, patience: float = 240.0) -> dict[str, Any]:
+        wait_for(f"{name} is {phase}", lambda: self.status(name).get("phase") == phase, patience, lambda: self.why(name))
+        return self.status(name)
+
+    def why(self, name: str) -> str:
+        words = [str(self.status(name)), self.kubectl("get", "pods", "-A", "-o", "wide")]
+        words += [self.kubectl("-n", "fairway-system", "logs", f"deploy/fairway-{process}", "--tail=20") for process in PROCESSES]
+        return "\n".join(words)
+
+
+PROCESSES = ("operator", "scheduler")
+
+
+def _framework(venv: Path, cache: Path) -> dict[str, Any]:
+    """An environment of this machine, and the images, at their own places inside pods."""
+    places = {"venv": venv, "cache": cache}
+    return {
+        "env": {"PATH": f"{venv}/bin:/usr/bin:/bin", "FAIRWAY_DATA": str(cache), "HOME": "/tmp"},  # noqa: S108
+        "volumes": tuple({"name": name, "hostPath": {"path": str(path)}} for name, path in places.items()),
+        "mounts": tuple({"name": name, "mountPath": str(path), "readOnly": True} for name, path in places.items()),
+    }
+
+
+def bundle(folder: Path) -> dict[str, str]:
+    """A folder of code as a ConfigMap holds it."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for path in sorted(path for path in folder.iterdir() if path.is_file()):
+            archive.add(path, path.name)
+    return {"code.tar.gz": base64.b64encode(packed.getvalue()).decode()}
+
+
+@pytest.fixture(scope="module")
+def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = subprocess.run([ROOT / "scripts" / "framework-venv", "torch"], stdout=subprocess.PIPE, text=True, check=True)
+    folder = tmp_path_factory.mktemp("real")
+    found = Cluster(real_nodes, made.stdout.strip(), folder)
+    found.install(folder)
+    yield found
+    for one in ("trainingjobs", "configmaps"):
+        found.kubectl("delete", one, "--all", "--wait=true", "--timeout=60s")
+
+
+def test_two_workers_on_two_nodes_train_as_they_do_here(cluster: Cluster) -> None:
+    roles = {"worker": {"replicas": {"min": 2, "max": 2}, "command": ["python", "train.py"], "placement": {"apart": True}}}
+    cluster.submit("01-first-job", "first", roles=roles)
+    status = cluster.until("first", "Succeeded")
+    pods = json.loads(cluster.kubectl("get", "pods", "-l", f"{marks.RUN}=first", "-o", "json"))["items"]
+    assert {pod["spec"]["nodeName"] for pod in pods} == {"node-1", "node-2"}
+    reported = dict(part.split(" ") for part in status["progress"].split(", "))
+    assert float(reported["accuracy"]) > 0.95
+    said = cluster.kubectl("logs", "first-worker-0-r0")
+    assert "worker 0 of 2" in said
+    left = cluster.runs / "default" / "first" / "outputs" / "model"
+    assert {path.name for path in left.iterdir()} >= {"model.onnx", "fairway.json"}
+    models = cluster.kubectl(
+        "-n", "fairway-system", "exec", "deploy/fairway-operator", "--", "sh", "-c", "ls /var/lib/fairway/models"
+    )
+    assert "lenet" in models
