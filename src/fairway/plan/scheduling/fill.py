@@ -6,11 +6,12 @@ are expected to be gone before it could start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from fairway.plan.scheduling import finding, reservation
 from fairway.plan.scheduling.decision import Drafting, Limit, Start
+from fairway.plan.scheduling.delta import Asked
 from fairway.plan.scheduling.fronts import NEVER, Fronts, names_of
 from fairway.plan.scheduling.gains import Gains
 from fairway.plan.scheduling.ledger import Ledger, key_of
@@ -18,6 +19,7 @@ from fairway.plan.scheduling.request import Request, Running
 from fairway.plan.scheduling.shape import Gang, Seat
 from fairway.plan.scheduling.waiting import Kind, Line, LineKey
 from fairway.plan.scheduling.walk import Hope, Walk, has_room
+from fairway.state.job import JobKey
 
 RESERVED_A_QUEUE = 16
 """So many blocked gangs of a queue have places kept for them."""
@@ -176,8 +178,19 @@ def start(ledger: Ledger, request: Request, seats: tuple[Seat, ...], now: float,
         ledger.sit(replace(sitting, request=replace(before.request, resumes=request.resumes)), now)
     else:
         ledger.sit(Running(request, seats, now), now, placed=True)
-    ledger.learn(request.gang)
     draft.starts.append(Start(request.key, seats))
+
+
+def take_back(ledger: Ledger, key: JobKey, seats: Collection[Seat], now: float, draft: Drafting) -> None:
+    """A run that was to start does so without these places, or not at all when they are all it has: it waits on."""
+    running = ledger.running[key]
+    rest = tuple(seat for seat in running.seats if seat not in seats)
+    draft.starts = [Start(key, rest) if each.key == key else each for each in draft.starts if rest or each.key != key]
+    if rest:
+        ledger.sit(replace(running, seats=rest), now)
+    else:
+        ledger.stand_up(running, now)
+        ledger.apply(Asked(running.request), now)
 
 
 def try_start(ledger: Ledger, request: Request, now: float, draft: Drafting) -> bool:

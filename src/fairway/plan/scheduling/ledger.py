@@ -152,7 +152,7 @@ class Ledger:
             self._watch(key, now)
             return
         if before is not None:
-            self._stand_up(before, now)
+            self.stand_up(before, now)
         if not placed:
             self.cluster.take(running.seats)
         self.changes += 1
@@ -340,7 +340,7 @@ class Ledger:
         if running is None:
             return
         name = str(left.key)
-        self._stand_up(running, now)
+        self.stand_up(running, now)
         seconds, served = self.memory.ran.get(name, (0.0, 0.0))
         lasted = max(0.0, left.at - running.since)
         seconds, served = seconds + lasted, served + lasted * weight_of(running.request.gang)
@@ -358,7 +358,8 @@ class Ledger:
             del self.memory.ran[name]
             self.memory.left.pop(name, None)
 
-    def _stand_up(self, running: Running, now: float) -> None:
+    def stand_up(self, running: Running, now: float) -> None:
+        """A gang holds nothing any more."""
         key = running.request.key
         self.cluster.give(running.seats)
         self.promises.sit(key, running.seats, -1)
@@ -371,9 +372,9 @@ class Ledger:
         self.memory.ends.pop(str(key), None)
         self._free(seat.node for seat in running.seats)
 
-    def learn(self, gang: Gang) -> None:
-        """A gang starts: it counts for the mix of work that comes here."""
-        mix = self._lessons.count(gang)
+    def learn(self, seats: Iterable[Seat]) -> None:
+        """These tasks start: they count for the mix of work that comes here."""
+        mix = self._lessons.count(seat.shape for seat in seats)
         if mix is not None:
             self.cluster.learn(mix)
             self._free(self.nodes)

@@ -46,7 +46,7 @@ def make_room(ledger: Ledger, blocked: Blocked, now: float, draft: Drafting) -> 
                 continue
             if now < ledger.memory.futile.get(str(request.key), now):
                 break
-            claim = Claim(ledger, rivals, request, _asked(line), now)
+            claim = Claim(ledger, rivals, request, _asked(line), now, _joining(ledger, draft))
             if not claim.is_promising(_asked(line)):
                 break
             left -= 1
@@ -96,22 +96,42 @@ def _make_room(ledger: Ledger, claim: Claim, now: float, draft: Drafting, *, own
     if found is None:
         return False
     victims, seats = found
-    if not victims and fill.try_start(ledger, request, now, draft):
+    leaving = [victim for victim in victims if not _take_back(ledger, victim, now, draft)]
+    if not leaving and fill.try_start(ledger, request, now, draft):
         return True
-    for victim in victims:
-        sizes = _sizes_after(victim)
-        draft.evictions.append(Evict(victim.key, victim.cause, request.key, sizes))
-        ledger.mark_leaving(victim.key)
-        if victim.cause is Cause.SHRINK:
-            gone = set(victim.seats)
-            rest = tuple(seat for seat in victim.running.seats if seat not in gone)
-            ledger.reserve(victim.key, Reservation(rest, now, now, (str(victim.key),), exact=True))
+    for victim in leaving:
+        _evict(ledger, victim, request, now, draft)
     if _drop_lesser(ledger, claim, {seat.node for seat in seats}) and victims:
         draft.wake(now)
-    claims = [str(victim.key) for victim in victims]
+    claims = [str(victim.key) for victim in leaving]
     claims += [str(key) for key in _leaving_from(ledger, seats) if str(key) not in claims]
-    ledger.reserve(request.key, Reservation(seats, now, now, tuple(claims)))
+    if claims or not victims or not fill.try_start(ledger, request, now, draft):
+        ledger.reserve(request.key, Reservation(seats, now, now, tuple(claims)))
     return True
+
+
+def _joining(ledger: Ledger, draft: Drafting) -> set[JobKey]:
+    """Runs some of whose tasks start now beside others that sit already: they can neither be taken back nor leave at once."""
+    return {started.key for started in draft.starts if ledger.running[started.key].seats != started.seats}
+
+
+def _take_back(ledger: Ledger, victim: Victim, now: float, draft: Drafting) -> bool:
+    """Whether it was only about to start: then it waits on instead, or has fewer tasks, and nobody need leave."""
+    if all(started.key != victim.key for started in draft.starts):
+        return False
+    fill.take_back(ledger, victim.key, victim.seats, now, draft)
+    # What else it held is offered at once.
+    draft.wake(now)
+    return True
+
+
+def _evict(ledger: Ledger, victim: Victim, whom: Request, now: float, draft: Drafting) -> None:
+    draft.evictions.append(Evict(victim.key, victim.cause, whom.key, _sizes_after(victim)))
+    ledger.mark_leaving(victim.key)
+    if victim.cause is Cause.SHRINK:
+        gone = set(victim.seats)
+        rest = tuple(seat for seat in victim.running.seats if seat not in gone)
+        ledger.reserve(victim.key, Reservation(rest, now, now, (str(victim.key),), exact=True))
 
 
 def _leaving_from(ledger: Ledger, seats: Sequence[Seat]) -> list[JobKey]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from fairway.plan.scheduling import amounts, rights, timeshare
@@ -129,8 +129,11 @@ class Rivals:
 class Claim:
     """By what right a run may take the places of others."""
 
-    def __init__(self, ledger: Ledger, rivals: Rivals, request: Request, asked: Amounts, now: float) -> None:
-        self._ledger, self._rivals, self._now = ledger, rivals, now
+    def __init__(
+        self, ledger: Ledger, rivals: Rivals, request: Request, asked: Amounts, now: float, spared: Collection[JobKey] = ()
+    ) -> None:
+        """`spared` are left alone whatever the right."""
+        self._ledger, self._rivals, self._now, self._spared = ledger, rivals, now, spared
         self.request = request
         queue = ledger.queue(request.queue)
         self._slice = queue.time_slice
@@ -205,7 +208,7 @@ class Claim:
         """How that gang may be asked to make room: with its tasks beyond the least, or as a whole."""
         running = self._ledger.running[key]
         other = running.request
-        if running.leaving or key == self.request.key or (own_queue and other.queue != self.request.queue):
+        if running.leaving or key == self.request.key or key in self._spared or (own_queue and other.queue != self.request.queue):
             return
         cost = leaving_cost(running, self._now)
         entitled = other.queue == self.request.queue or self._owns or other.queue in self._rivals.borrowing
