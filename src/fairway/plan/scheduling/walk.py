@@ -176,6 +176,8 @@ class Walk:
         """
         self._ledger, self._now = ledger, now
         self._orders: dict[str, tuple[bool, float]] = {}
+        self._began: dict[str, tuple[bool, float]] = {}
+        """Where queues stood before any of their lines started."""
         self._hopeful = set(kinds)
         self._aisles: dict[str, _Aisle] = {}
         for name in ledger.room.queues():
@@ -231,8 +233,11 @@ class Walk:
 
     def started(self, line: Line, rank: Rank) -> None:
         """The first of the line has started; the line comes again with its next."""
-        aisle = self._aisles[line.key.queue]
-        aisle.unsettle(rank, self._orders.pop(line.key.queue, (False, 0.0)))
+        name = line.key.queue
+        aisle, order = self._aisles[name], self._order(name)
+        del self._orders[name]
+        self._began.setdefault(name, order)
+        aisle.unsettle(rank, order)
         if line.kind in self._hopeful:
             aisle.follow(line, rank)
         aisle.started(line, rank)
@@ -272,7 +277,7 @@ class Walk:
         """All that go on waiting for room and are among the first of their queues, as they would have come."""
         found = list(self._blocked)
         for name, front in self.settled().items():
-            order = self._order(name)
+            order = self._began.get(name) or self._order(name)
             found += [((rank[0], order, rank, name), line) for rank, line in front.lines]
         found.sort(key=itemgetter(0))
         return [line for _, line in found]
