@@ -149,6 +149,7 @@ class FakeFloor:
         decisions = [scheduler.decide(self.now) for scheduler in self.schedulers]
         assert all(decision == decisions[0] for decision in decisions), decisions
         decision = decisions[0]
+        assert not {start.key for start in decision.starts} & {evict.key for evict in decision.evictions}, decision
         for start in decision.starts:
             self._start(start)
         for eviction in decision.evictions:

@@ -372,9 +372,9 @@ class Ledger:
         self.memory.ends.pop(str(key), None)
         self._free(seat.node for seat in running.seats)
 
-    def learn(self, seats: Iterable[Seat]) -> None:
+    def learn(self, seats: Sequence[Seat]) -> None:
         """These tasks start: they count for the mix of work that comes here."""
-        mix = self._lessons.count(seat.shape for seat in seats)
+        mix = self._lessons.count(seats)
         if mix is not None:
             self.cluster.learn(mix)
             self._free(self.nodes)
