@@ -294,6 +294,26 @@ async def test_a_request_that_waits_is_seen_at_once(house: House) -> None:
     assert house.running == ["mnist-r1-2"]
 
 
+async def test_a_replica_that_begins_in_a_turn_is_followed_in_the_next_which_comes_at_once(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.apply()
+    woken: list[int] = []
+    monkeypatch.setattr(house.loop, "wake", lambda: woken.append(len(house.machine.running)))
+    while not house.machine.running:
+        async with house.loop.lock:
+            await house.loop.turn()
+    assert house.eyes.targets == {}, "its services had their part of this turn before"
+    assert woken[-1] == 1, "the next turn is not left to the clock"
+    async with house.loop.lock:
+        await house.loop.turn()
+    assert set(house.eyes.targets) == {"default.services/mnist-r1-1"}
+    woken.clear()
+    async with house.loop.lock:
+        await house.loop.turn()
+    assert woken == [], "nothing is new"
+
+
 async def test_a_replica_that_drains_is_left_alone(house: House) -> None:
     await house.apply()
     await house.settle()
