@@ -186,6 +186,16 @@ def test_a_service_without_replicas_holds_the_first_request_until_there_is_one(s
     assert "what would change it" in why
 
 
+def test_a_name_can_be_used_again_at_once(served: DaemonHome) -> None:
+    for number in (1, 2):
+        served.ask("serve", f"adds@{number}")
+        with connected(served) as connection:
+            status, answer = ask(connection)
+        assert (status, answer["outputs"][0]["data"][0]) == (200, 10 + number)
+        assert [replica["name"] for replica in service(served)["replicas"]] == [f"r1-{number}"]
+        served.ask("delete", "service/adds")
+
+
 def test_a_version_that_cannot_start_never_takes_over(served: DaemonHome) -> None:
     served.ask("serve", "adds@1")
     broken = served.ask("model", "register", "adds", str(write_model(served.work / "broken.onnx", 3, "NoSuchOperator")))

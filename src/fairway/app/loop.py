@@ -51,6 +51,10 @@ class Companion(Protocol):
         """Look, plan and act, under the loop's lock. Returns when to look again."""
         ...
 
+    def has_news(self) -> bool:
+        """Whether the rest of the turn did something that it waits for, so that another turn must follow at once."""
+        ...
+
     async def close(self) -> None:
         """Let go."""
         ...
@@ -160,6 +164,8 @@ class Loop:
                 if plan.empty:
                     break
                 await self._adopt(plan)
+        if any(companion.has_news() for companion in self.companions):
+            self.wake()
         self._forget_finished()
         return min((at for at in [self._next_look(plan), *later] if at is not None), default=None)
 

@@ -107,6 +107,12 @@ class ServiceTurns:
         times = [standing.wake_at for standing in self.known.values() if standing.wake_at is not None]
         return min([*times, self._looked + LOOK_EVERY]) if self.known else None
 
+    def has_news(self) -> bool:
+        """Whether a replica begins or ends that did not when its service was looked at: somebody may wait for it."""
+        now = self.loop.clock.now()
+        seen = [(old, self._refreshed(old, now)) for each in self.known.values() for old in each.record.replicas]
+        return any((old.phase, old.address) != (new.phase, new.address) for old, new in seen)
+
     async def put(self, service: Service, events: Sequence[tuple[str, str]] = ()) -> None:
         """Take a new value of a service, and remember it."""
         before = self.known.get(service.key)

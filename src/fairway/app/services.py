@@ -12,7 +12,7 @@ from fairway.app.submission import Submission, Submissions
 from fairway.errors import NeverFitsError, NotFoundError, RefusedError
 from fairway.plan.admit import never_fits
 from fairway.plan.service import commands
-from fairway.plan.service.replica import new_replica, replica_run
+from fairway.plan.service.replica import highest_number, new_replica, replica_run
 from fairway.plan.service.rollout import is_active
 from fairway.spec.job import TrainingJob
 from fairway.spec.service import ModelService
@@ -55,6 +55,8 @@ class Services:
         async with self._loop.lock:
             before = self._service(ask.key)
             after = self.planned(ask)
+            if before is None:
+                after = replace(after, replicas_made=highest_number(ask.key, self._loop.store.job_keys()))
             word = "created" if before is None else "unchanged" if after == before else "changed"
             if word != "unchanged":
                 who = ask.origin.user or "somebody"

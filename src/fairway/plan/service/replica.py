@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from fairway.spec.job import Framework, JobSpec, Keep, Replicas, Restart, Role
 from fairway.spec.service import ServiceSpec, ServingRuntime
 from fairway.state.job import Job, JobKey
@@ -21,6 +24,16 @@ KEPT = "7d"
 def replica_key(service: ServiceKey, revision: int, number: int) -> JobKey:
     """`default.services/mnist-r3-7`."""
     return JobKey(f"{service.namespace}{OWN_NAMESPACE}", f"{service.name}-r{revision}-{number}")
+
+
+def highest_number(service: ServiceKey, runs: Iterable[JobKey]) -> int:
+    """The highest number of a replica among these runs; 0 when none is the service's.
+
+    Runs are kept after their service is gone. One that takes its name counts on from there, or it would meet their ends.
+    """
+    namespace, pattern = f"{service.namespace}{OWN_NAMESPACE}", re.compile(rf"{re.escape(service.name)}-r\d+-(\d+)")
+    found = [pattern.fullmatch(run.name) for run in runs if run.namespace == namespace]
+    return max((int(match[1]) for match in found if match), default=0)
 
 
 def new_replica(service: Service, revision: int, number: int, now: float) -> Replica:
