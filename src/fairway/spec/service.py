@@ -52,7 +52,15 @@ class Scaling(SpecModel):
     """How the number of replicas follows the load."""
 
     utilisation: Percent = "75%"
-    """How busy a replica should be."""
+    """How busy a replica should be. A `command` is as busy as its cores, its GPUs or its requests at once, whichever is more."""
+    concurrency: Annotated[int, Field(ge=1, le=100_000)] = 32
+    """Requests at once with which a replica of a `command` is wholly busy; a server of ours says itself how busy it is."""
+    cpu: Percent = "90%"
+    """Replicas that use more than this of their cores for half a minute get others beside them; 0%: not looked at."""
+    gpu: Percent = "90%"
+    """The same for their GPUs, where those are not shared."""
+    memory: Percent = "90%"
+    """No replica goes while those there are use more than this of their memory; 0%: not looked at."""
     hold: Duration = "5m"
     """Replicas go only when fewer would have done for this long; longer where starting one takes long."""
     idle: Duration = "5m"
