@@ -162,6 +162,9 @@ class RolloutPolicy(SpecModel):
     """rolling, blue-green, canary, ab or shadow."""
     steps: tuple[RolloutStep, ...] = ()
     """For canary, ab and shadow; default: 5 % and 50 %, ten minutes each (ab: 50 % for an hour)."""
+    in_place: bool = False
+    """Where there is no room for one replica more: an old one ends before each new one starts, and one is missing meanwhile.
+    A service of one replica has none then, and requests wait in the router."""
     guard: Guard = Guard()
     """What sends it back."""
 
@@ -173,6 +176,11 @@ class RolloutPolicy(SpecModel):
             raise ValueError(message)
         if self.steps and self.strategy in (RolloutStrategy.ROLLING, RolloutStrategy.BLUE_GREEN):
             message = f"has steps, and {self.strategy} knows none; use strategy: canary, or leave the steps out"
+            raise ValueError(message)
+        if self.in_place and self.strategy in (RolloutStrategy.BLUE_GREEN, RolloutStrategy.SHADOW):
+            message = (
+                f"has in_place, and {self.strategy} keeps the old replicas beside the new ones; use strategy: rolling or canary"
+            )
             raise ValueError(message)
         return self
 

@@ -7,7 +7,7 @@ the old revision go only after the part they served has moved.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fairway.plan.service import fleet, guards, split
@@ -84,7 +84,8 @@ def _next(service: Service, rollout: Rollout) -> float:
     policy, share = service.spec.rollout, rollout.marks.get(SHARE, 0.0)
     if policy.strategy is RolloutStrategy.ROLLING:
         number = service.scale.wanted
-        return min(1.0, share + max(1, math.ceil(SURGE * number)) / number) if number else 1.0
+        at_once = 1 if policy.in_place else max(1, math.ceil(SURGE * number))
+        return min(1.0, share + at_once / number) if number else 1.0
     plan = steps(policy)
     return plan[rollout.step + 1][0] if rollout.step + 1 < len(plan) else 1.0
 
@@ -115,7 +116,8 @@ def judged(service: Service, replicas: Sequence[Replica], measured: Measured, no
         return _done(service, rollout, now) if is_ready else (service, ())
     verdict = guards.of_replicas(service, rollout, replicas, now)
     if verdict:
-        return rolled_back(service, rollout, f"{verdict.guard}: {verdict.reason}", now)
+        way = way_out(service, rollout.target) if fleet.without_room(replicas, rollout.target, now) else ""
+        return rolled_back(service, rollout, f"{verdict.guard}: {verdict.reason}{way}", now)
     marks, verdict = guards.of_answers(service, rollout, measured)
     rollout = replace(rollout, marks=marks)
     service = replace(service, rollout=rollout)
@@ -127,7 +129,7 @@ def judged(service: Service, replicas: Sequence[Replica], measured: Measured, no
     return service, ()
 
 
-def stepped(service: Service, ready: Mapping[int, frozenset[str]], now: float) -> tuple[Service, Events]:
+def stepped(service: Service, replicas: Sequence[Replica], now: float) -> tuple[Service, Events]:
     """The next part comes in force when its time has come and enough replicas of the new revision are ready for it.
 
     The number of replicas must have been decided for that part already.
@@ -136,8 +138,11 @@ def stepped(service: Service, ready: Mapping[int, frozenset[str]], now: float) -
     if rollout is None or not is_active(rollout) or not rollout.source or not _is_due(service, rollout, now):
         return service, ()
     wanted = split.parts(service, shares(service, now))[rollout.target].wanted
-    there = len(ready.get(rollout.target, ()))
+    there = len(fleet.ready_names(replicas).get(rollout.target, ()))
     reason = _too_slow(service, rollout) or (f"{there} of {wanted} replicas are ready" if there < wanted else "")
+    waiting = fleet.without_room(replicas, rollout.target, now) if there < wanted else None
+    if waiting:
+        reason += f"; {waiting.name} has no place: {waiting.message}{way_out(service, rollout.target)}"
     if reason:
         return replace(service, rollout=replace(rollout, reason=f"waits: {reason}")), ()
     part = _next(service, rollout)
@@ -146,6 +151,18 @@ def stepped(service: Service, ready: Mapping[int, frozenset[str]], now: float) -
     on = replace(rollout, phase=RolloutPhase.STEPPING, step=rollout.step + 1, step_since=now, marks=marks, reason="")
     what = f"answers copies of {part:.0%} of the requests" if is_copy else f"gets {part:.0%} of the traffic"
     return replace(service, rollout=on), (("RolloutStep", f"r{rollout.target} {what}"),)
+
+
+def way_out(service: Service, revision: int) -> str:
+    """What a person can do for a new revision that finds no room; nothing for another one, or where it was done."""
+    rollout = service.rollout
+    if rollout is None or not is_active(rollout) or not rollout.source or rollout.target != revision:
+        return ""
+    policy = service.spec.rollout
+    if policy.in_place:
+        return ""
+    other = " and `strategy: rolling`" if policy.strategy in _KEEPING else ""
+    return f"; free some room, or say `rollout.in_place: true`{other}: then an old replica makes way for each new one"
 
 
 def _too_slow(service: Service, rollout: Rollout) -> str:

@@ -7,7 +7,8 @@ of them. The sum may be larger than the number (surge), never smaller.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from fairway.state.service import Service
 
@@ -40,6 +41,8 @@ class Part:
     """Ready ones, without which its part of the traffic is not served as planned."""
     keeps: bool = False
     """Whether those that it has beyond that stay."""
+    makes_way: bool = False
+    """Whether those beyond that go at once, because others wait for their place."""
 
 
 def parts(service: Service, shares: Shares) -> dict[int, Part]:
@@ -59,6 +62,27 @@ def parts(service: Service, shares: Shares) -> dict[int, Part]:
         revision, share = shares.mirror
         found[revision] = Part(max(1, _ceil(number * share * _slowness(revision, shares, rates))))
     return found
+
+
+def in_place(service: Service, found: dict[int, Part], ready: Mapping[int, int], newcomer: int) -> dict[int, Part]:
+    """The same without room for more than the number: of the others, one makes way for each new one, and one at a time.
+
+    `newcomer` is the revision that should have more; those that are not wanted any more go first.
+    """
+    others = sorted((number for number in ready if number != newcomer), key=lambda number: (number not in found, -number))
+    if newcomer not in found or not any(ready[number] for number in others):
+        return found
+    number, there = service.scale.wanted, ready.get(newcomer, 0)
+    allowed = min(found[newcomer].wanted, max(there + 1, number - sum(ready[other] for other in others)))
+    parts = {newcomer: replace(found[newcomer], wanted=allowed)}
+    left = max(0, number - allowed)
+    for other in (*found, *others):
+        if other in parts:
+            continue
+        part = found.get(other, Part(ready.get(other, 0)))
+        parts[other] = replace(part, wanted=min(left, part.wanted), keeps=False, makes_way=True)
+        left -= parts[other].wanted
+    return parts
 
 
 def _work(shares: dict[int, float], rates: dict[int, float]) -> dict[int, float]:

@@ -61,6 +61,8 @@ class World:
     tick: float = 0.5
     look: float = 2.0
     rule: Rule = autoscale.decide
+    room: int | None = None
+    """Replicas that find a place; None: any number."""
     service: Service | None = None
     now: float = 0.0
     replicas: list[Replica] = field(default_factory=list)
@@ -144,7 +146,7 @@ class World:
         for index, one in enumerate(self.replicas):
             version = self.version(one.revision)
             if one.phase is ReplicaPhase.WAITING:
-                self.replicas[index] = replace(one, phase=ReplicaPhase.STARTING, since=self.now, started=self.now)
+                self.replicas[index] = self._placed(one)
             elif one.phase is ReplicaPhase.STARTING and self.now - one.since >= version.cold_start - 1e-9 and not version.hangs:
                 ended = {"phase": ReplicaPhase.GONE, "failed": True, "message": "exit 1: cannot load the model"}
                 ready = {"phase": ReplicaPhase.READY, "address": f"127.0.0.1:{one.number}"}
@@ -152,6 +154,12 @@ class World:
         gone = [one for one in self.replicas if one.phase is ReplicaPhase.GONE]
         forgotten = {one.name for one in gone[:-_GONE_KEPT]}
         self.replicas = [one for one in self.replicas if one.name not in forgotten]
+
+    def _placed(self, one: Replica) -> Replica:
+        placed = sum(other.phase not in (ReplicaPhase.WAITING, ReplicaPhase.GONE) for other in self.replicas)
+        if self.room is not None and placed >= self.room:
+            return replace(one, message="all places are taken")
+        return replace(one, phase=ReplicaPhase.STARTING, since=self.now, started=self.now, message="")
 
     def plan(self) -> None:
         """The daemon looks, decides and acts."""
