@@ -162,6 +162,13 @@ class RolloutPolicy(SpecModel):
     """rolling, blue-green, canary, ab or shadow."""
     steps: tuple[RolloutStep, ...] = ()
     """For canary, ab and shadow; default: 5 % and 50 %, ten minutes each (ab: 50 % for an hour)."""
+    requests: Annotated[int, Field(ge=0, le=1_000_000)] = 50
+    """Of canary, ab and shadow: a step goes on only when the new version answered this many in it, else the guards cannot tell.
+    With a metric, as many reports of both versions. 0: time alone counts."""
+    patience: Duration = "1h"
+    """How much longer than its time a step waits for them."""
+    unjudged: Literal["pause", "continue"] = "pause"
+    """What happens after that: the release is held until somebody says `fairway rollout resume` or `undo`, or it goes on."""
     in_place: bool = False
     """Where there is no room for one replica more: an old one ends before each new one starts, and one is missing meanwhile.
     A service of one replica has none then, and requests wait in the router."""

@@ -141,6 +141,11 @@ def _sureness(marks: Mapping[str, float], name: str) -> str:
     return f" ({min(part, 1.0):.0%} of the evidence against it)" if part >= _WORTH_SAYING else ""
 
 
+def answers(marks: Mapping[str, float]) -> float:
+    """How many answers of the new revision the guards have seen, copies included."""
+    return marks.get("errors.n", 0.0)
+
+
 def without_metric(marks: Mapping[str, float]) -> Marks:
     """The marks when the parts of the traffic change."""
     return {name: value for name, value in marks.items() if not name.startswith(METRIC)}
@@ -186,6 +191,9 @@ def _count_slow(marks: Marks, service: Service, rollout: Rollout, mine: Revision
     """Counts answers that are slower than the old revision's 95th percentile allows, and than the document does."""
     guard = service.spec.rollout.guard
     bars = looks.histogram(measured, rollout.source, _WINDOW)
+    if sum(bars) < _FEW:
+        # Few ask: what was measured longer ago is better than nothing.
+        bars = looks.histogram(measured, rollout.source, looks.KEPT)
     usual = looks.percentile(bars, 1.0 - SLOW) if sum(bars) >= _FEW else None
     if usual is not None:
         marks["slower.old"] = usual

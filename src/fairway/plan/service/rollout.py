@@ -19,6 +19,10 @@ from fairway.units import quantity
 
 SHARE = "share"
 """The mark that holds the new revision's part of the traffic, 0 to 1."""
+SEEN = "step.seen"
+"""The mark that holds how many answers of the new revision there were when the step began."""
+ACCEPTED = "step.accepted"
+"""The mark that holds the step that may end without having been judged, because a person was asked."""
 MIRROR = "mirror"
 """The mark that holds the part of the requests of which it gets copies."""
 PACE = 10.0
@@ -94,7 +98,44 @@ def _is_due(service: Service, rollout: Rollout, now: float) -> bool:
     """Whether the next part may be prepared."""
     if rollout.phase is RolloutPhase.PAUSED or rollout.marks.get(SHARE, 0.0) >= 1.0:
         return False
-    return rollout.step < 0 or now >= rollout.step_since + _seconds(service, rollout)
+    if rollout.step < 0:
+        return True
+    over = rollout.step_since + _seconds(service, rollout)
+    policy = service.spec.rollout
+    gives_up = policy.unjudged == "continue" and now >= over + quantity.seconds(policy.patience)
+    return now >= over and (gives_up or not unseen(service, rollout))
+
+
+def unseen(service: Service, rollout: Rollout) -> str:
+    """What the guards have not seen enough of to judge the part in force; empty: they have, or time alone counts."""
+    policy, marks = service.spec.rollout, rollout.marks
+    timed = 0 <= rollout.step < len(steps(policy)) and marks.get(SHARE, 0.0) < 1.0
+    if not timed or not policy.requests or marks.get(ACCEPTED) == rollout.step:
+        return ""
+    seen = max(0.0, guards.answers(marks) - marks.get(SEEN, 0.0))
+    if seen < policy.requests:
+        return f"{policy.requests} answers of r{rollout.target}, has {seen:.0f}"
+    metric = policy.guard.metric
+    told = min(guards.reports(marks, side).count for side in ("new", "old"))
+    if metric and policy.strategy is not RolloutStrategy.SHADOW and told < policy.requests:
+        return f"{policy.requests} reports of {metric.name} of both revisions, has {told:.0f}"
+    return ""
+
+
+def _waiting(service: Service, rollout: Rollout, now: float) -> tuple[Service, Events]:
+    """A step whose time is over and that was not judged yet: it says so, and is held when that lasts too long."""
+    lacks = unseen(service, rollout)
+    over = rollout.step_since + _seconds(service, rollout)
+    if rollout.phase is RolloutPhase.PAUSED or not lacks or now < over:
+        return service, ()
+    policy = service.spec.rollout
+    if now < over + quantity.seconds(policy.patience):
+        return replace(service, rollout=replace(rollout, reason=f"waits for {lacks}")), ()
+    why = f"waited {policy.patience} longer than its step for {lacks}"
+    marks = {**rollout.marks, guards.PAUSED_AT: now, ACCEPTED: float(rollout.step)}
+    reason = f"{why}; `fairway rollout resume` goes on without, `undo` goes back"
+    held = replace(rollout, phase=RolloutPhase.PAUSED, marks=marks, reason=reason)
+    return replace(service, rollout=held), (("RolloutPaused", f"r{rollout.target} {why}"),)
 
 
 def _seconds(service: Service, rollout: Rollout) -> float:
@@ -135,8 +176,10 @@ def stepped(service: Service, replicas: Sequence[Replica], now: float) -> tuple[
     The number of replicas must have been decided for that part already.
     """
     rollout = service.rollout
-    if rollout is None or not is_active(rollout) or not rollout.source or not _is_due(service, rollout, now):
+    if rollout is None or not is_active(rollout) or not rollout.source:
         return service, ()
+    if not _is_due(service, rollout, now):
+        return _waiting(service, rollout, now)
     wanted = split.parts(service, shares(service, now))[rollout.target].wanted
     there = len(fleet.ready_names(replicas).get(rollout.target, ()))
     reason = _too_slow(service, rollout) or (f"{there} of {wanted} replicas are ready" if there < wanted else "")
@@ -148,6 +191,7 @@ def stepped(service: Service, replicas: Sequence[Replica], now: float) -> tuple[
     part = _next(service, rollout)
     is_copy = service.spec.rollout.strategy is RolloutStrategy.SHADOW and rollout.step + 1 < len(steps(service.spec.rollout))
     marks = {**guards.without_metric(rollout.marks), **({MIRROR: part} if is_copy else {SHARE: part, MIRROR: 0.0})}
+    marks[SEEN] = guards.answers(marks)
     on = replace(rollout, phase=RolloutPhase.STEPPING, step=rollout.step + 1, step_since=now, marks=marks, reason="")
     what = f"answers copies of {part:.0%} of the requests" if is_copy else f"gets {part:.0%} of the traffic"
     return replace(service, rollout=on), (("RolloutStep", f"r{rollout.target} {what}"),)

@@ -36,7 +36,8 @@ STRATEGIES = {
 
 
 def document(number, strategy="rolling", least=1, most=12):
-    policy = {"strategy": strategy, **STRATEGIES[strategy], "guard": {"ready": "60s"}}
+    judged = {"requests": 20, "patience": "30s", "unjudged": "continue"}
+    policy = {"strategy": strategy, **STRATEGIES[strategy], **judged, "guard": {"ready": "60s"}}
     given = {"model": f"m@{number}", "replicas": {"min": least, "max": most}, "rollout": policy, "grace": "5s"}
     return ServiceSpec.model_validate({**given, "scaling": {"hold": "30s", "idle": "40s"}})
 

@@ -124,7 +124,7 @@ def test_blue_green_has_all_replicas_before_any_traffic_moves_and_keeps_the_old_
 
 def test_a_canary_stays_at_each_step_for_its_time():
     steps = [{"to": "10%", "for": "30s"}, {"to": "50%", "for": "30s"}]
-    fleet = fleet_of(4, rollout={"strategy": "canary", "steps": steps})
+    fleet = fleet_of(4, rollout={"strategy": "canary", "requests": 0, "steps": steps})
     release(fleet)
     at = {}
     for _ in range(80):
@@ -146,7 +146,7 @@ def test_a_canary_of_five_percent_needs_one_replica_and_takes_none_from_the_old(
 
 def test_headers_choose_the_new_version_during_a_release_only():
     traffic = {"headers": [{"header": "x-beta", "value": "yes"}], "sticky": "user"}
-    fleet = fleet_of(2, traffic=traffic, rollout={"strategy": "ab", "steps": [{"to": "0%", "for": "20s"}]})
+    fleet = fleet_of(2, traffic=traffic, rollout={"strategy": "ab", "requests": 0, "steps": [{"to": "0%", "for": "20s"}]})
     assert fleet.plan.routes.matches == ()
     release(fleet)
     fleet.turns(3)
@@ -159,7 +159,7 @@ def test_headers_choose_the_new_version_during_a_release_only():
 
 
 def test_a_shadow_gets_copies_and_then_takes_over():
-    fleet = fleet_of(2, rollout={"strategy": "shadow", "steps": [{"to": "50%", "for": "20s"}]})
+    fleet = fleet_of(2, rollout={"strategy": "shadow", "requests": 0, "steps": [{"to": "50%", "for": "20s"}]})
     release(fleet)
     fleet.turns(3)
     assert fleet.plan.routes.mirror is not None
@@ -261,7 +261,7 @@ def test_time_stands_still_for_the_guards_while_a_release_is_held():
 
 
 def test_pause_holds_it_and_resume_gives_the_step_its_whole_time():
-    fleet = fleet_of(2, rollout={"strategy": "canary", "steps": [{"to": "50%", "for": "30s"}]})
+    fleet = fleet_of(2, rollout={"strategy": "canary", "requests": 0, "steps": [{"to": "50%", "for": "30s"}]})
     release(fleet)
     fleet.turns(5)
     fleet.service = commands.paused(fleet.service, fleet.now)
