@@ -63,7 +63,8 @@ def shares(service: Service, now: float) -> Shares:
         return Shares({}, {rollout.target: 1.0})
     share, mirror = rollout.marks.get(SHARE, 0.0), rollout.marks.get(MIRROR, 0.0)
     strategy = service.spec.rollout.strategy
-    kept = rollout.source if strategy in _KEEPING or _is_unmeasured(service, rollout) else 0
+    is_needed = _is_unmeasured(service, rollout) or bool(_too_slow(service, rollout))
+    kept = rollout.source if strategy in _KEEPING or is_needed else 0
     is_shadow = strategy is RolloutStrategy.SHADOW
     next_ = _next(service, rollout) if _is_due(service, rollout, now) else mirror if is_shadow and share < 1 else share
     started = rollout.step >= 0

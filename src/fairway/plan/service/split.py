@@ -67,21 +67,24 @@ def parts(service: Service, shares: Shares) -> dict[int, Part]:
 def in_place(service: Service, found: dict[int, Part], ready: Mapping[int, int], newcomer: int) -> dict[int, Part]:
     """The same without room for more than the number: of the others, one makes way for each new one, and one at a time.
 
-    `newcomer` is the revision that should have more; those that are not wanted any more go first.
+    `newcomer` is the revision that should have more; of the others, those that are not wanted any more go first.
     """
-    others = sorted((number for number in ready if number != newcomer), key=lambda number: (number not in found, -number))
-    if newcomer not in found or not any(ready[number] for number in others):
+    others = {number: count for number, count in ready.items() if number != newcomer and count}
+    if newcomer not in found or not others:
         return found
-    number, there = service.scale.wanted, ready.get(newcomer, 0)
-    allowed = min(found[newcomer].wanted, max(there + 1, number - sum(ready[other] for other in others)))
+    total, there = service.scale.wanted, ready.get(newcomer, 0)
+    allowed = min(found[newcomer].wanted, max(there + 1, total - sum(others.values())))
+    left = max(0, total - allowed)
+    beyond = max(0, sum(others.values()) - left)
     parts = {newcomer: replace(found[newcomer], wanted=allowed)}
-    left = max(0, number - allowed)
-    for other in (*found, *others):
-        if other in parts:
-            continue
-        part = found.get(other, Part(ready.get(other, 0)))
-        parts[other] = replace(part, wanted=min(left, part.wanted), keeps=False, makes_way=True)
-        left -= parts[other].wanted
+    for other in sorted({*others, *found} - {newcomer}, key=lambda number: (number in found, number)):
+        goes = min(beyond, others.get(other, 0))
+        stays = others.get(other, 0) - goes
+        beyond -= goes
+        # Of one that is wanted there may be more than are ready; of the rest nothing is made.
+        wanted = max(stays, min(found[other].wanted, left)) if other in found else stays
+        parts[other] = replace(found.get(other, Part(0)), wanted=wanted, keeps=False, makes_way=goes > 0)
+        left = max(0, left - wanted)
     return parts
 
 

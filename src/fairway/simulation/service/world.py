@@ -141,6 +141,10 @@ class World:
         """How a revision behaves."""
         return self._versions.get(revision, Version())
 
+    def served(self, name: str) -> int:
+        """How many requests a replica has answered."""
+        return self._own[name].served if name in self._own else 0
+
     def _live(self) -> None:
         """Replicas start, become ready, or fail."""
         for index, one in enumerate(self.replicas):
