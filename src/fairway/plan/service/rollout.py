@@ -166,9 +166,18 @@ def judged(service: Service, replicas: Sequence[Replica], measured: Measured, no
     if verdict:
         return rolled_back(service, rollout, f"{verdict.guard}: {verdict.reason}", now)
     if rollout.marks.get(SHARE, 0.0) >= 1.0:
-        is_over = rollout.phase is not RolloutPhase.PAUSED and now >= rollout.step_since + BAKE
-        return _done(service, rollout, now) if is_over else (service, ())
+        return _baking(service, rollout, now)
     return service, ()
+
+
+def _baking(service: Service, rollout: Rollout, now: float) -> tuple[Service, Events]:
+    """All traffic has moved; the old replicas go when the guards have looked for long enough and the new ones are enough."""
+    if rollout.phase is RolloutPhase.PAUSED:
+        return service, ()
+    slow = _too_slow(service, rollout)
+    if now >= rollout.step_since + BAKE and not slow:
+        return _done(service, rollout, now)
+    return replace(service, rollout=replace(rollout, reason=f"waits: {slow}" if slow else "")), ()
 
 
 def stepped(service: Service, replicas: Sequence[Replica], now: float) -> tuple[Service, Events]:
