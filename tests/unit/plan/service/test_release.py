@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fairway.errors import ConflictError, RefusedError
-from fairway.plan.service import commands, rollout, split
+from fairway.plan.service import commands, rollout, route, split
 from fairway.plan.service.plan import Measured, advance
 from fairway.state.service import ReplicaPhase, RevisionPhase, RolloutPhase
 from fairway.testing.service_builders import KEY, a_replica, a_service, apply_version
@@ -388,3 +388,12 @@ def test_a_replica_that_does_not_answer_any_more_is_replaced():
     assert fleet.turn().start == ()
     plan = fleet.turn(600.0)
     assert (plan.start, plan.stop) == ((1,), ("r1-1",))
+
+
+def test_what_no_revision_can_carry_is_shared_by_all():
+    """On the way back: one good replica beside eight slow ones gets no more than its part of what they can do."""
+    service = a_service(8)
+    service = replace(service, scale=replace(service.scale, service_rate={1: 10.0, 2: 3.3}))
+    shares = split.Shares({1: 1.0}, {1: 1.0})
+    found = dict(route.weights(service, {1: 1, 2: 8}, shares, split.parts(service, shares)))
+    assert found[1] == pytest.approx(10_000 * 10.0 / (10.0 + 8 * 3.3), rel=0.01)

@@ -207,3 +207,16 @@ def test_the_rules_of_others_keep_their_own_steps():
     steady.apply(document(replicas={"min": 1, "max": 100}), Version())
     steady.run(400)
     assert steady.service.scale.wanted in (3, 4)
+
+
+def test_a_slower_version_for_which_the_limit_is_too_few_does_not_take_over():
+    """No guard speaks here; the old replicas stay, and the release says why it does not end."""
+    policy = {"strategy": "blue-green", "guard": {"slower": "0"}}
+    world = World(traffic.steady(20.0), seed=2, tick=1.0)
+    world.apply(document(1, replicas={"min": 1, "max": 4}, rollout=policy), GOOD)
+    world.run(60)
+    world.apply(document(2, replicas={"min": 1, "max": 4}, rollout=policy), replace(GOOD, rate=GOOD.rate / 3))
+    world.run(200)
+    assert world.service.rollout.phase is RolloutPhase.STEPPING
+    assert world.service.rollout.reason.endswith("4 replicas, which the document allows, would not be enough")
+    assert sum(one.revision == 1 and one.phase is ReplicaPhase.READY for one in world.replicas) >= 3
