@@ -99,6 +99,8 @@ class TaskUsage:
     """Cores."""
     memory: int
     """Bytes; pages that processes share are divided between them."""
+    gpu: float | None = None
+    """The part of the time in which its devices compute, for whomever; None: nobody says, or it has none."""
 
 
 class Engine(Protocol):

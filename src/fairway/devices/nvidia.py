@@ -53,6 +53,16 @@ class NvidiaProbe:
         indexes = range(max(count, 1 + max(self._known, default=-1)))
         return tuple(device for index in indexes if (device := self._device(index, is_ours)) is not None)
 
+    def use(self) -> dict[str, float]:
+        """The part of the last moment in which each known device computed."""
+        found = {}
+        for index, device in tuple(self._known.items()):
+            handle = self._ask(self._library.nvmlDeviceGetHandleByIndex, index)
+            rates = self._ask(self._library.nvmlDeviceGetUtilizationRates, handle) if handle is not None else None
+            if rates is not None:
+                found[device.uuid] = rates.gpu / 100
+        return found
+
     def _device(self, index: int, is_ours: Callable[[int], bool]) -> Device | None:
         handle = self._ask(self._library.nvmlDeviceGetHandleByIndex, index)
         known = self._known.get(index)

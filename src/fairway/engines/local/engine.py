@@ -174,7 +174,7 @@ class LocalEngine:
 
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
         """What running tasks use, looked at twice within a moment."""
-        return await usage.look(self._home, keys)
+        return await usage.look(self._home, keys, self._probe.use)
 
     async def _perform(self, action: Action) -> list[TaskReport]:
         if isinstance(action, CreateTask):
