@@ -39,6 +39,7 @@ from fairway.registry.model import Models
 from fairway.registry.remote import open_blobs
 from fairway.sdk import place, wire
 from fairway.serving.router.local import LocalRouter
+from fairway.serving.samples import SampleFolders
 from fairway.serving.watch import HttpWatch
 from fairway.settings import Settings, environment
 from fairway.state.job import JobKey
@@ -102,7 +103,7 @@ def build(settings: Settings, door: Door) -> Application:
         LocalSubmissions(home, blobs),
         Datasets(home.path, blobs),
         models=models,
-        serving=Serving(router, HttpWatch(clock), models, sys.executable),
+        serving=Serving(router, HttpWatch(clock), models, sys.executable, SampleFolders(home.path / "jobs")),
     )
     engine.is_over = application.is_over
     application.models.output_of = lambda key, name: str(home.job(key) / "outputs" / name)

@@ -24,6 +24,7 @@ from fairway.app.ports import (
     Store,
 )
 from fairway.app.queues import Queues
+from fairway.app.samples import Samples
 from fairway.app.service_ports import Serving
 from fairway.app.service_turn import ServiceTurns
 from fairway.app.services import Services
@@ -77,6 +78,8 @@ class Application:
             self.loop.companions.append(turns)
             self.services = Services(turns, secrets, submissions)
             self.models.in_use = self.services.serving
+            if serving.samples is not None:
+                self.loop.companions.append(Samples(self.loop, serving.samples, datasets))
         self._background: set[asyncio.Task[None]] = set()
 
     # Commands

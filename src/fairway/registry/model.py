@@ -33,7 +33,7 @@ class Models:
         self._folders = root / "model-files"
         self._expected = root / "expected-models"
         self._fetched = root / "fetched"
-        self._freeable = root / "deleted-models"
+        self._freeable = root / numbering.FREEABLE
         self._blobs = blobs
         self._known: dict[tuple[str, int], ModelVersion] = {}
         """Records as they were written: they never change."""

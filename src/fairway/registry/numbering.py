@@ -16,6 +16,9 @@ from fairway.registry.blobs import telling_full_disk
 GONE = "gone"
 """What a record's name ends with once it was taken away: its number is not used again."""
 
+FREEABLE = "deleted-models"
+"""A folder of a home: an empty file for the manifest of each version that was deleted, until its content was freed."""
+
 _RECORD = re.compile(r"(?P<number>[1-9]\d*)\.(?P<kind>json|gone)")
 _LOCK = "lock"
 
