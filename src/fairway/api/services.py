@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from fairway.api.answer import Stream, json_answer, show
 from fairway.api.asking import Asked, placed
 from fairway.api.follow import mixed_logs, stamped
+from fairway.api.happened import show_events
 from fairway.app.application import Application
 from fairway.app.ports import LogChunk, LogQuery
 from fairway.app.service_turn import Standing
@@ -25,8 +26,6 @@ from fairway.state.job import Job, Origin
 from fairway.state.service import Service, ServiceKey
 from fairway.views.applied import AppliedView
 from fairway.views.endpoint import endpoint_view
-from fairway.views.event import event_list
-from fairway.views.listing import events_text
 from fairway.views.log import LogMixer
 from fairway.views.plan import PlanView, plan_text
 from fairway.views.release import history_text, release_text, release_view
@@ -165,14 +164,7 @@ class ServiceRoutes:
     async def events(self, request: Request) -> Response:
         """What happened to a service, oldest first."""
         asked = Asked(request)
-        subject = f"service:{self._find(asked).service.key}"
-        view = event_list(self._application.events(subject, asked.number("limit", 1000, least=1)))
-        return show(
-            asked,
-            view,
-            text=lambda page: events_text(view.events, self._now(), page, run=subject),
-            called=lambda: (event.reason for event in view.events),
-        )
+        return show_events(self._application, asked, f"service:{self._find(asked).service.key}")
 
     async def logs(self, request: Request) -> ASGIApp:
         """What the replicas printed, each line with its replica's name."""

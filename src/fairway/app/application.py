@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
+from fairway.app.datasets import DatasetCommands
 from fairway.app.loop import Loop
 from fairway.app.model_store import ModelStore
 from fairway.app.models import Models
@@ -68,6 +69,7 @@ class Application:
         self.submissions = submissions
         self.datasets = datasets
         self.loop = Loop(store, engine, clock)
+        self.dataset_commands = DatasetCommands(self.loop, datasets)
         self.queues = Queues(self.loop, people)
         self.waiting = Waiting(self.loop, self.queues)
         self.models = Models(self.loop, models, datasets)

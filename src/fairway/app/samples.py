@@ -6,6 +6,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
+from fairway.app.datasets import DatasetCommands
 from fairway.app.loop import Loop
 from fairway.app.ports import DatasetStore
 from fairway.app.service_ports import SampleFile, SampleFiles
@@ -48,6 +49,7 @@ class Samples:
         self._loop = loop
         self._files = files
         self._datasets = datasets
+        self._commands = DatasetCommands(loop, datasets)
         self._lock = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
         self._due = float("-inf")
@@ -120,13 +122,8 @@ class Samples:
         lineage = sorted(waiting.services), sorted(waiting.models)
         made = await asyncio.to_thread(self._datasets.gather, dataset, paths, self._loop.clock.now(), *lineage, LARGEST)
         await asyncio.to_thread(self._files.remove, waiting.files)
-        log.info("%d files of sampled requests are in %s", len(paths), made)
-        if not self._is_used(dataset):
+        self._commands.record(made, "RequestsSampled", f"{made}, from {' and '.join(lineage[0])}")
+        if not self._commands.user_of(dataset):
             kept = [version for version in self._datasets.list() if version.name == dataset and version.services]
             for version in kept[:-VERSIONS]:
                 await asyncio.to_thread(self._datasets.delete, version)
-
-    def _is_used(self, dataset: str) -> bool:
-        """Whether a run that is not over has a version of the dataset as an input."""
-        runs = self._loop.snapshot.jobs.values()
-        return any(text.partition("@")[0] == dataset for job in runs for text in job.spec.data.values())

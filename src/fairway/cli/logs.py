@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
+from fairway.cli.address import path_of
 from fairway.cli.grammar import Command, Flag, Options, Word
-from fairway.cli.session import Session, has_colour, path_of, say, write
+from fairway.cli.session import Session, has_colour, say, write
 from fairway.errors import UnavailableError, UsageError
 from fairway.units import quantity
 
