@@ -169,6 +169,10 @@ class Services:
                 found.append((replica.name, run))
         return found
 
+    async def changed(self) -> None:
+        """Wait until something about any service changes."""
+        await self._turns.changed()
+
     async def settled(self, key: ServiceKey) -> Standing:
         """The service, as soon as no release is under way and it answers, or has none who should; or as it is when it failed."""
         while True:
