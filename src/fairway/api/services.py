@@ -230,7 +230,8 @@ class ServiceRoutes:
 
     def _view(self, standing: Standing) -> ServiceView:
         endpoint = endpoint_view(standing.service, self._services.model_of(standing.service))
-        return service_view(standing.record, standing.measured, endpoint)
+        view = service_view(standing.record, standing.measured, endpoint)
+        return msgspec.structs.replace(view, router=self._services.routed_by(str(standing.service.key)))
 
     def _one(self, asked: Asked, standing: Standing) -> Response:
         view = self._view(standing)

@@ -15,7 +15,7 @@ from fairway.plan.service import commands
 from fairway.plan.service.replica import new_replica, replica_run
 from fairway.plan.service.rollout import is_active
 from fairway.spec.job import TrainingJob
-from fairway.spec.service import ModelService
+from fairway.spec.service import ModelService, ServiceSpec
 from fairway.state.job import Job, Origin
 from fairway.state.model import ModelVersion
 from fairway.state.service import ReplicaPhase, Service, ServiceKey
@@ -44,6 +44,8 @@ class Services:
         self._models = turns.models
         self._secrets = secrets
         self._submissions = submissions
+        self.routed_by: Callable[[str], str] = lambda _service: ""
+        """Which router a service has, in words; whoever chooses it sets it."""
 
     # Commands
 
@@ -137,6 +139,15 @@ class Services:
             message = f"there is no service {key.name} in namespace {key.namespace}"
             raise NotFoundError(message, fix=hint)
         return found
+
+    def asking(self, question: Callable[[ServiceSpec], str]) -> Callable[[str], str]:
+        """A question about specifications as one about services by name; of one that is not there the answer is empty."""
+
+        def answer(service: str) -> str:
+            standing = self._turns.known.get(ServiceKey(*service.split("/", 1)))
+            return question(standing.service.spec) if standing is not None else ""
+
+        return answer
 
     def is_kept(self, key: ServiceKey) -> bool:
         """Whether there is a service of that name."""
