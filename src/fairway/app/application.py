@@ -73,6 +73,7 @@ class Application:
         self.queues = Queues(self.loop, people)
         self.waiting = Waiting(self.loop, self.queues)
         self.models = Models(self.loop, models, datasets)
+        self.dataset_commands.gone = self.models.free_soon
         self.services: Services | None = None
         """None where nothing can be served."""
         if serving is not None:
@@ -81,7 +82,7 @@ class Application:
             self.services = Services(turns, secrets, submissions)
             self.models.in_use = self.services.serving
             if serving.samples is not None:
-                self.loop.companions.append(Samples(self.loop, serving.samples, datasets))
+                self.loop.companions.append(Samples(self.loop, serving.samples, datasets, self.dataset_commands))
         self._background: set[asyncio.Task[None]] = set()
 
     # Commands

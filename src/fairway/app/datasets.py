@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from fairway.app.loop import Loop
 from fairway.app.ports import Changes, DatasetStore
@@ -17,6 +18,8 @@ class DatasetCommands:
     def __init__(self, loop: Loop, store: DatasetStore) -> None:
         self._loop = loop
         self._store = store
+        self.gone: Callable[[], None] = lambda: None
+        """Called after a version was deleted; whoever gives back space sets it."""
 
     async def add(self, name: str, path: str, *, reference: bool = False) -> DatasetVersion:
         """Keep a folder or a file as the next version; the same content again gives the version that it has."""
@@ -41,6 +44,7 @@ class DatasetCommands:
         version = self.check_delete(asked)
         await asyncio.to_thread(self._store.delete, version)
         self.record(version, "DatasetDeleted", str(version))
+        self.gone()
         return version
 
     def user_of(self, name: str) -> str:

@@ -45,11 +45,11 @@ class Samples:
     Files are removed only when a version names them, and a version names a file once: a crash in between costs nothing.
     """
 
-    def __init__(self, loop: Loop, files: SampleFiles, datasets: DatasetStore) -> None:
+    def __init__(self, loop: Loop, files: SampleFiles, datasets: DatasetStore, commands: DatasetCommands) -> None:
         self._loop = loop
         self._files = files
         self._datasets = datasets
-        self._commands = DatasetCommands(loop, datasets)
+        self._commands = commands
         self._lock = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
         self._due = float("-inf")
@@ -126,4 +126,4 @@ class Samples:
         if not self._commands.user_of(dataset):
             kept = [version for version in self._datasets.list() if version.name == dataset and version.services]
             for version in kept[:-VERSIONS]:
-                await asyncio.to_thread(self._datasets.delete, version)
+                await self._commands.delete(str(version))

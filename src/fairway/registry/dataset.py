@@ -47,7 +47,10 @@ class Datasets:
     def add(self, name: str, path: str | Path, now: float, *, reference: bool = False, run: str = "") -> DatasetVersion:
         """Keep a folder or a file as the next version, made now; by `reference` only what it is, not its content."""
         _check(name)
-        text = str(path)
+        with self._blobs.writing():
+            return self._added(name, str(path), now, reference=reference, run=run)
+
+    def _added(self, name: str, text: str, now: float, *, reference: bool, run: str) -> DatasetVersion:
         if reference:
             manifest, is_file = sources.manifest_of(text)
             digest = self._blobs.put(manifest.encoded(elsewhere=text))
@@ -68,6 +71,12 @@ class Datasets:
         In order of name the first go so that at most `largest` bytes are left. Done again it gives the version that there is.
         """
         _check(name)
+        with self._blobs.writing():
+            return self._gathered(name, files, now, (services, models), largest)
+
+    def _gathered(
+        self, name: str, files: Mapping[str, Path], now: float, sources: tuple[Sequence[str], Sequence[str]], largest: int
+    ) -> DatasetVersion:
         before = next((version for version in reversed(self.versions(name)) if version.services), None)
         entries = {entry.path: entry for entry in snapshot.load(before.digest, self._blobs).entries} if before else {}
         taken = self._blobs.put_files(files.values())
@@ -77,14 +86,15 @@ class Datasets:
         if before is not None and before.digest == digest:
             return before
         known = (before.services, before.models) if before else ((), ())
-        lineage = [tuple(dict.fromkeys([*old, *new])) for old, new in zip(known, (services, models), strict=True)]
+        lineage = [tuple(dict.fromkeys([*old, *new])) for old, new in zip(known, sources, strict=True)]
         version = DatasetVersion(name, 0, digest, _count(manifest), manifest.size, now, services=lineage[0], models=lineage[1])
         return self._numbered(version)
 
     def delete(self, version: DatasetVersion) -> None:
         """Let a version be gone. Its number is not used again."""
         folder = self._folder(version.name)
-        with numbering.locked(folder):
+        # Not while content is collected: a note that is taken for an older one would be lost.
+        with self._blobs.writing(), numbering.locked(folder):
             if version.version not in numbering.numbers(folder):
                 message = f"{version} is gone"
                 raise NotFoundError(message, fix="fairway data list")
@@ -154,7 +164,7 @@ class Datasets:
 
     def _taken(self, path: Path) -> tuple[Manifest, str]:
         if path.is_dir():
-            taken = snapshot.take(path, self._blobs, ignoring=False, limit=None)
+            taken = snapshot.take(path, self._blobs, ignoring=False, limit=None, recorded=True)
             if not taken.manifest.entries:
                 message = f"{path} holds nothing"
                 raise RefusedError(message, fix="name a folder with content")

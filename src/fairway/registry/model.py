@@ -30,6 +30,7 @@ class Models:
 
     def __init__(self, root: Path, blobs: Blobs) -> None:
         self._models = root / "models"
+        self._datasets = root / "datasets"
         self._folders = root / "model-files"
         self._expected = root / "expected-models"
         self._fetched = root / "fetched"
@@ -43,7 +44,11 @@ class Models:
         check_model_name(name)
         with sources.fetched(path, self._fetched) as source:
             _examined(source, facts)
-            manifest, digest = self._taken(source)
+            with self._blobs.writing():
+                return self._registered(name, source, facts, now)
+
+    def _registered(self, name: str, source: Path, facts: ModelFacts, now: float) -> ModelVersion:
+        manifest, digest = self._taken(source)
         # Looked at again as it is kept: the source may have changed in between.
         found = self._examined(manifest, facts)
         files = sum(1 for entry in manifest.entries if entry.sha256)
@@ -145,7 +150,8 @@ class Models:
     def delete(self, version: ModelVersion) -> None:
         """Let a version be gone. Its number is not used again."""
         folder = self._folder(version.name)
-        with numbering.locked(folder):
+        # Not while content is collected: a note that is taken for an older one would be lost.
+        with self._blobs.writing(), numbering.locked(folder):
             self._check_there(version)
             aliases = self._with_marks(version).aliases
             if aliases:
@@ -160,17 +166,21 @@ class Models:
         """Whether versions were deleted whose content is still there."""
         return bool(self._noted())
 
-    def free(self, others: Iterable[str]) -> int:
-        """Remove content that only deleted versions named, while nobody writes; `others` name manifests that somebody needs.
+    def free(self, others: Iterable[str]) -> int | None:
+        """Remove content that only deleted versions named; `others` are manifests that somebody needs besides.
 
-        Returns how many bytes were given back.
+        Returns how many bytes were given back; None when somebody writes just now, so that nothing may be removed.
         """
-        noted = self._noted()
-        needed = self._contents({*others, *(version.digest for version in self.list())})
-        freed = self._blobs.remove(self._contents(noted) - needed)
-        for digest in noted:
-            (self._freeable / digest).unlink(missing_ok=True)
-        return freed
+        with self._blobs.alone() as alone:
+            if not alone:
+                return None
+            noted = self._noted()
+            kept = {version.digest for version in self.list()} | set(numbering.digests(self._datasets))
+            needed = self._contents({*others, *kept, *self._blobs.expected()})
+            freed = self._blobs.remove(self._contents(noted) - needed)
+            for digest in noted:
+                (self._freeable / digest).unlink(missing_ok=True)
+            return freed
 
     def _noted(self) -> builtins.list[str]:
         try:
@@ -227,7 +237,7 @@ class Models:
 
     def _taken(self, source: Path) -> tuple[Manifest, str]:
         if source.is_dir():
-            taken = snapshot.take(source, self._blobs, ignoring=False, limit=None, remembering=False)
+            taken = snapshot.take(source, self._blobs, ignoring=False, limit=None, remembering=False, recorded=True)
             return taken.manifest, taken.digest
         digest, size = self._blobs.put_files([source])[source]
         manifest = Manifest((Entry(source.name, 0o644, size, digest),))

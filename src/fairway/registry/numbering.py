@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import secrets
@@ -71,6 +72,13 @@ def take_away(folder: Path, number: int) -> None:
     with crash.reach("registry.rename"):
         os.rename(record(folder, number), record(folder, number, GONE))
     _sync(folder)
+
+
+def digests(root: Path) -> Iterator[str]:
+    """What the records of all folders in a folder name as their content."""
+    for folder in sorted(root.iterdir()) if root.exists() else ():
+        for number in numbers(folder):
+            yield json.loads(record(folder, number).read_bytes())["digest"]
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairway.app import samples
+from fairway.app.datasets import DatasetCommands
 from fairway.app.loop import Loop
 from fairway.app.ports import Changes
 from fairway.app.samples import Samples
@@ -45,7 +46,8 @@ class House:
     def open(self) -> None:
         """Begin anew, as after the death of the daemon."""
         self.loop = Loop(self.store, FakeEngine(FakeMachine(), self.clock), self.clock)
-        self.samples = Samples(self.loop, SampleFolders(self.root / "jobs"), self.datasets)
+        commands = DatasetCommands(self.loop, self.datasets)
+        self.samples = Samples(self.loop, SampleFolders(self.root / "jobs"), self.datasets, commands)
 
     def replica(self, number: int, phase: JobPhase = JobPhase.RUNNING, model: str = "adds@1", data: str = "asked") -> Job:
         spec = JobSpec.model_validate({"data": {"model": f"model://{model}"}, "roles": {"replica": {"command": ["true"]}}})
