@@ -77,10 +77,13 @@ class EnvoyRouter:
         before = read_plan(home) or plan
         write(home / PLAN, encode_plan(plan))
         port = read_port(home)
-        if is_kept(home) and (plan.port not in (0, port) or plan.host != before.host):
+        if is_kept(home) and port and (plan.port not in (0, port) or plan.host != before.host):
             await self._end(home)
         if not is_kept(home):
             return await self._begin(plan, home, plan.port or port)
+        if not port:
+            # Whoever started it died before the port was noted.
+            port = await self._listening(plan, home)
         await self._apply(before, plan, home)
         return port
 

@@ -30,7 +30,7 @@ from fairway.serving.router.home import (
     short_folder,
     write,
 )
-from fairway.serving.router.keeper import LOG
+from fairway.serving.router.keeper import LOG, inherit
 from fairway.serving.router.wire import add_loads, check_plan, decode_load, encode_plan
 from fairway.state.load import RouteLoad
 from fairway.state.route import RoutePlan
@@ -83,7 +83,7 @@ class LocalRouter:
         sockets = self._sockets(home)
         sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
         write(home / SERVICE, plan.service.encode())
-        port = read_port(home)
+        port = await self._port(home)
         before = read_plan(home) or plan
         if is_kept(home) and (plan.port not in (0, port) or plan.host != before.host):
             # It moves: whoever asks at the old place is refused from now on, whatever is done here.
@@ -94,6 +94,20 @@ class LocalRouter:
         if await self._tell(plan, home) != __version__:
             await self._replace(home)
         self._watch(home)
+        return port
+
+    async def _port(self, home: Path) -> int:
+        """Where the service listens, or did last. The note of it may be missing while its keeper lives: the router knows."""
+        port = read_port(home)
+        deadline = self._clock.now() + _PATIENCE
+        while not port and is_kept(home) and self._clock.now() < deadline:
+            listener, _ = await asyncio.to_thread(inherit, str(self._sockets(home)), 0)
+            if listener is None:
+                await asyncio.sleep(_LOOK_SECONDS)
+                continue
+            with listener:
+                port = int(listener.getsockname()[1])
+            write(home / "port", str(port).encode())
         return port
 
     async def drop(self, service: str) -> None:
@@ -142,6 +156,9 @@ class LocalRouter:
         """Start a keeper at the plan's port, at the one it had, or at any."""
         problem = ""
         for wanted in [plan.port] if plan.port else [port, 0] if port else [0]:
+            if wanted != port:
+                # Until the new one is noted there must be none: a crash in between would leave the wrong one.
+                (home / "port").unlink(missing_ok=True)
             said = await self._run_keeper(plan.host, wanted, home)
             if said.isdecimal():
                 write(home / "port", said.encode())
