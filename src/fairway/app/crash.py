@@ -25,8 +25,17 @@ POINTS = (
 )
 """Every crash point, by name."""
 
-SERVING_POINTS = ("serving.samples",)
-"""Those that only a daemon with services comes to."""
+SERVING_POINTS = (
+    "router.rename",
+    "router.spawn",
+    "router.tell",
+    "router.signal",
+    "router.forget",
+    "samples.rename",
+    "samples.remove",
+    "registry.remove",
+)
+"""Those that only a daemon with services and models comes to."""
 
 _armed: list[str | int] = []
 

@@ -137,7 +137,8 @@ class Blobs:
         for digest in digests:
             path = self.path(digest)
             freed += path.stat().st_size if path.exists() else 0
-            path.unlink(missing_ok=True)
+            with crash.reach("registry.remove"):
+                path.unlink(missing_ok=True)
         return freed
 
     def _take(self, path: Path, aside: _FolderAside, waiting: dict[str, str]) -> tuple[str, int]:

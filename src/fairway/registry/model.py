@@ -134,7 +134,8 @@ class Models:
             if alias not in known:
                 message = f"model {name} has no alias {alias!r}; it has {', '.join(sorted(known)) or 'none'}"
                 raise NotFoundError(message, fix=suggest.did_you_mean(alias, known) or "`fairway model list` shows them")
-            (self._folder(name) / "aliases" / alias).unlink()
+            with crash.reach("registry.remove"):
+                (self._folder(name) / "aliases" / alias).unlink()
         return known[alias]
 
     def tag(self, version: ModelVersion, tags: Mapping[str, str | None]) -> ModelVersion:
@@ -179,7 +180,8 @@ class Models:
             needed = self._contents({*others, *kept, *self._blobs.expected()})
             freed = self._blobs.remove(self._contents(noted) - needed)
             for digest in noted:
-                (self._freeable / digest).unlink(missing_ok=True)
+                with crash.reach("registry.remove"):
+                    (self._freeable / digest).unlink(missing_ok=True)
             return freed
 
     def _noted(self) -> builtins.list[str]:
@@ -233,7 +235,8 @@ class Models:
 
     def settle(self, run: str) -> None:
         """Whatever there was to register of the run is registered."""
-        (self._expected / run.replace("/", "+")).unlink(missing_ok=True)
+        with crash.reach("registry.remove"):
+            (self._expected / run.replace("/", "+")).unlink(missing_ok=True)
 
     def _taken(self, source: Path) -> tuple[Manifest, str]:
         if source.is_dir():

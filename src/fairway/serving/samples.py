@@ -38,7 +38,7 @@ class SampleFolders:
                 with path.open("rb+") as file:
                     whole = _whole_lines(file.fileno())
                     file.truncate(whole)
-                with crash.reach("serving.samples"):
+                with crash.reach("samples.rename"):
                     if whole:
                         path.rename(path.with_suffix(""))
                     else:
@@ -62,7 +62,7 @@ class SampleFolders:
     def remove(self, files: Iterable[SampleFile]) -> None:
         """They are kept elsewhere."""
         for file in files:
-            with crash.reach("serving.samples"):
+            with crash.reach("samples.remove"):
                 file.path.unlink(missing_ok=True)
 
     def _folder(self, run: JobKey) -> Path:

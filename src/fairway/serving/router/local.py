@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from fairway.app import crash
 from fairway.app.ports import Clock
 from fairway.errors import BugError, ConflictError, UnavailableError
 from fairway.serving.router.home import (
@@ -119,7 +120,8 @@ class LocalRouter:
         if is_kept(home):
             await self._end_keeper(home)
         sockets = self._sockets(home)
-        shutil.rmtree(home, ignore_errors=True)
+        with crash.reach("router.forget"):
+            shutil.rmtree(home, ignore_errors=True)
         # A router whose keeper was killed sees that its folder is gone.
         await self._until(lambda: not _paths(sockets), "the router did not end", home)
         shutil.rmtree(sockets, ignore_errors=True)
@@ -185,7 +187,8 @@ class LocalRouter:
         """Tell every router of the service the plan; gives the version of the one that serves."""
         deadline = self._clock.now() + _PATIENCE
         while True:
-            answers = [await _ask(path, b"put " + encode_plan(plan)) for path in _paths(self._sockets(home))]
+            with crash.reach("router.tell"):
+                answers = [await _ask(path, b"put " + encode_plan(plan)) for path in _paths(self._sockets(home))]
             for answer in answers:
                 word, _, version = answer.decode().partition(" ")
                 if word == "serving":
@@ -246,7 +249,7 @@ class LocalRouter:
 
 def _run(command: list[str], log_path: Path) -> str:
     """What a command that ends by itself says."""
-    with open(log_path, "ab") as log:
+    with open(log_path, "ab") as log, crash.reach("router.spawn"):
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, check=False)
     return done.stdout.decode().strip()
 
