@@ -12,7 +12,7 @@ from fairway.plan.scheduling.decision import Cause
 from fairway.plan.scheduling.ledger import Ledger
 from fairway.plan.scheduling.request import Request
 from fairway.plan.scheduling.shape import Gang, Seat
-from fairway.plan.scheduling.victims import Claim, Victim
+from fairway.plan.scheduling.victims import Claim, Victim, by_rank
 from fairway.state.job import JobKey
 
 MOST_CANDIDATES = 256
@@ -74,7 +74,7 @@ def _groups(ledger: Ledger, claim: Claim, *, own_queue: bool) -> list[Sequence[V
         sitters = ledger.promises.sitters.get(name, {})
         victims = [victim for key in sitters for victim in claim.victims(key, own_queue=own_queue)]
         if victims:
-            victims.sort(key=lambda victim: victim.rank)
+            victims.sort(key=by_rank)
             nodes.append((_price(victims)[:2], name, victims))
     nodes.sort(key=lambda node: node[:2])
     together: dict[tuple[JobKey, Cause], Victim] = {}
@@ -113,13 +113,15 @@ class _Attempt:
         """`request` is what must fit: the claim's, or a part of it."""
         self._ledger, self._claim, self._request, self._own_queue = ledger, claim, request, own_queue
         self._cluster = ledger.cluster
+        self._idle = [idle.node for idle in slack.idle_nodes(ledger)][:MOST_NODES]
 
     def run(self, group: Sequence[Victim]) -> Choice | None:
-        mark = self._cluster.mark()
-        idle = [idle.node for idle in slack.idle_nodes(self._ledger)][:MOST_NODES]
-        self._give_lesser(dict.fromkeys([*idle, *(seat.node for victim in group for seat in victim.seats)]))
-        base = self._cluster.mark()
         steps = self._steps(group)
+        if not steps:
+            return None
+        mark = self._cluster.mark()
+        self._give_lesser(dict.fromkeys([*self._idle, *(seat.node for victim in group for seat in victim.seats)]))
+        base = self._cluster.mark()
         count = self._least_count(steps, base)
         if not count:
             self._cluster.undo(mark)
