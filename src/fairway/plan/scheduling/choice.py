@@ -41,17 +41,24 @@ def cheapest(ledger: Ledger, claim: Claim, *, own_queue: bool = False) -> Choice
     for key in ledger.roster.leaving:
         cluster.give(ledger.running[key].seats)
     coming = finding.would_do(ledger, request) if finding.limit_of(ledger, request) is None else None
-    best: tuple[tuple[object, ...], Choice] | None = None
+    found: Choice | None = None
     if coming is not None:
-        best = ((), ([], coming))
-    attempt = _Attempt(ledger, claim, request, own_queue=own_queue)
-    for group in _groups(ledger, claim, own_queue=own_queue) if coming is None else ():
+        found = ([], coming)
+    elif claim.finds_anybody(own_queue=own_queue):
+        found = _best(ledger, claim, own_queue=own_queue)
+    cluster.undo(base)
+    return found
+
+
+def _best(ledger: Ledger, claim: Claim, *, own_queue: bool) -> Choice | None:
+    best: tuple[tuple[object, ...], Choice] | None = None
+    attempt = _Attempt(ledger, claim, claim.request, own_queue=own_queue)
+    for group in _groups(ledger, claim, own_queue=own_queue):
         if best is not None and len(group) <= FEW and best[0] <= _price(group):
             continue
         found = attempt.run(group)
         if found is not None and (best is None or _price(found[0]) < best[0]):
             best = (_price(found[0]), found)
-    cluster.undo(base)
     return None if best is None else best[1]
 
 

@@ -33,6 +33,8 @@ class Roster:
         """Those of them that run with more tasks than the least."""
         self.extra: dict[JobKey, tuple[Seat, ...]] = {}
         """The tasks that gangs could do without; only of those that have any."""
+        self.dispensable: dict[Class, int] = {}
+        """How many gangs of a class have such tasks."""
         self.leaving: dict[JobKey, None] = {}
         self.held: dict[Class, Amounts] = {}
         """What those of a class hold together, apart from those that are leaving."""
@@ -49,6 +51,7 @@ class Roster:
         extra = surplus_of(running)
         if extra:
             self.extra[request.key] = extra
+            self.dispensable[of] = self.dispensable.get(of, 0) + 1
         if running.leaving:
             self.leaving[request.key] = None
         elif request.resumes and any(part.most > part.least for part in request.gang.parts):
@@ -73,7 +76,10 @@ class Roster:
         self.leaving.pop(request.key, None)
         self.elastic.pop(request.key, None)
         self.surplus.pop(request.key, None)
-        self.extra.pop(request.key, None)
+        if self.extra.pop(request.key, ()):
+            self.dispensable[of] -= 1
+            if not self.dispensable[of]:
+                del self.dispensable[of]
 
     def newest(self, of: Class, types: Collection[str] | None) -> Iterator[tuple[float, list[Newest]]]:
         """Those of a class who hold GPUs of any of these types (None: all), by what they take of the machines."""

@@ -208,6 +208,30 @@ class Claim:
         found = [victim for key in keys for victim in self.victims(key, own_queue=own_queue)]
         return heapq.nsmallest(most, found, key=by_rank)
 
+    def finds_anybody(self, *, own_queue: bool) -> bool:
+        """Whether any of those that `cheapest` names would be let go by its queue. Quick, and generous."""
+        mine, roster = self.request, self._ledger.roster
+        if self._slice and self._ledger.rotation.anybody_above(mine.queue, self._level()):
+            return True
+        for (queue, priority), held in roster.held.items():
+            if own_queue and queue != mine.queue:
+                continue
+            cause = self.cause(queue, priority)
+            if cause is Cause.PRIORITY or (cause is Cause.RECLAIM and self._borrows(queue, held)):
+                return True
+            if priority <= mine.priority and (queue, priority) in roster.dispensable and self._is_entitled(queue):
+                return True
+        return False
+
+    def _borrows(self, queue: str, held: Mapping[str, int]) -> bool:
+        """Whether `may_reclaim` could say yes of anybody of that queue, who hold so much together."""
+        spare = self._rivals.spare[queue]
+        return any(self._beyond.get(name, 0) > count and held.get(name, 0) > 0 for name, count in spare.items())
+
+    def _is_entitled(self, queue: str) -> bool:
+        """Whether gangs of that queue that are no more urgent do without what they need not have."""
+        return queue == self.request.queue or self._owns or queue in self._rivals.borrowing
+
     def _cheapest_gangs(self, most: int, *, own_queue: bool) -> list[JobKey]:
         """Of those who must give way to its priority or its queue, without a look at those who cost more."""
         kinds, roster = _kinds(self.request.gang), self._ledger.roster
@@ -238,8 +262,7 @@ class Claim:
         if own_queue and other.queue != self.request.queue:
             return
         seats = self._ledger.roster.extra.get(other.key, ())
-        entitled = other.queue == self.request.queue or self._owns or other.queue in self._rivals.borrowing
-        if seats and not own_queue and other.priority <= self.request.priority and entitled:
+        if seats and not own_queue and other.priority <= self.request.priority and self._is_entitled(other.queue):
             yield Victim(running, seats, Cause.SHRINK, leaving_cost(running, self._now))
         cause = self.cause(other.queue, other.priority) or self._turn(running)
         if cause is not None:
