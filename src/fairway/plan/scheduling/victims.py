@@ -145,6 +145,7 @@ class Claim:
         self._known: tuple[dict[JobKey, list[Victim]], ...] = ({}, {})
         """Who could make room and how, of all queues and of its own alone."""
         self._lesser: dict[str, bool] = {}
+        self._causes: dict[tuple[str, int], Cause | None] = {}
         queue = ledger.queue(request.queue)
         self._slice = queue.time_slice
         spare = rivals.spare[queue.name]
@@ -158,6 +159,12 @@ class Claim:
 
     def cause(self, queue: str, priority: int) -> Cause | None:
         """Why a run of that queue and priority must give way; None: it need not. Turns are another matter."""
+        of = (queue, priority)
+        if of not in self._causes:
+            self._causes[of] = self._cause(queue, priority)
+        return self._causes[of]
+
+    def _cause(self, queue: str, priority: int) -> Cause | None:
         if self.request.priority > priority:
             return Cause.PRIORITY
         if self.request.priority < priority or queue == self.request.queue or not self._owns:
