@@ -94,8 +94,7 @@ class Rivals:
         for queue, priority in ledger.roster.classes:
             if any(count < 0 for count in spare[queue].values()):
                 borrowing[queue] = min(priority, borrowing.get(queue, priority))
-        for request in _hoping(ledger, spare):
-            borrowing[request.queue] = min(request.priority, borrowing.get(request.queue, request.priority))
+        _add_hoping(ledger, spare, borrowing)
         free = dict(ledger.accounts.totals)
         for held in ledger.roster.held.values():
             amounts.add(free, held, -1)
@@ -199,9 +198,7 @@ class Claim:
         known = self._lesser.get(name)
         if known is None:
             owner = self._ledger.room.get(key_of(name))
-            known = owner is not None and (
-                owner.key == self.request.key or self.cause(owner.queue, owner.priority) is not None
-            )
+            known = owner is not None and (owner.key == self.request.key or self.cause(owner.queue, owner.priority) is not None)
             self._lesser[name] = known
         return known
 
@@ -218,7 +215,7 @@ class Claim:
     def finds_anybody(self, *, own_queue: bool) -> bool:
         """Whether any of those that `cheapest` names would be let go by its queue. Quick, and generous."""
         mine, roster = self.request, self._ledger.roster
-        if self._slice and self._ledger.rotation.anybody_above(mine.queue, self._level()):
+        if self._slice:
             return True
         for (queue, priority), held in roster.held.items():
             if own_queue and queue != mine.queue:
@@ -312,15 +309,18 @@ def _used(ledger: Ledger) -> dict[str, Amounts]:
     return found
 
 
-def _hoping(ledger: Ledger, spare: Mapping[str, Own]) -> Iterator[Request]:
-    """Those for whom places are kept and who will take their queue past what belongs to it."""
+def _add_hoping(ledger: Ledger, spare: Mapping[str, Own], borrowing: dict[str, int]) -> None:
+    """Add the queues of those for whom places are kept and who will take their queue past what belongs to it."""
     for name in ledger.memory.reservations:
-        key = key_of(name)
-        line = ledger.room.line_at(key)
-        if line is not None:
-            asked = line.asks()
-            if any(asked.get(what, 0) > count for what, count in spare[line.key.queue].items()):
-                yield line.members[key]
+        line = ledger.room.line_at(key_of(name))
+        if line is None:
+            continue
+        queue, priority = line.key.queue, line.key.priority
+        if borrowing.get(queue, priority + 1) <= priority:
+            continue
+        asked = line.asks()
+        if any(asked.get(what, 0) > count for what, count in spare[queue].items()):
+            borrowing[queue] = priority
 
 
 def _cheapest_of(rows: Sequence[tuple[float, list[Newest]]], most: int, now: float) -> list[JobKey]:
