@@ -311,6 +311,7 @@ def _used(ledger: Ledger) -> dict[str, Amounts]:
 
 def _add_hoping(ledger: Ledger, spare: Mapping[str, Own], borrowing: dict[str, int]) -> None:
     """Add the queues of those for whom places are kept and who will take their queue past what belongs to it."""
+    short = {queue for queue, left in spare.items() if any(count < 0 for count in left.values())}
     for name in ledger.memory.reservations:
         line = ledger.room.line_at(key_of(name))
         if line is None:
@@ -318,9 +319,13 @@ def _add_hoping(ledger: Ledger, spare: Mapping[str, Own], borrowing: dict[str, i
         queue, priority = line.key.queue, line.key.priority
         if borrowing.get(queue, priority + 1) <= priority:
             continue
-        asked = line.asks()
-        if any(asked.get(what, 0) > count for what, count in spare[queue].items()):
+        if queue in short or _exceeds(line.asks(), spare[queue]):
             borrowing[queue] = priority
+
+
+def _exceeds(asked: Amounts, left: Own) -> bool:
+    """Whether more is asked for than is left of anything."""
+    return any(what in left and count > left[what] for what, count in asked.items())
 
 
 def _cheapest_of(rows: Sequence[tuple[float, list[Newest]]], most: int, now: float) -> list[JobKey]:
