@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 
 from fairway.plan.scheduling import amounts, durations, timeshare
 from fairway.plan.scheduling.accounts import Accounts
@@ -380,16 +381,11 @@ class Ledger:
             self._free(self.nodes)
 
 
+@lru_cache(maxsize=1 << 16)
 def key_of(name: str) -> JobKey:
     """The run of that name."""
     namespace, _, own = name.partition("/")
     return JobKey(namespace, own)
-
-
-def with_sizes(gang: Gang, sizes: dict[str, int]) -> Gang:
-    """The gang with no more than these replicas a role."""
-    parts = tuple(replace(part, most=max(part.least, min(part.most, sizes.get(part.role, part.most)))) for part in gang.parts)
-    return replace(gang, parts=parts)
 
 
 def _is_as_before(running: Running, before: Running) -> bool:

@@ -17,7 +17,6 @@ from fairway.plan.scheduling.memory import Reservation
 from fairway.plan.scheduling.request import Request
 from fairway.plan.scheduling.shape import Seat
 from fairway.plan.scheduling.victims import Claim, Rivals, Victim, leaving_cost
-from fairway.plan.scheduling.waiting import Line
 from fairway.state.job import JobKey
 
 __all__ = ["leaving_cost", "make_room", "would_leave"]
@@ -36,7 +35,7 @@ def make_room(ledger: Ledger, blocked: Blocked, now: float, draft: Drafting) -> 
     rivals = Rivals.at(ledger, now)
     left, done = MOST_PREEMPTORS, draft.size
     for line, own_queue in chain(zip(blocked.for_room, repeat(False)), zip(blocked.by_rule, repeat(True))):
-        for request in line.in_order() if rivals.matter_to(ledger, line.key, _asked(line)) else ():
+        for request in line.in_order() if rivals.matter_to(ledger, line.key, line.asks()) else ():
             if left <= 0:
                 if draft.size > done:
                     # Whoever comes next has as good a right, and must not wait until somebody else moves.
@@ -46,8 +45,8 @@ def make_room(ledger: Ledger, blocked: Blocked, now: float, draft: Drafting) -> 
                 continue
             if now < ledger.memory.futile.get(str(request.key), now):
                 break
-            claim = Claim(ledger, rivals, request, _asked(line), now, _joining(ledger, draft))
-            if not claim.is_promising(_asked(line)):
+            claim = Claim(ledger, rivals, request, line.asks(), now, _joining(ledger, draft))
+            if not claim.is_promising(line.asks()):
                 break
             left -= 1
             if not _make_room(ledger, claim, now, draft, own_queue=own_queue):
@@ -73,12 +72,6 @@ def would_leave(ledger: Ledger, request: Request, now: float) -> list[Victim]:
     claim = Claim(ledger, rivals, request, amounts.of_gang(request.gang), now)
     found = choice.cheapest(ledger, claim)
     return [] if found is None else found[0]
-
-
-def _asked(line: Line) -> amounts.Amounts:
-    if line.asked is None:
-        line.asked = amounts.of_gang(line.key.gang)
-    return line.asked
 
 
 def _is_served(ledger: Ledger, request: Request) -> bool:

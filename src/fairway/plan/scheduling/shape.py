@@ -6,7 +6,7 @@ Equal shapes are interchangeable, so that what was found out for one holds for a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fairway.state.node import Device
 
@@ -152,3 +152,9 @@ def sizes_beside(gang: Gang, beside: Sequence[Seat]) -> dict[str, int] | None:
             size += 1
         sizes[part.role] = size
     return sizes
+
+
+def with_sizes(gang: Gang, sizes: dict[str, int]) -> Gang:
+    """The gang with no more than these replicas a role."""
+    parts = tuple(replace(part, most=max(part.least, min(part.most, sizes.get(part.role, part.most)))) for part in gang.parts)
+    return replace(gang, parts=parts)
