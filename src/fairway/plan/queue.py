@@ -13,7 +13,7 @@ from fairway.plan.plan import Draft, Plan
 from fairway.plan.scheduling import explain, memory, rights, statements
 from fairway.plan.scheduling.decision import Evict, Start
 from fairway.plan.scheduling.defragment import MovePlan
-from fairway.plan.scheduling.delta import Asked, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
+from fairway.plan.scheduling.delta import Asked, Delta, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
 from fairway.plan.scheduling.ledger import Ledger
 from fairway.plan.scheduling.request import Request
 from fairway.plan.scheduling.scheduler import Scheduler
@@ -26,6 +26,8 @@ from fairway.state.task import Task
 
 MOST_EXPLAINED = 200
 """So many waiting runs, and those in line with them, are told anew why whenever something changes."""
+HOLDS = 0.5
+"""Seconds for which it holds that nothing is to be decided; shares and ages change slowly."""
 
 
 @dataclass(slots=True)
@@ -37,6 +39,15 @@ class Follower:
     """The version of each run that it has seen."""
     told: dict[LineKey, tuple[str, str]] = field(default_factory=dict)
     """Why they wait, as everybody in a line was told."""
+    nothing_until: float = float("-inf")
+    """Nothing was to be decided, and until then nothing is, unless the scheduler is told something."""
+    wake_at: float | None = None
+    """When the scheduler wants to decide again in any case."""
+
+    def tell(self, delta: Delta, now: float) -> None:
+        """Let the scheduler know of a change."""
+        self.scheduler.apply(delta, now)
+        self.nothing_until = float("-inf")
 
 
 def follow(snapshot: Snapshot) -> Follower:
@@ -51,6 +62,14 @@ def schedule(draft: Draft, waiting: Sequence[JobKey], follower: Follower | None)
             return None
         follower = follow(draft.snapshot)
     changed = catch_up(draft, waiting, follower)
+    if draft.now >= follower.nothing_until:
+        _decide(draft, follower, changed)
+    if follower.wake_at is not None:
+        draft.wake(follower.wake_at)
+    return follower
+
+
+def _decide(draft: Draft, follower: Follower, changed: Collection[JobKey]) -> None:
     decision = follower.scheduler.decide(draft.now)
     statements.settle(follower.scheduler.ledger, draft.now)
     for start in decision.starts:
@@ -58,16 +77,17 @@ def schedule(draft: Draft, waiting: Sequence[JobKey], follower: Follower | None)
     for eviction in decision.evictions:
         _make_room(draft, eviction)
     _say_why(draft, follower, changed)
-    if decision.wake_at is not None:
-        draft.wake(decision.wake_at)
+    follower.wake_at = decision.wake_at
+    if decision.empty:
+        follower.nothing_until = min(draft.now + HOLDS, decision.wake_at or float("inf"))
     kept = follower.scheduler.ledger.memory.encode()
     draft.memory = kept if kept != draft.snapshot.memory else None
-    return follower
 
 
 def move(snapshot: Snapshot, now: float, follower: Follower, moves: MovePlan) -> Plan:
     """Ask those to leave who move; the scheduler sees to it that everybody comes where the plan says."""
     draft = Draft(snapshot, now)
+    follower.nothing_until = float("-inf")
     for eviction in follower.scheduler.move(moves, now).evictions:
         _make_room(draft, eviction)
     draft.memory = follower.scheduler.ledger.memory.encode()
@@ -94,9 +114,8 @@ def standing(scheduler: Scheduler, snapshot: Snapshot, name: str, now: float) ->
 
 def catch_up(draft: Draft, waiting: Iterable[JobKey], follower: Follower) -> set[JobKey]:
     """Tell the scheduler what has changed since it was told last; of which runs something has."""
-    scheduler, now = follower.scheduler, draft.now
-    _tell_places(draft.snapshot, scheduler, now)
-    ledger = scheduler.ledger
+    _tell_places(draft.snapshot, follower, draft.now)
+    ledger = follower.scheduler.ledger
     asking = {key for key in waiting if not _backs_off(draft, key)}
     versions = draft.snapshot.versions
     drafted = {*draft.jobs, *draft.tasks}
@@ -104,7 +123,7 @@ def catch_up(draft: Draft, waiting: Iterable[JobKey], follower: Follower) -> set
     gone = {*follower.versions, *ledger.running} - versions.keys()
     changed |= gone | (asking ^ ledger.room.keys())
     for key in sorted(changed):
-        _tell_run(draft, key, scheduler, asks=key in asking)
+        _tell_run(draft, key, follower, asks=key in asking)
         if key in drafted or key not in versions:
             follower.versions.pop(key, None)
         else:
@@ -114,23 +133,23 @@ def catch_up(draft: Draft, waiting: Iterable[JobKey], follower: Follower) -> set
     return changed
 
 
-def _tell_places(snapshot: Snapshot, scheduler: Scheduler, now: float) -> None:
-    ledger = scheduler.ledger
+def _tell_places(snapshot: Snapshot, follower: Follower, now: float) -> None:
+    ledger = follower.scheduler.ledger
     there = {node.name for node in snapshot.nodes}
     for name in [name for name in ledger.nodes if name not in there]:
-        scheduler.apply(NodeGone(name), now)
+        follower.tell(NodeGone(name), now)
     for node in snapshot.nodes:
         if ledger.nodes.get(node.name) != node:
-            scheduler.apply(NodeSeen(node), now)
+            follower.tell(NodeSeen(node), now)
     for name in [name for name in ledger.queues if name not in snapshot.queues]:
-        scheduler.apply(QueueGone(name), now)
+        follower.tell(QueueGone(name), now)
     for queue in snapshot.queues.values():
         if ledger.queues.get(queue.name) != queue:
-            scheduler.apply(QueueSet(queue), now)
+            follower.tell(QueueSet(queue), now)
 
 
-def _tell_run(draft: Draft, key: JobKey, scheduler: Scheduler, *, asks: bool) -> None:
-    ledger, now = scheduler.ledger, draft.now
+def _tell_run(draft: Draft, key: JobKey, follower: Follower, *, asks: bool) -> None:
+    ledger, now = follower.scheduler.ledger, draft.now
     job = draft.jobs.get(key) or draft.snapshot.jobs.get(key)
     tasks = draft.tasks_of(key) if job is not None else []
     before = ledger.running.get(key)
@@ -138,15 +157,15 @@ def _tell_run(draft: Draft, key: JobKey, scheduler: Scheduler, *, asks: bool) ->
     if sits is None and before is not None:
         at = max((task.finished for task in tasks if task.finished is not None), default=now)
         finished = job is not None and JobPhase.SUCCEEDED in (job.phase, job.ending)
-        scheduler.apply(Left(key, at, finished), now)
+        follower.tell(Left(key, at, finished), now)
     elif sits is not None and sits != before:
-        scheduler.apply(Sits(sits), now)
+        follower.tell(Sits(sits), now)
     if asks and job is not None:
         request = seating.request_of(job, tasks, draft.capacity_cpu)
         if ledger.room.get(key) != request:
-            scheduler.apply(Asked(request), now)
+            follower.tell(Asked(request), now)
     elif key in ledger.room:
-        scheduler.apply(Withdrawn(key), now)
+        follower.tell(Withdrawn(key), now)
 
 
 def _backs_off(draft: Draft, key: JobKey) -> bool:
