@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from fairway.plan import job as job_plan
@@ -35,8 +35,8 @@ class Follower:
     """A scheduler, and how far it has followed the state."""
 
     scheduler: Scheduler
-    versions: dict[JobKey, int] = field(default_factory=dict)
-    """The version of each run that it has seen."""
+    tick: int = 0
+    """Every change of the snapshot up to this one was told."""
     told: dict[LineKey, tuple[str, str]] = field(default_factory=dict)
     """Why they wait, as everybody in a line was told."""
     nothing_until: float = float("-inf")
@@ -55,13 +55,17 @@ def follow(snapshot: Snapshot) -> Follower:
     return Follower(Scheduler(memory.decode(snapshot.memory)))
 
 
-def schedule(draft: Draft, waiting: Sequence[JobKey], follower: Follower | None) -> Follower | None:
-    """Start what can start, make room where somebody has a right to it, and say why to the rest."""
+def schedule(draft: Draft, waiting: Set[JobKey], looked: Collection[JobKey] | None, follower: Follower | None) -> Follower | None:
+    """Start what can start, make room where somebody has a right to it, and say why to the rest.
+
+    `looked`: the runs that may have begun or ceased to wait; None: any may have, and some may be gone.
+    """
     if follower is None:
+        looked = None
         if not waiting and not draft.snapshot.holding and not draft.snapshot.memory:
             return None
         follower = follow(draft.snapshot)
-    changed = catch_up(draft, waiting, follower)
+    changed = catch_up(draft, waiting, looked, follower)
     if draft.now >= follower.nothing_until:
         _decide(draft, follower, changed)
     if follower.wake_at is not None:
@@ -112,23 +116,19 @@ def standing(scheduler: Scheduler, snapshot: Snapshot, name: str, now: float) ->
     )
 
 
-def catch_up(draft: Draft, waiting: Iterable[JobKey], follower: Follower) -> set[JobKey]:
+def catch_up(draft: Draft, waiting: Set[JobKey], looked: Collection[JobKey] | None, follower: Follower) -> set[JobKey]:
     """Tell the scheduler what has changed since it was told last; of which runs something has."""
     _tell_places(draft.snapshot, follower, draft.now)
     ledger = follower.scheduler.ledger
-    asking = {key for key in waiting if not _backs_off(draft, key)}
-    versions = draft.snapshot.versions
-    drafted = {*draft.jobs, *draft.tasks}
-    changed = {key for key, version in versions.items() if follower.versions.get(key) != version} | drafted
-    gone = {*follower.versions, *ledger.running} - versions.keys()
-    changed |= gone | (asking ^ ledger.room.keys())
-    for key in sorted(changed):
-        _tell_run(draft, key, follower, asks=key in asking)
-        if key in drafted or key not in versions:
-            follower.versions.pop(key, None)
-        else:
-            follower.versions[key] = versions[key]
     jobs = draft.snapshot.jobs
+    changed = {*draft.snapshot.changed_since(follower.tick), *draft.jobs, *draft.tasks}
+    if looked is None:
+        changed |= (ledger.running.keys() - jobs.keys()) | (waiting ^ ledger.room.keys())
+    else:
+        changed.update(looked)
+    follower.tick = draft.snapshot.tick
+    for key in sorted(changed):
+        _tell_run(draft, key, follower, asks=key in waiting)
     ledger.forget_others(lambda key: key in jobs and draft.job(key).ending is None)
     return changed
 
@@ -166,14 +166,6 @@ def _tell_run(draft: Draft, key: JobKey, follower: Follower, *, asks: bool) -> N
             follower.tell(Asked(request), now)
     elif key in ledger.room:
         follower.tell(Withdrawn(key), now)
-
-
-def _backs_off(draft: Draft, key: JobKey) -> bool:
-    until = draft.job(key).not_before
-    if until is None or until <= draft.now:
-        return False
-    draft.wake(until)
-    return True
 
 
 def _start(draft: Draft, start: Start) -> None:
