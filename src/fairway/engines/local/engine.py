@@ -232,7 +232,7 @@ class LocalEngine:
         """What became of a task, as its supervisor says; who says nothing is looked for."""
         if answer.supervisor is None:
             return await self._look(key)
-        report = TaskReport(key, TaskPhase.RUNNING, started=answer.started, address=answer.address)
+        report = TaskReport(key, TaskPhase.RUNNING, started=answer.started, address=answer.address, message="")
         self._vigil.watch(report, answer.supervisor)
         return report
 
