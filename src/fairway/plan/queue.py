@@ -82,10 +82,11 @@ def _decide(draft: Draft, follower: Follower, changed: Collection[JobKey]) -> No
         _make_room(draft, eviction)
     _say_why(draft, follower, changed)
     follower.wake_at = decision.wake_at
-    if decision.empty:
-        follower.nothing_until = min(draft.now + HOLDS, decision.wake_at or float("inf"))
     kept = follower.scheduler.ledger.memory.encode()
     draft.memory = kept if kept != draft.snapshot.memory else None
+    if decision.empty and draft.memory is None:
+        # What is reserved now may let others start, so only a decision that leaves no trace holds.
+        follower.nothing_until = min(draft.now + HOLDS, decision.wake_at or float("inf"))
 
 
 def move(snapshot: Snapshot, now: float, follower: Follower, moves: MovePlan) -> Plan:
