@@ -67,6 +67,10 @@ class Samples:
         active = any(SAMPLES_LABEL in job.labels for job in self._loop.snapshot.jobs.values())
         return self._due if active else None
 
+    def has_news(self) -> bool:
+        """Never: what replicas have written is gathered in its own time."""
+        return False
+
     async def close(self) -> None:
         """Let what is being gathered be finished."""
         await asyncio.gather(*self._background)
