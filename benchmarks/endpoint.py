@@ -31,7 +31,7 @@ from onnx import TensorProto, helper
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 120.0
 ASKERS = 4
 BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [10, 20]}]})
-COLD_STARTS = 5
+COLD_STARTS = 20
 
 
 def main() -> None:
@@ -203,12 +203,11 @@ def from_zero(house: House) -> None:
     }
     Path(house.folder, "service.json").write_text(json.dumps(document))
     house.call("apply", "-f", "service.json")
-    first, cold = [], []
+    first, cold = [], [_cold_start(house)]
     for _ in range(COLD_STARTS):
-        while house.service()["phase"] != "Idle":
+        while (found := house.service())["phase"] != "Idle":
             time.sleep(0.1)
-        cold.append(_cold_start(house))
-        connection = http.client.HTTPConnection("127.0.0.1", int(house.service()["url"].rpartition(":")[2]), timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", int(found["url"].rpartition(":")[2]), timeout=60)
         began = time.perf_counter()
         status, data = ask(connection)
         first.append(time.perf_counter() - began)
@@ -216,12 +215,16 @@ def from_zero(house: House) -> None:
         if status != 200:
             message = f"the first request was answered {status}: {data!r}"
             raise RuntimeError(message)
-    ratio = statistics.median(first) / statistics.median(cold)
+        cold.append(_cold_start(house))
+    # Each against the cold starts just before and after it: other programs slow all of them down.
+    ratios = [2 * took / (before + after) for took, before, after in zip(first, cold, cold[1:], strict=False)]
+    ratio = statistics.median(ratios)
     tell(
         "from zero: first answer / cold start of a replica",
         ratio,
         "<= 1.3",
         met=ratio <= 1.3,
+        worst=round(max(ratios), 2),
         seconds=round(statistics.median(first), 3),
         cold_start=round(statistics.median(cold), 3),
     )
@@ -235,7 +238,8 @@ def _cold_start(house: House) -> float:
     Path(only, "model.onnx").write_bytes(Path(house.folder, "v1.onnx").read_bytes())
     command[3] = str(only)
     began = time.perf_counter()
-    process = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True)
+    # In a session of its own, as a replica is: the kernel deals out processors by session when others want them too.
+    process = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stderr is not None
     for line in process.stderr:
         if "is served at" in line:

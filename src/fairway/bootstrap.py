@@ -38,7 +38,10 @@ from fairway.registry.dataset import Datasets
 from fairway.registry.model import Models
 from fairway.registry.remote import open_blobs
 from fairway.sdk import place, wire
+from fairway.serving.router.chosen import ChosenRouter, needs_own
+from fairway.serving.router.envoy import EnvoyRouter, find_envoy
 from fairway.serving.router.local import LocalRouter
+from fairway.serving.samples import SampleFolders
 from fairway.serving.watch import HttpWatch
 from fairway.settings import Settings, environment
 from fairway.state.job import JobKey
@@ -92,8 +95,7 @@ def build(settings: Settings, door: Door) -> Application:
         tracks=door.variables,
     )
     models = Models(home.path, blobs)
-    # Sockets have short paths only, so they lie beside the daemon's own.
-    router = LocalRouter(home.path / "routers", settings.socket.parent, clock)
+    router = choose_router(settings, home, clock)
     application = Application(
         store,
         engine,
@@ -102,11 +104,39 @@ def build(settings: Settings, door: Door) -> Application:
         LocalSubmissions(home, blobs),
         Datasets(home.path, blobs),
         models=models,
-        serving=Serving(router, HttpWatch(clock), models, sys.executable),
+        serving=Serving(router, HttpWatch(clock), models, sys.executable, SampleFolders(home.path / "jobs")),
     )
     engine.is_over = application.is_over
+    if application.services is not None:
+        router.reason = application.services.asking(needs_own)
+        application.services.routed_by = router.told
     application.models.output_of = lambda key, name: str(home.job(key) / "outputs" / name)
     return application
+
+
+def choose_router(settings: Settings, home: Home, clock: SystemClock) -> ChosenRouter:
+    """Our own router and Envoy, and which of them new services get."""
+    program: Path | None = None
+    try:
+        program = find_envoy()
+    except UnavailableError:
+        if settings.router == "envoy":
+            raise
+    # Sockets have short paths only, so they lie beside the daemon's own.
+    own = LocalRouter(home.path / "routers", settings.socket.parent, clock)
+    # Also where it is not wanted, or not there any more: what it was told before must be ended.
+    envoy = EnvoyRouter(program or Path("envoy"), home.path / "envoys", settings.socket.parent, clock)
+    return ChosenRouter(own, envoy, wanted=program is not None and settings.router != "fairway")
+
+
+def about(settings: Settings) -> About:
+    """What the daemon says of itself."""
+    try:
+        found = f"Envoy at {find_envoy()}"
+    except UnavailableError as problem:
+        found = problem.fix
+    uses_envoy = settings.router != "fairway" and found.startswith("Envoy")
+    return About(VERSION, os.getpid(), str(settings.home), "envoy" if uses_envoy else "fairway", found)
 
 
 def build_mlflow(application: Application, settings: Settings, door: Door) -> SecondServer:
@@ -142,10 +172,9 @@ async def serve(settings: Settings) -> None:
     await application.loop.start()
     await application.models.start()
     turning = asyncio.create_task(application.loop.run())
-    about = About(VERSION, os.getpid(), str(settings.home))
     # Only now: whoever can connect gets an answer.
     listening = _listen(settings)
-    config = _config(make_api(application, about))
+    config = _config(make_api(application, about(settings)))
     beside = build_mlflow(application, settings, door)
     await beside.open(door.listening)
     # What was loaded until here stays for good: let the collector not look at it again.
@@ -201,7 +230,11 @@ def main() -> int:
     if sys.argv[1:] != ["serve"]:
         sys.stderr.write("usage: python -m fairway.bootstrap serve\n")
         return 2
-    settings = Settings.from_environment(environment())
+    try:
+        settings = Settings.from_environment(environment())
+    except FairwayError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     os.umask(0o077)
     try:

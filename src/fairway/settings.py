@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairway.errors import UsageError
 from fairway.sdk import place
+
+ROUTERS = ("fairway", "envoy", "auto")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class Settings:
     blobs: str = ""
     """`FAIRWAY_BLOBS`: a URI that fsspec knows, for example `s3://bucket/fairway`: content of models, datasets and code is kept
     there, and this machine only has what it used."""
+    router: str = "fairway"
+    """`FAIRWAY_ROUTER`: `fairway`, `envoy` for services that it can route to, or `auto`: Envoy where it is installed."""
     crash_at: str = ""
     """`FAIRWAY_CRASH_AT`: kill the daemon at a crash point; for tests."""
     log_level: str = "INFO"
@@ -51,6 +56,7 @@ class Settings:
             cpus=float(cpus) if cpus else None,
             resources=environment.get("FAIRWAY_RESOURCES", ""),
             blobs=environment.get("FAIRWAY_BLOBS", ""),
+            router=_router(environment.get("FAIRWAY_ROUTER") or "fairway"),
             crash_at=environment.get("FAIRWAY_CRASH_AT", ""),
             log_level=environment.get("FAIRWAY_LOG_LEVEL", "INFO").upper(),
         )
@@ -59,6 +65,13 @@ class Settings:
         """The countable resources by name."""
         pairs = (part.split("=", 1) for part in self.resources.split(",") if "=" in part)
         return {name.strip(): int(count) for name, count in pairs}
+
+
+def _router(word: str) -> str:
+    if word not in ROUTERS:
+        message = f"FAIRWAY_ROUTER={word!r} is no router"
+        raise UsageError(message, fix=f"set it to {', '.join(ROUTERS[:-1])} or {ROUTERS[-1]}")
+    return word
 
 
 def environment() -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -218,3 +219,65 @@ def test_a_jax_function_without_an_exporter_says_what_is_missing(python: str, tm
     ended = export(python, tmp_path / "work", code)
     assert ended.returncode != 0
     assert "pip install jax2onnx" in ended.stderr
+
+
+JAX = """
+import numpy, jax, fairway
+from fairway.runtime import exporting_jax
+first, last = (jax.random.normal(jax.random.key(seed), shape) for seed, shape in ((0, (4, 8)), (1, (8, 3))))
+def net(x):
+    return jax.nn.softmax(jax.numpy.tanh(x @ first) @ last)
+def two(x, ids):
+    return {"sum": x.sum(axis=1), "found": last[ids]}
+def many(x):
+    return tuple(x + place for place in range(11))
+def one_batch(x):
+    return x.reshape(10, 2) if len(x) == 5 else x.sum(axis=0)
+x = numpy.random.default_rng(0).standard_normal((5, 4)).astype("float32")
+def all_ways(folder):
+    fairway.export(jax.jit(net), x, name=f"{folder}-net", metrics={"loss": 0.5})
+    fairway.export(two, (x, numpy.arange(5, dtype="int32")), name=f"{folder}-two")
+    fairway.export(many, x, name=f"{folder}-many")
+    fairway.export(one_batch, x, name=f"{folder}-batch")
+numpy.savez("asked.npz", x=x[:3], answers=net(x[:3]))
+all_ways("onnx")
+find = exporting_jax.installed
+exporting_jax.installed = lambda *modules: "jax2onnx" not in modules and find(*modules)
+all_ways("savedmodel")
+"""
+
+
+@pytest.mark.framework("jax-export")
+@pytest.mark.timeout(300)
+def test_jax_functions_become_onnx_and_saved_models(python: str, home: Path, tmp_path: Path) -> None:
+    from gang import call
+
+    onnxruntime = pytest.importorskip("onnxruntime")
+    numpy = pytest.importorskip("numpy")
+    folder, said = exported(python, tmp_path / "work", JAX)
+    outputs, models = folder.parent, Models(tmp_path, Blobs(tmp_path / "blobs"))
+    for format in ("onnx", "savedmodel"):
+        assert said.count(f"exported as {format}; its answers differ by at most") == 4
+        net = models.register(f"{format}-net", str(outputs / f"{format}-net"), ModelFacts(), 1.0)
+        assert (net.format, net.metrics) == (format, {"loss": 0.5})
+        assert net.signature.inputs == (TensorSpec("input", "FP32", (-1, 4)),)
+        assert net.signature.outputs == (TensorSpec("output", "FP32", (-1, 3)),)
+        two = models.register(f"{format}-two", str(outputs / f"{format}-two"), ModelFacts(), 1.0)
+        assert two.signature.inputs == (TensorSpec("input_0", "FP32", (-1, 4)), TensorSpec("input_1", "INT32", (-1,)))
+        assert two.signature.outputs == (TensorSpec("found", "FP32", (-1, 3)), TensorSpec("sum", "FP32", (-1,)))
+        batch = models.register(f"{format}-batch", str(outputs / f"{format}-batch"), ModelFacts(), 1.0)
+        assert batch.signature.inputs[0].shape == (5, 4)
+        assert f"not as {format} (any batch)" in said
+    session = onnxruntime.InferenceSession(str(outputs / "onnx-net" / "model.onnx"), providers=["CPUExecutionProvider"])
+    asked = numpy.load(tmp_path / "work" / "asked.npz")
+    (found,) = session.run(None, {"input": asked["x"]})
+    assert numpy.allclose(found, asked["answers"], atol=1e-5)
+
+    assert call(home, "model", "register", "net", str(outputs / "savedmodel-net"))[0] == 0
+    code, output = call(home, "serve", "net", "--python", python, timeout=120)
+    assert code == 0, output
+    url = json.loads(call(home, "get", "service/net", "-o", "json")[1])["url"]
+    body = json.dumps({"instances": asked["x"].tolist()}).encode()
+    with urllib.request.urlopen(f"{url}/v1/models/net:predict", body, timeout=60) as answer:
+        assert numpy.allclose(json.load(answer)["predictions"], asked["answers"], atol=1e-5)
+    assert call(home, "delete", "service/net")[0] == 0

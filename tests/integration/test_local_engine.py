@@ -301,7 +301,7 @@ async def test_forgetting_touches_nothing_outside_the_home(engine: LocalEngine, 
     await until(engine, task, lambda report: report.phase.over)
     work = tmp_path / "work" / "precious"
     work.touch()
-    (tmp_path / "home/jobs/default/mnist-1/outputs/link").symlink_to(work.parent)
+    (tmp_path / "home/jobs/default/mnist-1/shared/link").symlink_to(work.parent)
     await engine.perform([ForgetJob(job.key)])
     assert work.exists()
     assert not (tmp_path / "home/jobs/default/mnist-1").exists()

@@ -18,7 +18,8 @@ import pytest
 
 from fairway.app.system import SystemClock
 from fairway.errors import BugError, ConflictError
-from fairway.serving.router.keeper import LOCK, take_lock
+from fairway.serving.router.home import is_kept, write
+from fairway.serving.router.keeper import LOCK, bind, take_lock
 from fairway.serving.router.local import LocalRouter
 from fairway.state.route import WHOLE, Backend, RoutePlan
 from fairway.testing.fake_replica import FakeReplica
@@ -465,3 +466,41 @@ async def test_everything_at_once_fails_nobody_who_keeps_a_connection(world: Wor
     statuses = await load.end()
     assert set(statuses) == {200}
     assert load.opened > 6  # connections were moved from router to router
+
+
+async def test_the_port_is_known_although_nobody_wrote_it_down(world: World) -> None:
+    """The daemon died after the keeper had begun and before it noted where; or somebody removed the note."""
+    replica = await world.replica()
+    port = await world.put(replica.backend)
+    noted = world.home / "port"
+    noted.unlink()
+    load = Load(port)
+    await load.more(1)
+    assert await world.put(replica.backend) == port
+    assert await world.put(replica.backend, port=port) == port
+    await load.more(20)
+    assert set(await load.end()) == {200}, "its socket was not closed"
+    assert noted.read_text() == str(port)
+
+
+async def test_a_note_of_a_port_that_others_have_now_is_not_believed_after_a_crash(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await world.replica()
+    port = await world.put(replica.backend)
+    os.kill(world.keeper, signal.SIGTERM)
+    await until(lambda: not is_kept(world.home))
+    with bind("127.0.0.1", port):
+
+        def die(path: Path, data: bytes) -> None:
+            if path.name == "port":
+                raise RuntimeError("the daemon dies")
+            write(path, data)
+
+        monkeypatch.setattr("fairway.serving.router.local.write", die)
+        with pytest.raises(RuntimeError, match="the daemon dies"):
+            await world.put(replica.backend)
+        monkeypatch.undo()
+        other = await world.put(replica.backend)
+    assert other not in (0, port)
+    assert await ask(other) == 200

@@ -186,6 +186,16 @@ def test_a_service_without_replicas_holds_the_first_request_until_there_is_one(s
     assert "what would change it" in why
 
 
+def test_a_name_can_be_used_again_at_once(served: DaemonHome) -> None:
+    for number in (1, 2):
+        served.ask("serve", f"adds@{number}")
+        with connected(served) as connection:
+            status, answer = ask(connection)
+        assert (status, answer["outputs"][0]["data"][0]) == (200, 10 + number)
+        assert [replica["name"] for replica in service(served)["replicas"]] == [f"r1-{number}"]
+        served.ask("delete", "service/adds")
+
+
 def test_a_version_that_cannot_start_never_takes_over(served: DaemonHome) -> None:
     served.ask("serve", "adds@1")
     broken = served.ask("model", "register", "adds", str(write_model(served.work / "broken.onnx", 3, "NoSuchOperator")))
@@ -233,3 +243,55 @@ def test_the_same_from_python(served: DaemonHome, monkeypatch: pytest.MonkeyPatc
     client.delete_service("adds")
     with pytest.raises(NotFoundError, match="no service adds"):
         client.service("adds")
+
+
+BURNS = """\
+import http.server, os, time
+
+class Burns(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        until = time.process_time() + 0.01
+        while time.process_time() < until:
+            pass
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *words):
+        pass
+
+http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["FAIRWAY_PORT"])), Burns).serve_forever()
+"""
+
+
+def test_what_a_server_uses_of_its_cores_adds_replicas(home: DaemonHome) -> None:
+    """It says nothing of itself and has one request at once, of 32: the engine's word alone makes them more."""
+    program = home.work / "burns.py"
+    program.write_text(BURNS)
+    document = home.work / "burns.yaml"
+    document.write_text(
+        "kind: ModelService\nname: burns\nreplicas: {min: 1, max: 2}\nresources: {cpu: 0.1}\n"
+        f"command: [{sys.executable}, {program}]\n"
+    )
+    home.ask("apply", "-f", str(document))
+    home.until(lambda: service(home, "burns")["ready_replicas"], "the first replica", within=60)
+    over = threading.Event()
+
+    def ask_for_nothing() -> None:
+        with connected(home, "burns") as connection:
+            while not over.is_set():
+                connection.request("GET", "/")
+                connection.getresponse().read()
+
+    asker = threading.Thread(target=ask_for_nothing, daemon=True)
+    asker.start()
+    try:
+        home.until(lambda: service(home, "burns")["wanted_replicas"] == 2, "a second replica", within=90)
+        told = home.ask("why", "service/burns")
+    finally:
+        over.set()
+        asker.join(30)
+    assert "of their cores" in told
+    assert "(rule: max)" in told or "(rule: cpu)" in told

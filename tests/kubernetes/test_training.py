@@ -94,7 +94,7 @@ def _framework(venv: Path, cache: Path) -> dict[str, Any]:
     """An environment of this machine, and the images, at their own places inside pods."""
     places = {"venv": venv, "cache": cache}
     return {
-        "env": {"PATH": f"{venv}/bin:/usr/bin:/bin", "FAIRWAY_DATA": str(cache), "HOME": "/tmp"},  # noqa: S108
+        "env": {"PATH": f"{venv}/bin:/usr/bin:/bin", "FAIRWAY_DATA": str(cache), "HOME": "/tmp"},
         "volumes": tuple({"name": name, "hostPath": {"path": str(path)}} for name, path in places.items()),
         "mounts": tuple({"name": name, "mountPath": str(path), "readOnly": True} for name, path in places.items()),
     }

@@ -11,8 +11,11 @@ from starlette.routing import BaseRoute, Route
 
 from fairway.api.answer import json_answer, show
 from fairway.api.asking import Asked
+from fairway.api.happened import show_events
 from fairway.app.application import Application
+from fairway.app.datasets import subject
 from fairway.views.dataset import DatasetList, dataset_diff, dataset_diff_text, dataset_text, dataset_view, datasets_text
+from fairway.views.plan import PlanView, plan_text
 
 
 class DatasetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,6 +39,8 @@ class Datasets:
             Route("/v1/datasets", self.list, methods=["GET"]),
             Route("/v1/datasets", self.add, methods=["POST"]),
             Route("/v1/datasets/{name}", self.get, methods=["GET"]),
+            Route("/v1/datasets/{name}", self.delete, methods=["DELETE"]),
+            Route("/v1/datasets/{name}/events", self.events, methods=["GET"]),
             Route("/v1/datasets/{name}/diff/{other}", self.diff, methods=["GET"]),
         ]
 
@@ -52,9 +57,7 @@ class Datasets:
     async def add(self, request: Request) -> Response:
         """Keep a folder or a file as the next version; the same content again gives the version it has."""
         body = await Asked(request).body(DatasetBody)
-        keep, now = self._application.datasets.add, self._application.clock.now()
-        # Reading and copying may take long: others must not wait for it.
-        made = await asyncio.to_thread(keep, body.name, body.path, now, reference=body.reference)
+        made = await self._application.dataset_commands.add(body.name, body.path, reference=body.reference)
         return json_answer(dataset_view(made), 201)
 
     async def get(self, request: Request) -> Response:
@@ -68,6 +71,20 @@ class Datasets:
             text=lambda page: dataset_text(view, self._application.clock.now(), page),
             called=lambda: [str(view)],
         )
+
+    async def delete(self, request: Request) -> Response:
+        """Let a version be gone; never one that a run uses."""
+        asked, commands = Asked(request), self._application.dataset_commands
+        if asked.flag("plan"):
+            name = str(commands.check_delete(asked.name))
+            view = PlanView((f"{name} would be deleted",), (name,))
+            return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
+        return json_answer({"deleted": [str(await commands.delete(asked.name))]})
+
+    async def events(self, request: Request) -> Response:
+        """What happened to a dataset, oldest first."""
+        asked = Asked(request)
+        return show_events(self._application, asked, subject(self._application.datasets.get(asked.name).name))
 
     async def diff(self, request: Request) -> Response:
         """Which files of two versions differ."""

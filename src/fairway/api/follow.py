@@ -70,7 +70,8 @@ async def mixed_logs(chunks: AsyncIterator[LogChunk], mixer: LogMixer, *, headin
 
 async def watch(application: Application, job: Job, query: LogQuery | None, show: Callable[[Job], Any]) -> AsyncIterator[bytes]:
     """`{"job": ..}` at once and at each change, `{"log": ..}` as it is printed, `{"end": ..}` when all is said."""
-    yield _line({"job": show(job)})
+    shown = to_json(show(job))
+    yield _named("job", shown)
     logs = _Waiter(application.logs(job, query)) if query is not None else None
     states = _Waiter(_states(application, job))
     clock = asyncio.get_running_loop().time
@@ -90,8 +91,10 @@ async def watch(application: Application, job: Job, query: LogQuery | None, show
                 newest = states.take() or newest
             if newest != told and (newest.phase is not told.phase or clock() - shown_at >= PACE):
                 told, shown_at = newest, clock()
-                yield _line({"job": show(newest)})
-        yield _line({"end": show(newest)})
+                shown = to_json(show(newest))
+                yield _named("job", shown)
+        # Without logs nothing was waited for since the last state was told.
+        yield _named("end", shown if query is None and newest == told else to_json(show(newest)))
     except FairwayError as problem:  # The answer has begun, so the error is a line of it.
         yield _line({"error": problem.as_dict()})
     finally:
@@ -176,6 +179,10 @@ async def _close(source: AsyncIterator[Any]) -> None:
 
 def _heading(chunk: LogChunk) -> bytes:
     return f"==> {chunk.task}, attempt {chunk.attempt} <==\n".encode()
+
+
+def _named(name: str, json: bytes) -> bytes:
+    return b'{"%s":%s}\n' % (name.encode(), json)
 
 
 def _line(value: dict[str, Any]) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -56,7 +58,7 @@ class Machine:
     async def health(self, request: Request) -> Response:
         """That the daemon is there, and which one it is."""
         about = self._show.about
-        return json_answer({"version": about.version, "pid": about.pid, "home": about.home})
+        return json_answer(asdict(about))
 
     async def nodes(self, request: Request) -> Response:
         """What there is to run on, and what is free of it."""

@@ -9,8 +9,9 @@ from starlette.routing import BaseRoute, Route
 
 from fairway.api.answer import json_answer, show
 from fairway.api.asking import Asked
+from fairway.api.happened import show_events
 from fairway.app.application import Application
-from fairway.app.models import Registration
+from fairway.app.models import Registration, subject
 from fairway.errors import UsageError
 from fairway.state.model import ModelFacts, ModelVersion
 from fairway.views.model import (
@@ -78,6 +79,7 @@ class Models:
             Route("/v1/models", self.register, methods=["POST"]),
             Route(one, self.get, methods=["GET"]),
             Route(one, self.delete, methods=["DELETE"]),
+            Route(f"{one}/events", self.events, methods=["GET"]),
             Route(f"{one}/promote", self.promote, methods=["POST"]),
             Route(f"{one}/tags", self.tag, methods=["POST"]),
             Route(f"{one}/pull", self.pull, methods=["POST"]),
@@ -178,6 +180,11 @@ class Models:
         for name in names:
             await self._models.delete(name)
         return json_answer({"deleted": names})
+
+    async def events(self, request: Request) -> Response:
+        """What happened to a model, oldest first."""
+        asked = Asked(request)
+        return show_events(self._application, asked, subject((await self._models.get(asked.name)).name))
 
     async def diff(self, request: Request) -> Response:
         """In what two versions differ."""

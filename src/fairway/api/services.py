@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from starlette.requests import Request
@@ -14,19 +13,19 @@ from starlette.types import ASGIApp
 from fairway.api.answer import Stream, json_answer, show
 from fairway.api.asking import Asked, placed
 from fairway.api.follow import mixed_logs, stamped
+from fairway.api.happened import show_events
+from fairway.api.replica_logs import replica_logs
 from fairway.app.application import Application
-from fairway.app.ports import LogChunk, LogQuery
+from fairway.app.ports import LogQuery
 from fairway.app.service_turn import Standing
 from fairway.app.services import ServiceAsk, Services
 from fairway.errors import RefusedError, UsageError
 from fairway.spec.document import read_data
 from fairway.spec.service import ModelService
-from fairway.state.job import Job, Origin
+from fairway.state.job import Origin
 from fairway.state.service import Service, ServiceKey
 from fairway.views.applied import AppliedView
 from fairway.views.endpoint import endpoint_view
-from fairway.views.event import event_list
-from fairway.views.listing import events_text
 from fairway.views.log import LogMixer
 from fairway.views.plan import PlanView, plan_text
 from fairway.views.release import history_text, release_text, release_view
@@ -165,34 +164,23 @@ class ServiceRoutes:
     async def events(self, request: Request) -> Response:
         """What happened to a service, oldest first."""
         asked = Asked(request)
-        subject = f"service:{self._find(asked).service.key}"
-        view = event_list(self._application.events(subject, asked.number("limit", 1000, least=1)))
-        return show(
-            asked,
-            view,
-            text=lambda page: events_text(view.events, self._now(), page, run=subject),
-            called=lambda: (event.reason for event in view.events),
-        )
+        return show_events(self._application, asked, f"service:{self._find(asked).service.key}")
 
     async def logs(self, request: Request) -> ASGIApp:
         """What the replicas printed, each line with its replica's name."""
         asked = Asked(request)
         runs = self._services.replica_runs(self._find(asked))
         query = LogQuery(
+            follow=asked.flag("follow"),
             tail=asked.optional_number("tail"),
             since=asked.since(self._now()),
             grep=asked.pattern("grep"),
             timed=asked.flag("timestamps"),
         )
-        chunks = self._replica_logs(runs, query)
+        chunks = replica_logs(self._application, self._services, _key(asked), query)
         if query.timed:
             chunks = stamped(chunks)
         return Stream(mixed_logs(chunks, LogMixer([name for name, _ in runs], colour=asked.flag("colour"))))
-
-    async def _replica_logs(self, runs: Sequence[tuple[str, Job]], query: LogQuery) -> AsyncIterator[LogChunk]:
-        for name, run in runs:
-            async for chunk in self._application.logs(run, query):
-                yield replace(chunk, task=name)
 
     async def rollout(self, request: Request) -> Response:
         """Where the release is."""
@@ -242,7 +230,8 @@ class ServiceRoutes:
 
     def _view(self, standing: Standing) -> ServiceView:
         endpoint = endpoint_view(standing.service, self._services.model_of(standing.service))
-        return service_view(standing.record, standing.measured, endpoint)
+        view = service_view(standing.record, standing.measured, endpoint)
+        return msgspec.structs.replace(view, router=self._services.routed_by(str(standing.service.key)))
 
     def _one(self, asked: Asked, standing: Standing) -> Response:
         view = self._view(standing)

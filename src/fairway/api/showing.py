@@ -19,6 +19,10 @@ class About:
     version: str
     pid: int
     home: str
+    router: str = "fairway"
+    """The router that new services get: `fairway` or `envoy`."""
+    envoy: str = ""
+    """Where Envoy is, or how to get it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
+from fairway.app.datasets import DatasetCommands
 from fairway.app.loop import Loop
 from fairway.app.model_store import ModelStore
 from fairway.app.models import Models
@@ -24,6 +25,7 @@ from fairway.app.ports import (
     Store,
 )
 from fairway.app.queues import Queues
+from fairway.app.samples import Samples
 from fairway.app.service_ports import Serving
 from fairway.app.service_turn import ServiceTurns
 from fairway.app.services import Services
@@ -69,9 +71,11 @@ class Application:
         self.submissions = submissions
         self.datasets = datasets
         self.loop = Loop(store, engine, clock, places=places)
+        self.dataset_commands = DatasetCommands(self.loop, datasets)
         self.queues = Queues(self.loop, people)
         self.waiting = Waiting(self.loop, self.queues)
         self.models = Models(self.loop, models, datasets)
+        self.dataset_commands.gone = self.models.free_soon
         self.services: Services | None = None
         """None where nothing can be served."""
         if serving is not None:
@@ -79,6 +83,8 @@ class Application:
             self.loop.companions.append(turns)
             self.services = Services(turns, secrets, submissions)
             self.models.in_use = self.services.serving
+            if serving.samples is not None:
+                self.loop.companions.append(Samples(self.loop, serving.samples, datasets, self.dataset_commands))
         self._background: set[asyncio.Task[None]] = set()
 
     # Commands

@@ -37,6 +37,18 @@ API_POINTS = (
 )
 """Every write to a Kubernetes API, by verb: the crash points of operator and scheduler."""
 
+SERVING_POINTS = (
+    "router.rename",
+    "router.spawn",
+    "router.tell",
+    "router.signal",
+    "router.forget",
+    "samples.rename",
+    "samples.remove",
+    "registry.remove",
+)
+"""Those that only a daemon with services and models comes to."""
+
 _armed: list[str | int] = []
 
 
@@ -45,8 +57,9 @@ def arm(place: str) -> None:
     _armed.clear()
     if place:
         point, moment, *count = place.split(":")
-        if point not in (*POINTS, *API_POINTS) or moment not in ("before", "after"):
-            message = f"{place!r} is no crash point; the points are {', '.join((*POINTS, *API_POINTS))}"
+        known = (*POINTS, *SERVING_POINTS, *API_POINTS)
+        if point not in known or moment not in ("before", "after"):
+            message = f"{place!r} is no crash point; the points are {', '.join(known)}"
             raise ValueError(message)
         _armed.extend((f"{point}:{moment}", int(count[0]) if count else 1))
 

@@ -21,7 +21,7 @@ from fairway.state.job import Job, JobKey
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.queue import QueueStanding, by_name
 from fairway.state.snapshot import Snapshot
-from fairway.state.task import Task, TaskReport
+from fairway.state.task import Task, TaskKey, TaskReport
 from fairway.units.roles import leader
 
 MEASURE_EVERY = 1.0
@@ -51,6 +51,10 @@ class Companion(Protocol):
         """Look, plan and act, under the loop's lock. Returns when to look again."""
         ...
 
+    def has_news(self) -> bool:
+        """Whether the rest of the turn did something that it waits for, so that another turn must follow at once."""
+        ...
+
     async def close(self) -> None:
         """Let go."""
         ...
@@ -73,6 +77,8 @@ class Loop:
         self._measured = 0.0
         self._seen: list[Observation] = []
         """Measured and not yet remembered: an engine hands each point over once."""
+        self._unsaved: dict[TaskKey, Task] = {}
+        """Values of tasks that the snapshot has and the store gets with the next commit, in the same turn."""
         self._swept = float("-inf")
         self._nodes_at = float("-inf")
         self._outlooks = cycle.Outlooks()
@@ -98,6 +104,7 @@ class Loop:
                 self.snapshot.put_task(task)
         await self.refresh_nodes()
         await self._adopt(recover(self.snapshot, self.clock.now()))
+        self._remember(Changes())
         for companion in self.companions:
             await companion.start()
 
@@ -164,6 +171,9 @@ class Loop:
                 if plan.empty:
                     break
                 await self._adopt(plan)
+        self.tell_watchers(self._remember(Changes()))
+        if any(companion.has_news() for companion in self.companions):
+            self.wake()
         self._forget_finished()
         return min((at for at in [self._next_look(plan), *later] if at is not None), default=None)
 
@@ -198,6 +208,7 @@ class Loop:
             if found is not None and follower is not None and carry_out:
                 with self._carrying_out():
                     await self._adopt(queue.move(self.snapshot, now, follower, found))
+                self.tell_watchers(self._remember(Changes()))
                 self.wake()
             return found
 
@@ -245,9 +256,9 @@ class Loop:
             self._seen.extend(await self.engine.measure(running))
         jobs, points = self._folded_observations(self._seen)
         if tasks or jobs or points:
-            self.store.commit(Changes(jobs=tuple(jobs), tasks=tuple(tasks), points=tuple(points)))
+            known = self._remember(Changes(jobs=tuple(jobs), tasks=tuple(tasks), points=tuple(points)))
             self._take(jobs, tasks)
-            self.tell_watchers({task.key.run for task in tasks} | {job.key for job in jobs})
+            self.tell_watchers(known)
         self._seen.clear()
 
     async def report(self, seen: Observation) -> None:
@@ -295,22 +306,27 @@ class Loop:
 
     async def _adopt(self, plan: Plan) -> None:
         """Remember, then do. What is remembered and not done is said again after a restart."""
-        if plan.jobs or plan.tasks or plan.events or plan.memory is not None:
-            self.store.commit(Changes(jobs=plan.jobs, tasks=plan.tasks, events=plan.events, memory=plan.memory))
+        touched = self._remember(Changes(jobs=plan.jobs, tasks=plan.tasks, events=plan.events, memory=plan.memory))
         self._take(plan.jobs, plan.tasks)
         if plan.memory is not None:
             self.snapshot.memory = plan.memory
-        touched = {job.key for job in plan.jobs} | {task.key.run for task in plan.tasks}
         if plan.actions:
             changes = self._folded(await self.engine.perform(plan.actions))
-            if changes:
-                self.store.commit(Changes(tasks=tuple(changes)))
-                self._take((), changes)
-                touched |= {task.key.run for task in changes}
+            # A crash before the next commit loses nothing: the engine says it again.
+            self._unsaved |= {task.key: task for task in changes}
+            self._take((), changes)
         for key in plan.deleted:
             await self.delete(key)
             self._let_go(key)
         self.tell_watchers(touched)
+
+    def _remember(self, changes: Changes) -> set[JobKey]:
+        """Commit, with what waits for the next commit. Returns the runs of which the store knows more now."""
+        # What is said now of a task is newer than what was heard of it before.
+        tasks = {**self._unsaved, **{task.key: task for task in changes.tasks}}
+        self.store.commit(replace(changes, tasks=tuple(tasks.values())))
+        self._unsaved.clear()
+        return {job.key for job in changes.jobs} | {task.run for task in tasks}
 
     def _forget_finished(self) -> None:
         for key, job in list(self.snapshot.jobs.items()):
@@ -321,7 +337,6 @@ class Loop:
 
     def _let_go(self, key: JobKey) -> None:
         self.snapshot.forget(key)
-        self._outlooks.runs.pop(key, None)
         self.engine.release(key)
 
     async def delete(self, key: JobKey) -> None:

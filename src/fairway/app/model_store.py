@@ -60,8 +60,8 @@ class ModelStore(Protocol):
         """Whether versions were deleted whose content is still there."""
         ...
 
-    def free(self, others: Iterable[str]) -> int:
-        """Remove content that only deleted versions named, while nobody writes; bytes. `others` are manifests that are needed."""
+    def free(self, others: Iterable[str]) -> int | None:
+        """Remove content that only deleted versions named; bytes, or None while somebody writes. `others` are needed besides."""
         ...
 
     def pull(self, version: ModelVersion, target: str) -> None:

@@ -22,6 +22,9 @@ from fairway.state.tracking import TrackedRun
 RETRY_AFTER = 30.0
 """Seconds after which a registration is tried again that the disk had no room for."""
 
+FREE_AFTER = 1.0
+"""Seconds after which the space of deleted versions is given back, or tried to while somebody writes."""
+
 NOT_REGISTERED = "NotRegistered"
 """The event of a run whose output is no model."""
 _PAGE = 1000
@@ -52,6 +55,7 @@ class Models:
         self._datasets = datasets
         self._lock = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
+        self._freeing = False
         self.output_of: Callable[[JobKey, str], str] = _nowhere
         """The folder of a run's output; whoever knows the engine sets it."""
         self.in_use: Callable[[ModelVersion], str] = lambda _version: ""
@@ -68,16 +72,14 @@ class Models:
                 self._kept.expect(str(job.key))
 
     async def start(self) -> None:
-        """Register what ended while nobody looked, and give back the space of deleted versions. Nobody else writes yet."""
+        """Register what ended while nobody looked, and give back the space of deleted versions."""
         if self._kept is None:
             return
         for run in self._kept.expected():
             if self._loop.store.get_job(_key(run)) is None:
                 # The daemon died in the middle of a submit.
                 self._kept.settle(run)
-        if self._kept.freeable():
-            freed = self._kept.free(self._needed())
-            log.info("%d bytes of deleted models were given back", freed)
+        self.free_soon()
         self._begin()
 
     async def catch_up(self) -> None:
@@ -152,6 +154,7 @@ class Models:
         version = await self.check_delete(reference)
         await asyncio.to_thread(self._store.delete, version)
         self._record(version, "ModelDeleted", str(version))
+        self.free_soon()
         return version
 
     async def check_delete(self, reference: str) -> ModelVersion:
@@ -227,9 +230,32 @@ class Models:
         except Exception:  # Nobody waits for it, and the next end, question or start tries again.
             log.exception("models could not be registered; it is tried again")
 
-    def _needed(self) -> set[str]:
-        """What code and datasets need of the content that models share with them, by manifest."""
-        found = {version.digest for version in self._datasets.list()}
+    def free_soon(self) -> None:
+        """Give back the space of deleted versions of models and datasets, in a moment, for all that go now together."""
+        if self._kept is not None and self._kept.freeable() and not self._freeing:
+            self._freeing = True
+            asyncio.get_running_loop().call_later(FREE_AFTER, self._begin_freeing)
+
+    def _begin_freeing(self) -> None:
+        self._freeing = False
+        task = asyncio.create_task(self._free())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _free(self) -> None:
+        try:
+            freed = await asyncio.to_thread(self._store.free, await self._needed())
+        except (FairwayError, OSError) as problem:
+            log.warning("the space of deleted versions could not be given back; the next delete tries again: %s", problem)
+            return
+        if freed is None:
+            self.free_soon()
+        else:
+            log.info("%d bytes of deleted versions were given back", freed)
+
+    async def _needed(self) -> set[str]:
+        """What code needs of the content that versions share with it, by manifest. A page at a time: others must not wait."""
+        found: set[str] = set()
         services = [record.service for record in self._loop.store.services()]
         found.update(each.origin.code_digest for service in services for each in service.revisions if each.origin.code_digest)
         page = self._loop.store.list_jobs(JobFilter(limit=_PAGE))
@@ -237,6 +263,7 @@ class Models:
             found.update(job.origin.code_digest for job in page.jobs if job.origin.code_digest)
             if not page.next:
                 return found
+            await asyncio.sleep(0)
             page = self._loop.store.list_jobs(JobFilter(limit=_PAGE, before=page.next))
 
     async def _registered(self, job: Job) -> bool:

@@ -5,8 +5,9 @@ Every implementation of `Engine` and of `Store` passes the suite of that name in
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from fairway.app.tracking_ports import TrackingStore
@@ -99,6 +100,8 @@ class TaskUsage:
     """Cores."""
     memory: int
     """Bytes; pages that processes share are divided between them."""
+    gpu: float | None = None
+    """The part of the time in which its devices compute, for whomever; None: nobody says, or it has none."""
 
 
 class Engine(Protocol):
@@ -298,6 +301,19 @@ class DatasetStore(Protocol):
 
         `run` is the run that made it.
         """
+        ...
+
+    def gather(
+        self, name: str, files: Mapping[str, Path], now: float, services: Sequence[str], models: Sequence[str], largest: int
+    ) -> DatasetVersion:
+        """Keep sampled requests and those of the newest version that services made, as the next; at most `largest` bytes.
+
+        In order of name the first go. Done again it gives the version that there is.
+        """
+        ...
+
+    def delete(self, version: DatasetVersion) -> None:
+        """Let a version be gone. Its number is not used again."""
         ...
 
     def get(self, reference: str) -> DatasetVersion:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+from fairway.state.job import JobKey
 from fairway.state.load import ReplicaLoad, RouteLoad
 from fairway.state.model import ModelVersion
 from fairway.state.route import RoutePlan
@@ -93,6 +95,38 @@ class Router(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class SampleFile:
+    """A complete file of sampled requests."""
+
+    name: str
+    """What it is called in the dataset: unique, and in order of time."""
+    path: Path
+    size: int
+    closed: float
+    """When, in seconds since the epoch."""
+
+
+class SampleFiles(Protocol):
+    """What replicas have written. A file that is named is complete; it stays until it is removed or is the oldest of too many."""
+
+    def runs(self) -> Sequence[JobKey]:
+        """The replicas of which something lies here."""
+        ...
+
+    def finish(self, run: JobKey) -> None:
+        """The replica is over, perhaps killed: whole requests of what it was writing make a complete file."""
+        ...
+
+    def complete(self, run: JobKey) -> Sequence[SampleFile]:
+        """The complete files of a replica."""
+        ...
+
+    def remove(self, files: Iterable[SampleFile]) -> None:
+        """They are kept elsewhere."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class Serving:
     """What an engine needs to serve models."""
 
@@ -101,3 +135,5 @@ class Serving:
     models: ModelCatalogue
     python: str
     """The interpreter that has Fairway's own server."""
+    samples: SampleFiles | None = None
+    """Where replicas leave the requests that they sample; None where nobody gathers them."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from fairway.app.loop import Loop
 from fairway.app.ports import Changes
 from fairway.app.service_ports import Serving, Watched
+from fairway.app.service_use import UseWatch
 from fairway.errors import FairwayError
 from fairway.plan.service import commands
 from fairway.plan.service.plan import Measured, Sample, ServicePlan, advance
@@ -24,6 +25,7 @@ from fairway.state.load import RouteLoad
 from fairway.state.phase import Intent, JobPhase, TaskPhase
 from fairway.state.route import RoutePlan
 from fairway.state.service import Replica, ReplicaPhase, Service, ServiceKey, ServiceRecord
+from fairway.state.task import Task
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at what routers and replicas measured."""
@@ -60,6 +62,7 @@ class ServiceTurns:
         self._router = serving.router
         self._watch = serving.watch
         self._python = serving.python
+        self._use = UseWatch(loop.engine, loop.clock)
         self._looked = float("-inf")
         self._watchers: set[asyncio.Future[None]] = set()
 
@@ -83,6 +86,7 @@ class ServiceTurns:
         """Let go. Routers and replicas go on."""
         for future in self._watchers:
             future.cancel()
+        await self._use.close()
         await self._watch.close()
         await self._router.close()
 
@@ -106,6 +110,12 @@ class ServiceTurns:
         self._follow()
         times = [standing.wake_at for standing in self.known.values() if standing.wake_at is not None]
         return min([*times, self._looked + LOOK_EVERY]) if self.known else None
+
+    def has_news(self) -> bool:
+        """Whether a replica begins or ends that did not when its service was looked at: somebody may wait for it."""
+        now = self.loop.clock.now()
+        seen = [(old, self._refreshed(old, now)) for each in self.known.values() for old in each.record.replicas]
+        return any((old.phase, old.address) != (new.phase, new.address) for old, new in seen)
 
     async def put(self, service: Service, events: Sequence[tuple[str, str]] = ()) -> None:
         """Take a new value of a service, and remember it."""
@@ -135,7 +145,7 @@ class ServiceTurns:
 
     async def _look(self, now: float) -> None:
         loads = await self._router.look()
-        seen = self._watch.seen()
+        seen, used = self._watch.seen(), self._use.seen
         for standing in self.known.values():
             standing.load = loads.get(str(standing.service.key), standing.load)
             replicas = {
@@ -143,7 +153,24 @@ class ServiceTurns:
                 for replica in standing.record.replicas
                 if (sight := seen.get(str(replica.run))) is not None and sight.load is not None
             }
-            standing.measured = standing.measured.add(Sample(now, standing.load, replicas))
+            use = {
+                replica.name: used[str(replica.run)]
+                for replica in standing.record.replicas
+                if replica.phase is ReplicaPhase.READY and str(replica.run) in used
+            }
+            standing.measured = standing.measured.add(Sample(now, standing.load, replicas, use))
+        self._use.look(self._ready_runs())
+
+    def _ready_runs(self) -> dict[str, tuple[Job, Task]]:
+        """The runs of ready replicas, each with its task."""
+        found = {}
+        for standing in self.known.values():
+            for replica in standing.record.replicas:
+                run = self.loop.snapshot.jobs.get(replica.run)
+                tasks = self._running(run) if run is not None and replica.phase is ReplicaPhase.READY else ()
+                if run is not None and tasks:
+                    found[str(replica.run)] = (run, tasks[-1])
+        return found
 
     async def _follow_models(self, now: float) -> None:
         """Start a release in every service that follows its model, when that means another version than it was given last.
@@ -248,8 +275,11 @@ class ServiceTurns:
         return replace(replica, phase=ReplicaPhase.GONE, since=now, message=message, failed=failed, address="")
 
     def _address(self, run: Job) -> str:
-        tasks = [task for task in self.loop.snapshot.tasks_of(run.key) if task.phase is TaskPhase.RUNNING]
+        tasks = self._running(run)
         return tasks[-1].address if tasks else ""
+
+    def _running(self, run: Job) -> list[Task]:
+        return [task for task in self.loop.snapshot.tasks_of(run.key) if task.phase is TaskPhase.RUNNING]
 
     def _follow(self) -> None:
         """Look at every replica that has an address. One that drains is left alone: it ends when nobody asks any more."""

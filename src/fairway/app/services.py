@@ -12,10 +12,10 @@ from fairway.app.submission import Submission, Submissions
 from fairway.errors import NeverFitsError, NotFoundError, RefusedError
 from fairway.plan.admit import never_fits
 from fairway.plan.service import commands
-from fairway.plan.service.replica import new_replica, replica_run
+from fairway.plan.service.replica import highest_number, new_replica, replica_run
 from fairway.plan.service.rollout import is_active
 from fairway.spec.job import TrainingJob
-from fairway.spec.service import ModelService
+from fairway.spec.service import ModelService, ServiceSpec
 from fairway.state.job import Job, Origin
 from fairway.state.model import ModelVersion
 from fairway.state.service import ReplicaPhase, Service, ServiceKey
@@ -44,6 +44,8 @@ class Services:
         self._models = turns.models
         self._secrets = secrets
         self._submissions = submissions
+        self.routed_by: Callable[[str], str] = lambda _service: ""
+        """Which router a service has, in words; whoever chooses it sets it."""
 
     # Commands
 
@@ -55,6 +57,8 @@ class Services:
         async with self._loop.lock:
             before = self._service(ask.key)
             after = self.planned(ask)
+            if before is None:
+                after = replace(after, replicas_made=highest_number(ask.key, self._loop.store.job_keys()))
             word = "created" if before is None else "unchanged" if after == before else "changed"
             if word != "unchanged":
                 who = ask.origin.user or "somebody"
@@ -138,6 +142,15 @@ class Services:
             raise NotFoundError(message, fix=hint)
         return found
 
+    def asking(self, question: Callable[[ServiceSpec], str]) -> Callable[[str], str]:
+        """A question about specifications as one about services by name; of one that is not there the answer is empty."""
+
+        def answer(service: str) -> str:
+            standing = self._turns.known.get(ServiceKey(*service.split("/", 1)))
+            return question(standing.service.spec) if standing is not None else ""
+
+        return answer
+
     def is_kept(self, key: ServiceKey) -> bool:
         """Whether there is a service of that name."""
         return key in self._turns.known
@@ -168,6 +181,10 @@ class Services:
             if run is not None:
                 found.append((replica.name, run))
         return found
+
+    async def changed(self) -> None:
+        """Wait until something about any service changes."""
+        await self._turns.changed()
 
     async def settled(self, key: ServiceKey) -> Standing:
         """The service, as soon as no release is under way and it answers, or has none who should; or as it is when it failed."""

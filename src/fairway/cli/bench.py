@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
+from fairway.cli.address import service_path
 from fairway.cli.grammar import FORMAT, Command, Flag, Options, Word
-from fairway.cli.session import Session, has_colour, is_terminal, say, service_path, show_line, terminal_width, write
+from fairway.cli.session import Session, has_colour, is_terminal, say, show_line, terminal_width, write
 from fairway.errors import ConflictError, UsageError
 
 TYPE_CHECKING = False

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
+from fairway.cli.address import job_path
 from fairway.cli.grammar import PLAN, Command, Options, Word
-from fairway.cli.session import Session, job_path, say, show_line
+from fairway.cli.session import Session, say, show_line
 from fairway.errors import NotFoundError, RefusedError, UsageError
 
 FOLDERS = ("checkpoints", "outputs", "code", "tensorboard", "shared")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from fairway.cli.address import DATA, path_of, split
 from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
 from fairway.cli.model import say_large
 from fairway.cli.session import Session, say, show_line
@@ -47,12 +48,12 @@ def get(options: Options) -> int:
 def diff(options: Options) -> int:
     """Print which files of two versions differ."""
     before, after = options.words
-    Session(options).show(f"{_path(before)}/diff/{quote(after)}")
+    Session(options).show(f"{_path(before)}/diff/{quote(split(after, (DATA,))[1])}")
     return 0
 
 
 def _path(reference: str) -> str:
-    return f"/v1/datasets/{quote(reference)}"
+    return path_of(reference, kinds=(DATA,))
 
 
 COMMANDS = {

@@ -1,20 +1,13 @@
-"""`fairway delete`: remove runs, queues and services for good."""
+"""`fairway delete`: remove runs, queues, services and versions for good."""
 
 from __future__ import annotations
 
+from fairway.cli.address import DATA, JOB, MODEL, QUEUE, SERVICE, path_of, split
 from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
-from fairway.cli.session import (
-    Session,
-    is_queue,
-    is_service,
-    job_path,
-    queue_path,
-    say,
-    service_path,
-    show_line,
-    write,
-    write_json,
-)
+from fairway.cli.session import Session, say, show_line, write, write_json
+from fairway.errors import UsageError
+
+_KINDS = (JOB, QUEUE, SERVICE, MODEL, DATA)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def delete(options: Options) -> int:
-    """Remove runs with all that is kept of them (one that runs is killed first), queues that nobody uses, and services."""
+    """Remove runs with all that is kept of them (one that runs is killed first), and what nobody uses of other kinds."""
     session = Session(options)
     asked = [_request(address, options) for address in options.words]
     if options.on("plan"):
@@ -36,40 +29,50 @@ def delete(options: Options) -> int:
         write_json({"deleted": deleted})
     else:
         show_line("\n".join(deleted))
-    queues = sum(is_queue(address) for address in options.words)
-    services = sum(is_service(address) for address in options.words)
-    say(_said(len(deleted) - queues - services, queues, services))
+    kinds = [split(address, _KINDS)[0] for address in options.words]
+    counts = {kind: kinds.count(kind) for kind in _KINDS if kind != JOB}
+    say(_said({JOB: len(deleted) - sum(counts.values()), **counts}))
     return 0
 
 
 def _request(address: str, options: Options) -> tuple[str, Query]:
-    if is_queue(address):
-        return queue_path(address), {}
-    if is_service(address):
-        return service_path(address), {}
+    kind, name = split(address, _KINDS)
+    if kind in (MODEL, DATA) and "@" not in name:
+        message = f"{address} names no version"
+        listed = {MODEL: "models", DATA: "data"}[kind]
+        raise UsageError(message, fix=f"write {address}@3; `fairway list {listed}` shows which there are")
     # A bare name means a job; the daemon refuses it when a queue or a service has it too.
-    return job_path(address), {"all": options.on("all"), "bare": "/" not in address}
+    query: Query = {"all": options.on("all"), "bare": "/" not in address} if kind == JOB else {}
+    return path_of(address, kinds=_KINDS), query
 
 
-def _said(runs: int, queues: int, services: int) -> str:
-    parts = ((runs, "run"), (queues, "queue"), (services, "service"))
-    counts = [f"{number} {word}{'' if number == 1 else 's'}" for number, word in parts if number]
-    return f"{' and '.join(counts) or 'no runs'} {'is' if runs + queues + services == 1 else 'are'} deleted"
+def _said(counts: dict[str, int]) -> str:
+    words = {JOB: "run", MODEL: "version of a model", DATA: "version of a dataset"}
+    parts = [_counted(number, words.get(kind, kind)) for kind, number in counts.items() if number]
+    return f"{' and '.join(parts) or 'no runs'} {'is' if sum(counts.values()) == 1 else 'are'} deleted"
+
+
+def _counted(number: int, word: str) -> str:
+    """`2 versions of a model`."""
+    first, blank, rest = word.partition(" ")
+    return f"{number} {first}{'' if number == 1 else 's'}{blank}{rest}"
 
 
 COMMANDS = {
     "": Command(
         "delete",
         "Remove runs with their logs, checkpoints and outputs; one that runs is killed first. There is no way back. "
-        "A queue goes when no run waits or runs in it; a service finishes what it was asked first.",
+        "A queue goes when no run waits or runs in it; a service finishes what it was asked first; "
+        "a version of a model goes when it has no alias and nobody serves it, one of a dataset when no run uses it.",
         delete,
-        words=(Word("NAME", "a run, a series with one run, queue/NAME or service/NAME", many=True),),
+        words=(Word("NAME", "a run, a series with one run, queue/NAME, service/NAME, model/NAME@3 or data/NAME@3", many=True),),
         flags=(Flag("--all", "every run of a series"), PLAN, FORMAT),
         examples=(
             "fairway delete mnist-3",
             "fairway delete --all mnist --plan",
             "fairway delete queue/research",
             "fairway delete service/mnist",
+            "fairway delete model/mnist@2 data/mnist@1",
         ),
     )
 }

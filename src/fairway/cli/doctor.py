@@ -204,12 +204,22 @@ def _daemon(session: Session) -> list[Finding]:
     except FairwayError as error:
         return [Finding("daemon", PROBLEM, error.message, error.fix)]
     found = [Finding("daemon", OK, f"version {health['version']}, pid {health['pid']}, {session.daemon.socket}")]
+    found.append(_router(health.get("router", "fairway"), health.get("envoy", "")))
     for node in nodes:
         found.append(Finding("node", OK, f"{node['name']}: {node['cpu']:g} cores, {node['memory'] / _GIB:.1f} GiB memory"))
         found += [_device(device) for device in node["devices"]]
     if not any(node["devices"] for node in nodes):
         found.append(_no_gpu())
     return found
+
+
+def _router(used: str, envoy: str) -> Finding:
+    """What new services get; the choice is the daemon's, which read the setting when it started."""
+    if used == "envoy":
+        return Finding("router", OK, f"{envoy}; services that may have no replica, or count outcomes, get fairway's own")
+    switch = "fairway daemon stop; FAIRWAY_ROUTER=envoy fairway daemon start"
+    how = f"{envoy} would be used with: {switch}" if envoy.startswith("Envoy") else f"for Envoy: {envoy}; then {switch}"
+    return Finding("router", OK, f"fairway's own; {how}")
 
 
 def _device(device: dict[str, Any]) -> Finding:

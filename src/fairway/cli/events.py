@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from fairway.cli.address import DATA, JOB, MODEL, SERVICE, path_of
 from fairway.cli.grammar import FORMAT, Command, Flag, Options, Word
-from fairway.cli.session import Session, path_of
+from fairway.cli.session import Session
 
 
 def events(options: Options) -> int:
     """Print the events of a run, or of everything, oldest first."""
-    path = path_of(options.word(), "/events") if options.word() else "/v1/events"
+    path = path_of(options.word(), "/events", (JOB, SERVICE, MODEL, DATA)) if options.word() else "/v1/events"
     Session(options).show(path, {"limit": options.number("limit")})
     return 0
 
@@ -16,9 +17,13 @@ def events(options: Options) -> int:
 COMMANDS = {
     "": Command(
         "events",
-        "Tell what happened to a run and its tasks, oldest first.",
+        "Tell what happened to a run and its tasks, a service, a model or a dataset, oldest first.",
         events,
-        words=(Word("NAME", "a run, a series for its newest run, or service/NAME; left out: everything", optional=True),),
+        words=(
+            Word(
+                "NAME", "a run, a series for its newest run, service/, model/ or data/NAME; left out: everything", optional=True
+            ),
+        ),
         flags=(Flag("--limit", "only the newest", "N", number=True), FORMAT),
     )
 }

@@ -10,9 +10,10 @@ import sys
 import time
 
 from fairway.cli import terminal
+from fairway.cli.address import job_path
 from fairway.cli.printing import Plain, Prefixed
 from fairway.cli.screen import REDRAW, Screen
-from fairway.cli.session import has_colour, is_terminal, job_path, say, write
+from fairway.cli.session import has_colour, is_terminal, say, write
 from fairway.cli.status import Status, farewell
 from fairway.errors import FairwayError, UnavailableError
 

@@ -1,31 +1,40 @@
-"""`fairway get`: one run, or several; queues and services by their address."""
+"""`fairway get`: one thing of any kind, or several, by their addresses."""
 
 from __future__ import annotations
 
+from fairway.cli.address import DATA, JOB, MODEL, QUEUE, SERVICE, path_of, path_of_all
 from fairway.cli.grammar import FORMAT, Command, Options, Word
-from fairway.cli.session import SERVICES, Session, is_queue, path_of, queue_path
+from fairway.cli.session import Session
 
 
 def get(options: Options) -> int:
     """Print all there is to know; without a name, the list."""
     session = Session(options)
     for address in options.words or ["jobs"]:
-        if address == "jobs":
-            session.show("/v1/jobs")
-        elif address in SERVICES:
-            session.show("/v1/services")
-        else:
-            session.show(queue_path(address) if is_queue(address) else path_of(address))
+        session.show(path_of_all(address) or path_of(address, kinds=(JOB, SERVICE, QUEUE, MODEL, DATA)))
     return 0
 
 
 COMMANDS = {
     "": Command(
         "get",
-        "Show one run: its tasks, progress, warnings and how it ended. NAME means the newest run of a series.",
+        "Show one run: its tasks, progress, warnings and how it ended. NAME means the newest run of a series. "
+        "Services, queues, models and datasets are named by their kind.",
         get,
-        words=(Word("NAME", "a run (mnist-7), a series (mnist: its newest run), or service/NAME", optional=True, many=True),),
+        words=(
+            Word(
+                "NAME",
+                "a run (mnist-7), a series (mnist: its newest run), service/, queue/, model/ or data/NAME",
+                optional=True,
+                many=True,
+            ),
+        ),
         flags=(FORMAT,),
-        examples=("fairway get mnist", "fairway get job/mnist-7 -o yaml", "fairway get service/mnist"),
+        examples=(
+            "fairway get mnist",
+            "fairway get job/mnist-7 -o yaml",
+            "fairway get service/mnist",
+            "fairway get model/mnist@champion data/mnist@3",
+        ),
     )
 }

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 
+from fairway.cli.address import JOB, SERVICE, path_of, split
 from fairway.cli.grammar import Command, Flag, Options, Word
-from fairway.cli.session import Session, has_colour, path_of, say, write
+from fairway.cli.session import Session, has_colour, say, write
 from fairway.errors import UnavailableError, UsageError
 from fairway.units import quantity
 
 
 def logs(options: Options) -> int:
-    """Print it, and with -f go on until the run has ended."""
+    """Print it, and with -f go on until nothing more can come."""
     session = Session(options)
+    _check_service(options)
     query: dict[str, str | int | float | bool | None] = {
         "role": options.text("role"),
         "index": options.number("index"),
@@ -50,6 +52,14 @@ def logs(options: Options) -> int:
     return 0
 
 
+def _check_service(options: Options) -> None:
+    """Replicas have no roles and no second attempts."""
+    flags = [flag for flag in ("role", "index", "attempt") if options.text(flag) or options.number(flag) is not None]
+    if flags and split(options.word(), (JOB, SERVICE))[0] == SERVICE:
+        message = f"--{flags[0]} says nothing of the replicas of {options.word()}"
+        raise UsageError(message, fix="leave it out, or --grep for a replica's lines")
+
+
 def _attempt(text: str) -> int | None:
     """`all` is -1 on the wire."""
     if not text:
@@ -84,7 +94,7 @@ COMMANDS = {
         logs,
         words=(Word("NAME", "a run, a series for its newest run, or service/NAME for its replicas"),),
         flags=(
-            Flag("--follow -f", "go on until the run has ended"),
+            Flag("--follow -f", "go on until the run has ended or the service is deleted; replicas that come later too"),
             Flag("--role", "only this role", "NAME"),
             Flag("--index", "only this task of the role", "N", number=True),
             Flag("--tail", "only the last lines of each task", "N", number=True),
@@ -99,6 +109,7 @@ COMMANDS = {
         examples=(
             "fairway logs -f mnist",
             "fairway logs mnist-7 --index 1 --tail 100",
+            "fairway logs -f service/mnist --tail 10",
             "fairway logs mnist-7 --grep 'Error|Warning' --attempt all",
         ),
     )

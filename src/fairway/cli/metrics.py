@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fairway.cli.address import job_path
 from fairway.cli.grammar import FORMAT, Command, Flag, Options, Word
-from fairway.cli.session import Session, job_path
+from fairway.cli.session import Session
 
 
 def metrics(options: Options) -> int:

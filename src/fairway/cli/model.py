@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
+from fairway.cli.address import MODEL, split
 from fairway.cli.grammar import FORMAT, FORMATS, PLAN, Command, Flag, Options, Word
 from fairway.cli.session import Session, say, show_line, write
 from fairway.errors import UsageError
 from fairway.sdk.wire import quote
 
-_KINDS = ("model", "models")
 _LARGE = 1 << 30
 """Bytes; reading more takes longer than people wait without a word."""
 
@@ -141,8 +141,7 @@ def _files(made: dict[str, int]) -> str:
 
 def _reference(address: str) -> str:
     """`mnist@3`; also as `model/mnist@3`."""
-    kind, mark, name = address.partition("/")
-    return name if mark and kind.lower() in _KINDS else address
+    return split(address, (MODEL,))[1]
 
 
 def _path(address: str) -> str:

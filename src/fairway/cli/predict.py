@@ -26,7 +26,7 @@ def predict(options: Options) -> int:
     session = Session(options)
     model = session.fetch(f"/v1/models/{quote(options.word())}")
     body = {
-        "document": make_job(options, session.namespace, model),
+        "document": make_job(options, session.namespace, model, _rows(session, options.text("data"))),
         "origin": document.make_origin(os.getcwd(), interpreter=document.find_python()),
     }
     if options.on("plan"):
@@ -40,7 +40,7 @@ def predict(options: Options) -> int:
     return Follower(session, jobs[0]).follow()
 
 
-def make_job(options: Options, namespace: str, model: dict[str, Any]) -> dict[str, Any]:
+def make_job(options: Options, namespace: str, model: dict[str, Any], rows: str) -> dict[str, Any]:
     """The document of the job, in the Kubernetes spelling."""
     version = f"{model['name']}@{model['version']}"
     out = _dataset(options.text("out"))
@@ -54,10 +54,9 @@ def make_job(options: Options, namespace: str, model: dict[str, Any]) -> dict[st
     ]
     if model["format"] != "onnx":
         command += ["--python", "python"]
-    data = options.text("data")
     spec: dict[str, Any] = {
         "framework": "command",
-        "data": {"model": f"model://{version}", "rows": os.path.abspath(data) if os.path.exists(data) else data},
+        "data": {"model": f"model://{version}", "rows": rows},
         "outputs": {"dataset": out},
         # A worker that ends starts again alone; what it had in hand goes to another meanwhile.
         "restart": {"max": 3, "scope": "task"},
@@ -71,6 +70,16 @@ def make_job(options: Options, namespace: str, model: dict[str, Any]) -> dict[st
         "metadata": {"name": names.suggest_name(f"predict-{model['name']}"), "namespace": namespace},
         "spec": spec,
     }
+
+
+def _rows(session: Session, data: str) -> str:
+    """What the rows are: a path, a URI, or a version by its number, so that a worker that starts later reads the same."""
+    if os.path.exists(data):
+        return os.path.abspath(data)
+    if "/" in data:
+        return data
+    version = session.fetch(f"/v1/datasets/{quote(data)}")
+    return f"{version['name']}@{version['version']}"
 
 
 def _dataset(name: str) -> str:
@@ -89,7 +98,7 @@ COMMANDS = {
         predict,
         words=(Word("MODEL", "mnist, mnist@7 or mnist@champion"),),
         flags=(
-            Flag("--data", "a dataset version (new@2), or a file or folder of .npy, .npz, .jsonl or .csv", "DATA"),
+            Flag("--data", "a dataset (new, or new@2), or a file or folder of .npy, .npz, .jsonl or .csv", "DATA"),
             Flag("--out", "the dataset that gets the predictions", "NAME"),
             Flag("--workers -w", "how many share the work (default: 1)", "N", number=True),
             Flag("--shard", "rows that a worker takes at once (default: 1000)", "N", number=True),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fairway.cli.address import queue_path
 from fairway.cli.grammar import FORMAT, Command, Options, Word
-from fairway.cli.session import Session, queue_path
+from fairway.cli.session import Session
 
 
 def list_queues(options: Options) -> int:

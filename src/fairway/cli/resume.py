@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fairway.cli.address import job_path
 from fairway.cli.grammar import FORMAT, PLAN, Command, Options, Word
-from fairway.cli.session import Session, job_path, say, show_line, write_json
+from fairway.cli.session import Session, say, show_line, write_json
 from fairway.cli.submission import runs_of, show_runs
 
 TYPE_CHECKING = False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fairway.cli.address import service_path
 from fairway.cli.grammar import PLAN, Command, Options, Word
-from fairway.cli.session import Session, say, service_path, write
+from fairway.cli.session import Session, say, write
 from fairway.errors import UsageError
 
 

@@ -7,8 +7,9 @@ import re
 import sys
 import time
 
+from fairway.cli.address import service_path
 from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
-from fairway.cli.session import Session, is_terminal, say, service_path, show_line, terminal_width, write_json
+from fairway.cli.session import Session, is_terminal, say, show_line, terminal_width, write_json
 from fairway.cli.submission import print_plan
 from fairway.errors import UsageError
 from fairway.sdk import document

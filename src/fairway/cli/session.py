@@ -6,10 +6,8 @@ import os
 import sys
 
 from fairway.cli import defaults
-from fairway.cli.grammar import suggest
 from fairway.errors import UsageError
 from fairway.sdk.daemon import Daemon
-from fairway.sdk.wire import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,10 +16,6 @@ if TYPE_CHECKING:
     from fairway.cli.grammar import Options
     from fairway.sdk.wire import Query, Reply
 
-KINDS = {"job": "job", "jobs": "job", "trainingjob": "job"}
-"""What may stand before the slash of an address."""
-QUEUES = ("queue", "queues", "jobqueue")
-SERVICES = ("service", "services", "svc", "modelservice")
 LOCAL = "local"
 
 
@@ -87,53 +81,6 @@ class Session:
     def look(self) -> dict[str, str | int | bool]:
         """How the daemon should render."""
         return {"output": self.output, "width": terminal_width(), "colour": has_colour(1)}
-
-
-def job_path(address: str, tail: str = "") -> str:
-    """The path of a job by its address: `mnist-7`, `mnist` or `job/mnist-7`."""
-    return f"/v1/jobs/{quote(job_name(address))}{tail}"
-
-
-def queue_path(address: str) -> str:
-    """The path of a queue by its address: `research` or `queue/research`."""
-    return f"/v1/queues/{quote(address.partition('/')[2] if is_queue(address) else address)}"
-
-
-def is_queue(address: str) -> bool:
-    """Whether an address says that it is one of a queue."""
-    kind, mark, _ = address.partition("/")
-    return bool(mark) and kind.lower() in QUEUES
-
-
-def service_path(address: str, tail: str = "") -> str:
-    """The path of a service by its address: `mnist` or `service/mnist`."""
-    return f"/v1/services/{quote(address.partition('/')[2] if is_service(address) else address)}{tail}"
-
-
-def is_service(address: str) -> bool:
-    """Whether an address says that it is one of a service."""
-    kind, mark, _ = address.partition("/")
-    return bool(mark) and kind.lower() in SERVICES
-
-
-def path_of(address: str, tail: str = "") -> str:
-    """The path of a service when the address says so, else of a job."""
-    return service_path(address, tail) if is_service(address) else job_path(address, tail)
-
-
-def job_name(address: str) -> str:
-    """The name in an address of a job."""
-    kind, mark, name = address.rpartition("/")
-    if mark and kind.lower() not in KINDS:
-        message = f"{address}: no kind is called {kind!r}{suggest(kind, sorted(KINDS))}"
-        raise UsageError(
-            message,
-            fix="addresses are job/NAME, service/NAME, or NAME alone for a job",
-        )
-    if not name:
-        message = f"{address!r} names no job"
-        raise UsageError(message, fix="`fairway list` shows their names")
-    return name
 
 
 def say(text: str) -> None:

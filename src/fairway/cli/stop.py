@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fairway.cli.address import job_path
 from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
-from fairway.cli.session import Session, job_path, say
+from fairway.cli.session import Session, say
 from fairway.cli.submission import print_plan, runs_of, show_runs
 
 TYPE_CHECKING = False

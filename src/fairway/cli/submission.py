@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
+from fairway.cli.address import job_path
 from fairway.cli.document import read_wishes
-from fairway.cli.session import job_path, say, show_line, write, write_json
+from fairway.cli.session import say, show_line, write, write_json
 from fairway.errors import UsageError
 from fairway.sdk import document
 

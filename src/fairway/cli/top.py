@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fairway.cli.address import job_name, service_path
 from fairway.cli.grammar import FORMAT, Command, Options, Word
-from fairway.cli.session import Session, job_name, service_path
+from fairway.cli.session import Session
 from fairway.sdk.wire import quote
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 
+from fairway.cli.address import job_name, job_path
 from fairway.cli.grammar import FORMAT, Command, Flag, Options, Word
-from fairway.cli.session import Session, is_terminal, job_name, job_path, say, write_json
+from fairway.cli.session import Session, is_terminal, say, write_json
 from fairway.cli.status import Status, farewell
 from fairway.errors import FairwayError, UnavailableError, UsageError
 from fairway.units import quantity

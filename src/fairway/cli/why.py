@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fairway.cli.address import path_of
 from fairway.cli.grammar import FORMAT, Command, Options, Word
-from fairway.cli.session import Session, path_of
+from fairway.cli.session import Session
 
 
 def why(options: Options) -> int:

@@ -32,6 +32,10 @@ class FakeProbe:
         del is_ours
         return self._devices
 
+    def use(self) -> dict[str, float]:
+        """What exists in words only computes nothing, and says nothing."""
+        return {}
+
     def close(self) -> None:
         """Nothing to let go of."""
 

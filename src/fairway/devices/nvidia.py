@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import itertools
 import os
@@ -15,6 +16,15 @@ from fairway.state.node import Device
 
 _NOISE = re.compile(r"\b(NVIDIA|Tesla|GeForce|Quadro|GPU)\b")
 _FORM = re.compile(r"[-\s]*\b(SXM\d?|PCIe|PCIE|HBM\d\w*|NVL|MIG|\d+GB|\d+G|\d+GiB)\b.*")
+
+
+def _has_driver() -> bool:
+    """Whether the driver's library can be loaded."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    return True
 
 
 class NvidiaProbe:
@@ -31,6 +41,9 @@ class NvidiaProbe:
     @classmethod
     def open(cls, library: Any = None) -> NvidiaProbe | None:
         """None on a machine without the driver."""
+        if library is None and not _has_driver():
+            # The module is large; where it would find nothing it is not loaded.
+            return None
         try:
             library = library or importlib.import_module("pynvml")
             library.nvmlInit()
@@ -52,6 +65,16 @@ class NvidiaProbe:
             self._islands = self._find_islands(count)
         indexes = range(max(count, 1 + max(self._known, default=-1)))
         return tuple(device for index in indexes if (device := self._device(index, is_ours)) is not None)
+
+    def use(self) -> dict[str, float]:
+        """The part of the last moment in which each known device computed."""
+        found = {}
+        for index, device in tuple(self._known.items()):
+            handle = self._ask(self._library.nvmlDeviceGetHandleByIndex, index)
+            rates = self._ask(self._library.nvmlDeviceGetUtilizationRates, handle) if handle is not None else None
+            if rates is not None:
+                found[device.uuid] = rates.gpu / 100
+        return found
 
     def _device(self, index: int, is_ours: Callable[[int], bool]) -> Device | None:
         handle = self._ask(self._library.nvmlDeviceGetHandleByIndex, index)

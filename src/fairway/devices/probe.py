@@ -27,6 +27,10 @@ class Probe(Protocol):
         """The devices now. A device is busy with a process that computes on it and that `is_ours` does not know."""
         ...
 
+    def use(self) -> dict[str, float]:
+        """The part of the last moment in which each device computed, by UUID; those that do not say are left out."""
+        ...
+
     def close(self) -> None:
         """Let go of the driver."""
         ...
@@ -41,6 +45,10 @@ class NoProbe:
         """None."""
         del is_ours
         return ()
+
+    def use(self) -> dict[str, float]:
+        """None."""
+        return {}
 
     def close(self) -> None:
         """Nothing to let go of."""

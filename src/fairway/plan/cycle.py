@@ -15,14 +15,13 @@ from fairway.state.snapshot import Snapshot
 class Outlook:
     """What was found when a run was looked at last and nothing was to be done; true until the run changes or time comes."""
 
-    version: int
     wake_at: float | None
     waits: bool
     """Whether it waits to be placed."""
 
-    def holds(self, version: int, now: float) -> bool:
-        """Whether it still says what a new look would say."""
-        return self.version == version and (self.wake_at is None or now < self.wake_at)
+    def holds(self, now: float) -> bool:
+        """Whether it still says what a new look would say, the run being as it was."""
+        return self.wake_at is None or now < self.wake_at
 
 
 @dataclass(slots=True)
@@ -33,7 +32,33 @@ class Outlooks:
     """
 
     runs: dict[JobKey, Outlook] = field(default_factory=dict)
+    waiting: set[JobKey] = field(default_factory=set)
+    """Those that wait to be placed."""
     scheduler: queue.Follower | None = None
+    tick: int = 0
+    """Every change of the snapshot up to this one was seen."""
+    forgotten: int | None = None
+    """How many runs the snapshot had dropped by then."""
+
+    def keep_to(self, snapshot: Snapshot) -> bool:
+        """Whether all runs that were there are there still; what is known of others is dropped."""
+        if self.forgotten == snapshot.forgotten:
+            return True
+        self.forgotten = snapshot.forgotten
+        self.runs = {key: outlook for key, outlook in self.runs.items() if key in snapshot.jobs}
+        self.waiting.intersection_update(snapshot.jobs)
+        return False
+
+    def due(self, snapshot: Snapshot, now: float) -> list[JobKey]:
+        """The runs to be looked at, in the order in which they came."""
+        found = {key for key, outlook in self.runs.items() if not outlook.holds(now)}
+        found.update(snapshot.changed_since(self.tick))
+        self.tick = snapshot.tick
+        return list(found) if len(found) < 2 else [key for key in snapshot.jobs if key in found]
+
+    def wake_at(self) -> float | None:
+        """When the first of the runs is to be looked at again."""
+        return min((outlook.wake_at for outlook in self.runs.values() if outlook.wake_at is not None), default=None)
 
 
 def plan(snapshot: Snapshot, now: float, outlooks: Outlooks | None = None, *, places: bool = True) -> Plan:
@@ -43,28 +68,34 @@ def plan(snapshot: Snapshot, now: float, outlooks: Outlooks | None = None, *, pl
     """
     draft = Draft(snapshot, now)
     known = Outlooks() if outlooks is None else outlooks
-    waiting: list[JobKey] = []
-    for key, job in snapshot.jobs.items():
-        outlook = known.runs.get(key)
-        if outlook is None or not outlook.holds(snapshot.versions[key], now):
-            outlook = _look(draft, job)
-            if key in draft.jobs or key in draft.tasks:
-                known.runs.pop(key, None)
-            else:
-                known.runs[key] = outlook
-        if outlook.wake_at is not None:
-            draft.wake(outlook.wake_at)
-        if outlook.waits:
-            waiting.append(key)
+    all_there = known.keep_to(snapshot)
+    looked = known.due(snapshot, now)
+    for key in looked:
+        outlook = _look(draft, snapshot.jobs[key])
+        if key in draft.jobs or key in draft.tasks:
+            known.runs.pop(key, None)
+            if outlook.wake_at is not None:
+                draft.wake(outlook.wake_at)
+        else:
+            known.runs[key] = outlook
+        (known.waiting.add if outlook.waits else known.waiting.discard)(key)
+    first = known.wake_at()
+    if first is not None:
+        draft.wake(first)
     if places:
-        known.scheduler = queue.schedule(draft, waiting, known.scheduler)
+        known.scheduler = queue.schedule(draft, known.waiting, looked if all_there else None, known.scheduler)
     else:
-        elsewhere.hand_over(draft, waiting)
+        elsewhere.hand_over(draft, sorted(known.waiting))
     return draft.finish()
 
 
 def _look(draft: Draft, job: Job) -> Outlook:
     others, draft.wake_at = draft.wake_at, None
     waits = not job.phase.over and job_plan.advance(draft, job)
+    until = draft.job(job.key).not_before if waits else None
+    if until is not None and until > draft.now:
+        # It backs off, and asks for places when that is over.
+        waits = False
+        draft.wake(until)
     own, draft.wake_at = draft.wake_at, others
-    return Outlook(draft.snapshot.versions[job.key], own, waits)
+    return Outlook(own, waits)

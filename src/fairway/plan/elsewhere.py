@@ -22,8 +22,7 @@ HANDED_OVER = Hold("scheduler", "the scheduler has not said anything yet")
 def hand_over(draft: Draft, waiting: Sequence[JobKey]) -> None:
     """Hand over what is ready, make room where the scheduler says so, and repeat its reasons."""
     for key in waiting:
-        if not job_plan.backs_off(draft, key):
-            _hand_over(draft, draft.job(key))
+        _hand_over(draft, draft.job(key))
     for key in draft.snapshot.jobs:
         job = draft.job(key)
         if job.phase.over or job.ending is not None:

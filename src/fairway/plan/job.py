@@ -10,7 +10,7 @@ from fairway.plan.action import CreateTask, EvictTask, NudgeTask
 from fairway.plan.plan import Draft
 from fairway.spec import condition
 from fairway.spec.job import RestartScope, SuccessPolicy
-from fairway.state.job import Hold, Job, JobKey, Leaving, Outcome, Resume
+from fairway.state.job import Hold, Job, Leaving, Outcome, Resume
 from fairway.state.phase import Intent, JobPhase, TaskPhase
 from fairway.state.task import Task
 from fairway.units import quantity
@@ -248,15 +248,6 @@ def _restart_task(draft: Draft, job: Job, task: Task) -> None:
     draft.actions.append(CreateTask(job, Task(key, need=task.need, processes=task.processes, slots=task.slots)))
     draft.put_job(replace(draft.job(job.key), not_before=draft.now + _backoff(job)))
     draft.tell(key, "Restarting", f"{job.outcome.message if job.outcome else 'failed'}; only {task.key.task} starts again")
-
-
-def backs_off(draft: Draft, key: JobKey) -> bool:
-    """Whether it is too early for the run's next start; the plan is made again when it is not."""
-    until = draft.job(key).not_before
-    if until is None or until <= draft.now:
-        return False
-    draft.wake(until)
-    return True
 
 
 def _backoff(job: Job) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from fairway.plan import job as job_plan
@@ -13,7 +13,7 @@ from fairway.plan.plan import Draft, Plan
 from fairway.plan.scheduling import explain, memory, rights, statements
 from fairway.plan.scheduling.decision import Evict, Start
 from fairway.plan.scheduling.defragment import MovePlan
-from fairway.plan.scheduling.delta import Asked, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
+from fairway.plan.scheduling.delta import Asked, Delta, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
 from fairway.plan.scheduling.ledger import Ledger
 from fairway.plan.scheduling.request import Request
 from fairway.plan.scheduling.scheduler import Scheduler
@@ -26,6 +26,8 @@ from fairway.state.task import Task
 
 MOST_EXPLAINED = 200
 """So many waiting runs, and those in line with them, are told anew why whenever something changes."""
+HOLDS = 0.5
+"""Seconds for which it holds that nothing is to be decided; shares and ages change slowly."""
 
 
 @dataclass(slots=True)
@@ -33,10 +35,19 @@ class Follower:
     """A scheduler, and how far it has followed the state."""
 
     scheduler: Scheduler
-    versions: dict[JobKey, int] = field(default_factory=dict)
-    """The version of each run that it has seen."""
+    tick: int = 0
+    """Every change of the snapshot up to this one was told."""
     told: dict[LineKey, tuple[str, str]] = field(default_factory=dict)
     """Why they wait, as everybody in a line was told."""
+    nothing_until: float = float("-inf")
+    """Nothing was to be decided, and until then nothing is, unless the scheduler is told something."""
+    wake_at: float | None = None
+    """When the scheduler wants to decide again in any case."""
+
+    def tell(self, delta: Delta, now: float) -> None:
+        """Let the scheduler know of a change."""
+        self.scheduler.apply(delta, now)
+        self.nothing_until = float("-inf")
 
 
 def follow(snapshot: Snapshot) -> Follower:
@@ -44,13 +55,25 @@ def follow(snapshot: Snapshot) -> Follower:
     return Follower(Scheduler(memory.decode(snapshot.memory)))
 
 
-def schedule(draft: Draft, waiting: Sequence[JobKey], follower: Follower | None) -> Follower | None:
-    """Start what can start, make room where somebody has a right to it, and say why to the rest."""
+def schedule(draft: Draft, waiting: Set[JobKey], looked: Collection[JobKey] | None, follower: Follower | None) -> Follower | None:
+    """Start what can start, make room where somebody has a right to it, and say why to the rest.
+
+    `looked`: the runs that may have begun or ceased to wait; None: any may have, and some may be gone.
+    """
     if follower is None:
+        looked = None
         if not waiting and not draft.snapshot.holding and not draft.snapshot.memory:
             return None
         follower = follow(draft.snapshot)
-    changed = catch_up(draft, waiting, follower)
+    changed = catch_up(draft, waiting, looked, follower)
+    if draft.now >= follower.nothing_until:
+        _decide(draft, follower, changed)
+    if follower.wake_at is not None:
+        draft.wake(follower.wake_at)
+    return follower
+
+
+def _decide(draft: Draft, follower: Follower, changed: Collection[JobKey]) -> None:
     decision = follower.scheduler.decide(draft.now)
     statements.settle(follower.scheduler.ledger, draft.now)
     for start in decision.starts:
@@ -58,16 +81,18 @@ def schedule(draft: Draft, waiting: Sequence[JobKey], follower: Follower | None)
     for eviction in decision.evictions:
         _make_room(draft, eviction)
     _say_why(draft, follower, changed)
-    if decision.wake_at is not None:
-        draft.wake(decision.wake_at)
+    follower.wake_at = decision.wake_at
     kept = follower.scheduler.ledger.memory.encode()
     draft.memory = kept if kept != draft.snapshot.memory else None
-    return follower
+    if decision.empty and draft.memory is None:
+        # What is reserved now may let others start, so only a decision that leaves no trace holds.
+        follower.nothing_until = min(draft.now + HOLDS, decision.wake_at or float("inf"))
 
 
 def move(snapshot: Snapshot, now: float, follower: Follower, moves: MovePlan) -> Plan:
     """Ask those to leave who move; the scheduler sees to it that everybody comes where the plan says."""
     draft = Draft(snapshot, now)
+    follower.nothing_until = float("-inf")
     for eviction in follower.scheduler.move(moves, now).evictions:
         _make_room(draft, eviction)
     draft.memory = follower.scheduler.ledger.memory.encode()
@@ -92,45 +117,40 @@ def standing(scheduler: Scheduler, snapshot: Snapshot, name: str, now: float) ->
     )
 
 
-def catch_up(draft: Draft, waiting: Iterable[JobKey], follower: Follower) -> set[JobKey]:
+def catch_up(draft: Draft, waiting: Set[JobKey], looked: Collection[JobKey] | None, follower: Follower) -> set[JobKey]:
     """Tell the scheduler what has changed since it was told last; of which runs something has."""
-    scheduler, now = follower.scheduler, draft.now
-    _tell_places(draft.snapshot, scheduler, now)
-    ledger = scheduler.ledger
-    asking = {key for key in waiting if not job_plan.backs_off(draft, key)}
-    versions = draft.snapshot.versions
-    drafted = {*draft.jobs, *draft.tasks}
-    changed = {key for key, version in versions.items() if follower.versions.get(key) != version} | drafted
-    gone = {*follower.versions, *ledger.running} - versions.keys()
-    changed |= gone | (asking ^ ledger.room.keys())
-    for key in sorted(changed):
-        _tell_run(draft, key, scheduler, asks=key in asking)
-        if key in drafted or key not in versions:
-            follower.versions.pop(key, None)
-        else:
-            follower.versions[key] = versions[key]
+    _tell_places(draft.snapshot, follower, draft.now)
+    ledger = follower.scheduler.ledger
     jobs = draft.snapshot.jobs
+    changed = {*draft.snapshot.changed_since(follower.tick), *draft.jobs, *draft.tasks}
+    if looked is None:
+        changed |= (ledger.running.keys() - jobs.keys()) | (waiting ^ ledger.room.keys())
+    else:
+        changed.update(looked)
+    follower.tick = draft.snapshot.tick
+    for key in sorted(changed):
+        _tell_run(draft, key, follower, asks=key in waiting)
     ledger.forget_others(lambda key: key in jobs and draft.job(key).ending is None)
     return changed
 
 
-def _tell_places(snapshot: Snapshot, scheduler: Scheduler, now: float) -> None:
-    ledger = scheduler.ledger
+def _tell_places(snapshot: Snapshot, follower: Follower, now: float) -> None:
+    ledger = follower.scheduler.ledger
     there = {node.name for node in snapshot.nodes}
     for name in [name for name in ledger.nodes if name not in there]:
-        scheduler.apply(NodeGone(name), now)
+        follower.tell(NodeGone(name), now)
     for node in snapshot.nodes:
         if ledger.nodes.get(node.name) != node:
-            scheduler.apply(NodeSeen(node), now)
+            follower.tell(NodeSeen(node), now)
     for name in [name for name in ledger.queues if name not in snapshot.queues]:
-        scheduler.apply(QueueGone(name), now)
+        follower.tell(QueueGone(name), now)
     for queue in snapshot.queues.values():
         if ledger.queues.get(queue.name) != queue:
-            scheduler.apply(QueueSet(queue), now)
+            follower.tell(QueueSet(queue), now)
 
 
-def _tell_run(draft: Draft, key: JobKey, scheduler: Scheduler, *, asks: bool) -> None:
-    ledger, now = scheduler.ledger, draft.now
+def _tell_run(draft: Draft, key: JobKey, follower: Follower, *, asks: bool) -> None:
+    ledger, now = follower.scheduler.ledger, draft.now
     job = draft.jobs.get(key) or draft.snapshot.jobs.get(key)
     tasks = draft.tasks_of(key) if job is not None else []
     before = ledger.running.get(key)
@@ -138,15 +158,15 @@ def _tell_run(draft: Draft, key: JobKey, scheduler: Scheduler, *, asks: bool) ->
     if sits is None and before is not None:
         at = max((task.finished for task in tasks if task.finished is not None), default=now)
         finished = job is not None and JobPhase.SUCCEEDED in (job.phase, job.ending)
-        scheduler.apply(Left(key, at, finished), now)
+        follower.tell(Left(key, at, finished), now)
     elif sits is not None and sits != before:
-        scheduler.apply(Sits(sits), now)
+        follower.tell(Sits(sits), now)
     if asks and job is not None:
         request = seating.request_of(job, tasks, draft.capacity_cpu)
         if ledger.room.get(key) != request:
-            scheduler.apply(Asked(request), now)
+            follower.tell(Asked(request), now)
     elif key in ledger.room:
-        scheduler.apply(Withdrawn(key), now)
+        follower.tell(Withdrawn(key), now)
 
 
 def _start(draft: Draft, start: Start) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import hashlib
 import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +24,9 @@ SEEN = "seen"
 """A folder for what snapshots remember of files that they have read."""
 _FEW = 8
 """Files up to this many are synced one by one; more with one sync of the file system, which is far cheaper."""
+_LOCK = "lock"
+_ON_ITS_WAY = 3600.0
+"""Seconds between a snapshot of code and the record of its run, at the most; it takes milliseconds."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -33,6 +38,7 @@ class Blobs:
     2. The same content is kept once. Any number of writers may put it at the same time.
     3. Nothing is ever changed under its name.
     4. Content that is there already is read once when it is put again, and nothing is written.
+    5. What was put within `writing` is not removed before its end, nor soon after, whoever collects.
     """
 
     def __init__(self, root: Path) -> None:
@@ -41,6 +47,42 @@ class Blobs:
         self._named = os.path.join(root, "sha256")
         self._aside = os.path.join(root, "aside")
         self._sizes = os.path.join(root, "sizes")
+        self._on_its_way: dict[str, float] = {}
+        """Manifests that this process put without a record, and when."""
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """From the first put until a record names the content: nothing is collected meanwhile."""
+        with self._holding(fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Whether nobody writes; then nobody can until the end of this, in no process."""
+        try:
+            with self._holding(fcntl.LOCK_EX | fcntl.LOCK_NB):
+                yield True
+        except BlockingIOError:
+            yield False
+
+    def expect_record(self, digest: str) -> None:
+        """A record that names this manifest comes after `writing`: the run whose code it is."""
+        self._on_its_way[digest] = time.monotonic()
+
+    def expected(self) -> list[str]:
+        """The manifests whose record may be on its way."""
+        now = time.monotonic()
+        return [digest for digest, at in list(self._on_its_way.items()) if at > now - _ON_ITS_WAY]
+
+    @contextmanager
+    def _holding(self, how: int) -> Iterator[None]:
+        os.makedirs(self.root, mode=0o700, exist_ok=True)
+        handle = os.open(self.root / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, how)
+            yield
+        finally:
+            os.close(handle)
 
     def path(self, digest: str) -> Path:
         """Where a blob lies, or would lie."""
@@ -88,14 +130,15 @@ class Blobs:
         """See to it that these blobs lie at their places; those of a folder always do."""
 
     def remove(self, digests: Iterable[str]) -> int:
-        """Let blobs be gone that nobody needs, while nobody writes; how many bytes that gives back."""
+        """Let blobs be gone that nobody needs, while `alone`; how many bytes that gives back."""
         # First what snapshots remember of files: it says of blobs that they are there.
         shutil.rmtree(os.path.join(self.root, SEEN), ignore_errors=True)
         freed = 0
         for digest in digests:
             path = self.path(digest)
             freed += path.stat().st_size if path.exists() else 0
-            path.unlink(missing_ok=True)
+            with crash.reach("registry.remove"):
+                path.unlink(missing_ok=True)
         return freed
 
     def _take(self, path: Path, aside: _FolderAside, waiting: dict[str, str]) -> tuple[str, int]:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import asdict
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import msgspec
+
+from fairway.app import crash
 from fairway.errors import NotFoundError, RefusedError, UsageError
 from fairway.registry import numbering, snapshot, sources
 from fairway.registry.blobs import Blobs
@@ -31,6 +37,7 @@ class Datasets:
     1. A version is whole as soon as it has a number; numbers rise by one; a version never changes.
     2. The same content again gives the version that it has already, when that is the newest.
     3. A version by reference names content that lies elsewhere; when that has changed it is refused, not handed out.
+    4. A number is never used again, also after a delete.
     """
 
     def __init__(self, root: Path, blobs: Blobs) -> None:
@@ -40,7 +47,10 @@ class Datasets:
     def add(self, name: str, path: str | Path, now: float, *, reference: bool = False, run: str = "") -> DatasetVersion:
         """Keep a folder or a file as the next version, made now; by `reference` only what it is, not its content."""
         _check(name)
-        text = str(path)
+        with self._blobs.writing():
+            return self._added(name, str(path), now, reference=reference, run=run)
+
+    def _added(self, name: str, text: str, now: float, *, reference: bool, run: str) -> DatasetVersion:
         if reference:
             manifest, is_file = sources.manifest_of(text)
             digest = self._blobs.put(manifest.encoded(elsewhere=text))
@@ -51,13 +61,47 @@ class Datasets:
         where = text if reference else ""
         if newest is not None and (newest.digest, newest.reference) == (digest, where):
             return newest
-        number = newest.version if newest else 0
-        files = sum(1 for entry in manifest.entries if not entry.is_folder and not entry.symlink)
-        while True:
-            number += 1
-            version = DatasetVersion(name, number, digest, files, manifest.size, now, is_file, where, run)
-            if self._claim(version):
-                return version
+        return self._numbered(DatasetVersion(name, 0, digest, _count(manifest), manifest.size, now, is_file, where, run))
+
+    def gather(
+        self, name: str, files: Mapping[str, Path], now: float, services: Sequence[str], models: Sequence[str], largest: int
+    ) -> DatasetVersion:
+        """Keep files and those of the newest version that services made, together, as the next version.
+
+        In order of name the first go so that at most `largest` bytes are left. Done again it gives the version that there is.
+        """
+        _check(name)
+        with self._blobs.writing():
+            return self._gathered(name, files, now, (services, models), largest)
+
+    def _gathered(
+        self, name: str, files: Mapping[str, Path], now: float, sources: tuple[Sequence[str], Sequence[str]], largest: int
+    ) -> DatasetVersion:
+        before = next((version for version in reversed(self.versions(name)) if version.services), None)
+        entries = {entry.path: entry for entry in snapshot.load(before.digest, self._blobs).entries} if before else {}
+        taken = self._blobs.put_files(files.values())
+        entries |= {path: Entry(path, 0o644, taken[source][1], taken[source][0]) for path, source in files.items()}
+        manifest = Manifest(tuple(_last(sorted(entries.values()), largest)))
+        digest = self._blobs.put(manifest.encoded())
+        if before is not None and before.digest == digest:
+            return before
+        known = (before.services, before.models) if before else ((), ())
+        lineage = [tuple(dict.fromkeys([*old, *new])) for old, new in zip(known, sources, strict=True)]
+        version = DatasetVersion(name, 0, digest, _count(manifest), manifest.size, now, services=lineage[0], models=lineage[1])
+        return self._numbered(version)
+
+    def delete(self, version: DatasetVersion) -> None:
+        """Let a version be gone. Its number is not used again."""
+        folder = self._folder(version.name)
+        # Not while content is collected: a note that is taken for an older one would be lost.
+        with self._blobs.writing(), numbering.locked(folder):
+            if version.version not in numbering.numbers(folder):
+                message = f"{version} is gone"
+                raise NotFoundError(message, fix="fairway data list")
+            self._forget_laid_out(version)
+            # Noted first: what is noted and still named by a version is not freed.
+            numbering.put(self._root / numbering.FREEABLE / version.digest, b"")
+            numbering.take_away(folder, version.version)
 
     def get(self, reference: str) -> DatasetVersion:
         """The version that `mnist@3`, `mnist@latest` or `mnist` means."""
@@ -108,7 +152,7 @@ class Datasets:
         """Every version of a dataset, oldest first."""
         folder = self._folder(name)
         records = (numbering.record(folder, number) for number in numbering.numbers(folder))
-        return [DatasetVersion(**json.loads(record.read_bytes())) for record in records]
+        return [_decoded(record) for record in records]
 
     def list(self) -> list[DatasetVersion]:
         """Every version of every dataset, by name and number."""
@@ -120,7 +164,7 @@ class Datasets:
 
     def _taken(self, path: Path) -> tuple[Manifest, str]:
         if path.is_dir():
-            taken = snapshot.take(path, self._blobs, ignoring=False, limit=None)
+            taken = snapshot.take(path, self._blobs, ignoring=False, limit=None, recorded=True)
             if not taken.manifest.entries:
                 message = f"{path} holds nothing"
                 raise RefusedError(message, fix="name a folder with content")
@@ -132,9 +176,22 @@ class Datasets:
         manifest = Manifest((Entry(path.name, 0o644, size, digest),))
         return manifest, self._blobs.put(manifest.encoded())
 
-    def _claim(self, version: DatasetVersion) -> bool:
-        """Take the number; False when somebody else just did."""
-        return numbering.claim(self._folder(version.name), version.version, json.dumps(asdict(version)).encode())
+    def _numbered(self, version: DatasetVersion) -> DatasetVersion:
+        """The version under the next number, for good."""
+        folder = self._folder(version.name)
+        while True:
+            numbered = replace(version, version=numbering.next_number(folder))
+            if numbering.claim(folder, numbered.version, json.dumps(asdict(numbered)).encode()):
+                return numbered
+
+    def _forget_laid_out(self, version: DatasetVersion) -> None:
+        """Away in one step, so that a crash leaves no half folder under the version's name."""
+        folder = self._root / "data" / version.name / str(version.version)
+        if folder.is_dir():
+            aside = folder.with_name(f".{version.version}-{secrets.token_hex(6)}")
+            with crash.reach("registry.rename"):
+                os.rename(folder, aside)
+            shutil.rmtree(aside, ignore_errors=True)
 
     def _newest(self, name: str) -> DatasetVersion | None:
         known = self.versions(name)
@@ -142,6 +199,24 @@ class Datasets:
 
     def _folder(self, name: str) -> Path:
         return self._root / "datasets" / name
+
+
+def _count(manifest: Manifest) -> int:
+    return sum(1 for entry in manifest.entries if not entry.is_folder and not entry.symlink)
+
+
+def _last(entries: list[Entry], largest: int) -> list[Entry]:
+    """As many of the last as there is room for, and the very last in any case."""
+    room = largest
+    for place in range(len(entries) - 1, -1, -1):
+        room -= entries[place].size
+        if room < 0 and place < len(entries) - 1:
+            return entries[place + 1 :]
+    return entries
+
+
+def _decoded(record: Path) -> DatasetVersion:
+    return msgspec.convert(json.loads(record.read_bytes()), DatasetVersion)
 
 
 def _check(name: str) -> None:

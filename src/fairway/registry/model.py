@@ -30,10 +30,11 @@ class Models:
 
     def __init__(self, root: Path, blobs: Blobs) -> None:
         self._models = root / "models"
+        self._datasets = root / "datasets"
         self._folders = root / "model-files"
         self._expected = root / "expected-models"
         self._fetched = root / "fetched"
-        self._freeable = root / "deleted-models"
+        self._freeable = root / numbering.FREEABLE
         self._blobs = blobs
         self._known: dict[tuple[str, int], ModelVersion] = {}
         """Records as they were written: they never change."""
@@ -43,7 +44,11 @@ class Models:
         check_model_name(name)
         with sources.fetched(path, self._fetched) as source:
             _examined(source, facts)
-            manifest, digest = self._taken(source)
+            with self._blobs.writing():
+                return self._registered(name, source, facts, now)
+
+    def _registered(self, name: str, source: Path, facts: ModelFacts, now: float) -> ModelVersion:
+        manifest, digest = self._taken(source)
         # Looked at again as it is kept: the source may have changed in between.
         found = self._examined(manifest, facts)
         files = sum(1 for entry in manifest.entries if entry.sha256)
@@ -129,7 +134,8 @@ class Models:
             if alias not in known:
                 message = f"model {name} has no alias {alias!r}; it has {', '.join(sorted(known)) or 'none'}"
                 raise NotFoundError(message, fix=suggest.did_you_mean(alias, known) or "`fairway model list` shows them")
-            (self._folder(name) / "aliases" / alias).unlink()
+            with crash.reach("registry.remove"):
+                (self._folder(name) / "aliases" / alias).unlink()
         return known[alias]
 
     def tag(self, version: ModelVersion, tags: Mapping[str, str | None]) -> ModelVersion:
@@ -145,7 +151,8 @@ class Models:
     def delete(self, version: ModelVersion) -> None:
         """Let a version be gone. Its number is not used again."""
         folder = self._folder(version.name)
-        with numbering.locked(folder):
+        # Not while content is collected: a note that is taken for an older one would be lost.
+        with self._blobs.writing(), numbering.locked(folder):
             self._check_there(version)
             aliases = self._with_marks(version).aliases
             if aliases:
@@ -160,17 +167,22 @@ class Models:
         """Whether versions were deleted whose content is still there."""
         return bool(self._noted())
 
-    def free(self, others: Iterable[str]) -> int:
-        """Remove content that only deleted versions named, while nobody writes; `others` name manifests that somebody needs.
+    def free(self, others: Iterable[str]) -> int | None:
+        """Remove content that only deleted versions named; `others` are manifests that somebody needs besides.
 
-        Returns how many bytes were given back.
+        Returns how many bytes were given back; None when somebody writes just now, so that nothing may be removed.
         """
-        noted = self._noted()
-        needed = self._contents({*others, *(version.digest for version in self.list())})
-        freed = self._blobs.remove(self._contents(noted) - needed)
-        for digest in noted:
-            (self._freeable / digest).unlink(missing_ok=True)
-        return freed
+        with self._blobs.alone() as alone:
+            if not alone:
+                return None
+            noted = self._noted()
+            kept = {version.digest for version in self.list()} | set(numbering.digests(self._datasets))
+            needed = self._contents({*others, *kept, *self._blobs.expected()})
+            freed = self._blobs.remove(self._contents(noted) - needed)
+            for digest in noted:
+                with crash.reach("registry.remove"):
+                    (self._freeable / digest).unlink(missing_ok=True)
+            return freed
 
     def _noted(self) -> builtins.list[str]:
         try:
@@ -223,11 +235,12 @@ class Models:
 
     def settle(self, run: str) -> None:
         """Whatever there was to register of the run is registered."""
-        (self._expected / run.replace("/", "+")).unlink(missing_ok=True)
+        with crash.reach("registry.remove"):
+            (self._expected / run.replace("/", "+")).unlink(missing_ok=True)
 
     def _taken(self, source: Path) -> tuple[Manifest, str]:
         if source.is_dir():
-            taken = snapshot.take(source, self._blobs, ignoring=False, limit=None, remembering=False)
+            taken = snapshot.take(source, self._blobs, ignoring=False, limit=None, remembering=False, recorded=True)
             return taken.manifest, taken.digest
         digest, size = self._blobs.put_files([source])[source]
         manifest = Manifest((Entry(source.name, 0o644, size, digest),))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import secrets
@@ -15,6 +16,9 @@ from fairway.registry.blobs import telling_full_disk
 
 GONE = "gone"
 """What a record's name ends with once it was taken away: its number is not used again."""
+
+FREEABLE = "deleted-models"
+"""A folder of a home: an empty file for the manifest of each version that was deleted, until its content was freed."""
 
 _RECORD = re.compile(r"(?P<number>[1-9]\d*)\.(?P<kind>json|gone)")
 _LOCK = "lock"
@@ -68,6 +72,13 @@ def take_away(folder: Path, number: int) -> None:
     with crash.reach("registry.rename"):
         os.rename(record(folder, number), record(folder, number, GONE))
     _sync(folder)
+
+
+def digests(root: Path) -> Iterator[str]:
+    """What the records of all folders in a folder name as their content."""
+    for folder in sorted(root.iterdir()) if root.exists() else ():
+        for number in numbers(folder):
+            yield json.loads(record(folder, number).read_bytes())["digest"]
 
 
 @contextmanager

@@ -40,14 +40,31 @@ class Snapshot:
     """How many files had to be read; the others had not changed since they were last."""
 
 
-def take(folder: Path, blobs: Blobs, *, ignoring: bool = True, limit: int | None = LIMIT, remembering: bool = True) -> Snapshot:
+def take(
+    folder: Path,
+    blobs: Blobs,
+    *,
+    ignoring: bool = True,
+    limit: int | None = LIMIT,
+    remembering: bool = True,
+    recorded: bool = False,
+) -> Snapshot:
     """Keep a folder's content. Unchanged files are recognised by their times and not read again, if `remembering`.
 
+    `recorded`: the caller is `writing` until a record names the snapshot; else one is expected soon.
     Refused: more than `limit` bytes, naming the largest paths; and what `scan` refuses.
     """
     found = scan(folder, ignoring=ignoring)
     if limit is not None and found.size > limit:
         raise _too_large(folder, found, limit)
+    with blobs.writing():
+        taken = _kept(folder, blobs, found, remembering=remembering)
+        if not recorded:
+            blobs.expect_record(taken.digest)
+        return taken
+
+
+def _kept(folder: Path, blobs: Blobs, found: Found, *, remembering: bool) -> Snapshot:
     if not remembering:
         manifest, read = _manifest(folder, blobs, found, {})
         return Snapshot(blobs.put(manifest.encoded()), manifest, read)

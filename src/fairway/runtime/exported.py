@@ -8,7 +8,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
     from typing import Any
 
@@ -69,13 +69,23 @@ def ask_savedmodel(folder: Path) -> tuple[list[str], list[str], Ask]:
     """Names of inputs and outputs of a SavedModel, and a function of arrays that asks it."""
     tensorflow = load("tensorflow")
     serve = tensorflow.saved_model.load(os.fspath(folder)).signatures["serving_default"]
-    taken = list(serve.structured_input_signature[1])
+    taken, given = list(serve.structured_input_signature[1]), in_order(serve.structured_outputs)
 
     def ask(arrays: list[Any]) -> list[Any]:
         answer = serve(**{name: tensorflow.constant(each) for name, each in zip(taken, arrays)})
-        return [answer[name].numpy() for name in sorted(answer)]
+        return [answer[name].numpy() for name in given]
 
-    return taken, sorted(serve.structured_outputs), ask
+    return taken, given, ask
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names of tensors in an order that everybody agrees on: by letters, and `output_2` before `output_10`."""
+
+    def place(name: str) -> tuple[str, int]:
+        stem = name.rstrip("0123456789")
+        return stem, int(name[len(stem) :] or -1)
+
+    return sorted(names, key=place)
 
 
 def load(module: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 
-from fairway.runtime.exported import Exported, ask_onnx, ask_savedmodel, installed, load, tensor
+from fairway.runtime.exported import Exported, ask_onnx, ask_savedmodel, in_order, installed, load, tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class _Live:
         given = dict(zip(self._keys, arrays)) if self._keys else arrays if len(arrays) > 1 else arrays[0]
         answer = self._model(given, training=False)
         if isinstance(answer, dict):
-            return [numpy.asarray(answer[name]) for name in sorted(answer)]
+            return [numpy.asarray(answer[name]) for name in in_order(answer)]
         return [numpy.asarray(each) for each in (answer if isinstance(answer, (tuple, list)) else [answer])]
 
     def to_onnx(self, folder: Path) -> Exported:

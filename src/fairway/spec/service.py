@@ -52,7 +52,15 @@ class Scaling(SpecModel):
     """How the number of replicas follows the load."""
 
     utilisation: Percent = "75%"
-    """How busy a replica should be."""
+    """How busy a replica should be. A `command` is as busy as its cores, its GPUs or its requests at once, whichever is more."""
+    concurrency: Annotated[int, Field(ge=1, le=100_000)] = 32
+    """Requests at once with which a replica of a `command` is wholly busy; a server of ours says itself how busy it is."""
+    cpu: Percent = "90%"
+    """Replicas that use more than this of their cores for half a minute get others beside them; 0%: not looked at."""
+    gpu: Percent = "90%"
+    """The same for their GPUs, where those are not shared."""
+    memory: Percent = "90%"
+    """No replica goes while those there are use more than this of their memory; 0%: not looked at."""
     hold: Duration = "5m"
     """Replicas go only when fewer would have done for this long; longer where starting one takes long."""
     idle: Duration = "5m"
@@ -154,6 +162,16 @@ class RolloutPolicy(SpecModel):
     """rolling, blue-green, canary, ab or shadow."""
     steps: tuple[RolloutStep, ...] = ()
     """For canary, ab and shadow; default: 5 % and 50 %, ten minutes each (ab: 50 % for an hour)."""
+    requests: Annotated[int, Field(ge=0, le=1_000_000)] = 50
+    """Of canary, ab and shadow: a step goes on only when the new version answered this many in it, else the guards cannot tell.
+    With a metric, as many reports of both versions. 0: time alone counts."""
+    patience: Duration = "1h"
+    """How much longer than its time a step waits for them."""
+    unjudged: Literal["pause", "continue"] = "pause"
+    """What happens after that: the release is held until somebody says `fairway rollout resume` or `undo`, or it goes on."""
+    in_place: bool = False
+    """Where there is no room for one replica more: an old one ends before each new one starts, and one is missing meanwhile.
+    A service of one replica has none then, and requests wait in the router."""
     guard: Guard = Guard()
     """What sends it back."""
 
@@ -165,6 +183,11 @@ class RolloutPolicy(SpecModel):
             raise ValueError(message)
         if self.steps and self.strategy in (RolloutStrategy.ROLLING, RolloutStrategy.BLUE_GREEN):
             message = f"has steps, and {self.strategy} knows none; use strategy: canary, or leave the steps out"
+            raise ValueError(message)
+        if self.in_place and self.strategy in (RolloutStrategy.BLUE_GREEN, RolloutStrategy.SHADOW):
+            message = (
+                f"has in_place, and {self.strategy} keeps the old replicas beside the new ones; use strategy: rolling or canary"
+            )
             raise ValueError(message)
         return self
 

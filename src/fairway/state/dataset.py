@@ -32,6 +32,10 @@ class DatasetVersion:
     """For content that was not copied: the path or URI where it lies. The manifest says what it was when it was added."""
     run: str = ""
     """The run that made it: `default/predict-mnist-1`; its record says from what."""
+    services: tuple[str, ...] = ()
+    """For requests that were sampled: the services that got them, `default/mnist`."""
+    models: tuple[str, ...] = ()
+    """And the model versions that answered, `mnist@3`."""
 
     def __str__(self) -> str:
         """`mnist@3`."""

@@ -15,6 +15,10 @@ class JobKey:
     namespace: str
     name: str
 
+    def __hash__(self) -> int:
+        """By the name alone: planners look runs up all the time, and few namesakes live in two namespaces."""
+        return hash(self.name)
+
     def __str__(self) -> str:
         """`default/mnist-7`."""
         return f"{self.namespace}/{self.name}"

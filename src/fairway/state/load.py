@@ -76,3 +76,17 @@ class ReplicaLoad:
     in_flight: int = 0
     batches: int = 0
     batch_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaUse:
+    """What a replica uses of what it was given, as the engine sees it: 1 is all of it, None is not known."""
+
+    time: float
+    """When it was looked at."""
+    cpu: float | None = None
+    """Of its cores; more than 1 where it may take what others leave."""
+    gpu: float | None = None
+    """Of the time of its GPUs."""
+    memory: float | None = None
+    """Of its limit, or of what it was promised where it has none."""

@@ -10,10 +10,9 @@ from dataclasses import replace
 from fairway.plan.scheduling import amounts, memory
 from fairway.plan.scheduling.decision import Decision, Evict, Start
 from fairway.plan.scheduling.delta import Asked, Delta, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
-from fairway.plan.scheduling.ledger import with_sizes
 from fairway.plan.scheduling.request import Request, Running
 from fairway.plan.scheduling.scheduler import Scheduler
-from fairway.plan.scheduling.shape import WHOLE, Gang, Part, Shape
+from fairway.plan.scheduling.shape import WHOLE, Gang, Part, Shape, with_sizes
 from fairway.state.job import JobKey
 from fairway.state.node import Device, Node
 from fairway.state.queue import Queue
@@ -149,6 +148,7 @@ class FakeFloor:
         decisions = [scheduler.decide(self.now) for scheduler in self.schedulers]
         assert all(decision == decisions[0] for decision in decisions), decisions
         decision = decisions[0]
+        assert not {start.key for start in decision.starts} & {evict.key for evict in decision.evictions}, decision
         for start in decision.starts:
             self._start(start)
         for eviction in decision.evictions:

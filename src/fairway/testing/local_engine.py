@@ -57,6 +57,10 @@ class FixedProbe:
         """Always the same."""
         return self._devices
 
+    def use(self) -> dict[str, float]:
+        """Nobody says."""
+        return {}
+
     def close(self) -> None:
         """Nothing to let go of."""
 

@@ -37,6 +37,10 @@ class DatasetView(msgspec.Struct, frozen=True):
     """Where content lies that was not copied."""
     run: str = ""
     """The run that made it; empty when somebody added it."""
+    services: tuple[str, ...] = ()
+    """The services whose requests these are; empty for any other content."""
+    models: tuple[str, ...] = ()
+    """The model versions that answered them."""
     contents: tuple[DatasetFileView, ...] | msgspec.UnsetType = msgspec.UNSET
     """Its files, when one version is looked at."""
 
@@ -83,13 +87,15 @@ def dataset_view(version: DatasetVersion, files: Sequence[DatasetFile] | None = 
         version.created,
         version.reference,
         version.run,
+        version.services,
+        version.models,
         msgspec.UNSET if files is None else tuple(DatasetFileView(each.path, each.size, each.sha256) for each in files),
     )
 
 
 def dataset_text(dataset: DatasetView, now: float, page: Page = Page()) -> str:
     """`fairway data get`."""
-    kept = f"by reference to {dataset.reference}" if dataset.reference else f"made by {dataset.run}" if dataset.run else "copied"
+    kept = _origin(dataset)
     files, size = phrases.count(dataset.files, "file"), quantity.show_bytes(dataset.size)
     lines = [page.paint(str(dataset), "bold"), f"  {files}, {size}, {kept}, added {phrases.ago(dataset.created, now)}"]
     contents = dataset.contents if isinstance(dataset.contents, tuple) else ()
@@ -97,7 +103,18 @@ def dataset_text(dataset: DatasetView, now: float, page: Page = Page()) -> str:
     lines += ["", *(f"  {each.path}  {quantity.show_bytes(each.size)}  {each.sha256[:12]}".rstrip() for each in shown)]
     if len(contents) > len(shown):
         lines.append(f"  and {len(contents) - len(shown):,} more (-o wide)")
-    return "\n".join([*lines, "", f"{page.paint('next:', 'dim')} data: {{train: {dataset}}} in a document"]) + "\n"
+    use = f"data: {{train: {dataset}}} in a document"
+    if dataset.models:
+        use = f"fairway predict {dataset.models[-1].partition('@')[0]} --data {dataset} --out NAME"
+    return "\n".join([*lines, "", f"{page.paint('next:', 'dim')} {use}"]) + "\n"
+
+
+def _origin(dataset: DatasetView) -> str:
+    if dataset.reference:
+        return f"by reference to {dataset.reference}"
+    if dataset.services:
+        return f"requests to {' and '.join(dataset.services)} that {' and '.join(dataset.models)} answered"
+    return f"made by {dataset.run}" if dataset.run else "copied"
 
 
 def dataset_diff(

@@ -81,6 +81,8 @@ class ServiceView(msgspec.Struct, frozen=True):
     replicas: tuple[ReplicaView, ...] = ()
     revisions: tuple[RevisionView, ...] = ()
     release: ReleaseView | None = None
+    router: str = ""
+    """Which router it has, where there is a choice."""
 
 
 class ServiceList(msgspec.Struct, frozen=True):
@@ -181,6 +183,7 @@ def service_text(view: ServiceView, now: float, page: Page) -> str:
         ("service", f"{page.paint(view.name, 'bold')}  {page.phase(view.phase)}"),
         ("serves", view.serves + ("  (follows its model)" if view.follows else "")),
         ("url", view.url or "not yet"),
+        ("router", view.router),
         ("replicas", f"{view.ready_replicas} ready, {view.wanted_replicas} wanted ({bounds} allowed): {view.why or view.rule}"),
         ("load", _load(view)),
         ("release", release_line(view.release) if view.release else ""),

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pythons import interpreter
 
 import fairway
 from fairway.engines.local.supervision.order import Command, Order
@@ -51,19 +52,6 @@ outside = [name for name in sys.modules if name.split(".")[0] in ("pydantic", "n
 assert not outside, outside
 fairway.requeue()
 """
-
-
-def interpreter(version: str) -> str:
-    """A Python of this version: the one that runs the tests, one on the path, or one that pyenv or uv installed."""
-    if sys.version_info[:2] == tuple(int(part) for part in version.split(".")):
-        return sys.executable
-    homes = (os.environ.get("PYENV_ROOT", "~/.pyenv") + "/versions", "~/.local/share/uv/python")
-    installed = [path for home in homes for path in Path(home).expanduser().glob(f"*{version}.*/bin/python{version}")]
-    candidates = [shutil.which(f"python{version}") or "", *map(str, sorted(installed))]
-    for candidate in filter(None, candidates):
-        if subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0:
-            return candidate
-    pytest.skip(f"there is no Python {version} on this machine; the syntax is checked all the same")
 
 
 @pytest.fixture

@@ -56,3 +56,25 @@ async def test_versions_are_shown_and_compared(client: Any, tmp_path: Path) -> N
     assert f"by reference to {source}" in shown.text
     assert [each["path"] for each in (await client.get("/v1/datasets/digits")).json["contents"]] == ["a", "c"]
     assert (await client.get("/v1/datasets/digits@9")).status == 404
+
+
+async def test_a_version_is_deleted_and_its_number_is_not_used_again(client: Any, tmp_path: Path) -> None:
+    source = tmp_path / "digits"
+    for text in ("1", "2"):
+        source.write_text(text)
+        await client.post("/v1/datasets", {"name": "digits", "path": str(source)})
+    assert "would be deleted" in (await client.delete("/v1/datasets/digits@2?plan=true&output=table")).text
+    assert (await client.delete("/v1/datasets/digits@2")).json == {"deleted": ["digits@2"]}
+    assert (await client.delete("/v1/datasets/digits@2")).status == 404
+    assert (await client.post("/v1/datasets", {"name": "digits", "path": str(source)})).json["version"] == 3
+    told = (await client.get("/v1/datasets/digits/events")).json["events"]
+    assert [each["reason"] for each in told] == ["DatasetAdded", "DatasetAdded", "DatasetDeleted", "DatasetAdded"]
+    assert (await client.get("/v1/datasets/letters/events")).status == 404
+
+
+async def test_what_a_run_uses_is_not_deleted(client: Any, tmp_path: Path) -> None:
+    (tmp_path / "digits").write_text("1")
+    await client.post("/v1/datasets", {"name": "digits", "path": str(tmp_path / "digits")})
+    await client.submit("kind: TrainingJob\nname: mnist\ncommand: stay\ndata: {train: digits@1}\n")
+    refused = await client.delete("/v1/datasets/digits@1")
+    assert (refused.status, "mnist-1 uses digits" in refused.text) == (409, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -213,7 +214,31 @@ async def test_an_output_that_is_no_name_of_a_model_is_told(tmp_path: Path) -> N
         assert at.app.models.of_job(at.app.find("default", job.key.name)) == ()
 
 
-async def test_a_start_gives_back_the_space_of_deleted_versions_and_leaves_what_code_needs(tmp_path: Path) -> None:
+async def test_a_delete_gives_back_the_space_while_others_register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairway.app.models.FREE_AFTER", 0.0)
+    async with desk(tmp_path) as at:
+        at.leave("mine")
+        at.leave("mine", "large", b"x" * 2_000_000)
+        made = await at.app.models.register(Registration("mnist", str(tmp_path / "outputs" / "mine")))
+        blobs = Blobs(tmp_path / "blobs")
+        with blobs.writing():
+            await at.app.models.delete("mnist@1")
+            await asyncio.sleep(0.05)
+            assert blobs.has(made.digest), "somebody writes"
+        await freed(at.store)
+        assert not blobs.has(made.digest)
+        assert sum(path.stat().st_size for path in (tmp_path / "blobs").rglob("*")) < 100_000
+
+
+async def freed(store: Models) -> None:
+    async with asyncio.timeout(10):
+        while store.freeable():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_start_gives_back_the_space_of_deleted_versions_and_leaves_what_code_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with desk(tmp_path) as at:
         at.leave("mine")
         at.leave("mine", "large", b"x" * 2_000_000)
@@ -221,13 +246,15 @@ async def test_a_start_gives_back_the_space_of_deleted_versions_and_leaves_what_
         made = await at.app.models.register(Registration("mnist", source))
         shared = at.app.datasets.add("same", source, 1.0)
         await at.app.models.delete("mnist@1")
+    monkeypatch.setattr("fairway.app.models.FREE_AFTER", 0.0)
     async with desk(tmp_path) as at:
-        assert not at.store.freeable()
+        await freed(at.store)
         assert shared.digest == made.digest
         assert Blobs(tmp_path / "blobs").has(made.digest)
         made = await at.app.models.register(Registration("mnist", str(tmp_path / "outputs" / "mine" / "model.onnx")))
         await at.app.models.delete(str(made))
     async with desk(tmp_path) as at:
+        await freed(at.store)
         assert not Blobs(tmp_path / "blobs").has(made.digest)
         assert (at.app.datasets.get("same").digest, at.store.freeable()) == (shared.digest, False)
 

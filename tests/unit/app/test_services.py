@@ -233,6 +233,21 @@ async def test_a_deleted_service_leaves_nothing(house: House) -> None:
         house.services.find(KEY)
 
 
+async def test_a_service_that_takes_the_name_of_an_earlier_one_has_runs_of_its_own(house: House) -> None:
+    await house.apply()
+    await house.settle()
+    async with house.loop.lock:
+        await house.turns.put(commands.deleted(house.services.find(KEY).service))
+    for _ in range(12):
+        house.routes.loads = {str(KEY): RouteLoad(house.clock.time, "e")}
+        await house.settle(1)
+    assert not house.services.is_kept(KEY)
+    await house.apply()
+    await house.settle()
+    assert house.running == ["mnist-r1-2"]
+    assert house.backends == ["r1-2"]
+
+
 async def test_what_cannot_be_served_is_refused_and_changes_nothing(house: House) -> None:
     with pytest.raises(NotFoundError, match="no model cats"):
         await house.apply(model="cats")
@@ -292,6 +307,26 @@ async def test_a_request_that_waits_is_seen_at_once(house: House) -> None:
     async with house.loop.lock:
         await house.loop.turn()
     assert house.running == ["mnist-r1-2"]
+
+
+async def test_a_replica_that_begins_in_a_turn_is_followed_in_the_next_which_comes_at_once(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.apply()
+    woken: list[int] = []
+    monkeypatch.setattr(house.loop, "wake", lambda: woken.append(len(house.machine.running)))
+    while not house.machine.running:
+        async with house.loop.lock:
+            await house.loop.turn()
+    assert house.eyes.targets == {}, "its services had their part of this turn before"
+    assert woken[-1] == 1, "the next turn is not left to the clock"
+    async with house.loop.lock:
+        await house.loop.turn()
+    assert set(house.eyes.targets) == {"default.services/mnist-r1-1"}
+    woken.clear()
+    async with house.loop.lock:
+        await house.loop.turn()
+    assert woken == [], "nothing is new"
 
 
 async def test_a_replica_that_drains_is_left_alone(house: House) -> None:

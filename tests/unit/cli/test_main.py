@@ -78,6 +78,17 @@ def test_aliases_mean_their_verb() -> None:
         (["--namespace", "x"], "no verb in: fairway --namespace x"),
         (["get", "servise/mnist"], "servise/mnist: no kind is called 'servise'"),
         (["get", "job/"], "'job/' names no job"),
+        (["get", "model/"], "'model/' names no model\n  fix: `fairway list models`"),
+        (
+            ["why", "model/mnist"],
+            "model/mnist names a model, which this cannot be asked of\n  fix: write job/NAME or service/NAME",
+        ),
+        (["metrics", "service/mnist"], "service/mnist names a service"),
+        (["top", "service", "job/mnist"], "job/mnist names a job"),
+        (["model", "get", "data/mnist"], "data/mnist names a dataset"),
+        (["events", "queue/research"], "queue/research names a queue"),
+        (["delete", "model/mnist"], "model/mnist names no version\n  fix: write model/mnist@3"),
+        (["delete", "data/mnist"], "data/mnist names no version"),
         (["list", "--context", "prod"], "no context is called 'prod'"),
     ],
 )

@@ -43,6 +43,14 @@ Shown = pytest.CaptureFixture[str]
         (["queue", "get", "research"], "/v1/queues/research", {}),
         (["queue", "get", "queue/research"], "/v1/queues/research", {}),
         (["get", "queue/research"], "/v1/queues/research", {}),
+        (["get", "model/mnist@3"], "/v1/models/mnist%403", {}),
+        (["get", "Data/digits"], "/v1/datasets/digits", {}),
+        (["get", "models"], "/v1/models", {}),
+        (["list", "data"], "/v1/datasets", {}),
+        (["list", "queues"], "/v1/queues", {}),
+        (["events", "model/mnist"], "/v1/models/mnist/events", {}),
+        (["events", "dataset/digits@2"], "/v1/datasets/digits%402/events", {}),
+        (["data", "get", "data/digits"], "/v1/datasets/digits", {}),
         (["model", "list"], "/v1/models", {}),
         (["model", "list", "mnist"], "/v1/models", {"name": "mnist"}),
         (["model", "get", "mnist@3"], "/v1/models/mnist%403", {}),
@@ -168,6 +176,14 @@ def test_runs_and_queues_are_deleted_by_address(daemon: FakeDaemon, capsys: Show
     assert [asked.query.get("bare") for asked in daemon.of("DELETE", "/v1/jobs/mnist-1")] == [None, "true"]
     assert main(["delete", "queue/research"]) == 0
     assert "1 queue is deleted" in capsys.readouterr().err
+
+
+def test_versions_of_models_and_datasets_are_deleted_by_address(daemon: FakeDaemon, capsys: Shown) -> None:
+    daemon.answers["DELETE /v1/models/mnist%401"] = {"deleted": ["mnist@1"]}
+    daemon.answers["DELETE /v1/datasets/digits%402"] = {"deleted": ["digits@2"]}
+    assert main(["delete", "model/mnist@1", "data/digits@2"]) == 0
+    said = "on local / default\n1 version of a model and 1 version of a dataset are deleted\n"
+    assert capsys.readouterr() == ("mnist@1\ndigits@2\n", said)
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,9 @@ class Recorded:
     def nvmlDeviceGetPciInfo(self, board: dict[str, Any]) -> SimpleNamespace:
         return SimpleNamespace(busId=self._of(board, "bus"))
 
+    def nvmlDeviceGetUtilizationRates(self, board: dict[str, Any]) -> SimpleNamespace:
+        return SimpleNamespace(gpu=self._of(board, "use"), memory=3)
+
     def nvmlDeviceGetP2PStatus(self, first: dict[str, Any], second: dict[str, Any], _index: int) -> int:
         return 0 if second["uuid"] in self._of(first, "links") else 1
 
@@ -106,6 +109,17 @@ def test_what_a_device_is(library: Recorded) -> None:
         ("GPU-h200", 0, "H200", 150_754_820_096),
         ("GPU-t4", 1, "T4", 15 * GIB),
     ]
+
+
+def test_how_busy_each_device_is_where_it_says_so(library: Recorded) -> None:
+    library.boards[0]["use"] = 87
+    probe = NvidiaProbe.open(library)
+    assert probe is not None
+    assert probe.use() == {}
+    probe.devices(nobody)
+    assert probe.use() == {"GPU-h200": 0.87}
+    library.boards[0]["lost"] = True
+    assert probe.use() == {}
 
 
 def test_a_machine_without_the_driver_has_no_probe(library: Recorded) -> None:

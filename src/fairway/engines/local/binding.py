@@ -14,7 +14,7 @@ from fairway.devices.sharing import Share, Sharing
 from fairway.engines.local import locks
 from fairway.engines.local.folders import LOCK, ORDER, Home, make_private
 from fairway.engines.local.locks import DeviceLocks
-from fairway.engines.local.observing import HOST, read_ports
+from fairway.engines.local.observing import HOST, address_of, read_ports
 from fairway.engines.local.ports import Lease, Ports
 from fairway.engines.local.provision.prepare import Prepared
 from fairway.engines.local.spares import Spares
@@ -91,7 +91,7 @@ class Binder:
             if not any(answer.problem for answer in answers):
                 for each, order in zip(held, orders, strict=True):
                     self._spares.remember(action.job, each.task.key, order, prepared)
-            return answers
+            return [replace(answer, address=address_of(each.ports)) for each, answer in zip(held, answers, strict=True)]
 
     def _hold(self, task: Task, alone: bool, stack: contextlib.ExitStack) -> Held:
         """Take the locks of one task; they are let go with the stack, after the supervisor has its copies."""
@@ -102,7 +102,7 @@ class Binder:
             message = f"{task.key.task} is being started elsewhere"
             raise RefusedError(message, fix="wait for it")
         stack.callback(locks.release, attempt)
-        if (folder / record.STARTED).exists() or (folder / record.EXIT).exists():
+        if os.path.exists(f"{folder}/{record.STARTED}") or os.path.exists(f"{folder}/{record.EXIT}"):
             message = f"{task.key.task} has been started before"
             raise RefusedError(message, fix="start the next attempt")
         devices = [self._hold_device(task, uuid, stack) for uuid in task.devices]
@@ -184,7 +184,7 @@ class Binder:
             shared=str(run / "shared"),
             checkpoints=str(run / "checkpoints"),
             tensorboard=str(run / "tensorboard"),
-            outputs={name: str(make_private(run / "outputs" / name)) for name in job.spec.outputs},
+            outputs={name: str(make_private(make_private(run / "outputs") / name)) for name in job.spec.outputs},
             data=dict(prepared.data),
             runtime=str(prepared.runtime_dir),
         )

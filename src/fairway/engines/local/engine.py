@@ -16,7 +16,7 @@ from fairway.devices.sharing import Sharing
 from fairway.engines.local import machine, usage
 from fairway.engines.local.binding import Binder, Reveal, Tracks
 from fairway.engines.local.evicting import CANNOT_RUN, Evictor
-from fairway.engines.local.folders import Home, make_private
+from fairway.engines.local.folders import Home
 from fairway.engines.local.inside import Insides
 from fairway.engines.local.locks import DeviceLocks, MachineFolder
 from fairway.engines.local.observing import Observer
@@ -25,7 +25,7 @@ from fairway.engines.local.output.metrics import Meter
 from fairway.engines.local.ports import Ports
 from fairway.engines.local.provision.preparing import Prepares, Preparing
 from fairway.engines.local.spares import Spares
-from fairway.engines.local.spawner import Spawner
+from fairway.engines.local.spawner import Answer, Spawner
 from fairway.engines.local.vigil import Vigil
 from fairway.errors import BugError, FairwayError, SpecError, UsageError
 from fairway.launch.tracking import TOKEN
@@ -174,7 +174,7 @@ class LocalEngine:
 
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
         """What running tasks use, looked at twice within a moment."""
-        return await usage.look(self._home, keys)
+        return await usage.look(self._home, keys, self._probe.use)
 
     async def _perform(self, action: Action) -> list[TaskReport]:
         if isinstance(action, CreateTask):
@@ -193,32 +193,48 @@ class LocalEngine:
 
     async def _create(self, action: CreateTask) -> TaskReport:
         with crash.reach("engine.create"):
-            self._home.make_shared_parts(action.job.key)
-            make_private(self._home.attempt(action.task.key))
-        sight = await self._observer.look(action.task.key)
-        if sight.report.phase is TaskPhase.PENDING:
+            fresh = self._home.make_attempt(action.task.key)
+        # Of a folder that was just made there is nothing to find out.
+        report = TaskReport(action.task.key, TaskPhase.PENDING) if fresh else await self._look(action.task.key)
+        if report.phase is TaskPhase.PENDING:
             self._preparing.begin(action.job)
-        return await self._look(action.task.key)
+        return self._with_preparation(report)
 
     async def _bind(self, action: BindGang) -> list[TaskReport]:
+        prepared = self._preparing.result(action.job.key)
+        if prepared is None:
+            return await self._not_prepared(action)
+        try:
+            answers = await self._binder.bind(action, prepared)
+        except (FairwayError, OSError) as problem:
+            return await self._not_bound(action, problem)
+        seen = [await self._begun(task.key, answer) for task, answer in zip(action.tasks, answers, strict=True)]
+        why = next((answer.problem for answer in answers if answer.problem), "")
+        return [replace(report, message=why) if report.phase is TaskPhase.PENDING else report for report in seen]
+
+    async def _not_prepared(self, action: BindGang) -> list[TaskReport]:
+        reports = [await self._look(task.key) for task in action.tasks]
+        if all(report.phase is TaskPhase.PENDING for report in reports):
+            self._preparing.begin(action.job)
+        return [self._with_preparation(report) for report in reports]
+
+    async def _not_bound(self, action: BindGang, problem: Exception) -> list[TaskReport]:
         reports = [await self._look(task.key) for task in action.tasks]
         if any(report.phase is not TaskPhase.PENDING for report in reports):
             # Said before, and done: nothing is started twice, and a gang that lost a part is not for us to mend.
             return reports
-        prepared = self._preparing.result(action.job.key)
-        if prepared is None:
-            self._preparing.begin(action.job)
-            return [self._with_preparation(report) for report in reports]
-        try:
-            answers = await self._binder.bind(action, prepared)
-        except (UsageError, SpecError, BugError) as problem:
+        if isinstance(problem, UsageError | SpecError | BugError):
             # What was asked for makes no sense, and will make none the next time.
             return [self._evictor.give_up(task.key, problem.message) for task in action.tasks]
-        except (FairwayError, OSError) as problem:
-            return [replace(report, ready=True, message=_words(problem)) for report in reports]
-        seen = [await self._look(task.key) for task in action.tasks]
-        why = next((answer.problem for answer in answers if answer.problem), "")
-        return [replace(report, message=why) if report.phase is TaskPhase.PENDING else report for report in seen]
+        return [replace(report, ready=True, message=_words(problem)) for report in reports]
+
+    async def _begun(self, key: TaskKey, answer: Answer) -> TaskReport:
+        """What became of a task, as its supervisor says; who says nothing is looked for."""
+        if answer.supervisor is None:
+            return await self._look(key)
+        report = TaskReport(key, TaskPhase.RUNNING, started=answer.started, address=answer.address, message="")
+        self._vigil.watch(report, answer.supervisor)
+        return report
 
     async def _forget(self, action: ForgetJob) -> None:
         self._preparing.forget(action.key)

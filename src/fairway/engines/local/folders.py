@@ -70,25 +70,36 @@ class Home:
 
     def job(self, key: JobKey) -> Path:
         """The folder of a run."""
-        return self.path / "jobs" / _plain(key.namespace) / _plain(key.name)
+        return Path(f"{self.path}/jobs/{_plain(key.namespace)}/{_plain(key.name)}")
 
     def make_job(self, key: JobKey) -> Path:
         """The folder of a run, made where it is missing."""
         folder = self.job(key)
-        for each in (folder.parents[1], folder.parents[0], folder):
-            make_private(each)
+        if not os.path.isdir(folder):
+            for each in (folder.parents[1], folder.parents[0], folder):
+                make_private(each)
         return folder
 
     def make_shared_parts(self, key: JobKey) -> Path:
-        """The folder of a run with the parts that all its tasks share."""
+        """The folder of a run with the parts that all its tasks share; those that have outputs get their folders when bound."""
         folder = self.make_job(key)
-        for part in ("attempts", "checkpoints", "outputs", "tensorboard", "shared"):
-            make_private(folder / part)
+        for part in ("attempts", "checkpoints", "tensorboard", "shared"):
+            make_private(Path(f"{folder}/{part}"))
         return folder
+
+    def make_attempt(self, key: TaskKey) -> bool:
+        """Make the folder of one attempt, and those of its run; whether it was not there before."""
+        folder = self.attempt(key)
+        if os.path.isdir(folder):
+            return False
+        self.make_shared_parts(key.run)
+        make_private(folder)
+        return True
 
     def attempt(self, key: TaskKey) -> Path:
         """The folder of one attempt of one task."""
-        return self.job(key.run) / "attempts" / _plain(f"{key.role}-{key.index}-{key.attempt}")
+        attempt = _plain(f"{key.role}-{key.index}-{key.attempt}")
+        return Path(f"{self.path}/jobs/{_plain(key.namespace)}/{_plain(key.job)}/attempts/{attempt}")
 
     def attempts_of(self, key: JobKey) -> list[TaskKey]:
         """Every attempt of every task of a run that has a folder."""
@@ -134,9 +145,9 @@ class Home:
 
 def make_private(folder: Path) -> Path:
     """Make a folder for its owner alone, with what lies above it."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
+        os.chmod(folder, 0o700)
     return folder
 
 

@@ -69,10 +69,14 @@ class MachineFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._there = False
+        """Whether it was found to be a folder; nobody but its owner can change that afterwards."""
 
     def open(self, name: str) -> int:
         """Open a file of the folder for everybody, made where it is missing."""
-        self._make()
+        if not self._there or not os.path.isdir(self.path):
+            self._make()
+            self._there = True
         path = self.path / name
         for _ in range(10):
             try:

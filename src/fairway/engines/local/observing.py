@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,10 +53,10 @@ class Observer:
         """The truth about one task."""
         folder = self._home.attempt(key)
         # The lock first: a supervisor lets go of it only after it has written how the task ended.
-        if locks.is_held(folder / LOCK):
+        if locks.is_held(f"{folder}/{LOCK}"):
             return self._running(key, folder)
         ended = record.read_record(str(folder), record.EXIT)
-        if ended is None and (folder / record.STARTED).exists():
+        if ended is None and os.path.exists(f"{folder}/{record.STARTED}"):
             ended = await asyncio.to_thread(self._bury, folder)
             if ended is None:
                 return self._running(key, folder, "its supervisor was killed; what is left of it cannot be ended yet")
@@ -75,7 +76,7 @@ class Observer:
             key,
             TaskPhase.RUNNING,
             started=started if isinstance(started, float) else None,
-            address=read_address(folder),
+            address=address_of(read_ports(folder)),
             message=message,
         )
         return Sight(report, Identity.from_dict(begun.get("supervisor")))
@@ -127,9 +128,8 @@ def over_report(key: TaskKey, ended: dict[str, object]) -> TaskReport:
     return TaskReport(key, phase, started=started, finished=finished, exit=exit_, message=message)
 
 
-def read_address(folder: Path) -> str | None:
-    """`host:port` of a task that was bound."""
-    ports = read_ports(folder)
+def address_of(ports: Sequence[int]) -> str | None:
+    """`host:port` of a task that was given these."""
     return f"{HOST}:{ports[0]}" if ports else None
 
 

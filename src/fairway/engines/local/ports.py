@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 from collections.abc import Iterable, Sequence
@@ -64,20 +63,19 @@ def _take_from(descriptor: int, candidates: Iterable[int], count: int) -> list[i
 
 def can_bind(port: int) -> bool:
     """Whether a program could listen there now, on every address."""
-    with contextlib.ExitStack() as opened:
+    try:
+        both = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    except OSError:
+        # No such network here.
+        return _can_bind(socket.socket(socket.AF_INET, socket.SOCK_STREAM), "", port)
+    both.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    return _can_bind(both, "::", port)
+
+
+def _can_bind(opened: socket.socket, address: str, port: int) -> bool:
+    with opened:
         try:
-            four = opened.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-            four.bind(("", port))
-        except OSError:
-            return False
-        try:
-            six = opened.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_STREAM))
-            six.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        except OSError:
-            # No such network here.
-            return True
-        try:
-            six.bind(("::", port))
+            opened.bind((address, port))
         except OSError:
             return False
     return True

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fairway.app import crash
 from fairway.engines.local.supervision import order
+from fairway.engines.local.supervision.identity import Identity, boot_id
 from fairway.engines.local.supervision.order import Order
 
 _PATIENCE = 60.0
@@ -31,6 +32,10 @@ class Answer:
 
     started: float | None = None
     """When its processes were started; None when they were not, or nobody knows."""
+    supervisor: Identity | None = None
+    """Who looks after them."""
+    address: str | None = None
+    """`host:port` of the task."""
     problem: str = ""
     """Why not."""
 
@@ -166,11 +171,13 @@ class _Line:
         self._listen, self.speak = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._heard = b""
         self._over = False
+        self._news: asyncio.Future[None] | None = None
         self.timed_out = False
 
     def only_listen(self) -> None:
         """Our copy of the speaking end goes, so that the supervisor's end is heard."""
         os.close(self.speak)
+        asyncio.get_running_loop().add_reader(self._listen, self._arrived)
 
     async def next(self) -> str:
         """The next line; empty when there will be none."""
@@ -188,18 +195,33 @@ class _Line:
 
     async def _more(self) -> None:
         loop = asyncio.get_running_loop()
-        readable = loop.create_future()
-        loop.add_reader(self._listen, lambda: None if readable.done() else readable.set_result(None))
+        self._news = loop.create_future()
+        patience = loop.call_later(_PATIENCE, self._lose_patience)
         try:
-            await asyncio.wait_for(readable, _PATIENCE)
-            piece = os.read(self._listen, 4096)
-        except TimeoutError:
-            self.timed_out = True
-            piece = b""
+            await self._news
         finally:
-            loop.remove_reader(self._listen)
+            patience.cancel()
+            self._news = None
+
+    def _arrived(self) -> None:
+        piece = os.read(self._listen, 4096)
         self._heard += piece
-        self._over = not piece
+        if not piece:
+            self._hang_up()
+        self._tell()
+
+    def _lose_patience(self) -> None:
+        self.timed_out = True
+        self._hang_up()
+        self._tell()
+
+    def _hang_up(self) -> None:
+        self._over = True
+        asyncio.get_running_loop().remove_reader(self._listen)
+
+    def _tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
 
 
 def _problem(word: str) -> str:
@@ -211,5 +233,5 @@ def _problem(word: str) -> str:
 def _answer(word: str) -> Answer:
     parts = word.split()
     if parts[:1] == ["started"]:
-        return Answer(started=float(parts[2]))
+        return Answer(float(parts[2]), Identity(int(parts[1]), int(parts[3]), boot_id()) if len(parts) > 3 else None)
     return Answer(problem=word.removeprefix("error ") or "its supervisor died while it started the task")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from fairway.app.ports import TaskUsage
-from fairway.engines.local.folders import Home
+from fairway.engines.local.folders import ORDER, Home
 from fairway.engines.local.supervision import descent, record
 from fairway.engines.local.supervision.identity import Identity
 from fairway.state.task import TaskKey
@@ -27,12 +27,13 @@ class _Sight:
     pids: tuple[int, ...]
 
 
-async def look(home: Home, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
-    """What the tasks among these use that run before and after the pause."""
+async def look(home: Home, keys: Iterable[TaskKey], devices: Callable[[], Mapping[str, float]]) -> dict[TaskKey, TaskUsage]:
+    """What the tasks among these use that run before and after the pause; `devices` says how busy each is."""
     first = {key: seen for key in keys if (seen := _see(home, key)) is not None}
     if not first:
         return {}
     await asyncio.sleep(PAUSE)
+    busy = await asyncio.to_thread(devices)
     found = {}
     for key, before in first.items():
         after = _see(home, key)
@@ -41,8 +42,17 @@ async def look(home: Home, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
         # What ended and was not waited for in between takes its time along.
         used = max(0.0, after.cpu_seconds - before.cpu_seconds)
         memory = await asyncio.to_thread(descent.proportional_bytes, after.pids)
-        found[key] = TaskUsage(used / (after.time - before.time), memory)
+        found[key] = TaskUsage(used / (after.time - before.time), memory, _gpu(home, key, busy))
     return found
+
+
+def _gpu(home: Home, key: TaskKey, busy: Mapping[str, float]) -> float | None:
+    """The average over the devices that it was given and that say how busy they are."""
+    if not busy:
+        return None
+    given = (record.read_record(str(home.attempt(key)), ORDER) or {}).get("devices")
+    known = [busy[uuid] for uuid in given if uuid in busy] if isinstance(given, list) else []
+    return sum(known) / len(known) if known else None
 
 
 def _see(home: Home, key: TaskKey) -> _Sight | None:

@@ -27,17 +27,18 @@ class Lengths:
     """How long runs are thought to last at most, while nothing new is known. Forgetting it costs time only."""
 
     count: int = -1
-    found: dict[JobKey, tuple[Request, float | None]] = field(default_factory=dict)
+    found: dict[JobKey, tuple[Request, tuple[float, float] | None, float | None]] = field(default_factory=dict)
 
     def of(self, ledger: Ledger, request: Request) -> float | None:
         """None when nobody can say."""
         if self.count != ledger.memory.history.count or len(self.found) > MOST_KEPT:
             self.count = ledger.memory.history.count
             self.found.clear()
+        ran = ledger.memory.ran.get(str(request.key))
         known = self.found.get(request.key)
-        if known is None or known[0] is not request:
-            known = self.found[request.key] = (request, ledger.longest(request))
-        return known[1]
+        if known is None or known[0] is not request or known[1] != ran:
+            known = self.found[request.key] = (request, ran, ledger.longest(request))
+        return known[2]
 
 
 def backfill(ledger: Ledger, lengths: Lengths, now: float, draft: Drafting) -> None:
@@ -49,12 +50,16 @@ def backfill(ledger: Ledger, lengths: Lengths, now: float, draft: Drafting) -> N
     looks = 0
     may_hold: dict[Gang, bool] = {}
     for line, _ in walk:
+        request = line.first()
+        if request is not None and finding.limit_of(ledger, request) is not None:
+            # As if it had been left out for that: whether its rule is known by now is a matter of luck.
+            continue
         walk.passed(line)
         gang, rank = line.key.gang, line.filed
         assert rank is not None
         if gang not in may_hold:
             may_hold[gang] = slack.may_hold(gang, nodes)
-        if line.rule is not None or not may_hold[gang]:
+        if not may_hold[gang]:
             continue
         looks += 1
         if looks > MOST_LOOKS:

@@ -12,7 +12,7 @@ from fairway.plan.scheduling.decision import Cause
 from fairway.plan.scheduling.ledger import Ledger
 from fairway.plan.scheduling.request import Request
 from fairway.plan.scheduling.shape import Gang, Seat
-from fairway.plan.scheduling.victims import Claim, Victim
+from fairway.plan.scheduling.victims import Claim, Victim, by_rank
 from fairway.state.job import JobKey
 
 MOST_CANDIDATES = 256
@@ -41,17 +41,24 @@ def cheapest(ledger: Ledger, claim: Claim, *, own_queue: bool = False) -> Choice
     for key in ledger.roster.leaving:
         cluster.give(ledger.running[key].seats)
     coming = finding.would_do(ledger, request) if finding.limit_of(ledger, request) is None else None
-    best: tuple[tuple[object, ...], Choice] | None = None
+    found: Choice | None = None
     if coming is not None:
-        best = ((), ([], coming))
-    attempt = _Attempt(ledger, claim, request, own_queue=own_queue)
-    for group in _groups(ledger, claim, own_queue=own_queue) if coming is None else ():
+        found = ([], coming)
+    elif claim.finds_anybody(own_queue=own_queue):
+        found = _best(ledger, claim, own_queue=own_queue)
+    cluster.undo(base)
+    return found
+
+
+def _best(ledger: Ledger, claim: Claim, *, own_queue: bool) -> Choice | None:
+    best: tuple[tuple[object, ...], Choice] | None = None
+    attempt = _Attempt(ledger, claim, claim.request, own_queue=own_queue)
+    for group in _groups(ledger, claim, own_queue=own_queue):
         if best is not None and len(group) <= FEW and best[0] <= _price(group):
             continue
         found = attempt.run(group)
         if found is not None and (best is None or _price(found[0]) < best[0]):
             best = (_price(found[0]), found)
-    cluster.undo(base)
     return None if best is None else best[1]
 
 
@@ -74,7 +81,7 @@ def _groups(ledger: Ledger, claim: Claim, *, own_queue: bool) -> list[Sequence[V
         sitters = ledger.promises.sitters.get(name, {})
         victims = [victim for key in sitters for victim in claim.victims(key, own_queue=own_queue)]
         if victims:
-            victims.sort(key=lambda victim: victim.rank)
+            victims.sort(key=by_rank)
             nodes.append((_price(victims)[:2], name, victims))
     nodes.sort(key=lambda node: node[:2])
     together: dict[tuple[JobKey, Cause], Victim] = {}
@@ -113,13 +120,15 @@ class _Attempt:
         """`request` is what must fit: the claim's, or a part of it."""
         self._ledger, self._claim, self._request, self._own_queue = ledger, claim, request, own_queue
         self._cluster = ledger.cluster
+        self._idle = [idle.node for idle in slack.idle_nodes(ledger)][:MOST_NODES]
 
     def run(self, group: Sequence[Victim]) -> Choice | None:
-        mark = self._cluster.mark()
-        idle = [idle.node for idle in slack.idle_nodes(self._ledger)][:MOST_NODES]
-        self._give_lesser(dict.fromkeys([*idle, *(seat.node for victim in group for seat in victim.seats)]))
-        base = self._cluster.mark()
         steps = self._steps(group)
+        if not steps:
+            return None
+        mark = self._cluster.mark()
+        self._give_lesser(dict.fromkeys([*self._idle, *(seat.node for victim in group for seat in victim.seats)]))
+        base = self._cluster.mark()
         count = self._least_count(steps, base)
         if not count:
             self._cluster.undo(mark)

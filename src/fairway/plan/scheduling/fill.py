@@ -6,11 +6,12 @@ are expected to be gone before it could start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from fairway.plan.scheduling import finding, reservation
 from fairway.plan.scheduling.decision import Drafting, Limit, Start
+from fairway.plan.scheduling.delta import Asked
 from fairway.plan.scheduling.fronts import NEVER, Fronts, names_of
 from fairway.plan.scheduling.gains import Gains
 from fairway.plan.scheduling.ledger import Ledger, key_of
@@ -18,6 +19,7 @@ from fairway.plan.scheduling.request import Request, Running
 from fairway.plan.scheduling.shape import Gang, Seat
 from fairway.plan.scheduling.waiting import Kind, Line, LineKey
 from fairway.plan.scheduling.walk import Hope, Walk, has_room
+from fairway.state.job import JobKey
 
 RESERVED_A_QUEUE = 16
 """So many blocked gangs of a queue have places kept for them."""
@@ -57,44 +59,74 @@ def fill(ledger: Ledger, findings: Findings, now: float, draft: Drafting) -> Blo
     """Start what fits, in order. Returns who is blocked."""
     for _ in range(MOST_ROUNDS):
         freed = ledger.freed
-        walk, by_rule = _walk(ledger, findings, now, draft)
+        walk = _walk(ledger, findings, now, draft)
         if ledger.freed == freed:
             break
     else:
         draft.wake(now)
-    return Blocked(walk.blocked(), by_rule)
+    return Blocked(walk.blocked(), walk.limited())
 
 
-def _walk(ledger: Ledger, findings: Findings, now: float, draft: Drafting) -> tuple[Walk, list[Line]]:
-    """Go through those who wait, once. Returns whom a rule keeps waiting."""
-    by_rule: list[Line] = []
+def _walk(ledger: Ledger, findings: Findings, now: float, draft: Drafting) -> Walk:
+    """Go through those who wait, once.
+
+    There is never more room than at the beginning: what becomes free on the way is offered the next time, to the first first.
+    So nobody need be asked who found no room before, whatever becomes of those ahead of it.
+    """
     keeping: set[str] = set()
     gains, ledger.freed_nodes = Gains(ledger, ledger.freed_nodes), set()
     walk = _begin(ledger, findings, gains, now)
-    for line, hope in walk:
-        if hope is Hope.KIND and ledger.freed == findings.freed and not (line.kind in findings.roomy or gains.help(line.kind)):
-            walk.give_up(line.kind)
-            hope = Hope.NONE
-        if not walk.its_turn(line, hope):
-            continue
-        request, rank = line.first(), line.filed
-        assert request is not None
-        assert rank is not None
-        outcome = _outcome(ledger, line, request, hope, now, draft)
-        if isinstance(outcome, Start):
-            walk.started(line, rank)
-            continue
-        if hope is not Hope.NONE or isinstance(outcome, Limit):
-            _remember(ledger, findings, walk, line, outcome)
-        if outcome is not None:
-            by_rule.append(line)
-            ledger.room.unsettled.add(line.key.queue)
-        elif walk.passed(line):
-            reservation.keep(ledger, request, now, draft)
-            keeping.add(str(request.key))
+    unsure = bool(findings.unsure)
+    with ledger.holding_back():
+        for line, hope in walk:
+            if (
+                hope is Hope.KIND
+                and ledger.freed == findings.freed
+                and not (line.kind in findings.roomy or gains.help(line.kind))
+            ):
+                walk.give_up(line.kind)
+                hope = Hope.NONE
+            if walk.its_turn(line, hope) and _must_wait(ledger, findings, walk, line, hope, now, draft):
+                request = line.first()
+                assert request is not None
+                reservation.keep(ledger, request, now, draft)
+                keeping.add(str(request.key))
+            if unsure and findings.changes != ledger.changes:
+                # Nothing had changed when the walk began, so that they were left out.
+                unsure = False
+                _try_again(findings, walk)
     _settle(ledger, findings, walk, keeping, draft)
-    by_rule += [line for line in walk.limited() if line.rule is not None and line.filed is not None]
-    return walk, by_rule
+    return walk
+
+
+def _may_gain(findings: Findings, gains: Gains, kind: Kind) -> bool:
+    """Whether there may be room for this kind though nobody of it found any: there was some, or some was freed."""
+    return kind in findings.roomy or gains.help(kind)
+
+
+def _try_again(findings: Findings, walk: Walk) -> None:
+    """Those for whom another try may succeed are worth it after all, as far as they have not come yet."""
+    for line in list(findings.unsure.values()):
+        if walk.offer(line):
+            del findings.unsure[line.key]
+
+
+def _must_wait(ledger: Ledger, findings: Findings, walk: Walk, line: Line, hope: Hope, now: float, draft: Drafting) -> bool:
+    """Start the first of the line if that can be; whether it waits for room instead, as one of the first of its queue."""
+    request, rank = line.first(), line.filed
+    assert request is not None
+    assert rank is not None
+    outcome = _outcome(ledger, line, request, hope, now, draft)
+    if isinstance(outcome, Start):
+        walk.started(line, rank)
+        return False
+    if hope is not Hope.NONE or isinstance(outcome, Limit):
+        _remember(ledger, findings, walk, line, outcome)
+    if outcome is not None:
+        walk.limit(line)
+        ledger.room.unsettled.add(line.key.queue)
+        return False
+    return walk.passed(line)
 
 
 def _settle(ledger: Ledger, findings: Findings, walk: Walk, keeping: set[str], draft: Drafting) -> None:
@@ -113,7 +145,7 @@ def _begin(ledger: Ledger, findings: Findings, gains: Gains, now: float) -> Walk
     """A walk past those for whom there may be room by now, and past those who come first in each queue."""
     kinds: list[Kind] = []
     if findings.freed != ledger.freed:
-        kinds = [kind for kind in ledger.room.kinds() if kind in findings.roomy or gains.help(kind)]
+        kinds = [kind for kind in ledger.room.kinds() if _may_gain(findings, gains, kind)]
         kinds = [kind for kind in kinds if has_room(ledger, kind.gang)]
         findings.roomy.intersection_update(kinds)
     eager = list(_eager(ledger, findings))
@@ -146,8 +178,19 @@ def start(ledger: Ledger, request: Request, seats: tuple[Seat, ...], now: float,
         ledger.sit(replace(sitting, request=replace(before.request, resumes=request.resumes)), now)
     else:
         ledger.sit(Running(request, seats, now), now, placed=True)
-    ledger.learn(request.gang)
     draft.starts.append(Start(request.key, seats))
+
+
+def take_back(ledger: Ledger, key: JobKey, seats: Collection[Seat], now: float, draft: Drafting) -> None:
+    """A run that was to start does so without these places, or not at all when they are all it has: it waits on."""
+    running = ledger.running[key]
+    rest = tuple(seat for seat in running.seats if seat not in seats)
+    draft.starts = [Start(key, rest) if each.key == key else each for each in draft.starts if rest or each.key != key]
+    if rest:
+        ledger.sit(replace(running, seats=rest), now)
+    else:
+        ledger.stand_up(running, now)
+        ledger.apply(Asked(running.request), now)
 
 
 def try_start(ledger: Ledger, request: Request, now: float, draft: Drafting) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fairway.plan.scheduling import reservation
 from fairway.plan.scheduling.ledger import Ledger
-from fairway.plan.scheduling.waiting import Entry, Line, Rank
+from fairway.plan.scheduling.waiting import Entry, Rank
 
 NEVER = float("inf")
 
@@ -17,7 +17,7 @@ class Front:
     """Lines for which there was no room, and what is kept for them. As long as it holds, to look again would change nothing."""
 
     lines: list[Entry]
-    limited: list[Line]
+    limited: list[Entry]
     """Lines among them that a rule keeps waiting."""
     names: frozenset[str]
     """Of the first run of each line."""
@@ -59,7 +59,7 @@ class Fronts:
             return False
         return front.total < 0 or front.total == ledger.accounts.total
 
-    def keep(self, ledger: Ledger, name: str, lines: list[Entry], limited: list[Line], *, full: bool) -> None:
+    def keep(self, ledger: Ledger, name: str, lines: list[Entry], limited: list[Entry], *, full: bool) -> None:
         """Remember what was found of a queue, unless something has changed there meanwhile, or may by itself.
 
         `full`: there may be other lines behind these.

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from fairway.plan.scheduling import durations, forecast, memory
 from fairway.plan.scheduling.decision import Decision
 from fairway.plan.scheduling.delta import Asked, Left, NodeSeen, QueueSet
-from fairway.plan.scheduling.ledger import Ledger, with_sizes
+from fairway.plan.scheduling.ledger import Ledger
 from fairway.plan.scheduling.request import Request
 from fairway.plan.scheduling.scheduler import Scheduler
-from fairway.plan.scheduling.shape import WHOLE
+from fairway.plan.scheduling.shape import WHOLE, with_sizes
 from fairway.state.job import JobKey
 from fairway.state.node import Node
 from fairway.state.queue import Queue

@@ -5,8 +5,10 @@ Everything that must outlive the process lies in `memory`; the rest is the state
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 
 from fairway.plan.scheduling import amounts, durations, timeshare
 from fairway.plan.scheduling.accounts import Accounts
@@ -19,7 +21,7 @@ from fairway.plan.scheduling.outlook import Outlook, is_alike
 from fairway.plan.scheduling.promises import Promises
 from fairway.plan.scheduling.request import Request, Running
 from fairway.plan.scheduling.roster import Roster, weight_of
-from fairway.plan.scheduling.shape import WHOLE, Gang, Seat, Shortfall
+from fairway.plan.scheduling.shape import WHOLE, Gang, Seat, Shortfall, sizes_beside
 from fairway.plan.scheduling.turns import Looks, Rotation
 from fairway.plan.scheduling.waiting import LineKey, WaitingRoom
 from fairway.state.job import JobKey
@@ -49,6 +51,8 @@ class Ledger:
         """Where that was, since somebody last looked and emptied it."""
         self.changes = 0
         """Rises whenever anything on the nodes is another than before."""
+        self.held_back: list[Seat] | None = None
+        """Places that are kept for nobody any more and are not free yet; None: those are free at once."""
         self._climbing = Looks()
         """Who waits in a queue where runs take turns, by when its rank changes by itself."""
         for running, taken in memory.sitting.values():
@@ -149,7 +153,7 @@ class Ledger:
             self._watch(key, now)
             return
         if before is not None:
-            self._stand_up(before, now)
+            self.stand_up(before, now)
         if not placed:
             self.cluster.take(running.seats)
         self.changes += 1
@@ -214,7 +218,7 @@ class Ledger:
 
     def find_places(self, gang: Gang, beside: Sequence[Seat] = ()) -> tuple[Seat, ...] | Shortfall:
         """Places for as many tasks as the gang has at least, beside those that sit already; they are taken."""
-        return self.cluster.place(gang, _sizes(gang, beside), beside)
+        return self.cluster.place(gang, sizes_beside(gang, beside), beside)
 
     def places_for(self, request: Request) -> tuple[Seat, ...] | Shortfall:
         """Places for a run that waits, beside those of its tasks that sit already; they are taken."""
@@ -225,7 +229,7 @@ class Ledger:
         """As `find_places`, for those who do not ask why not."""
         if any(self.cluster.room(part.shape) < part.least for part in gang.parts):
             return None
-        return self.cluster.try_place(gang, _sizes(gang, beside), beside)
+        return self.cluster.try_place(gang, sizes_beside(gang, beside), beside)
 
     def would_fit(self, request: Request) -> tuple[Seat, ...] | None:
         """The places that the run would get as things stand; they are not taken."""
@@ -251,9 +255,20 @@ class Ledger:
         if reservation is not None:
             self.promises.drop(str(key), reservation.seats)
             self.outlook.touch(seat.node for seat in reservation.seats)
-            self.cluster.give(reservation.seats)
+            if self.held_back is None:
+                self.cluster.give(reservation.seats)
+            else:
+                self.held_back += reservation.seats
             self._free(seat.node for seat in reservation.seats)
             self._unsettle(key)
+
+    @contextmanager
+    def holding_back(self) -> Iterator[None]:
+        """Meanwhile what is kept no longer stays taken, so that nobody gets it before those who come first have been asked."""
+        self.held_back = []
+        yield
+        self.cluster.give(self.held_back)
+        self.held_back = None
 
     def _unsettle(self, key: JobKey) -> None:
         request = self.room.get(key)
@@ -326,7 +341,7 @@ class Ledger:
         if running is None:
             return
         name = str(left.key)
-        self._stand_up(running, now)
+        self.stand_up(running, now)
         seconds, served = self.memory.ran.get(name, (0.0, 0.0))
         lasted = max(0.0, left.at - running.since)
         seconds, served = seconds + lasted, served + lasted * weight_of(running.request.gang)
@@ -344,7 +359,8 @@ class Ledger:
             del self.memory.ran[name]
             self.memory.left.pop(name, None)
 
-    def _stand_up(self, running: Running, now: float) -> None:
+    def stand_up(self, running: Running, now: float) -> None:
+        """A gang holds nothing any more."""
         key = running.request.key
         self.cluster.give(running.seats)
         self.promises.sit(key, running.seats, -1)
@@ -357,24 +373,19 @@ class Ledger:
         self.memory.ends.pop(str(key), None)
         self._free(seat.node for seat in running.seats)
 
-    def learn(self, gang: Gang) -> None:
-        """A gang starts: it counts for the mix of work that comes here."""
-        mix = self._lessons.count(gang)
+    def learn(self, seats: Sequence[Seat]) -> None:
+        """These tasks start: they count for the mix of work that comes here."""
+        mix = self._lessons.count(seats)
         if mix is not None:
             self.cluster.learn(mix)
             self._free(self.nodes)
 
 
+@lru_cache(maxsize=1 << 16)
 def key_of(name: str) -> JobKey:
     """The run of that name."""
     namespace, _, own = name.partition("/")
     return JobKey(namespace, own)
-
-
-def with_sizes(gang: Gang, sizes: dict[str, int]) -> Gang:
-    """The gang with no more than these replicas a role."""
-    parts = tuple(replace(part, most=max(part.least, min(part.most, sizes.get(part.role, part.most)))) for part in gang.parts)
-    return replace(gang, parts=parts)
 
 
 def _is_as_before(running: Running, before: Running) -> bool:
@@ -382,18 +393,3 @@ def _is_as_before(running: Running, before: Running) -> bool:
     if (running.request.queue, running.request.user) != (before.request.queue, before.request.user):
         return False
     return running.seats == before.seats or set(running.seats) == set(before.seats)
-
-
-def _sizes(gang: Gang, beside: Sequence[Seat]) -> dict[str, int] | None:
-    """How far indexes go, so that as many are free as tasks want a place."""
-    if not beside:
-        return None
-    sizes: dict[str, int] = {}
-    for part in gang.parts:
-        there = {seat.index for seat in beside if seat.role == part.role}
-        size, missing = 0, part.least
-        while missing:
-            missing -= size not in there
-            size += 1
-        sizes[part.role] = size
-    return sizes

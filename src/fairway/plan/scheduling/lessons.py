@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from fairway.plan.scheduling.memory import SchedulerMemory
 from fairway.plan.scheduling.placement.mix import Mix
-from fairway.plan.scheduling.shape import Gang, Shape
+from fairway.plan.scheduling.shape import Seat, Shape
 
 LEARN_FACTOR = 1.25
 """The mix is learnt anew when so many times as many tasks were started as the last time."""
@@ -21,11 +24,13 @@ class Lessons:
         self._position = {shape: position for position, (shape, _) in enumerate(memory.started)}
         self._total = sum(count for _, count in memory.started)
 
-    def count(self, gang: Gang) -> Mix | None:
-        """A gang starts; the mix, when it is time for a new one."""
+    def count(self, seats: Sequence[Seat]) -> Mix | None:
+        """These tasks start; the mix, when it is time for a new one."""
         memory = self._memory
-        for part in gang.parts:
-            self._count_shape(part.shape, part.least)
+        # Tasks of one role have the very same shape: comparing those of a thousand tasks would take its time.
+        shapes = {id(seat.shape): seat.shape for seat in seats}
+        for number, times in Counter(id(seat.shape) for seat in seats).items():
+            self._count_shape(shapes[number], times)
         if self._total < max(FIRST_LESSON, LEARN_FACTOR * memory.lessons):
             return None
         memory.lessons, memory.mix = self._total, Mix.of(dict(memory.started))

@@ -7,11 +7,10 @@ from dataclasses import replace
 from fairway.plan.scheduling import amounts, defragment, fill, reservation, rights
 from fairway.plan.scheduling.decision import Cause, Decision, Drafting, Evict
 from fairway.plan.scheduling.defragment import Move, MovePlan
-from fairway.plan.scheduling.ledger import Ledger
+from fairway.plan.scheduling.ledger import Ledger, key_of
 from fairway.plan.scheduling.memory import Reservation
 from fairway.plan.scheduling.request import Request
 from fairway.plan.scheduling.shape import Gang, Part, Where
-from fairway.state.job import JobKey
 
 PATIENCE = 120.0
 """Seconds, after the last has left, that places are kept for those who are to come there."""
@@ -23,7 +22,7 @@ def begin(ledger: Ledger, plan: MovePlan, now: float) -> Decision:
     if request is None or any(not _still_sits(ledger, move) for move in plan.moves):
         return Decision()
     for name in defragment.behind(ledger, request):
-        ledger.unreserve(_key(name))
+        ledger.unreserve(key_of(name))
     claims = tuple(str(move.key) for move in plan.moves)
     draft = Drafting()
     for move in plan.moves:
@@ -38,7 +37,7 @@ def begin(ledger: Ledger, plan: MovePlan, now: float) -> Decision:
 def settle(ledger: Ledger, now: float, draft: Drafting) -> None:
     """Start those whose very places are free by now; let go of what nobody comes for."""
     for name, kept in sorted(item for item in ledger.memory.reservations.items() if item[1].exact):
-        request = ledger.room.get(_key(name))
+        request = ledger.room.get(key_of(name))
         if request is not None and not _suits(ledger, request, kept):
             ledger.unreserve(request.key)
         elif request is not None and _is_free(ledger, kept):
@@ -46,7 +45,7 @@ def settle(ledger: Ledger, now: float, draft: Drafting) -> None:
             ledger.cluster.take(kept.seats)
             fill.start(ledger, request, kept.seats, now, draft)
         elif not reservation.is_coming(ledger, kept) and now >= _until(ledger, kept):
-            ledger.unreserve(_key(name))
+            ledger.unreserve(key_of(name))
         elif not reservation.is_coming(ledger, kept):
             draft.wake(_until(ledger, kept))
 
@@ -94,8 +93,3 @@ def _is_free(ledger: Ledger, kept: Reservation) -> bool:
 def _until(ledger: Ledger, kept: Reservation) -> float:
     """How long the places are kept when everybody has left."""
     return max(kept.made, *(ledger.memory.left.get(name, 0.0) for name in kept.claims)) + PATIENCE
-
-
-def _key(name: str) -> JobKey:
-    namespace, _, own = name.partition("/")
-    return JobKey(namespace, own)

@@ -104,7 +104,7 @@ class Outlook:
             if times.size < count:
                 return None
             flat = times.ravel()
-            last = float(np.partition(flat, count - 1)[count - 1])
+            last = float(flat.min() if count == 1 else np.partition(flat, count - 1)[count - 1])
             if last == NEVER:
                 return None
             before = np.flatnonzero(flat < last)

@@ -17,7 +17,6 @@ from fairway.plan.scheduling.memory import Reservation
 from fairway.plan.scheduling.request import Request
 from fairway.plan.scheduling.shape import Seat
 from fairway.plan.scheduling.victims import Claim, Rivals, Victim, leaving_cost
-from fairway.plan.scheduling.waiting import Line
 from fairway.state.job import JobKey
 
 __all__ = ["leaving_cost", "make_room", "would_leave"]
@@ -36,7 +35,7 @@ def make_room(ledger: Ledger, blocked: Blocked, now: float, draft: Drafting) -> 
     rivals = Rivals.at(ledger, now)
     left, done = MOST_PREEMPTORS, draft.size
     for line, own_queue in chain(zip(blocked.for_room, repeat(False)), zip(blocked.by_rule, repeat(True))):
-        for request in line.in_order() if rivals.matter_to(ledger, line.key, _asked(line)) else ():
+        for request in line.in_order() if rivals.matter_to(ledger, line.key, line.asks()) else ():
             if left <= 0:
                 if draft.size > done:
                     # Whoever comes next has as good a right, and must not wait until somebody else moves.
@@ -46,8 +45,8 @@ def make_room(ledger: Ledger, blocked: Blocked, now: float, draft: Drafting) -> 
                 continue
             if now < ledger.memory.futile.get(str(request.key), now):
                 break
-            claim = Claim(ledger, rivals, request, _asked(line), now)
-            if not claim.is_promising(_asked(line)):
+            claim = Claim(ledger, rivals, request, line.asks(), now, _joining(ledger, draft))
+            if not claim.is_promising(line.asks()):
                 break
             left -= 1
             if not _make_room(ledger, claim, now, draft, own_queue=own_queue):
@@ -75,12 +74,6 @@ def would_leave(ledger: Ledger, request: Request, now: float) -> list[Victim]:
     return [] if found is None else found[0]
 
 
-def _asked(line: Line) -> amounts.Amounts:
-    if line.asked is None:
-        line.asked = amounts.of_gang(line.key.gang)
-    return line.asked
-
-
 def _is_served(ledger: Ledger, request: Request) -> bool:
     """Whether somebody is on the way out for it already."""
     kept = ledger.memory.reservations.get(str(request.key))
@@ -96,22 +89,42 @@ def _make_room(ledger: Ledger, claim: Claim, now: float, draft: Drafting, *, own
     if found is None:
         return False
     victims, seats = found
-    if not victims and fill.try_start(ledger, request, now, draft):
+    leaving = [victim for victim in victims if not _take_back(ledger, victim, now, draft)]
+    if not leaving and fill.try_start(ledger, request, now, draft):
         return True
-    for victim in victims:
-        sizes = _sizes_after(victim)
-        draft.evictions.append(Evict(victim.key, victim.cause, request.key, sizes))
-        ledger.mark_leaving(victim.key)
-        if victim.cause is Cause.SHRINK:
-            gone = set(victim.seats)
-            rest = tuple(seat for seat in victim.running.seats if seat not in gone)
-            ledger.reserve(victim.key, Reservation(rest, now, now, (str(victim.key),), exact=True))
+    for victim in leaving:
+        _evict(ledger, victim, request, now, draft)
     if _drop_lesser(ledger, claim, {seat.node for seat in seats}) and victims:
         draft.wake(now)
-    claims = [str(victim.key) for victim in victims]
+    claims = [str(victim.key) for victim in leaving]
     claims += [str(key) for key in _leaving_from(ledger, seats) if str(key) not in claims]
-    ledger.reserve(request.key, Reservation(seats, now, now, tuple(claims)))
+    if claims or not victims or not fill.try_start(ledger, request, now, draft):
+        ledger.reserve(request.key, Reservation(seats, now, now, tuple(claims)))
     return True
+
+
+def _joining(ledger: Ledger, draft: Drafting) -> set[JobKey]:
+    """Runs some of whose tasks start now beside others that sit already: they can neither be taken back nor leave at once."""
+    return {started.key for started in draft.starts if ledger.running[started.key].seats != started.seats}
+
+
+def _take_back(ledger: Ledger, victim: Victim, now: float, draft: Drafting) -> bool:
+    """Whether it was only about to start: then it waits on instead, or has fewer tasks, and nobody need leave."""
+    if all(started.key != victim.key for started in draft.starts):
+        return False
+    fill.take_back(ledger, victim.key, victim.seats, now, draft)
+    # What else it held is offered at once.
+    draft.wake(now)
+    return True
+
+
+def _evict(ledger: Ledger, victim: Victim, whom: Request, now: float, draft: Drafting) -> None:
+    draft.evictions.append(Evict(victim.key, victim.cause, whom.key, _sizes_after(victim)))
+    ledger.mark_leaving(victim.key)
+    if victim.cause is Cause.SHRINK:
+        gone = set(victim.seats)
+        rest = tuple(seat for seat in victim.running.seats if seat not in gone)
+        ledger.reserve(victim.key, Reservation(rest, now, now, (str(victim.key),), exact=True))
 
 
 def _leaving_from(ledger: Ledger, seats: Sequence[Seat]) -> list[JobKey]:

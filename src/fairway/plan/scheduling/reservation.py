@@ -38,7 +38,10 @@ def keep(ledger: Ledger, request: Request, now: float, draft: Drafting) -> None:
         draft.wake(until)
         return
     ledger.unreserve(request.key)
+    mark = ledger.cluster.mark()
+    ledger.cluster.give(ledger.held_back or ())
     found = soonest(ledger, request, now)
+    ledger.cluster.undo(mark)
     if found is None:
         ledger.memory.hopeless[name] = (now, ledger.accounts.total)
         draft.wake(now + PATIENCE)

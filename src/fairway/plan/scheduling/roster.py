@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterator, Mapping
 
 from fairway.plan.scheduling import amounts
 from fairway.plan.scheduling.amounts import Amounts
 from fairway.plan.scheduling.request import Running
-from fairway.plan.scheduling.shape import WHOLE, Gang
+from fairway.plan.scheduling.shape import WHOLE, Gang, Seat
 from fairway.state.job import JobKey
+from fairway.state.queue import GPU_TYPE
 
 Class = tuple[str, int]
 """Queue and priority."""
-Worth = tuple[float, float, Mapping[str, int]]
-"""Since when the work of a gang would be lost if it left, what it takes of the machines as one number, and what it holds."""
+Alike = tuple[float, frozenset[str]]
+"""What a gang takes of the machines as one number, and the types of GPUs that it holds."""
+Newest = tuple[float, JobKey]
+"""Since when the work of a gang would be lost if it left, below zero: the latest comes first."""
 
 
 class Roster:
     """Names only; the ledger knows more of each. Nobody may rely on the order."""
 
     def __init__(self) -> None:
-        self.classes: dict[Class, dict[JobKey, Worth]] = {}
+        self.classes: dict[Class, dict[JobKey, Alike]] = {}
+        self._newest: dict[Class, dict[Alike, list[Newest]]] = {}
+        """Those of a class that are alike, in order. Among them who has least to lose has least to lose for ever."""
         self.elastic: dict[JobKey, None] = {}
         """Gangs that can resume and could run with more or fewer tasks than they have at the least."""
         self.surplus: dict[JobKey, None] = {}
         """Those of them that run with more tasks than the least."""
+        self.extra: dict[JobKey, tuple[Seat, ...]] = {}
+        """The tasks that gangs could do without; only of those that have any."""
+        self.dispensable: dict[Class, int] = {}
+        """How many gangs of a class have such tasks."""
         self.leaving: dict[JobKey, None] = {}
         self.held: dict[Class, Amounts] = {}
         """What those of a class hold together, apart from those that are leaving."""
@@ -32,10 +42,16 @@ class Roster:
     def add(self, running: Running, taken: Mapping[str, int]) -> None:
         """It runs, and holds so much."""
         request = running.request
-        worth = (lost_since(running), weight_of(request.gang), taken)
-        self.classes.setdefault((request.queue, request.priority), {})[request.key] = worth
+        of = (request.queue, request.priority)
+        alike = (weight_of(request.gang), frozenset(name for name in taken if name.startswith(GPU_TYPE)))
+        self.classes.setdefault(of, {})[request.key] = alike
+        insort(self._newest.setdefault(of, {}).setdefault(alike, []), (-lost_since(running), request.key))
         if not running.leaving:
-            amounts.add(self.held.setdefault((request.queue, request.priority), {}), taken)
+            amounts.add(self.held.setdefault(of, {}), taken)
+        extra = surplus_of(running)
+        if extra:
+            self.extra[request.key] = extra
+            self.dispensable[of] = self.dispensable.get(of, 0) + 1
         if running.leaving:
             self.leaving[request.key] = None
         elif request.resumes and any(part.most > part.least for part in request.gang.parts):
@@ -46,16 +62,30 @@ class Roster:
     def remove(self, running: Running, taken: Mapping[str, int]) -> None:
         """It runs no longer, or is about to be added anew."""
         request = running.request
+        of = (request.queue, request.priority)
         if not running.leaving:
-            amounts.add(self.held[request.queue, request.priority], taken, -1)
-        members = self.classes[request.queue, request.priority]
-        del members[request.key]
+            amounts.add(self.held[of], taken, -1)
+        members, newest = self.classes[of], self._newest[of]
+        alike = members.pop(request.key)
+        del newest[alike][bisect_left(newest[alike], (-lost_since(running), request.key))]
+        if not newest[alike]:
+            del newest[alike]
         if not members:
-            del self.classes[request.queue, request.priority]
-            self.held.pop((request.queue, request.priority), None)
+            del self.classes[of], self._newest[of]
+            self.held.pop(of, None)
         self.leaving.pop(request.key, None)
         self.elastic.pop(request.key, None)
         self.surplus.pop(request.key, None)
+        if self.extra.pop(request.key, ()):
+            self.dispensable[of] -= 1
+            if not self.dispensable[of]:
+                del self.dispensable[of]
+
+    def newest(self, of: Class, types: Collection[str] | None) -> Iterator[tuple[float, list[Newest]]]:
+        """Those of a class who hold GPUs of any of these types (None: all), by what they take of the machines."""
+        for (weight, held), members in self._newest.get(of, {}).items():
+            if types is None or not held.isdisjoint(types):
+                yield weight, members
 
     def queues(self) -> set[str]:
         """The queues of which somebody runs."""
@@ -66,6 +96,19 @@ class Roster:
         for (queue, _), members in self.classes.items():
             if queue == name:
                 yield from members
+
+
+def surplus_of(running: Running) -> tuple[Seat, ...]:
+    """The tasks that the gang could do without, the last first; none when it could not go on after that."""
+    if not running.request.resumes:
+        return ()
+    least = {part.role: part.least for part in running.request.gang.parts}
+    counts: dict[str, int] = {}
+    for seat in running.seats:
+        counts[seat.role] = counts.get(seat.role, 0) + 1
+    extra = [seat for seat in running.seats if seat.index >= least.get(seat.role, 0)]
+    extra = [seat for seat in extra if counts[seat.role] > least.get(seat.role, 0)]
+    return tuple(sorted(extra, key=lambda seat: (-seat.index, seat.role)))
 
 
 def lost_since(running: Running) -> float:

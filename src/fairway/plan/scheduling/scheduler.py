@@ -41,6 +41,8 @@ class Scheduler:
             preempt.make_room(self.ledger, blocked, now, draft)
         if not blocked.for_room:
             elastic.grow(self.ledger, now, draft)
+        for started in draft.starts:
+            self.ledger.learn(started.seats)
         self.ledger.cluster.keep()
         return draft.finish()
 

@@ -5,7 +5,8 @@ Equal shapes are interchangeable, so that what was found out for one holds for a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from fairway.state.node import Device
 
@@ -136,3 +137,24 @@ class Shortfall:
     """Tasks of the gang that found a place before this one did not."""
     total: int = 0
     """What there would be on those nodes if nothing ran."""
+
+
+def sizes_beside(gang: Gang, beside: Sequence[Seat]) -> dict[str, int] | None:
+    """How far indexes go, so that as many are free as tasks want a place."""
+    if not beside:
+        return None
+    sizes: dict[str, int] = {}
+    for part in gang.parts:
+        there = {seat.index for seat in beside if seat.role == part.role}
+        size, missing = 0, part.least
+        while missing:
+            missing -= size not in there
+            size += 1
+        sizes[part.role] = size
+    return sizes
+
+
+def with_sizes(gang: Gang, sizes: dict[str, int]) -> Gang:
+    """The gang with no more than these replicas a role."""
+    parts = tuple(replace(part, most=max(part.least, min(part.most, sizes.get(part.role, part.most)))) for part in gang.parts)
+    return replace(gang, parts=parts)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
 
 from fairway.plan.scheduling import amounts, rights, timeshare
 from fairway.plan.scheduling.amounts import Amounts
@@ -12,7 +13,7 @@ from fairway.plan.scheduling.decision import Cause
 from fairway.plan.scheduling.ledger import Ledger, key_of
 from fairway.plan.scheduling.request import Request, Running
 from fairway.plan.scheduling.rights import Own
-from fairway.plan.scheduling.roster import lost_since, weight_of
+from fairway.plan.scheduling.roster import Newest, lost_since, weight_of
 from fairway.plan.scheduling.shape import Gang, Seat
 from fairway.plan.scheduling.waiting import LineKey
 from fairway.state.job import JobKey
@@ -37,20 +38,26 @@ class Victim:
     cost: float
     """GPU-seconds of work that would be done again, and of places that stand idle meanwhile."""
 
+    rank: tuple[bool, int, float, int, JobKey] = field(init=False, repr=False, compare=False)
+    """Cheapest first. More than any cost weighs that tasks beyond the least go first, then whole gangs by urgency."""
+
+    def __post_init__(self) -> None:
+        request = self.running.request
+        rank = (self.cause is not Cause.SHRINK, request.priority, self.cost, len(self.seats), request.key)
+        object.__setattr__(self, "rank", rank)
+
     @property
     def key(self) -> JobKey:
         """Which run it is."""
-        return self.running.request.key
+        return self.rank[4]
 
     @property
     def standing(self) -> tuple[bool, int]:
-        """What weighs more than any cost: tasks beyond the least go first, then whole gangs by urgency."""
-        return (self.cause is not Cause.SHRINK, self.running.request.priority)
+        """What weighs more than any cost."""
+        return self.rank[:2]
 
-    @property
-    def rank(self) -> tuple[bool, int, float, int, JobKey]:
-        """Cheapest first."""
-        return (*self.standing, self.cost, len(self.seats), self.key)
+
+by_rank = attrgetter("rank")
 
 
 @dataclass(slots=True)
@@ -87,8 +94,7 @@ class Rivals:
         for queue, priority in ledger.roster.classes:
             if any(count < 0 for count in spare[queue].values()):
                 borrowing[queue] = min(priority, borrowing.get(queue, priority))
-        for request in _hoping(ledger, spare):
-            borrowing[request.queue] = min(request.priority, borrowing.get(request.queue, request.priority))
+        _add_hoping(ledger, spare, borrowing)
         free = dict(ledger.accounts.totals)
         for held in ledger.roster.held.values():
             amounts.add(free, held, -1)
@@ -129,9 +135,16 @@ class Rivals:
 class Claim:
     """By what right a run may take the places of others."""
 
-    def __init__(self, ledger: Ledger, rivals: Rivals, request: Request, asked: Amounts, now: float) -> None:
-        self._ledger, self._rivals, self._now = ledger, rivals, now
+    def __init__(
+        self, ledger: Ledger, rivals: Rivals, request: Request, asked: Amounts, now: float, spared: Collection[JobKey] = ()
+    ) -> None:
+        """`spared` are left alone whatever the right."""
+        self._ledger, self._rivals, self._now, self._spared = ledger, rivals, now, spared
         self.request = request
+        self._known: tuple[dict[JobKey, list[Victim]], ...] = ({}, {})
+        """Who could make room and how, of all queues and of its own alone."""
+        self._lesser: dict[str, bool] = {}
+        self._causes: dict[tuple[str, int], Cause | None] = {}
         queue = ledger.queue(request.queue)
         self._slice = queue.time_slice
         spare = rivals.spare[queue.name]
@@ -145,6 +158,12 @@ class Claim:
 
     def cause(self, queue: str, priority: int) -> Cause | None:
         """Why a run of that queue and priority must give way; None: it need not. Turns are another matter."""
+        of = (queue, priority)
+        if of not in self._causes:
+            self._causes[of] = self._cause(queue, priority)
+        return self._causes[of]
+
+    def _cause(self, queue: str, priority: int) -> Cause | None:
         if self.request.priority > priority:
             return Cause.PRIORITY
         if self.request.priority < priority or queue == self.request.queue or not self._owns:
@@ -176,46 +195,82 @@ class Claim:
 
     def is_lesser(self, name: str) -> bool:
         """Whether what is kept for that waiting run is the claimant's: it is its own, or the run would have to give way."""
-        owner = self._ledger.room.get(key_of(name))
-        if owner is None:
-            return False
-        return owner.key == self.request.key or self.cause(owner.queue, owner.priority) is not None
+        known = self._lesser.get(name)
+        if known is None:
+            owner = self._ledger.room.get(key_of(name))
+            known = owner is not None and (owner.key == self.request.key or self.cause(owner.queue, owner.priority) is not None)
+            self._lesser[name] = known
+        return known
 
     def cheapest(self, most: int, *, own_queue: bool) -> list[Victim]:
         """Those who may be asked, the cheapest of them first; `own_queue`: only whole gangs of the same queue."""
-        worth: list[tuple[int, float, JobKey]] = []
-        kinds = _kinds(self.request.gang)
-        for (queue, priority), members in self._ledger.roster.classes.items():
-            if self.cause(queue, priority) is None or (own_queue and queue != self.request.queue):
-                continue
-            worth += [
-                (priority, _cost(self._now, since, weight), key)
-                for key, (since, weight, taken) in members.items()
-                if kinds is None or not kinds.isdisjoint(taken)
-            ]
-        keys = dict.fromkeys(key for _, _, key in heapq.nsmallest(most, worth))
+        keys = dict.fromkeys(self._cheapest_gangs(most, own_queue=own_queue))
         if self._slice:
             keys.update(dict.fromkeys(self._ledger.rotation.above(self.request.queue, self._level())))
         if not own_queue:
             keys.update(self._ledger.roster.surplus)
         found = [victim for key in keys for victim in self.victims(key, own_queue=own_queue)]
-        return heapq.nsmallest(most, found, key=lambda victim: victim.rank)
+        return heapq.nsmallest(most, found, key=by_rank)
 
-    def victims(self, key: JobKey, *, own_queue: bool) -> Iterator[Victim]:
+    def finds_anybody(self, *, own_queue: bool) -> bool:
+        """Whether any of those that `cheapest` names would be let go by its queue. Quick, and generous."""
+        mine, roster = self.request, self._ledger.roster
+        if self._slice:
+            return True
+        for (queue, priority), held in roster.held.items():
+            if own_queue and queue != mine.queue:
+                continue
+            cause = self.cause(queue, priority)
+            if cause is Cause.PRIORITY or (cause is Cause.RECLAIM and self._borrows(queue, held)):
+                return True
+            if priority <= mine.priority and (queue, priority) in roster.dispensable and self._is_entitled(queue):
+                return True
+        return False
+
+    def _borrows(self, queue: str, held: Mapping[str, int]) -> bool:
+        """Whether `may_reclaim` could say yes of anybody of that queue, who hold so much together."""
+        spare = self._rivals.spare[queue]
+        return any(self._beyond.get(name, 0) > count and held.get(name, 0) > 0 for name, count in spare.items())
+
+    def _is_entitled(self, queue: str) -> bool:
+        """Whether gangs of that queue that are no more urgent do without what they need not have."""
+        return queue == self.request.queue or self._owns or queue in self._rivals.borrowing
+
+    def _cheapest_gangs(self, most: int, *, own_queue: bool) -> list[JobKey]:
+        """Of those who must give way to its priority or its queue, without a look at those who cost more."""
+        kinds, roster = _kinds(self.request.gang), self._ledger.roster
+        classes: dict[int, list[str]] = {}
+        for queue, priority in roster.classes:
+            if self.cause(queue, priority) is not None and not (own_queue and queue != self.request.queue):
+                classes.setdefault(priority, []).append(queue)
+        found: list[JobKey] = []
+        for priority in sorted(classes):
+            rows = [row for queue in classes[priority] for row in roster.newest((queue, priority), kinds)]
+            found += _cheapest_of(rows, most - len(found), self._now)
+            if len(found) >= most:
+                break
+        return found
+
+    def victims(self, key: JobKey, *, own_queue: bool) -> list[Victim]:
         """How that gang may be asked to make room: with its tasks beyond the least, or as a whole."""
-        running = self._ledger.running[key]
+        known = self._known[own_queue]
+        found = known.get(key)
+        if found is None:
+            found = known[key] = list(self._victims(self._ledger.running[key], own_queue=own_queue))
+        return found
+
+    def _victims(self, running: Running, *, own_queue: bool) -> Iterator[Victim]:
         other = running.request
-        if running.leaving or key == self.request.key or (own_queue and other.queue != self.request.queue):
+        if running.leaving or other.key == self.request.key or other.key in self._spared:
             return
-        cost = leaving_cost(running, self._now)
-        entitled = other.queue == self.request.queue or self._owns or other.queue in self._rivals.borrowing
-        if not own_queue and other.priority <= self.request.priority and entitled:
-            seats = surplus_of(running)
-            if seats:
-                yield Victim(running, seats, Cause.SHRINK, cost)
+        if own_queue and other.queue != self.request.queue:
+            return
+        seats = self._ledger.roster.extra.get(other.key, ())
+        if seats and not own_queue and other.priority <= self.request.priority and self._is_entitled(other.queue):
+            yield Victim(running, seats, Cause.SHRINK, leaving_cost(running, self._now))
         cause = self.cause(other.queue, other.priority) or self._turn(running)
         if cause is not None:
-            yield Victim(running, running.seats, cause, cost)
+            yield Victim(running, running.seats, cause, leaving_cost(running, self._now))
 
     def _turn(self, running: Running) -> Cause | None:
         other = running.request
@@ -254,33 +309,47 @@ def _used(ledger: Ledger) -> dict[str, Amounts]:
     return found
 
 
-def _hoping(ledger: Ledger, spare: Mapping[str, Own]) -> Iterator[Request]:
-    """Those for whom places are kept and who will take their queue past what belongs to it."""
+def _add_hoping(ledger: Ledger, spare: Mapping[str, Own], borrowing: dict[str, int]) -> None:
+    """Add the queues of those for whom places are kept and who will take their queue past what belongs to it."""
+    short = {queue for queue, left in spare.items() if any(count < 0 for count in left.values())}
     for name in ledger.memory.reservations:
-        request = ledger.room.get(key_of(name))
-        if request is not None:
-            asked = amounts.of_gang(request.gang)
-            if any(asked.get(what, 0) > count for what, count in spare[request.queue].items()):
-                yield request
+        line = ledger.room.line_at(key_of(name))
+        if line is None:
+            continue
+        queue, priority = line.key.queue, line.key.priority
+        if borrowing.get(queue, priority + 1) <= priority:
+            continue
+        if queue in short or _exceeds(line.asks(), spare[queue]):
+            borrowing[queue] = priority
+
+
+def _exceeds(asked: Amounts, left: Own) -> bool:
+    """Whether more is asked for than is left of anything."""
+    return any(what in left and count > left[what] for what, count in asked.items())
+
+
+def _cheapest_of(rows: Sequence[tuple[float, list[Newest]]], most: int, now: float) -> list[JobKey]:
+    """The cheapest first; of those that cost the same, by name."""
+    firsts = [(weight, *members[0]) for weight, members in rows]
+    heap = [(_cost(now, -since, weight), key, number, 0) for number, (weight, since, key) in enumerate(firsts)]
+    heapq.heapify(heap)
+    found: list[JobKey] = []
+    while heap and len(found) < most:
+        _, key, number, at = heap[0]
+        found.append(key)
+        weight, members = rows[number]
+        if at + 1 < len(members):
+            since, key = members[at + 1]
+            heapq.heapreplace(heap, (_cost(now, -since, weight), key, number, at + 1))
+        else:
+            heapq.heappop(heap)
+    return found
 
 
 def _kinds(gang: Gang) -> set[str] | None:
     """The types of GPUs of which somebody must have some to be of any help; None: any."""
     wanted = [part.shape.gpu_types for part in gang.parts if part.shape.gpus]
     return {f"{GPU_TYPE}{kind}" for kinds in wanted for kind in kinds} if wanted and all(wanted) else None
-
-
-def surplus_of(running: Running) -> tuple[Seat, ...]:
-    """The tasks that the gang could do without, the last first; none when it could not go on after that."""
-    if not running.request.resumes:
-        return ()
-    least = {part.role: part.least for part in running.request.gang.parts}
-    counts: dict[str, int] = {}
-    for seat in running.seats:
-        counts[seat.role] = counts.get(seat.role, 0) + 1
-    extra = [seat for seat in running.seats if seat.index >= least.get(seat.role, 0)]
-    extra = [seat for seat in extra if counts[seat.role] > least.get(seat.role, 0)]
-    return tuple(sorted(extra, key=lambda seat: (-seat.index, seat.role)))
 
 
 def leaving_cost(running: Running, now: float) -> float:

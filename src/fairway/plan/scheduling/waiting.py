@@ -10,6 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, KeysView, ValuesView
 from dataclasses import dataclass, field
 
+from fairway.plan.scheduling import amounts
 from fairway.plan.scheduling.amounts import Amounts
 from fairway.plan.scheduling.request import Request
 from fairway.plan.scheduling.shape import Gang
@@ -66,7 +67,13 @@ class Line:
     mistyped: bool = False
     """Whether a rule forbade the places that were found the last time, for the type of their GPUs."""
     asked: Amounts | None = None
-    """What its gang asks for, once somebody has counted it."""
+    """What its gang asks for, once somebody has counted it; `asks` tells it."""
+
+    def asks(self) -> Amounts:
+        """What its gang asks for at the least. Not to be written to."""
+        if self.asked is None:
+            self.asked = amounts.of_gang(self.key.gang)
+        return self.asked
 
     def first(self) -> Request | None:
         """The run that is served next."""

@@ -47,8 +47,8 @@ class _Aisle:
         """The rank before which lines come late, and where the queue stood when it was their turn."""
         self.blocked: list[Entry] = []
         """The first lines, as far as they came and go on waiting for room."""
-        self.limited: list[Line] = []
-        """Lines that a rule keeps waiting: the first of those that were left out for that."""
+        self._limited: dict[Rank, Line] = {}
+        """Lines that a rule keeps waiting."""
 
     def offer(self, line: Line) -> None:
         """The line is worth a try."""
@@ -75,8 +75,7 @@ class _Aisle:
         front, eager = self._front, self._eager
         shown = self.settled is None and self._passed < self._depth
         while shown and self._at < len(front) and front[self._at][1].rule is not None:
-            if len(self.limited) < self._depth:
-                self.limited.append(front[self._at][1])
+            self._limited[front[self._at][0]] = front[self._at][1]
             self._at += 1
         while eager:
             rank, line = eager[0]
@@ -122,6 +121,18 @@ class _Aisle:
         self.blocked.append((line.filed, line))
         return True
 
+    def limit(self, line: Line) -> None:
+        """One that came and that a rule keeps waiting."""
+        assert line.filed is not None
+        self._limited[line.filed] = line
+
+    @property
+    def limited(self) -> list[Entry]:
+        """The first of the lines that a rule keeps waiting, among the first lines."""
+        last = self.blocked[-1][0] if self.is_full() else None
+        found = [(rank, line) for rank, line in self._limited.items() if last is None or rank < last]
+        return heapq.nsmallest(self._depth, found, key=itemgetter(0))
+
     def its_turn(self, line: Line, hope: Hope) -> bool:
         """Whether the line is to be tried now. Where rules bind, those before it that were left out must come first."""
         if self.settled is None:
@@ -165,6 +176,8 @@ class Walk:
         """
         self._ledger, self._now = ledger, now
         self._orders: dict[str, tuple[bool, float]] = {}
+        self._began: dict[str, tuple[bool, float]] = {}
+        """Where queues stood before any of their lines started."""
         self._hopeful = set(kinds)
         self._aisles: dict[str, _Aisle] = {}
         for name in ledger.room.queues():
@@ -176,6 +189,8 @@ class Walk:
             if line.filed is not None:
                 self._aisles[line.key.queue].offer(line)
         self._blocked: list[tuple[_Head, Line]] = []
+        self._current: _Head | None = None
+        """Where the line that came last stood."""
         self._heads = [head for name in self._aisles if (head := self._head(name)) is not None]
         heapq.heapify(self._heads)
 
@@ -188,20 +203,41 @@ class Walk:
             # Most often the next line is of the same queue again.
             while head is not None and (not self._heads or head <= self._heads[0]):
                 if aisle.next(self) == head[2]:
+                    self._current = head
                     yield aisle.pop(head[2])
                 head = self._head(name)
             if head is not None:
                 heapq.heappush(self._heads, head)
 
+    def limit(self, line: Line) -> None:
+        """A rule keeps the line waiting."""
+        self._aisles[line.key.queue].limit(line)
+
     def limited(self) -> list[Line]:
-        """The first lines of each queue that were left out because a rule keeps them waiting."""
-        found = [(name, aisle.settled or aisle) for name, aisle in sorted(self._aisles.items())]
-        return [line for _, each in found for line in each.limited]
+        """The first lines of each queue that a rule keeps waiting, by priority, queue and rank."""
+        aisles = [(name, aisle.settled or aisle) for name, aisle in self._aisles.items()]
+        found = [(rank[0], name, rank, line) for name, each in aisles for rank, line in each.limited]
+        found.sort(key=itemgetter(0, 1, 2))
+        return [line for *_, line in found]
+
+    def offer(self, line: Line) -> bool:
+        """The line is worth a try, unless it has had its turn; whether it has not."""
+        name, rank = line.key.queue, line.filed
+        if rank is None or self._current is None or (rank[0], self._order(name), rank, name) <= self._current:
+            return False
+        self._aisles[name].offer(line)
+        head = self._head(name)
+        if head is not None:
+            heapq.heappush(self._heads, head)
+        return True
 
     def started(self, line: Line, rank: Rank) -> None:
         """The first of the line has started; the line comes again with its next."""
-        aisle = self._aisles[line.key.queue]
-        aisle.unsettle(rank, self._orders.pop(line.key.queue, (False, 0.0)))
+        name = line.key.queue
+        aisle, order = self._aisles[name], self._order(name)
+        del self._orders[name]
+        self._began.setdefault(name, order)
+        aisle.unsettle(rank, order)
         if line.kind in self._hopeful:
             aisle.follow(line, rank)
         aisle.started(line, rank)
@@ -241,7 +277,7 @@ class Walk:
         """All that go on waiting for room and are among the first of their queues, as they would have come."""
         found = list(self._blocked)
         for name, front in self.settled().items():
-            order = self._order(name)
+            order = self._began.get(name) or self._order(name)
             found += [((rank[0], order, rank, name), line) for rank, line in front.lines]
         found.sort(key=itemgetter(0))
         return [line for _, line in found]
@@ -250,7 +286,7 @@ class Walk:
         """The queues of which the first lines are what they were."""
         return {name: aisle.settled for name, aisle in self._aisles.items() if aisle.settled is not None}
 
-    def seen(self) -> Iterator[tuple[str, list[Entry], list[Line], bool]]:
+    def seen(self) -> Iterator[tuple[str, list[Entry], list[Entry], bool]]:
         """The other queues: their first lines that go on waiting, those that a rule keeps, whether there may be more."""
         for name, aisle in self._aisles.items():
             if aisle.settled is None:

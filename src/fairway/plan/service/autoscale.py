@@ -5,7 +5,8 @@
 `arrivals` is the rate of the last minute, or of the last six seconds where that is more than chance above it. `rate` is
 requests a busy second of one replica, measured. Going up is at once. Going down is to the largest need of the hold window,
 where a tenth would be to spare, and a fifth at a time; what a backlog asked for counts for a minute only. The latency
-objective is a guard: it adds replicas, and keeps them. Every number comes with its rule.
+objective, processors, GPUs and memory are guards: they add replicas, and keep them. A server that says nothing of itself (a
+`command`) has no rate: what it uses and its requests at once take its place (`strain`). Every number comes with its rule.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 from dataclasses import dataclass, replace
 
 from fairway.plan.service import measured as looks
+from fairway.plan.service import strain
 from fairway.plan.service.measured import Measured
 from fairway.spec.service import ServiceSpec
 from fairway.state.service import Scale, Service
@@ -25,6 +27,8 @@ DRAIN = 20.0
 """A backlog should be gone within this many seconds."""
 BACKLOG_FACTOR = 3
 """A backlog at most multiplies the number by this."""
+USE_FACTOR = 2
+"""So does what replicas use."""
 PACE, PACE_PART = 10.0, 0.2
 """Going down: this part within this many seconds."""
 SPARE = 1.1
@@ -59,6 +63,9 @@ class Signals:
     p95: float | None
     utilisation: float | None
     ready: int
+    use: strain.Use
+    busy: strain.Strain | None
+    """Of servers that say nothing of themselves; None: they do, or nothing is known of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,7 @@ def decide(
     old = service.scale
     scale = replace(old, service_rate=learnt(service, ready, measured))
     scale = replace(scale, quiet_since=_quiet_since(scale, measured, now))
-    seen = signals(scale, ready, shares, measured)
+    seen = signals(replace(service, scale=scale), ready, shares, measured)
     wish = _bounded(_wish(service, scale, seen, now), service, scale, seen.ready, now)
     lasting = max(wish.number if wish.lasting is None else wish.lasting, min(scale.wanted, wish.roomy))
     scale = replace(scale, recommendations=_remembered(service, scale, lasting, measured, now))
@@ -107,12 +114,12 @@ def _steady(old: Scale, new: Scale) -> Scale:
 
 def learnt(service: Service, ready: dict[int, frozenset[str]], measured: Measured) -> dict[int, float]:
     """Requests a busy second of one replica, by revision; what nobody knows any more is forgotten."""
-    known = {revision.number for revision in service.revisions}
+    known = {revision.number for revision in service.revisions if not revision.spec.command}
     found = {number: rate for number, rate in service.scale.service_rate.items() if number in known}
     at_work = _AT_WORK * quantity.percent(service.spec.scaling.utilisation)
     for revision, names in ready.items():
         done = looks.work(measured, names, LONG)
-        if done.rate is None or done.served < _FEW_SERVED:
+        if revision not in known or done.rate is None or done.served < _FEW_SERVED:
             continue
         old = found.get(revision)
         if old is None or done.rate > old or (done.utilisation or 0.0) >= at_work:
@@ -120,21 +127,28 @@ def learnt(service: Service, ready: dict[int, frozenset[str]], measured: Measure
     return found
 
 
-def signals(scale: Scale, ready: dict[int, frozenset[str]], shares: dict[int, float], measured: Measured) -> Signals:
+def signals(service: Service, ready: dict[int, frozenset[str]], shares: dict[int, float], measured: Measured) -> Signals:
     """What was measured, in the words of the rules."""
     rate, window = _arrivals(measured)
     everybody = frozenset[str]().union(*ready.values())
     bars = looks.histogram(measured, None, _LATENCY_WINDOW)
     last = measured.last
+    use = strain.of_replicas(measured, everybody)
+    is_silent = any(revision.spec.command for revision in service.revisions if shares.get(revision.number))
+    busy = strain.busy(service.spec.scaling, use, len(everybody)) if is_silent else None
+    should = quantity.percent(service.spec.scaling.utilisation)
+    own = looks.work(measured, everybody, _LATENCY_WINDOW).utilisation
     return Signals(
         arrivals=rate,
         window=window,
         backlog=looks.backlog(measured),
         held=last.route.held if last and last.route else 0,
-        cost=cost(scale.service_rate, shares),
+        cost=None if is_silent else cost(service.scale.service_rate, shares),
         p95=looks.percentile(bars, 0.95) if sum(bars) >= _FEW_ANSWERS else None,
-        utilisation=looks.work(measured, everybody, _LATENCY_WINDOW).utilisation,
+        utilisation=min(1.0, busy.need * should / max(1, len(everybody))) if busy else own,
         ready=len(everybody),
+        use=use,
+        busy=busy,
     )
 
 
@@ -158,25 +172,58 @@ def cost(rates: dict[int, float], shares: dict[int, float]) -> float | None:
 
 def _wish(service: Service, scale: Scale, seen: Signals, now: float) -> _Wish:
     """What the load asks for, bounds apart."""
-    busy = quantity.percent(service.spec.scaling.utilisation) or 0.01
-    if seen.cost is None or seen.arrivals is None:
-        if seen.held:
-            return _Wish(max(1, scale.wanted), "held", f"{seen.held} {_requests(seen.held)} for a replica to be ready")
-        if seen.arrivals == 0 and not seen.backlog:
-            return _Wish(0, "rate", f"no requests over {seen.window:.0f} s")
+    if seen.arrivals is not None and seen.cost is not None:
+        found = _by_rate(service, seen, seen.arrivals, seen.cost)
+    elif seen.arrivals is not None and seen.busy is not None and seen.ready and _is_asked(seen):
+        most = BACKLOG_FACTOR * seen.ready
+        found = _Wish(min(most, _ceil(seen.busy.need)), seen.busy.rule, seen.busy.why, min(most, _ceil(SPARE * seen.busy.need)))
+    elif seen.held:
+        return _Wish(max(1, scale.wanted), "held", f"{seen.held} {_requests(seen.held)} for a replica to be ready")
+    elif seen.arrivals == 0 and not seen.backlog:
+        return _Wish(0, "rate", f"no requests over {seen.window:.0f} s")
+    else:
         return _Wish(scale.wanted, "unmeasured", "too little was measured yet to change anything")
-    by_rate = seen.arrivals * seen.cost / busy
-    by_backlog = seen.backlog * seen.cost / DRAIN
+    late = _latency(service, scale, seen, found, now)
+    found = late if late and late.number > found.number else found
+    return _guarded(service, scale, seen, found) if _is_asked(seen) else found
+
+
+def _is_asked(seen: Signals) -> bool:
+    """Whether anybody asks it: what replicas do for themselves is no reason to have more of them."""
+    return bool(seen.arrivals or seen.use.at_once)
+
+
+def _guarded(service: Service, scale: Scale, seen: Signals, found: _Wish) -> _Wish:
+    """What replicas use asks for more, or keeps what there is."""
+    tired = strain.guard(service.spec.scaling, seen.use, seen.ready)
+    most = USE_FACTOR * max(1, seen.ready)
+    if tired:
+        found = replace(found, roomy=max(found.roomy, min(most, _ceil(SPARE * tired.need))))
+    if tired and min(most, _ceil(tired.need)) > found.number:
+        found = _Wish(min(most, _ceil(tired.need)), tired.rule, tired.why, found.roomy)
+    short = strain.short_of_memory(service.spec.scaling, seen.use)
+    if short and found.number < scale.wanted:
+        kept = found.number if found.lasting is None else found.lasting
+        return replace(
+            found, number=scale.wanted, rule="memory", why=f"{short}; {found.number} would do: {found.why}", lasting=kept
+        )
+    return found
+
+
+def _by_rate(service: Service, seen: Signals, arrivals: float, cost: float) -> _Wish:
+    """What the rate and the backlog ask for."""
+    busy = quantity.percent(service.spec.scaling.utilisation) or 0.01
+    by_rate = arrivals * cost / busy
+    by_backlog = seen.backlog * cost / DRAIN
     wanted = _ceil(by_rate + by_backlog)
     capped = min(wanted, BACKLOG_FACTOR * max(1, seen.ready, _ceil(by_rate)))
-    rate = f"{_number(seen.arrivals)} requests/s over {seen.window:.0f} s"
-    each = f"a replica answers {_number(1 / seen.cost)} a busy second and should be busy {busy:.0%} of the time"
+    rate = f"{_number(arrivals)} requests/s over {seen.window:.0f} s"
+    each = f"a replica answers {_number(1 / cost)} a busy second and should be busy {busy:.0%} of the time"
     roomy = _ceil(SPARE * by_rate)
     found = _Wish(_ceil(by_rate), "rate", f"{rate}; {each}", roomy)
     if capped > _ceil(by_rate):
-        found = _Wish(capped, "backlog", f"{seen.backlog} {_requests(seen.backlog)} and {rate}; {each}", roomy, _ceil(by_rate))
-    late = _latency(service, scale, seen, found, now)
-    return late if late and late.number > found.number else found
+        return _Wish(capped, "backlog", f"{seen.backlog} {_requests(seen.backlog)} and {rate}; {each}", roomy, _ceil(by_rate))
+    return found
 
 
 def _latency(service: Service, scale: Scale, seen: Signals, found: _Wish, now: float) -> _Wish | None:
@@ -317,6 +364,10 @@ def would_change(spec: ServiceSpec, scale: Scale) -> str:
         "pace": "time: at most a fifth goes in ten seconds",
         "release": "the end of the release; more load adds replicas at once",
         "latency": f"answers within the objective ({spec.objective.p95}) let it go down again",
+        "cpu": "less load; more `resources.cpu` for each replica, or another `scaling.cpu`",
+        "gpu": "less load; more `resources.gpu` for each replica, or another `scaling.gpu`",
+        "memory": "less memory in use; more `limits.memory` for each replica, or another `scaling.memory`",
+        "requests": f"other load, or another `scaling.concurrency` ({spec.scaling.concurrency}): what a replica can do at once",
     }.get(scale.rule, "more load adds replicas at once; less load for `scaling.hold` takes some away")
 
 

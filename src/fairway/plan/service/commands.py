@@ -121,7 +121,7 @@ def resumed(service: Service, now: float) -> Service:
     held = now - marks.pop(PAUSED_AT, now)
     phase = RolloutPhase.STARTING if rollout.step < 0 else RolloutPhase.STEPPING
     started, step_since = rollout.started + held, rollout.step_since + held
-    return replace(service, rollout=replace(rollout, phase=phase, marks=marks, started=started, step_since=step_since))
+    return replace(service, rollout=replace(rollout, phase=phase, marks=marks, started=started, step_since=step_since, reason=""))
 
 
 def undone(service: Service, now: float) -> Service:

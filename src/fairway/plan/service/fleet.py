@@ -18,6 +18,8 @@ from fairway.units import quantity
 
 PAUSE_MOST = 300.0
 """Seconds between two tries at the most."""
+WAITS = 10.0
+"""A replica that waits for a place for longer than this is worth a word."""
 PROVEN = 60.0
 """A replica that has been ready for this long makes earlier failures forgotten."""
 _STRESS = 0.95
@@ -75,6 +77,12 @@ def _learnt(revision: Revision, replicas: Sequence[Replica], now: float) -> Revi
         return replace(revision, failures=revision.failures + len(failed), failed_at=at, failed_number=number)
     proven = any(replica.since <= now - PROVEN for replica in ready) and revision.failed_at <= now - PROVEN
     return replace(revision, failures=0) if revision.failures and proven else revision
+
+
+def without_room(replicas: Iterable[Replica], revision: int, now: float) -> Replica | None:
+    """A replica of the revision that has waited for a place for a while, with what it waits for."""
+    waiting = (one for one in replicas if one.revision == revision and one.phase is ReplicaPhase.WAITING and one.message)
+    return next((one for one in waiting if one.created <= now - WAITS), None)
 
 
 def not_before(revision: Revision) -> float:
@@ -141,7 +149,9 @@ def _free(service: Service, replicas: Sequence[Replica], spare: list[Replica], p
     kept = 0.0
     free: list[str] = []
     for replica in sorted(spare, key=rank):
-        if kept < lack(stress(service) if is_bad(service, replica.revision) else 1.0):
+        if parts.get(replica.revision, Part(0)).makes_way:
+            free.append(replica.name)
+        elif kept < lack(stress(service) if is_bad(service, replica.revision) else 1.0):
             kept += speed(service, replica.revision)
         else:
             free.append(replica.name)

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from fairway.plan.service import measured as looks
 from fairway.plan.service import sequential
-from fairway.plan.service.measured import Measured
+from fairway.plan.service.measured import Measured, Sample
 from fairway.plan.service.sequential import Reports
 from fairway.spec.service import Guard
 from fairway.state.load import LATENCY_BOUNDS, RevisionLoad
@@ -34,10 +34,14 @@ _FEW = 50
 """Answers of the old revision within the window, without which it is no measure."""
 _MOST_A_LOOK = 25
 """Answers of one look that count at the most: those that waited for each other are not independent."""
+_HELD_FOR = 15.0
+"""Seconds after that until what had piled up is answered."""
 LOOKED = "looked"
 """The mark that says up to when the counters were read."""
 PAUSED_AT = "paused_at"
 """The mark that says when a release was held: its time stands still."""
+HELD = "held"
+"""The mark that says when requests waited in the router for a replica, last."""
 METRIC = "metric."
 """Marks of the metric, forgotten when the parts change: shares that move with the time of day would mislead."""
 
@@ -95,11 +99,19 @@ def of_answers(service: Service, rollout: Rollout, measured: Measured) -> tuple[
                 for number in (rollout.target, rollout.source)
             )
             _count_errors(marks, service.spec.rollout.guard, mine, old)
-            _count_slow(marks, service, rollout, mine, measured)
+            if not _were_held(marks, before, after):
+                _count_slow(marks, service, rollout, mine, measured)
             _count_reports(marks, service.spec.rollout.guard, mine, old)
     marks[LOOKED] = last.time
     verdicts = (_errors(service, rollout, marks), _slow(service, rollout, marks, measured), _metric(service, rollout, marks))
     return marks, next((verdict for verdict in verdicts if verdict), None)
+
+
+def _were_held(marks: Marks, before: Sample, after: Sample) -> bool:
+    """Whether answers may be late because their requests waited for the first replica, which says nothing of the revision."""
+    if any(sample.route and sample.route.held for sample in (before, after)):
+        marks[HELD] = after.time
+    return after.time < marks.get(HELD, float("-inf")) + _HELD_FOR
 
 
 def findings(service: Service, rollout: Rollout) -> tuple[str, ...]:
@@ -127,6 +139,11 @@ def _sureness(marks: Mapping[str, float], name: str) -> str:
     """How far a test is on the way to speaking."""
     part = sequential.strength(_evidence(marks, name)) / sequential.limit(ALPHA)
     return f" ({min(part, 1.0):.0%} of the evidence against it)" if part >= _WORTH_SAYING else ""
+
+
+def answers(marks: Mapping[str, float]) -> float:
+    """How many answers of the new revision the guards have seen, copies included."""
+    return marks.get("errors.n", 0.0)
 
 
 def without_metric(marks: Mapping[str, float]) -> Marks:
@@ -174,6 +191,9 @@ def _count_slow(marks: Marks, service: Service, rollout: Rollout, mine: Revision
     """Counts answers that are slower than the old revision's 95th percentile allows, and than the document does."""
     guard = service.spec.rollout.guard
     bars = looks.histogram(measured, rollout.source, _WINDOW)
+    if sum(bars) < _FEW and "slower.old" not in marks:
+        # Few ask: what was measured longer ago is better than nothing.
+        bars = looks.histogram(measured, rollout.source, looks.KEPT)
     usual = looks.percentile(bars, 1.0 - SLOW) if sum(bars) >= _FEW else None
     if usual is not None:
         marks["slower.old"] = usual

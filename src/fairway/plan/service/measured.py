@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from fairway.state.load import LATENCY_BOUNDS, ReplicaLoad, RevisionLoad, RouteLoad
+from fairway.state.load import LATENCY_BOUNDS, ReplicaLoad, ReplicaUse, RevisionLoad, RouteLoad
 
 KEPT = 600.0
 """Seconds that are remembered."""
@@ -28,6 +28,8 @@ class Sample:
     """None: the router could not be asked."""
     replicas: dict[str, ReplicaLoad] = field(default_factory=dict)
     """By name; a server that is not ours says nothing."""
+    use: dict[str, ReplicaUse] = field(default_factory=dict)
+    """By name, of those that were ready; looked at more seldom than the rest, so the same look may stand in several samples."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,6 @@ __all__ = ["LOOK", "Measured", "Rule", "Sample", "ServicePlan", "advance"]
 
 LOOK = 2.0
 """Seconds until a service with replicas is looked at again."""
-_WAITS = 10.0
-"""A replica that waits longer than this is worth a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +74,9 @@ def advance(
     ready = fleet.ready_names(replicas)
     coming = rollout.shares(service, now).coming
     service = replace(service, scale=rule(service, ready, coming, measured, now, may_shrink=not under_way))
-    service, steps = rollout.stepped(service, ready, now)
+    service, steps = rollout.stepped(service, replicas, now)
     shares = rollout.shares(service, now)
-    parts = split.parts(service, shares)
+    parts = _placed(service, split.parts(service, shares), replicas, now)
     orders = fleet.orders(service, replicas, parts, measured, now)
     service = replace(
         service,
@@ -96,6 +94,18 @@ def advance(
         (*events, *steps, *_scaled(before, service)),
         _wake(service, replicas, orders.wake_at, now),
     )
+
+
+def _placed(service: Service, parts: dict[int, split.Part], replicas: Sequence[Replica], now: float) -> dict[int, split.Part]:
+    """What each revision should have, where there is no room for more than the number.
+
+    On the way back that is so as well when the good revision finds no room: what was sent back must not keep it out.
+    """
+    under_way = service.rollout if rollout.is_active(service.rollout) and service.stable else None
+    newcomer = under_way.target if under_way else service.stable
+    tight = service.spec.rollout.in_place or (not under_way and fleet.without_room(replicas, newcomer, now))
+    ready = {number: len(names) for number, names in fleet.ready_names(replicas).items()}
+    return split.in_place(service, parts, ready, newcomer) if tight else parts
 
 
 def _deleting(service: Service, replicas: Sequence[Replica], measured: Measured, now: float) -> ServicePlan:
@@ -123,9 +133,9 @@ def _message(service: Service, replicas: Sequence[Replica], parts: dict[int, spl
             last = max(gone, key=lambda replica: (replica.since, replica.number), default=None)
             said = f"{last.name}: {last.message}" if last else f"a replica of r{number} ended by itself"
             return f"{said} ({revision.failures} in a row)"
-        stuck = [replica for replica in mine if replica.phase is ReplicaPhase.WAITING and replica.created <= now - _WAITS]
-        if stuck and stuck[0].message:
-            return f"{stuck[0].name} waits: {stuck[0].message}"
+        waiting = fleet.without_room(replicas, number, now)
+        if waiting:
+            return f"{waiting.name} waits: {waiting.message}{rollout.way_out(service, number)}"
     return ""
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from fairway.spec.job import Framework, JobSpec, Keep, Replicas, Restart, Role
 from fairway.spec.service import ServiceSpec, ServingRuntime
 from fairway.state.job import Job, JobKey
 from fairway.state.service import Replica, Revision, Service, ServiceKey
-from fairway.units import quantity
+from fairway.units import names, quantity
 
 OWN_NAMESPACE = ".services"
 """Follows the service's namespace in that of its replicas. No document can name one with a dot, so they never mix."""
@@ -14,6 +17,8 @@ ROLE = "replica"
 READY_PATH = "/v2/health/ready"
 SERVICE_LABEL = "fairway.dev/service"
 REVISION_LABEL = "fairway.dev/revision"
+SAMPLES_LABEL = "fairway.dev/samples"
+"""The dataset that gets the requests which the replica samples."""
 KEPT = "7d"
 """How long logs and record of a replica stay after its end."""
 
@@ -21,6 +26,16 @@ KEPT = "7d"
 def replica_key(service: ServiceKey, revision: int, number: int) -> JobKey:
     """`default.services/mnist-r3-7`."""
     return JobKey(f"{service.namespace}{OWN_NAMESPACE}", f"{service.name}-r{revision}-{number}")
+
+
+def highest_number(service: ServiceKey, runs: Iterable[JobKey]) -> int:
+    """The highest number of a replica among these runs; 0 when none is the service's.
+
+    Runs are kept after their service is gone. One that takes its name counts on from there, or it would meet their ends.
+    """
+    namespace, pattern = f"{service.namespace}{OWN_NAMESPACE}", re.compile(rf"{re.escape(service.name)}-r\d+-(\d+)")
+    found = [pattern.fullmatch(run.name) for run in runs if run.namespace == namespace]
+    return max((int(match[1]) for match in found if match), default=0)
 
 
 def new_replica(service: Service, revision: int, number: int, now: float) -> Replica:
@@ -61,7 +76,7 @@ def replica_run(service: Service, revision: Revision, replica: Replica, python: 
         number=replica.number,
         spec=asked,
         origin=revision.origin,
-        labels={SERVICE_LABEL: service.key.name, REVISION_LABEL: str(revision.number)},
+        labels={SERVICE_LABEL: service.key.name, REVISION_LABEL: str(revision.number), **_sampled(service, spec)},
         created=replica.created,
     )
 
@@ -94,6 +109,12 @@ def _server(revision: Revision, python: str) -> tuple[str, ...]:
     if rate > 0:
         words += ["--sample-folder", "{{shared_dir}}/requests", "--sample-rate", quantity.show_number(rate)]
     return tuple(words)
+
+
+def _sampled(service: Service, spec: ServiceSpec) -> dict[str, str]:
+    if not quantity.percent(spec.sampling.rate) or spec.command:
+        return {}
+    return {SAMPLES_LABEL: spec.sampling.dataset or names.suggest_name(f"{service.key.name}-requests")}
 
 
 def _needs_framework(revision: Revision) -> bool:

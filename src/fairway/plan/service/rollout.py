@@ -7,7 +7,7 @@ the old revision go only after the part they served has moved.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fairway.plan.service import fleet, guards, split
@@ -19,6 +19,10 @@ from fairway.units import quantity
 
 SHARE = "share"
 """The mark that holds the new revision's part of the traffic, 0 to 1."""
+SEEN = "step.seen"
+"""The mark that holds how many answers of the new revision there were when the step began."""
+ACCEPTED = "step.accepted"
+"""The mark that holds the step that may end without having been judged, because a person was asked."""
 MIRROR = "mirror"
 """The mark that holds the part of the requests of which it gets copies."""
 PACE = 10.0
@@ -59,7 +63,8 @@ def shares(service: Service, now: float) -> Shares:
         return Shares({}, {rollout.target: 1.0})
     share, mirror = rollout.marks.get(SHARE, 0.0), rollout.marks.get(MIRROR, 0.0)
     strategy = service.spec.rollout.strategy
-    kept = rollout.source if strategy in _KEEPING or _is_unmeasured(service, rollout) else 0
+    is_needed = _is_unmeasured(service, rollout) or bool(_too_slow(service, rollout))
+    kept = rollout.source if strategy in _KEEPING or is_needed else 0
     is_shadow = strategy is RolloutStrategy.SHADOW
     next_ = _next(service, rollout) if _is_due(service, rollout, now) else mirror if is_shadow and share < 1 else share
     started = rollout.step >= 0
@@ -84,7 +89,8 @@ def _next(service: Service, rollout: Rollout) -> float:
     policy, share = service.spec.rollout, rollout.marks.get(SHARE, 0.0)
     if policy.strategy is RolloutStrategy.ROLLING:
         number = service.scale.wanted
-        return min(1.0, share + max(1, math.ceil(SURGE * number)) / number) if number else 1.0
+        at_once = 1 if policy.in_place else max(1, math.ceil(SURGE * number))
+        return min(1.0, share + at_once / number) if number else 1.0
     plan = steps(policy)
     return plan[rollout.step + 1][0] if rollout.step + 1 < len(plan) else 1.0
 
@@ -93,7 +99,44 @@ def _is_due(service: Service, rollout: Rollout, now: float) -> bool:
     """Whether the next part may be prepared."""
     if rollout.phase is RolloutPhase.PAUSED or rollout.marks.get(SHARE, 0.0) >= 1.0:
         return False
-    return rollout.step < 0 or now >= rollout.step_since + _seconds(service, rollout)
+    if rollout.step < 0:
+        return True
+    over = rollout.step_since + _seconds(service, rollout)
+    policy = service.spec.rollout
+    gives_up = policy.unjudged == "continue" and now >= over + quantity.seconds(policy.patience)
+    return now >= over and (gives_up or not unseen(service, rollout))
+
+
+def unseen(service: Service, rollout: Rollout) -> str:
+    """What the guards have not seen enough of to judge the part in force; empty: they have, or time alone counts."""
+    policy, marks = service.spec.rollout, rollout.marks
+    timed = 0 <= rollout.step < len(steps(policy)) and marks.get(SHARE, 0.0) < 1.0
+    if not timed or not policy.requests or marks.get(ACCEPTED) == rollout.step:
+        return ""
+    seen = max(0.0, guards.answers(marks) - marks.get(SEEN, 0.0))
+    if seen < policy.requests:
+        return f"{policy.requests} answers of r{rollout.target}, has {seen:.0f}"
+    metric = policy.guard.metric
+    told = min(guards.reports(marks, side).count for side in ("new", "old"))
+    if metric and policy.strategy is not RolloutStrategy.SHADOW and told < policy.requests:
+        return f"{policy.requests} reports of {metric.name} of both revisions, has {told:.0f}"
+    return ""
+
+
+def _waiting(service: Service, rollout: Rollout, now: float) -> tuple[Service, Events]:
+    """A step whose time is over and that was not judged yet: it says so, and is held when that lasts too long."""
+    lacks = unseen(service, rollout)
+    over = rollout.step_since + _seconds(service, rollout)
+    if rollout.phase is RolloutPhase.PAUSED or not lacks or now < over:
+        return service, ()
+    policy = service.spec.rollout
+    if now < over + quantity.seconds(policy.patience):
+        return replace(service, rollout=replace(rollout, reason=f"waits for {lacks}")), ()
+    why = f"waited {policy.patience} longer than its step for {lacks}"
+    marks = {**rollout.marks, guards.PAUSED_AT: now, ACCEPTED: float(rollout.step)}
+    reason = f"{why}; `fairway rollout resume` goes on without, `undo` goes back"
+    held = replace(rollout, phase=RolloutPhase.PAUSED, marks=marks, reason=reason)
+    return replace(service, rollout=held), (("RolloutPaused", f"r{rollout.target} {why}"),)
 
 
 def _seconds(service: Service, rollout: Rollout) -> float:
@@ -115,37 +158,65 @@ def judged(service: Service, replicas: Sequence[Replica], measured: Measured, no
         return _done(service, rollout, now) if is_ready else (service, ())
     verdict = guards.of_replicas(service, rollout, replicas, now)
     if verdict:
-        return rolled_back(service, rollout, f"{verdict.guard}: {verdict.reason}", now)
+        way = way_out(service, rollout.target) if fleet.without_room(replicas, rollout.target, now) else ""
+        return rolled_back(service, rollout, f"{verdict.guard}: {verdict.reason}{way}", now)
     marks, verdict = guards.of_answers(service, rollout, measured)
     rollout = replace(rollout, marks=marks)
     service = replace(service, rollout=rollout)
     if verdict:
         return rolled_back(service, rollout, f"{verdict.guard}: {verdict.reason}", now)
     if rollout.marks.get(SHARE, 0.0) >= 1.0:
-        is_over = rollout.phase is not RolloutPhase.PAUSED and now >= rollout.step_since + BAKE
-        return _done(service, rollout, now) if is_over else (service, ())
+        return _baking(service, rollout, now)
     return service, ()
 
 
-def stepped(service: Service, ready: Mapping[int, frozenset[str]], now: float) -> tuple[Service, Events]:
+def _baking(service: Service, rollout: Rollout, now: float) -> tuple[Service, Events]:
+    """All traffic has moved; the old replicas go when the guards have looked for long enough and the new ones are enough."""
+    if rollout.phase is RolloutPhase.PAUSED:
+        return service, ()
+    slow = _too_slow(service, rollout)
+    if now >= rollout.step_since + BAKE and not slow:
+        return _done(service, rollout, now)
+    return replace(service, rollout=replace(rollout, reason=f"waits: {slow}" if slow else "")), ()
+
+
+def stepped(service: Service, replicas: Sequence[Replica], now: float) -> tuple[Service, Events]:
     """The next part comes in force when its time has come and enough replicas of the new revision are ready for it.
 
     The number of replicas must have been decided for that part already.
     """
     rollout = service.rollout
-    if rollout is None or not is_active(rollout) or not rollout.source or not _is_due(service, rollout, now):
+    if rollout is None or not is_active(rollout) or not rollout.source:
         return service, ()
+    if not _is_due(service, rollout, now):
+        return _waiting(service, rollout, now)
     wanted = split.parts(service, shares(service, now))[rollout.target].wanted
-    there = len(ready.get(rollout.target, ()))
+    there = len(fleet.ready_names(replicas).get(rollout.target, ()))
     reason = _too_slow(service, rollout) or (f"{there} of {wanted} replicas are ready" if there < wanted else "")
+    waiting = fleet.without_room(replicas, rollout.target, now) if there < wanted else None
+    if waiting:
+        reason += f"; {waiting.name} has no place: {waiting.message}{way_out(service, rollout.target)}"
     if reason:
         return replace(service, rollout=replace(rollout, reason=f"waits: {reason}")), ()
     part = _next(service, rollout)
     is_copy = service.spec.rollout.strategy is RolloutStrategy.SHADOW and rollout.step + 1 < len(steps(service.spec.rollout))
     marks = {**guards.without_metric(rollout.marks), **({MIRROR: part} if is_copy else {SHARE: part, MIRROR: 0.0})}
+    marks[SEEN] = guards.answers(marks)
     on = replace(rollout, phase=RolloutPhase.STEPPING, step=rollout.step + 1, step_since=now, marks=marks, reason="")
     what = f"answers copies of {part:.0%} of the requests" if is_copy else f"gets {part:.0%} of the traffic"
     return replace(service, rollout=on), (("RolloutStep", f"r{rollout.target} {what}"),)
+
+
+def way_out(service: Service, revision: int) -> str:
+    """What a person can do for a new revision that finds no room; nothing for another one, or where it was done."""
+    rollout = service.rollout
+    if rollout is None or not is_active(rollout) or not rollout.source or rollout.target != revision:
+        return ""
+    policy = service.spec.rollout
+    if policy.in_place:
+        return ""
+    other = " and `strategy: rolling`" if policy.strategy in _KEEPING else ""
+    return f"; free some room, or say `rollout.in_place: true`{other}: then an old replica makes way for each new one"
 
 
 def _too_slow(service: Service, rollout: Rollout) -> str:

@@ -53,11 +53,9 @@ def weights(service: Service, ready: Mapping[int, int], shares: Shares, parts: M
     beside = {number: spare for number, spare in beside.items() if spare > 0 and number != mirrored and _serves(number, shares)}
     if left > 0 and beside:
         able = sum(beside.values())
-        # They take what they can carry; the rest goes back to where it belongs.
+        # They take what they can carry. What nobody can is shared by all, each as far as it can do more than the others.
         planned = sum(part.need * speed(service, number) for number, part in parts.items())
         taken = min(left, able / planned) if planned and any(found.values()) else left
-        own = sum(found.values())
-        found = {number: share * (1.0 + (left - taken) / own) if own else share for number, share in found.items()}
         for number, spare in beside.items():
             found[number] = found.get(number, 0.0) + taken * spare / able
     total = sum(found.values())

@@ -7,7 +7,8 @@ of them. The sum may be larger than the number (surge), never smaller.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from fairway.state.service import Service
 
@@ -40,6 +41,8 @@ class Part:
     """Ready ones, without which its part of the traffic is not served as planned."""
     keeps: bool = False
     """Whether those that it has beyond that stay."""
+    makes_way: bool = False
+    """Whether those beyond that go at once, because others wait for their place."""
 
 
 def parts(service: Service, shares: Shares) -> dict[int, Part]:
@@ -59,6 +62,30 @@ def parts(service: Service, shares: Shares) -> dict[int, Part]:
         revision, share = shares.mirror
         found[revision] = Part(max(1, _ceil(number * share * _slowness(revision, shares, rates))))
     return found
+
+
+def in_place(service: Service, found: dict[int, Part], ready: Mapping[int, int], newcomer: int) -> dict[int, Part]:
+    """The same without room for more than the number: of the others, one makes way for each new one, and one at a time.
+
+    `newcomer` is the revision that should have more; of the others, those that are not wanted any more go first.
+    """
+    others = {number: count for number, count in ready.items() if number != newcomer and count}
+    if newcomer not in found or not others:
+        return found
+    total, there = service.scale.wanted, ready.get(newcomer, 0)
+    allowed = min(found[newcomer].wanted, max(there + 1, total - sum(others.values())))
+    left = max(0, total - allowed)
+    beyond = max(0, sum(others.values()) - left)
+    parts = {newcomer: replace(found[newcomer], wanted=allowed)}
+    for other in sorted({*others, *found} - {newcomer}, key=lambda number: (number in found, number)):
+        goes = min(beyond, others.get(other, 0))
+        stays = others.get(other, 0) - goes
+        beyond -= goes
+        # Of one that is wanted there may be more than are ready; of the rest nothing is made.
+        wanted = max(stays, min(found[other].wanted, left)) if other in found else stays
+        parts[other] = replace(found.get(other, Part(0)), wanted=wanted, keeps=False, makes_way=goes > 0)
+        left = max(0, left - wanted)
+    return parts
 
 
 def _work(shares: dict[int, float], rates: dict[int, float]) -> dict[int, float]:

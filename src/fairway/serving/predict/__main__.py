@@ -79,9 +79,13 @@ def arranged(signature: Signature, rows: dict[str, Array]) -> list[Array]:
     return [_shaped(spec, rows[spec.name]) for spec in signature.inputs]
 
 
+def _bytes_of(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
 def _shaped(spec: TensorSpec, array: Array) -> Array:
     if spec.datatype == "BYTES":
-        return of_texts([str(value).encode() for value in array.ravel().tolist()]).reshape(array.shape)
+        return of_texts([_bytes_of(value) for value in array.ravel().tolist()]).reshape(array.shape)
     typed: Array = array.astype(DTYPES[spec.datatype], copy=False)
     free = sum(length < 0 for length in spec.shape[1:])
     if typed.ndim != len(spec.shape) and free <= 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import bisect
 import csv
 import json
 from collections.abc import Iterator, Sequence
@@ -9,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from fairway.errors import NotFoundError, UsageError
+from fairway.serving.replica.datatypes import DTYPES, of_texts
 
 Array = NDArray[Any]
 ENDINGS = (".npy", ".npz", ".jsonl", ".csv")
@@ -76,7 +80,7 @@ def _open(path: Path) -> RowFile:
     if path.suffix == ".npz":
         return _archive(path)
     if path.suffix == ".jsonl":
-        return _LineFile(path)
+        return _RequestFile(path) if _is_sampled(path) else _LineFile(path)
     if path.suffix == ".csv":
         return _TableFile(path)
     message = f"{path} is no file of rows"
@@ -130,6 +134,91 @@ class _LineFile:
             file.seek(self._offsets[start])
             for _ in range(start, stop):
                 yield file.readline()
+
+
+class _Tensor(msgspec.Struct):
+    """An input of a sampled request."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    data: list[Any]
+
+    def rows(self) -> Array:
+        if self.datatype == "BYTES":
+            return of_texts([_bytes_of(value) for value in self.data]).reshape(self.shape)
+        return np.asarray(self.data, DTYPES[self.datatype]).reshape(self.shape)
+
+
+class _Request(msgspec.Struct):
+    """A line that a replica sampled; what it answered is left alone."""
+
+    inputs: list[_Tensor]
+
+
+class _RequestFile:
+    """Sampled requests, one a line, each with one row or several."""
+
+    is_text = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offsets = _line_offsets(path)
+        self._ends: list[int] = []
+        """By line: how many rows there are until its end."""
+        count = 0
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                count += self._decoded(line, number).inputs[0].shape[0]
+                self._ends.append(count)
+        self.count = count
+
+    def read(self, start: int, stop: int) -> dict[str, Array]:
+        first, last = bisect.bisect_right(self._ends, start), bisect.bisect_left(self._ends, stop)
+        requests: list[_Request] = []
+        with self._path.open("rb") as file:
+            file.seek(self._offsets[first])
+            requests.extend(self._decoded(file.readline(), number + 1) for number in range(first, last + 1))
+        begins = self._ends[first - 1] if first else 0
+        names = [tensor.name for tensor in requests[0].inputs]
+        if any([tensor.name for tensor in request.inputs] != names for request in requests):
+            message = f"{self._path}: lines {first + 1} to {last + 1} do not all have the inputs {sorted(names)}"
+            raise UsageError(message, fix="the model's inputs changed in between: name an older version of the dataset")
+        columns = ((name, [request.inputs[place].rows() for request in requests]) for place, name in enumerate(names))
+        return {name: _joined(pieces, self._path)[start - begins : stop - begins] for name, pieces in columns}
+
+    def _decoded(self, line: bytes, number: int) -> _Request:
+        try:
+            return _REQUEST.decode(line)
+        except msgspec.DecodeError as error:
+            message = f"{self._path}:{number}: {error}"
+            raise UsageError(message, fix="leave files of sampled requests as they are") from None
+
+
+_REQUEST = msgspec.json.Decoder(_Request)
+
+
+def _joined(pieces: list[Array], path: Path) -> Array:
+    try:
+        return np.concatenate(pieces)
+    except ValueError as error:
+        message = f"{path}: {error}"
+        raise UsageError(message, fix="predict with --batch 1 and --shard 1 where requests have shapes of their own") from None
+
+
+def _is_sampled(path: Path) -> bool:
+    """Whether the lines are requests as a replica writes them: with the model that answered, and its tensors."""
+    with path.open("rb") as file:
+        line = file.readline()
+    try:
+        told = json.loads(line)
+        return isinstance(told, dict) and told.keys() >= {"time", "model", "version", "inputs", "outputs"}
+    except ValueError:
+        return False
+
+
+def _bytes_of(value: Any) -> bytes:
+    return base64.b64decode(value["b64"]) if isinstance(value, dict) else str(value).encode()
 
 
 class _TableFile:

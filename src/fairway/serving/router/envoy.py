@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
+from fairway.app import crash
 from fairway.app.ports import Clock
 from fairway.errors import ConflictError, UnavailableError
 from fairway.serving.router import envoy_config
@@ -77,10 +78,13 @@ class EnvoyRouter:
         before = read_plan(home) or plan
         write(home / PLAN, encode_plan(plan))
         port = read_port(home)
-        if is_kept(home) and (plan.port not in (0, port) or plan.host != before.host):
+        if is_kept(home) and port and (plan.port not in (0, port) or plan.host != before.host):
             await self._end(home)
         if not is_kept(home):
             return await self._begin(plan, home, plan.port or port)
+        if not port:
+            # Whoever started it died before the port was noted.
+            port = await self._listening(plan, home)
         await self._apply(before, plan, home)
         return port
 
@@ -89,7 +93,8 @@ class EnvoyRouter:
         home = home_of(self._folder, service)
         if is_kept(home):
             await self._end(home)
-        shutil.rmtree(home, ignore_errors=True)
+        with crash.reach("router.forget"):
+            shutil.rmtree(home, ignore_errors=True)
         shutil.rmtree(short_folder(self._runtime, home), ignore_errors=True)
 
     async def look(self) -> dict[str, RouteLoad]:
@@ -129,17 +134,18 @@ class EnvoyRouter:
         os.set_inheritable(lock, True)
         appended = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         command = [str(self._program), "-c", str(home / "envoy.json"), "--disable-hot-restart", "--concurrency", "1"]
-        process = os.posix_spawn(
-            str(self._program),
-            [*command, "--log-level", "warning"],
-            os.environ,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, str(home / LOG), appended, 0o600),
-                (os.POSIX_SPAWN_DUP2, 1, 2),
-            ],
-            setsid=True,
-        )
+        with crash.reach("router.spawn"):
+            process = os.posix_spawn(
+                str(self._program),
+                [*command, "--log-level", "warning"],
+                os.environ,
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, str(home / LOG), appended, 0o600),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                ],
+                setsid=True,
+            )
         os.set_inheritable(lock, False)
         self._children.add(process)
         return process

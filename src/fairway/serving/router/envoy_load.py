@@ -26,7 +26,7 @@ def read_load(stats: Mapping[str, Any], hosts: Mapping[str, Any], plan: RoutePla
         if isinstance(entry.get("histograms"), list)
         for each in entry["histograms"]
     }
-    names = {str(cluster["name"]) for cluster in hosts["cluster_statuses"]}
+    names = {str(cluster["name"]) for cluster in hosts.get("cluster_statuses", ())}
     revisions = sorted(int(name.removeprefix("revision-")) for name in names if name.startswith("revision-"))
     return RouteLoad(
         time=now,
@@ -69,7 +69,7 @@ def _latency(cumulative: list[int]) -> tuple[int, ...]:
 
 def _backends(hosts: Mapping[str, Any], plan: RoutePlan) -> dict[str, BackendLoad]:
     by_address: dict[str, BackendLoad] = {}
-    for cluster in hosts["cluster_statuses"]:
+    for cluster in hosts.get("cluster_statuses", ()):
         if not str(cluster["name"]).startswith("revision-"):
             continue
         for host in cluster.get("host_statuses", []):

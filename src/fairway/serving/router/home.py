@@ -8,6 +8,7 @@ import signal
 from hashlib import blake2b
 from pathlib import Path
 
+from fairway.app import crash
 from fairway.errors import BugError
 from fairway.serving.router.keeper import LOCK
 from fairway.serving.router.wire import decode_plan
@@ -55,7 +56,9 @@ def is_kept(home: Path) -> bool:
 def send(home: Path, what: signal.Signals) -> None:
     """Signal who keeps the folder and is known to live: the lock is held."""
     try:
-        os.kill(int((home / LOCK).read_text()), what)
+        pid = int((home / LOCK).read_text())
+        with crash.reach("router.signal"):
+            os.kill(pid, what)
     except (OSError, ValueError):
         # It is just beginning or just ending; who waits for it sees that.
         return
@@ -81,4 +84,5 @@ def write(path: Path, data: bytes) -> None:
     """Replace a file as a whole."""
     aside = path.with_name(path.name + ".new")
     aside.write_bytes(data)
-    aside.replace(path)
+    with crash.reach("router.rename"):
+        aside.replace(path)

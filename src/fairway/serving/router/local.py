@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from fairway.app import crash
 from fairway.app.ports import Clock
 from fairway.errors import BugError, ConflictError, UnavailableError
 from fairway.serving.router.home import (
@@ -30,7 +31,7 @@ from fairway.serving.router.home import (
     short_folder,
     write,
 )
-from fairway.serving.router.keeper import LOG
+from fairway.serving.router.keeper import LOG, inherit
 from fairway.serving.router.wire import add_loads, check_plan, decode_load, encode_plan
 from fairway.state.load import RouteLoad
 from fairway.state.route import RoutePlan
@@ -83,7 +84,7 @@ class LocalRouter:
         sockets = self._sockets(home)
         sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
         write(home / SERVICE, plan.service.encode())
-        port = read_port(home)
+        port = await self._port(home)
         before = read_plan(home) or plan
         if is_kept(home) and (plan.port not in (0, port) or plan.host != before.host):
             # It moves: whoever asks at the old place is refused from now on, whatever is done here.
@@ -96,6 +97,20 @@ class LocalRouter:
         self._watch(home)
         return port
 
+    async def _port(self, home: Path) -> int:
+        """Where the service listens, or did last. The note of it may be missing while its keeper lives: the router knows."""
+        port = read_port(home)
+        deadline = self._clock.now() + _PATIENCE
+        while not port and is_kept(home) and self._clock.now() < deadline:
+            listener, _ = await asyncio.to_thread(inherit, str(self._sockets(home)), 0)
+            if listener is None:
+                await asyncio.sleep(_LOOK_SECONDS)
+                continue
+            with listener:
+                port = int(listener.getsockname()[1])
+            write(home / "port", str(port).encode())
+        return port
+
     async def drop(self, service: str) -> None:
         """Close the service's socket; its processes end."""
         async with self._locks.setdefault(service, asyncio.Lock()):
@@ -105,7 +120,8 @@ class LocalRouter:
         if is_kept(home):
             await self._end_keeper(home)
         sockets = self._sockets(home)
-        shutil.rmtree(home, ignore_errors=True)
+        with crash.reach("router.forget"):
+            shutil.rmtree(home, ignore_errors=True)
         # A router whose keeper was killed sees that its folder is gone.
         await self._until(lambda: not _paths(sockets), "the router did not end", home)
         shutil.rmtree(sockets, ignore_errors=True)
@@ -142,6 +158,9 @@ class LocalRouter:
         """Start a keeper at the plan's port, at the one it had, or at any."""
         problem = ""
         for wanted in [plan.port] if plan.port else [port, 0] if port else [0]:
+            if wanted != port:
+                # Until the new one is noted there must be none: a crash in between would leave the wrong one.
+                (home / "port").unlink(missing_ok=True)
             said = await self._run_keeper(plan.host, wanted, home)
             if said.isdecimal():
                 write(home / "port", said.encode())
@@ -168,7 +187,8 @@ class LocalRouter:
         """Tell every router of the service the plan; gives the version of the one that serves."""
         deadline = self._clock.now() + _PATIENCE
         while True:
-            answers = [await _ask(path, b"put " + encode_plan(plan)) for path in _paths(self._sockets(home))]
+            with crash.reach("router.tell"):
+                answers = [await _ask(path, b"put " + encode_plan(plan)) for path in _paths(self._sockets(home))]
             for answer in answers:
                 word, _, version = answer.decode().partition(" ")
                 if word == "serving":
@@ -229,7 +249,7 @@ class LocalRouter:
 
 def _run(command: list[str], log_path: Path) -> str:
     """What a command that ends by itself says."""
-    with open(log_path, "ab") as log:
+    with open(log_path, "ab") as log, crash.reach("router.spawn"):
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, check=False)
     return done.stdout.decode().strip()
 

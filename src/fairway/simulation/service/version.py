@@ -19,6 +19,10 @@ class Version:
     """The part of its answers that fail."""
     good: float = 0.95
     """The part of its answers that turn out right; reported as the metric `accuracy`."""
+    cpu: float = 1.0
+    """What it uses of its cores while it is busy."""
+    memory: float = 0.5
+    """What it holds of its memory."""
     crashes: bool = False
     """Ends by itself instead of becoming ready."""
     hangs: bool = False

@@ -18,12 +18,14 @@ from fairway.simulation.service.traffic import Traffic
 from fairway.simulation.service.version import Version
 from fairway.spec.service import ServiceSpec
 from fairway.state.job import JobKey, Origin
-from fairway.state.load import BackendLoad, ReplicaLoad, RouteLoad
+from fairway.state.load import BackendLoad, ReplicaLoad, ReplicaUse, RouteLoad
 from fairway.state.route import WHOLE, RoutePlan
 from fairway.state.service import Replica, ReplicaPhase, Service, ServiceKey
 
 KEY = ServiceKey("default", "simulated")
 _GONE_KEPT = 20
+_USE_EVERY = 5.0
+"""Seconds between two looks at what replicas use."""
 
 
 @dataclass(slots=True)
@@ -59,6 +61,8 @@ class World:
     tick: float = 0.5
     look: float = 2.0
     rule: Rule = autoscale.decide
+    room: int | None = None
+    """Replicas that find a place; None: any number."""
     service: Service | None = None
     now: float = 0.0
     replicas: list[Replica] = field(default_factory=list)
@@ -82,6 +86,10 @@ class World:
     _versions: dict[int, Version] = field(default_factory=dict)
     _chance: np.random.Generator = field(init=False)
     _looked: float = -1e9
+    _used: dict[str, ReplicaUse] = field(default_factory=dict)
+    _busy_then: dict[str, float] = field(default_factory=dict)
+    """What each replica's busy seconds were at the last look at what they use."""
+    _used_at: float = 0.0
 
     def __post_init__(self) -> None:
         """Everything that happens by chance comes from the seed."""
@@ -102,7 +110,7 @@ class World:
 
     def restart_daemon(self) -> None:
         """What was only measured is lost; what is remembered stays."""
-        self.measured = Measured()
+        self.measured, self._used = Measured(), {}
 
     def restart_router(self) -> None:
         """Counters begin anew; routes and held requests stay."""
@@ -133,12 +141,16 @@ class World:
         """How a revision behaves."""
         return self._versions.get(revision, Version())
 
+    def served(self, name: str) -> int:
+        """How many requests a replica has answered."""
+        return self._own[name].served if name in self._own else 0
+
     def _live(self) -> None:
         """Replicas start, become ready, or fail."""
         for index, one in enumerate(self.replicas):
             version = self.version(one.revision)
             if one.phase is ReplicaPhase.WAITING:
-                self.replicas[index] = replace(one, phase=ReplicaPhase.STARTING, since=self.now, started=self.now)
+                self.replicas[index] = self._placed(one)
             elif one.phase is ReplicaPhase.STARTING and self.now - one.since >= version.cold_start - 1e-9 and not version.hangs:
                 ended = {"phase": ReplicaPhase.GONE, "failed": True, "message": "exit 1: cannot load the model"}
                 ready = {"phase": ReplicaPhase.READY, "address": f"127.0.0.1:{one.number}"}
@@ -146,6 +158,12 @@ class World:
         gone = [one for one in self.replicas if one.phase is ReplicaPhase.GONE]
         forgotten = {one.name for one in gone[:-_GONE_KEPT]}
         self.replicas = [one for one in self.replicas if one.name not in forgotten]
+
+    def _placed(self, one: Replica) -> Replica:
+        placed = sum(other.phase not in (ReplicaPhase.WAITING, ReplicaPhase.GONE) for other in self.replicas)
+        if self.room is not None and placed >= self.room:
+            return replace(one, message="all places are taken")
+        return replace(one, phase=ReplicaPhase.STARTING, since=self.now, started=self.now, message="")
 
     def plan(self) -> None:
         """The daemon looks, decides and acts."""
@@ -268,4 +286,30 @@ class World:
         }
         for name in queues:
             loads.setdefault(name, ReplicaLoad(self.now))
-        return Sample(self.now, route, loads)
+        self._look_at_use()
+        silent = {one.name for one in self.replicas if self._is_silent(one.revision)}
+        spoken = {name: load for name, load in loads.items() if name not in silent}
+        return Sample(self.now, route, spoken, {name: use for name, use in self._used.items() if name in queues})
+
+    def _is_silent(self, revision: int) -> bool:
+        """Whether its server says nothing of itself."""
+        known = self.service.revision(revision) if self.service else None
+        return bool(known and known.spec.command)
+
+    def _look_at_use(self) -> None:
+        passed = self.now - self._used_at
+        if passed < _USE_EVERY:
+            return
+        ready = [one for one in self.replicas if one.phase is ReplicaPhase.READY]
+        busy = {one.name: self._own[one.name].busy if one.name in self._own else 0.0 for one in ready}
+        self._used = {
+            one.name: ReplicaUse(
+                self.now,
+                cpu=version.cpu * (busy[one.name] - self._busy_then[one.name]) / passed,
+                memory=version.memory,
+            )
+            for one in ready
+            if one.name in self._busy_then
+            for version in (self.version(one.revision),)
+        }
+        self._used_at, self._busy_then = self.now, busy

@@ -23,7 +23,9 @@ from fairway.state.tracking import KINDS, Tracked
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, JobSpec | ServiceSpec):
+    if isinstance(value, JobSpec):
+        return _text(value)
+    if isinstance(value, ServiceSpec):
         return value.model_dump_json()
     message = f"{type(value).__name__} cannot be stored"
     raise NotImplementedError(message)
@@ -36,6 +38,22 @@ def _rich(kind: type, value: Any) -> Any:
         return _service_spec(value)
     message = f"{kind.__name__} cannot be read back"
     raise NotImplementedError(message)
+
+
+_texts: dict[int, tuple[JobSpec, str]] = {}
+"""Of documents that were written last, by identity: a run is written at every step of its life, with the same document."""
+_MOST_TEXTS = 256
+
+
+def _text(spec: JobSpec) -> str:
+    known = _texts.get(id(spec))
+    if known is not None and known[0] is spec:
+        return known[1]
+    text = spec.model_dump_json()
+    if len(_texts) >= _MOST_TEXTS:
+        del _texts[next(iter(_texts))]
+    _texts[id(spec)] = (spec, text)
+    return text
 
 
 @lru_cache(maxsize=256)

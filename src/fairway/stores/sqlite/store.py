@@ -107,7 +107,7 @@ class SqliteStore:
             )
 
     def _put_job(self, job: Job) -> None:
-        labels = json.dumps(job.labels, sort_keys=True)
+        labels = json.dumps(job.labels, sort_keys=True) if job.labels else "{}"
         body = codec.pack(job)
         until = retention.deadlines(job)
         changed = self._connection.execute(

@@ -50,7 +50,9 @@ def test_folders_are_for_their_owner_alone(tmp_path: Path) -> None:
     try:
         home = Home.open(tmp_path / "home")
         run = home.make_shared_parts(JobKey("default", "mnist-1"))
-        make_private(home.attempt(TaskKey("default", "mnist-1", "worker", 0, 2)))
+        key = TaskKey("default", "mnist-1", "worker", 0, 2)
+        assert home.make_attempt(key)
+        assert not home.make_attempt(key), "it is there already"
     finally:
         os.umask(before)
     assert run == home.path / "jobs/default/mnist-1"
@@ -87,8 +89,8 @@ def test_a_forgotten_run_is_gone_whatever_it_left(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").touch()
-    (run / "outputs/link").symlink_to(outside)
-    closed = run / "outputs/closed/deep"
+    (run / "shared/link").symlink_to(outside)
+    closed = run / "shared/closed/deep"
     closed.mkdir(parents=True)
     (closed / "file").touch()
     closed.chmod(0)

@@ -8,7 +8,11 @@ from dataclasses import replace
 import pytest
 
 from fairway.plan.scheduling import fill
+from fairway.plan.scheduling.delta import Sits
 from fairway.plan.scheduling.fronts import Fronts
+from fairway.plan.scheduling.request import Request, Running
+from fairway.plan.scheduling.shape import Seat
+from fairway.state.job import JobKey
 from fairway.state.queue import Queue
 from fairway.testing.fake_floor import FakeFloor, gang, machine
 
@@ -100,3 +104,27 @@ def test_nobody_walks_past_those_for_whom_nothing_has_changed(monkeypatch: pytes
     floor.ask("last", gang(2), queue="b")
     floor.decide()
     assert shown == ["b"]
+
+
+def test_a_queue_whose_account_has_changed_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for room may wait for a rule by now: nothing is kept for it any more, and others may have the place."""
+    floor = FakeFloor([machine("n0", 4), machine("n1", 4)], [Queue("a", quota={"gpu": 4000}, borrow=False)])
+    floor.ask("busy", gang(3), queue="other", priority=5, limit=7200.0)
+    floor.ask("also-busy", gang(3), queue="other", priority=5, limit=7200.0)
+    floor.settle()
+    # No node has four devices free: it waits for room, and later, with what its queue holds then, for its quota.
+    large = floor.ask("large", gang(4), queue="a")
+    floor.settle()
+    floor.decide()
+    assert str(large) in floor.scheduler.ledger.memory.reservations
+    shown: list[str] = []
+    monkeypatch.setattr(Fronts, "keep", lambda _self, _ledger, name, *_found, full: shown.append(name))
+    floor.decide()
+    assert shown == []
+    found = Request(JobKey("default", "found"), gang(1), floor.now, queue="a")
+    used = {uuid for running in floor.running.values() for seat in running.seats for uuid in seat.devices}
+    (idle,) = {device.uuid for device in floor.nodes["n0"].devices} - used
+    floor.tell(Sits(Running(found, (Seat("worker", 0, found.gang.parts[0].shape, "n0", (idle,)),), floor.now)))
+    floor.decide()
+    assert shown[:1] == ["a"]
+    assert str(large) not in floor.scheduler.ledger.memory.reservations

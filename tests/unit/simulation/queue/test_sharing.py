@@ -67,9 +67,9 @@ def test_a_queue_of_large_gangs_comes_as_near_to_its_part_as_they_allow() -> Non
     jobs += [Entry(HOUR, 8, 90 * HOUR, queue="modest") for _ in range(9)]
     moments = list(sharing.watch(jobs, nodes, equal(), 24 * HOUR, GRACE))
     after = [moment for moment in moments if moment.at >= HOUR + GRACE]
-    assert after[0].held["modest"] in (35, 43)
-    assert 40 <= moments[-1].held["modest"] <= 43
-    assert sharing.shares(moments, equal())["modest"].off <= 0.05
+    # Half a gang off its forty is as near as gangs of eight can come; and it stays there instead of coming and going.
+    assert {abs(moment.held["modest"] - 40) <= 4 for moment in after} == {True}
+    assert len({moment.held["modest"] for moment in after}) <= 3
 
 
 @pytest.mark.parametrize("time_slice", [None, 600.0])

@@ -1,11 +1,12 @@
 """Services on a virtual clock: bad versions, load and the rules of others."""
 
 import itertools
+import re
 from dataclasses import replace
 
 import pytest
 
-from fairway.plan.service import autoscale
+from fairway.plan.service import autoscale, commands
 from fairway.simulation.service import traffic
 from fairway.simulation.service.outcome import outcome, recovery
 from fairway.simulation.service.rules import Hpa, Kpa
@@ -48,6 +49,84 @@ def test_a_bad_version_is_sent_back_by_the_right_guard(guard, strategy):
     assert release.reason.startswith(f"{guard}: ")
     assert {one.revision for one in world.replicas if one.phase is ReplicaPhase.READY} == {1}
     assert world.service.stable == 1
+
+
+@pytest.mark.parametrize("guard", ["crash", "errors", "slower"])
+def test_a_shadow_is_judged_by_its_copies(guard):
+    """Nobody saw an answer of it."""
+    world = released(BAD[guard], "shadow", 400)
+    assert world.service.rollout.reason.startswith(f"{guard}: ")
+    assert world.service.rollout.marks.get("share", 0.0) == 0.0
+    assert outcome(world, 1.0).late < 0.001
+
+
+class Quiet:
+    """A canary of two steps where hardly anybody asks: one request in two seconds."""
+
+    def __init__(self, version, rate=0.5, **policy):
+        self.world = World(traffic.steady(rate), seed=4, tick=1.0)
+        steps = [{"to": "20%", "for": "1m"}, {"to": "50%", "for": "1m"}]
+        self.policy = {"strategy": "canary", "steps": steps, **policy}
+        self.world.apply(document(1, rollout=self.policy), GOOD)
+        self.world.run(600)
+        self.world.apply(document(2, rollout=self.policy), version)
+
+    @property
+    def release(self):
+        return self.world.service.rollout
+
+
+def test_a_step_waits_for_enough_answers_and_says_how_many_it_has():
+    quiet = Quiet(GOOD)
+    quiet.world.run(200)
+    assert quiet.release.step == 0
+    assert re.fullmatch(r"waits for 50 answers of r2, has \d+", quiet.release.reason)
+    quiet.world.run(1200)
+    assert quiet.release.phase is RolloutPhase.DONE
+    events = {what: time for time, _, what in quiet.world.events if what.startswith("r2")}
+    assert events["r2 gets 50% of the traffic"] - events["r2 gets 20% of the traffic"] > 300
+
+
+@pytest.mark.parametrize("guard", ["errors", "slower"])
+def test_a_bad_version_is_found_out_though_hardly_anybody_asks(guard):
+    bad = {"errors": replace(GOOD, errors=0.3), "slower": replace(GOOD, rate=GOOD.rate / 4)}
+    timed = Quiet(bad[guard], rate=0.15, requests=0)
+    timed.world.run(140)
+    assert timed.release.marks["share"] == 1.0, "time alone would have let it in"
+    quiet = Quiet(bad[guard], rate=0.15)
+    quiet.world.run(1800)
+    assert quiet.release.phase is RolloutPhase.ROLLED_BACK
+    assert quiet.release.reason.startswith(f"{guard}: ")
+    assert quiet.release.marks["share"] < 1.0
+
+
+def test_a_step_that_nobody_asks_is_held_after_its_patience_and_a_person_lets_it_go_on():
+    quiet = Quiet(GOOD, rate=0.0, patience="5m")
+    quiet.world.run(380)
+    assert quiet.release.phase is RolloutPhase.PAUSED
+    assert quiet.release.reason.startswith("waited 5m longer than its step for 50 answers of r2, has 0; `fairway rollout resume`")
+    assert ("RolloutPaused", "r2 waited 5m longer than its step for 50 answers of r2, has 0") in [
+        event[1:] for event in quiet.world.events
+    ]
+    quiet.world.change(lambda service: commands.resumed(service, quiet.world.now))
+    quiet.world.run(20)
+    assert (quiet.release.step, quiet.release.reason) == (1, "")
+    quiet.world.run(400)
+    assert quiet.release.phase is RolloutPhase.PAUSED
+
+
+def test_a_step_that_nobody_asks_goes_on_where_the_document_says_so():
+    quiet = Quiet(GOOD, rate=0.0, patience="2m", unjudged="continue")
+    quiet.world.run(500)
+    assert quiet.release.phase is RolloutPhase.DONE
+
+
+def test_a_metric_that_nobody_tells_is_waited_for_too():
+    quiet = Quiet(GOOD, rate=5.0, guard={"metric": {"name": "clicks"}}, patience="2m")
+    quiet.world.run(120)
+    assert quiet.release.reason == "waits for 50 reports of clicks of both revisions, has 0"
+    quiet.world.run(120)
+    assert quiet.release.phase is RolloutPhase.PAUSED
 
 
 @pytest.mark.parametrize("strategy", ["rolling", "blue-green"])
@@ -128,3 +207,16 @@ def test_the_rules_of_others_keep_their_own_steps():
     steady.apply(document(replicas={"min": 1, "max": 100}), Version())
     steady.run(400)
     assert steady.service.scale.wanted in (3, 4)
+
+
+def test_a_slower_version_for_which_the_limit_is_too_few_does_not_take_over():
+    """No guard speaks here; the old replicas stay, and the release says why it does not end."""
+    policy = {"strategy": "blue-green", "guard": {"slower": "0"}}
+    world = World(traffic.steady(20.0), seed=2, tick=1.0)
+    world.apply(document(1, replicas={"min": 1, "max": 4}, rollout=policy), GOOD)
+    world.run(60)
+    world.apply(document(2, replicas={"min": 1, "max": 4}, rollout=policy), replace(GOOD, rate=GOOD.rate / 3))
+    world.run(200)
+    assert world.service.rollout.phase is RolloutPhase.STEPPING
+    assert world.service.rollout.reason.endswith("4 replicas, which the document allows, would not be enough")
+    assert sum(one.revision == 1 and one.phase is ReplicaPhase.READY for one in world.replicas) >= 3

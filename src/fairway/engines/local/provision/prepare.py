@@ -89,10 +89,10 @@ class Preparer:
 
     async def prepare(self, job: Job, say: Say = lambda _line: None) -> Prepared:
         """Make everything ready; `say` hears what is being done. Refusals name the field and the fix."""
-        folder = self._home.make_shared_parts(job.key)
+        folder = self._home.make_job(job.key)
         work_dir = await self._code.provide(job, folder, say)
         base = self._base_environment(job, folder)
-        data = await asyncio.to_thread(self._data, job)
+        data = await asyncio.to_thread(self._data, job) if job.spec.data else {}
         runtime_dir = await self._runtime()
         wrap = container_for(
             job.spec.environment,

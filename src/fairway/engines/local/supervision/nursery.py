@@ -13,6 +13,7 @@ import signal
 import socket
 
 from fairway.engines.local.supervision import kernel, order
+from fairway.engines.local.supervision.identity import boot_id
 from fairway.engines.local.supervision.standby import stand_by
 from fairway.engines.local.supervision.supervisor import supervise
 
@@ -26,6 +27,8 @@ def main(descriptor: int) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     # Supervisors belong to nobody: the kernel drops their exit codes.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # Read once, for all supervisors.
+    boot_id()
     # Collecting would write to every page that the supervisors share.
     gc.disable()
     gc.freeze()

@@ -93,6 +93,7 @@ class Supervisor:
     def _settle(self) -> None:
         """Take everything that a start needs, but start nothing."""
         os.setsid()
+        self._own = identify(os.getpid())
         kernel.become_subreaper()
         kernel.name_process("fairway-task")
         os.chdir(self._order.folder)
@@ -154,7 +155,7 @@ class Supervisor:
         failures = nest.failures()
         for failure in failures:
             self._explain(self._ranks.everyone[failure.rank], failure.stage, failure.errno)
-        self._answer(f"started {os.getpid()} {self._started:.6f}\n")
+        self._answer(f"started {os.getpid()} {self._started!r} {self._own.start if self._own else ''}\n")
         os.close(self._answers)
         self._tick_at = time.monotonic() + self._tick
 
@@ -344,10 +345,9 @@ class Supervisor:
             return
 
     def _write_started(self) -> None:
-        own = identify(os.getpid())
         content: dict[str, object] = {
             "started": self._started or time.time(),
-            "supervisor": own.as_dict() if own else None,
+            "supervisor": self._own.as_dict() if self._own else None,
             "processes": [found.as_dict() for rank in self._ranks.everyone if (found := identify(rank.pid))],
             "boot": boot_id(),
             "cgroup": self._cgroup.path if self._cgroup else "",

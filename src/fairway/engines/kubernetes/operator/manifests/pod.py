@@ -104,9 +104,7 @@ def _gpu_marks(need: Need, role: Role) -> dict[str, str]:
     return found
 
 
-def _container(
-    job: Job, task: Task, topology: Topology, installation: Installation, runtime: Runtime, data: Inputs
-) -> Manifest:
+def _container(job: Job, task: Task, topology: Topology, installation: Installation, runtime: Runtime, data: Inputs) -> Manifest:
     limits = job.spec.roles[task.key.role].limits
     requests = _amounts(task.need, installation)
     capped = {"cpu": limits.cpu, "memory": limits.memory}

@@ -1,0 +1,22 @@
+"""What happened to something, as an answer."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from fairway.api.answer import show
+from fairway.api.asking import Asked
+from fairway.app.application import Application
+from fairway.views.event import event_list
+from fairway.views.listing import events_text
+
+
+def show_events(application: Application, asked: Asked, subject: str) -> Response:
+    """The events of a subject, oldest first."""
+    view = event_list(application.events(subject, asked.number("limit", 1000, least=1)))
+    return show(
+        asked,
+        view,
+        text=lambda page: events_text(view.events, application.clock.now(), page, run=subject),
+        called=lambda: (event.reason for event in view.events),
+    )

@@ -1,0 +1,70 @@
+"""What the replicas of a service printed, and print: also those that come later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from fairway.app.application import Application
+from fairway.app.ports import LogChunk, LogQuery
+from fairway.app.services import Services
+from fairway.state.job import Job
+from fairway.state.service import ServiceKey
+
+_AHEAD = 64
+"""Pieces that may wait for a slow reader; then the replicas' logs are not read on."""
+
+
+def replica_logs(application: Application, services: Services, key: ServiceKey, query: LogQuery) -> AsyncIterator[LogChunk]:
+    """One replica after the other, oldest first; or, followed, all at once until the service is gone."""
+    return _Followed(application, services, key, query).pieces() if query.follow else _each(application, services, key, query)
+
+
+async def _each(application: Application, services: Services, key: ServiceKey, query: LogQuery) -> AsyncIterator[LogChunk]:
+    for name, run in services.replica_runs(services.find(key)):
+        async for chunk in application.logs(run, query):
+            yield replace(chunk, task=name)
+
+
+class _Followed:
+    """The replicas of one service, each read as soon as it is there."""
+
+    def __init__(self, application: Application, services: Services, key: ServiceKey, query: LogQuery) -> None:
+        self._application = application
+        self._services = services
+        self._key = key
+        self._query = query
+        self._pieces: asyncio.Queue[LogChunk | None] = asyncio.Queue()
+        self._room = asyncio.Semaphore(_AHEAD)
+
+    async def pieces(self) -> AsyncIterator[LogChunk]:
+        """What comes, until nothing more can."""
+        work = asyncio.create_task(self._read_all())
+        work.add_done_callback(lambda _work: self._pieces.put_nowait(None))
+        try:
+            while (piece := await self._pieces.get()) is not None:
+                self._room.release()
+                yield piece
+            await work
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+    async def _read_all(self) -> None:
+        seen: set[str] = set()
+        asked = self._query
+        async with asyncio.TaskGroup() as group:
+            while self._services.is_kept(self._key):
+                for name, run in self._services.replica_runs(self._services.find(self._key)):
+                    if name not in seen:
+                        seen.add(name)
+                        group.create_task(self._read(name, run, asked))
+                # All of one that comes later is new.
+                asked = replace(self._query, tail=None)
+                await self._services.changed()
+
+    async def _read(self, name: str, run: Job, asked: LogQuery) -> None:
+        async for chunk in self._application.logs(run, asked):
+            await self._room.acquire()
+            self._pieces.put_nowait(replace(chunk, task=name))

@@ -1,0 +1,63 @@
+"""Datasets: what may be asked of their versions, and what happened to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from fairway.app.loop import Loop
+from fairway.app.ports import Changes, DatasetStore
+from fairway.errors import ConflictError
+from fairway.state.dataset import DatasetVersion
+from fairway.state.event import Event
+
+
+class DatasetCommands:
+    """The use cases that change datasets, over one loop; each leaves an event."""
+
+    def __init__(self, loop: Loop, store: DatasetStore) -> None:
+        self._loop = loop
+        self._store = store
+        self.gone: Callable[[], None] = lambda: None
+        """Called after a version was deleted; whoever gives back space sets it."""
+
+    async def add(self, name: str, path: str, *, reference: bool = False) -> DatasetVersion:
+        """Keep a folder or a file as the next version; the same content again gives the version that it has."""
+        now = self._loop.clock.now()
+        # Reading and copying may take long: others must not wait for it.
+        made = await asyncio.to_thread(self._store.add, name, path, now, reference=reference)
+        if made.created == now:
+            self.record(made, "DatasetAdded", f"{made} from {path}")
+        return made
+
+    def check_delete(self, asked: str) -> DatasetVersion:
+        """The version, or the refusal with the run that needs it."""
+        version = self._store.get(asked)
+        user = self.user_of(version.name)
+        if user:
+            message = f"{version} cannot be deleted: {user} uses {version.name}"
+            raise ConflictError(message, fix=f"wait for it, or stop it: fairway stop {user}")
+        return version
+
+    async def delete(self, asked: str) -> DatasetVersion:
+        """Let a version be gone; refused while a run that is not over uses the dataset."""
+        version = self.check_delete(asked)
+        await asyncio.to_thread(self._store.delete, version)
+        self.record(version, "DatasetDeleted", str(version))
+        self.gone()
+        return version
+
+    def user_of(self, name: str) -> str:
+        """A run that is not over and has a version of the dataset as an input; empty when there is none."""
+        runs = self._loop.snapshot.jobs.values()
+        users = (job.key.name for job in runs for text in job.spec.data.values() if text.partition("@")[0] == name)
+        return min(users, default="")
+
+    def record(self, version: DatasetVersion, reason: str, message: str) -> None:
+        """Remember what happened."""
+        self._loop.store.commit(Changes(events=(Event(self._loop.clock.now(), subject(version.name), reason, message),)))
+
+
+def subject(name: str) -> str:
+    """What events about a dataset are about: no run is called so."""
+    return f"dataset:{name}"

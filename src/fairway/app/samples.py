@@ -1,0 +1,133 @@
+"""Requests that replicas sample become versions of a dataset, each request once, whatever is killed on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+from fairway.app.datasets import DatasetCommands
+from fairway.app.loop import Loop
+from fairway.app.ports import DatasetStore
+from fairway.app.service_ports import SampleFile, SampleFiles
+from fairway.errors import FairwayError
+from fairway.plan.service.replica import OWN_NAMESPACE, SAMPLES_LABEL, SERVICE_LABEL
+from fairway.state.job import Job
+
+LOOK_EVERY = 60.0
+"""Seconds between two looks at what replicas have written."""
+GATHER_AFTER = 600.0
+"""What a running replica has closed becomes a version when it is so old, in seconds ..."""
+GATHER_SIZE = 64 << 20
+"""... or when so many bytes wait for one dataset."""
+LARGEST = 256 << 20
+"""Bytes of one version: the newest requests."""
+VERSIONS = 24
+"""So many versions of a dataset of requests stay, and those of a dataset that a run uses."""
+
+log = logging.getLogger("fairway.samples")
+
+
+@dataclass(slots=True)
+class _Found:
+    """What waits for one dataset."""
+
+    files: list[SampleFile] = field(default_factory=list)
+    services: set[str] = field(default_factory=set)
+    models: set[str] = field(default_factory=set)
+    now: bool = False
+    """Whether one of the replicas is over, so that nothing more comes of it."""
+
+
+class Samples:
+    """A companion of the loop that gathers samples beside it: nobody waits for it, and what fails is tried at the next look.
+
+    Files are removed only when a version names them, and a version names a file once: a crash in between costs nothing.
+    """
+
+    def __init__(self, loop: Loop, files: SampleFiles, datasets: DatasetStore, commands: DatasetCommands) -> None:
+        self._loop = loop
+        self._files = files
+        self._datasets = datasets
+        self._commands = commands
+        self._lock = asyncio.Lock()
+        self._background: set[asyncio.Task[None]] = set()
+        self._due = float("-inf")
+        loop.over.append(self._note_end)
+
+    async def start(self) -> None:
+        """Nothing to take up: the files are what is remembered."""
+
+    async def turn(self) -> float | None:
+        """Look when it is time. Returns when it is again, if somebody samples."""
+        now = self._loop.clock.now()
+        if now >= self._due:
+            self._due = now + LOOK_EVERY
+            self._begin()
+        active = any(SAMPLES_LABEL in job.labels for job in self._loop.snapshot.jobs.values())
+        return self._due if active else None
+
+    def has_news(self) -> bool:
+        """Never: what replicas have written is gathered in its own time."""
+        return False
+
+    async def close(self) -> None:
+        """Let what is being gathered be finished."""
+        await asyncio.gather(*self._background)
+
+    async def gather(self) -> None:
+        """Make versions of what is due now."""
+        async with self._lock:
+            found = await self._look()
+            for dataset in sorted(found):
+                waiting = found[dataset]
+                if self._is_due(waiting):
+                    await self._keep(dataset, waiting)
+
+    def _note_end(self, job: Job) -> None:
+        if SAMPLES_LABEL in job.labels:
+            self._begin()
+
+    def _begin(self) -> None:
+        task = asyncio.create_task(self._gather_quietly())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _gather_quietly(self) -> None:
+        try:
+            await self.gather()
+        except (FairwayError, OSError) as problem:
+            log.warning("sampled requests could not be kept; it is tried again in a minute: %s", problem)
+
+    async def _look(self) -> dict[str, _Found]:
+        found: dict[str, _Found] = {}
+        for run in await asyncio.to_thread(self._files.runs):
+            job = self._loop.store.get_job(run)
+            if job is None or SAMPLES_LABEL not in job.labels:
+                continue
+            if job.phase.over:
+                await asyncio.to_thread(self._files.finish, run)
+            files = await asyncio.to_thread(self._files.complete, run)
+            if files:
+                waiting = found.setdefault(job.labels[SAMPLES_LABEL], _Found())
+                waiting.files += files
+                waiting.services.add(f"{run.namespace.removesuffix(OWN_NAMESPACE)}/{job.labels[SERVICE_LABEL]}")
+                waiting.models.add(job.spec.data["model"].removeprefix("model://"))
+                waiting.now = waiting.now or job.phase.over
+        return found
+
+    def _is_due(self, waiting: _Found) -> bool:
+        oldest = min(file.closed for file in waiting.files)
+        size = sum(file.size for file in waiting.files)
+        return waiting.now or size >= GATHER_SIZE or self._loop.clock.now() >= oldest + GATHER_AFTER
+
+    async def _keep(self, dataset: str, waiting: _Found) -> None:
+        paths = {file.name: file.path for file in waiting.files}
+        lineage = sorted(waiting.services), sorted(waiting.models)
+        made = await asyncio.to_thread(self._datasets.gather, dataset, paths, self._loop.clock.now(), *lineage, LARGEST)
+        await asyncio.to_thread(self._files.remove, waiting.files)
+        self._commands.record(made, "RequestsSampled", f"{made}, from {' and '.join(lineage[0])}")
+        if not self._commands.user_of(dataset):
+            kept = [version for version in self._datasets.list() if version.name == dataset and version.services]
+            for version in kept[:-VERSIONS]:
+                await self._commands.delete(str(version))
