@@ -18,7 +18,7 @@ from fairway.engines.kubernetes.install.manifests import manifests
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
 
 SYSTEM = "fairway-system"
-MODULES = {"operator": "fairway.operate", "scheduler": "fairway.engines.kubernetes.scheduler"}
+COMMANDS = {"operator": ["fairway.bootstrap", "operate"], "scheduler": ["fairway.engines.kubernetes.scheduler"]}
 _PATHS = {
     "Namespace": "/api/v1/namespaces/{name}",
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}",
@@ -65,7 +65,7 @@ class Installed:
             **more,
         }
         with (self.folder / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen([sys.executable, "-m", MODULES[name]], env=env, stderr=log, stdout=log)
+            process = subprocess.Popen([sys.executable, "-m", *COMMANDS[name]], env=env, stderr=log, stdout=log)
         self.processes[name] = process
         return process
 

@@ -111,7 +111,7 @@ def _operator(installation: Installation, record: Manifest) -> Manifest:
     }
     mounts = [("config", CONFIG_FOLDER), ("record", HOME), ("runs", RUNS)]
     container = {
-        "command": ["python3", "-m", "fairway.operate"],
+        "command": ["python3", "-m", "fairway.bootstrap", "operate"],
         "env": [{"name": name, "value": value} for name, value in env.items()],
         "ports": [{"containerPort": PORT, "name": "told"}],
         "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts],

@@ -1,4 +1,4 @@
-"""The composition root: the only module that knows every part. `python -m fairway.bootstrap serve` is the daemon."""
+"""The daemon: the application over the local engine."""
 
 from __future__ import annotations
 
@@ -227,9 +227,6 @@ def _hold_home(home: Path) -> int:
 
 def main() -> int:
     """The daemon's entry point."""
-    if sys.argv[1:] != ["serve"]:
-        sys.stderr.write("usage: python -m fairway.bootstrap serve\n")
-        return 2
     try:
         settings = Settings.from_environment(environment())
     except FairwayError as error:
@@ -246,7 +243,3 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The operator's composition: the same loop, store and application as the daemon's, over pods. `python -m fairway.operate`."""
+"""A cluster's operator: the same loop, store and application as the daemon's, over pods."""
 
 from __future__ import annotations
 
@@ -274,7 +274,3 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return error.exit_code if isinstance(error, FairwayError) else 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,25 @@
+"""`python -m fairway.bootstrap serve` is the daemon, `python -m fairway.bootstrap operate` a cluster's operator."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """Be the process that is asked for."""
+    match sys.argv[1:]:
+        case ["serve"]:
+            from fairway.bootstrap import daemon  # noqa: PLC0415 - each needs packages that the other does without
+
+            return daemon.main()
+        case ["operate"]:
+            from fairway.bootstrap import operator  # noqa: PLC0415
+
+            return operator.main()
+        case _:
+            sys.stderr.write("usage: python -m fairway.bootstrap serve|operate\n")
+            return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
