@@ -107,6 +107,8 @@ GROUPS: tuple[tuple[str, tuple[Verb, ...]], ...] = (
             ),
             Verb("data", "keep versions of datasets for jobs to read", parts=("add", "list", "get", "diff")),
             Verb("secret", "keep values that tasks need and nobody should see", parts=("set", "list", "delete"), names="secret"),
+            Verb("install", "put Fairway on a cluster: definitions, operator, scheduler", parts=("kubernetes",)),
+            Verb("uninstall", "take Fairway off a cluster", parts=("kubernetes",)),
             Verb("doctor", "say what works on this machine, what is missing and how to get it"),
             Verb("daemon", "the process behind all this; it starts by itself", parts=("status", "start", "stop")),
             Verb("completion", "print completion for a shell", parts=("bash", "zsh", "fish")),
