@@ -33,11 +33,11 @@ def test_given_programs_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         programs.find("kwok")
 
 
-@pytest.mark.parametrize(("ci", "outcome"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)])
-def test_a_missing_program_skips_a_test_and_fails_it_in_ci(
-    ci: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("wanted", "outcome"), [("", pytest.skip.Exception), ("require", pytest.fail.Exception)])
+def test_a_missing_program_skips_a_test_and_fails_it_where_a_cluster_is_required(
+    wanted: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CI", ci)
+    monkeypatch.setenv("FAIRWAY_CLUSTER", wanted)
     with pytest.raises(outcome, match="kubelet"), skipping_what_is_missing():
         programs.find("kubelet")
 
