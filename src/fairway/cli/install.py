@@ -38,18 +38,15 @@ def kubernetes(options: Options) -> int:
     return 0
 
 
-def manifests(options: Options) -> list[dict[str, Any]]:
+def manifests(options: Options, image: str = "") -> list[dict[str, Any]]:
     """Everything that belongs to the installation that the flags and the file describe."""
-    import importlib
+    from fairway.engines.kubernetes.install import manifests as made
 
-    made: list[dict[str, Any]] = importlib.import_module("fairway.engines.kubernetes.install.manifests").manifests(
-        installation(options)
-    )
-    return made
+    return made.manifests(installation(options, image))
 
 
-def installation(options: Options) -> Installation:
-    """What the administrator's file says, and the flags over it."""
+def installation(options: Options, image: str = "") -> Installation:
+    """What the administrator's file says, and the flags over it. `image`: where neither names one."""
     import msgspec
 
     from fairway.engines.kubernetes.operator.installation import Installation
@@ -60,7 +57,8 @@ def installation(options: Options) -> Installation:
             given["namespace" if key == "system-namespace" else key] = options.text(key)
     if options.text("scheduler"):
         given["scheduler"] = "fairway" if options.text("scheduler") == "fairway" else ""
-    if not given.get("image"):
+    given.setdefault("image", image)
+    if not given["image"]:
         message = "no image is named for operator and scheduler"
         raise UsageError(message, fix="fairway install kubernetes --image REGISTRY/fairway:VERSION")
     try:

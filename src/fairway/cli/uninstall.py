@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 def kubernetes(options: Options) -> int:
     """Take the processes, accounts and roles away; with --all also the kinds, and everybody's objects of them."""
-    options.default("image", ["any"])  # What is taken away has a name, whatever its image was.
-    found, whole = manifests(options), options.on("all")
+    # What is taken away has a name, whatever its image was.
+    found, whole = manifests(options, image="any"), options.on("all")
     if options.on("plan"):
         kept = ("Namespace",) if whole else ("Namespace", "CustomResourceDefinition")
         for one in reversed([one for one in found if one["kind"] not in kept]):
