@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairway.engines.kubernetes.objects import Node as NodeObject
+from fairway.engines.kubernetes.objects import condition
 from fairway.state.node import Node
 from fairway.units import quantity
 
@@ -24,3 +25,9 @@ def node_of(found: NodeObject) -> Node:
         rack=next((labels[name] for name in RACK_LABELS if name in labels), ""),
         tasks=int(given.get("pods", "0")),
     )
+
+
+def is_ready(found: NodeObject) -> bool:
+    """Whether its kubelet answers; one of which nothing was said yet counts as ready."""
+    told = condition(found.status.conditions, "Ready")
+    return told is None or told.status == "True"

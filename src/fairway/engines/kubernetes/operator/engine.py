@@ -18,7 +18,7 @@ from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Node as NodeObject
 from fairway.engines.kubernetes.objects import Pod
 from fairway.engines.kubernetes.operator import naming, observe
-from fairway.engines.kubernetes.operator.cluster_nodes import node_of
+from fairway.engines.kubernetes.operator.cluster_nodes import is_ready, node_of
 from fairway.engines.kubernetes.operator.gangs import Gangs
 from fairway.engines.kubernetes.operator.keeping import Keeping
 from fairway.engines.kubernetes.operator.manifests.service import service
@@ -34,6 +34,8 @@ log = logging.getLogger("fairway.operator")
 BY_RUN = "run"
 """The index of pods by `NAMESPACE/RUN`."""
 MANAGER = "fairway-operator"
+LOST_AFTER = 30.0
+"""Seconds for which a node may not answer until its pods count as lost. A node that is only cut off may still run them."""
 TRUSTED = 30.0
 """Seconds for which a pod that was made counts as there though the mirror does not show it."""
 
@@ -65,12 +67,15 @@ class KubernetesEngine:
         self._wake: Callable[[], None] = lambda: None
         self._made: dict[str, tuple[Pod, float]] = {}
         """Pods that were made, and when, until the mirror has them."""
+        self._unready: dict[str, float] = {}
+        """Nodes that do not answer, and since when, by our own clock."""
         self._told_over: set[TaskKey] = set()
         self._background: set[asyncio.Future[None]] = set()
 
     async def start(self, wake: Callable[[], None]) -> None:
         """Begin: the mirrors are complete."""
         self._wake = wake
+        self._nodes.listen(self._node_changed)
         self._pods.listen(self._changed)
 
     async def close(self) -> None:
@@ -80,6 +85,18 @@ class KubernetesEngine:
     def _changed(self, key: str, before: Pod | None, now: Pod | None) -> None:
         if self._made.pop(key, None) is not None or by_run(now or before or Pod()):
             self._wake()
+
+    def _node_changed(self, name: str, _before: NodeObject | None, now: NodeObject | None) -> None:
+        if now is not None and is_ready(now):
+            self._unready.pop(name, None)
+        else:
+            self._unready.setdefault(name, _steady())
+
+    def _lost_node(self, pod: Pod) -> str:
+        """The node of a pod, when it has not answered for so long that nothing will be heard of the pod any more."""
+        name = pod.spec.node_name
+        since = self._unready.get(name)
+        return name if name and since is not None and _steady() - since >= LOST_AFTER else ""
 
     async def nodes(self) -> tuple[Node, ...]:
         """What there is to run on, whoever else uses it."""
@@ -106,7 +123,7 @@ class KubernetesEngine:
                     self._keeping.forget(action.key)
         return found
 
-    async def _trying(self, work: Awaitable[None], what: str) -> None:
+    async def _trying(self, work: Awaitable[object], what: str) -> None:
         try:
             await work
         except FairwayError as error:
@@ -189,7 +206,12 @@ class KubernetesEngine:
 
     def _report(self, key: TaskKey) -> TaskReport | None:
         pod = self._find(key)
-        return observe.report(key, pod) if pod is not None else None
+        if pod is None:
+            return None
+        lost = self._lost_node(pod) if not pod.over else ""
+        if lost:
+            return TaskReport(key, TaskPhase.LOST, node=lost, exit=Exit(disrupted=f"its node {lost} was lost"))
+        return observe.report(key, pod)
 
     async def observe(self, keys: Iterable[TaskKey]) -> list[TaskReport]:
         """What the pods of these tasks say. What was told over before and is asked no more is in the record: it may go."""
@@ -207,7 +229,7 @@ class KubernetesEngine:
     async def _with_last_words(self, key: TaskKey, report: TaskReport) -> TaskReport:
         """Keep the logs now, while the pod is there, and read from them what the program said last."""
         pod = self._find(key)
-        if pod is None or report.exit is None:
+        if pod is None or not pod.over or report.exit is None:
             return report
         tail = await self._keeping.keep(pod, key)
         return replace(report, exit=replace(report.exit, tail=report.exit.tail or tail))
@@ -240,8 +262,13 @@ class KubernetesEngine:
     async def _settle_one(self, task: TaskKey) -> None:
         self._told_over.discard(task)
         pod = self._find(task)
-        if pod is not None:
-            await self._trying(self._keeping.let_go(pod), f"let go of {task}")
+        if pod is None:
+            return
+        if not pod.over:
+            # Its node is lost, and with it whoever would confirm a deletion.
+            gone = self._client.delete(kinds.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace=0)
+            await self._trying(gone, f"delete {task}")
+        await self._trying(self._keeping.let_go(pod), f"let go of {task}")
 
     # Beside a task
 

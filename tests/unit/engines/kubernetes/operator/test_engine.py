@@ -27,6 +27,7 @@ class Server:
 
     def __init__(self) -> None:
         self.pods: Any = Mirror(self, None, indexes={BY_RUN: by_run})  # type: ignore[arg-type, var-annotated]
+        self.nodes: Any = None
         self.shows_first = False
         self.made: list[str] = []
 
@@ -47,10 +48,16 @@ def as_pod(body: dict[str, Any], version: str, node: str = "", phase: str = "Pen
     return msgspec.convert({"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": phase}}, Pod, strict=False)
 
 
+def node(ready: str) -> Node:
+    status = {"conditions": [{"type": "Ready", "status": ready}]}
+    return msgspec.convert({"metadata": {"name": "a"}, "status": status}, Node)
+
+
 def make(folder: Path) -> tuple[Server, KubernetesEngine, BindGang]:
     server = Server()
     installation = Installation(image="f", runtimes={"default": Runtime("x")})
     nodes: Mirror[Node] = Mirror(server, None)  # type: ignore[arg-type]
+    server.nodes = nodes
     gangs = Gangs(server, installation, lambda _job: Surroundings())  # type: ignore[arg-type]
     engine = KubernetesEngine(server, server.pods, nodes, gangs, Keeping(server, folder), lambda _key: None)  # type: ignore[arg-type]
     spec = JobSpec.model_validate({"roles": {"worker": {"command": ["x"]}}})
@@ -85,3 +92,20 @@ async def test_a_pod_that_never_shows_is_given_up(tmp_path: Path, monkeypatch: A
     assert report.phase is TaskPhase.LOST
     assert report.exit is not None
     assert report.exit.disrupted
+
+
+async def test_pods_of_a_node_that_does_not_answer_for_long_are_lost_without_a_fault(tmp_path: Path, monkeypatch: Any) -> None:
+    server, engine, action = make(tmp_path)
+    server.nodes.put(node("True"))
+    await engine.start(lambda: None)
+    server.shows_first = True
+    await engine.perform([action])
+    server.nodes.put(node("Unknown"))
+    (report,) = await engine.observe([action.tasks[0].key])
+    assert report.phase is TaskPhase.RUNNING  # not for long yet
+    monkeypatch.setattr(engines, "LOST_AFTER", 0.0)
+    (report,) = await engine.observe([action.tasks[0].key])
+    assert (report.phase, report.exit and report.exit.disrupted) == (TaskPhase.LOST, "its node a was lost")
+    server.nodes.put(node("True"))
+    (report,) = await engine.observe([action.tasks[0].key])
+    assert report.phase is TaskPhase.RUNNING
