@@ -33,16 +33,17 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.framework("torch")]
 class Cluster:
     """Fairway on real nodes."""
 
-    def __init__(self, cluster: RealCluster, python: str, folder: Path) -> None:
+    def __init__(self, cluster: RealCluster, pythons: dict[str, str], folder: Path) -> None:
         self.cluster = cluster
         self.runs = folder / "runs"
         self.runs.mkdir()
         # Pods that the nodes run as others than root must get there.
         self.runs.chmod(0o777)
-        venv, cache = Path(python).parents[1], folder / "cache"
+        cache = folder / "cache"
+        made = {name: Runtime(image.FAIRWAY, **_framework(Path(python).parents[1], cache)) for name, python in pythons.items()}
         self.installation = Installation(
             image=image.FAIRWAY,
-            runtimes={"default": Runtime(image.FAIRWAY, **_framework(venv, cache))},
+            runtimes=made,
             run_volume={"hostPath": {"path": str(self.runs)}},
             allowed=Allowed(host_paths=(str(EXAMPLES),)),
         )
@@ -52,7 +53,8 @@ class Cluster:
     def install(self, folder: Path) -> None:
         """Everything that is applied on a cluster of one's own, and the image on its nodes."""
         self.cluster.plane.start_scheduler()  # places our own two processes
-        self.cluster.load(image.fairway(folder / "fairway.tar", ["kubernetes"]))
+        self.image = image.fairway(folder / "fairway.tar", ["kubernetes"])
+        self.cluster.load(self.image)
         for one in manifests(self.installation):
             self.kubectl("apply", "--server-side", "-f", "-", given=json.dumps(one))
         self.kubectl("-n", "fairway-system", "wait", "--for=condition=Available", "deployment", "--all", "--timeout=120s")
@@ -61,8 +63,12 @@ class Cluster:
         return self.cluster.plane.kubectl(*arguments, given=given)
 
     def submit(self, example: str, name: str, **changes: Any) -> None:
-        """The very document that runs here, with its code; paths are made absolute, as whoever submits does."""
+        """The very document that runs here, with its code."""
         folder = EXAMPLES / example
+        self.submit_folder(folder, name, **changes)
+
+    def submit_folder(self, folder: Path, name: str, **changes: Any) -> None:
+        """A folder with a document and its code; paths are made absolute, as whoever submits does."""
         (document,) = read_documents((folder / "job.yaml").read_text())
         found = yaml.safe_load(write(document, "kubernetes"))
         found["metadata"] = {"name": name, "namespace": "default", "annotations": {marks.CODE: f"{name}-code"}}
@@ -109,11 +115,16 @@ def bundle(folder: Path) -> dict[str, str]:
     return {"code.tar.gz": base64.b64encode(packed.getvalue()).decode()}
 
 
+def _python(framework: str) -> str:
+    """The interpreter of a framework's environment on this machine."""
+    command = [ROOT / "scripts" / "framework-venv", framework]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
 @pytest.fixture(scope="module")
 def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    made = subprocess.run([ROOT / "scripts" / "framework-venv", "torch"], stdout=subprocess.PIPE, text=True, check=True)
     folder = tmp_path_factory.mktemp("real")
-    found = Cluster(real_nodes, made.stdout.strip(), folder)
+    found = Cluster(real_nodes, {"default": _python("torch"), "tensorflow": _python("tensorflow")}, folder)
     found.install(folder)
     yield found
     for one in ("trainingjobs", "configmaps"):
@@ -136,3 +147,10 @@ def test_two_workers_on_two_nodes_train_as_they_do_here(cluster: Cluster) -> Non
         "-n", "fairway-system", "exec", "deploy/fairway-operator", "--", "sh", "-c", "ls /var/lib/fairway/models"
     )
     assert "lenet" in models
+
+
+def test_parameter_servers_of_tensorflow_run_from_the_very_file_that_runs_here(cluster: Cluster) -> None:
+    cluster.submit("10-tensorflow-ps-async", "tf-ps")
+    cluster.until("tf-ps", "Succeeded")
+    said = cluster.kubectl("logs", "tf-ps-chief-0-r0")
+    assert "accuracy" in said, said

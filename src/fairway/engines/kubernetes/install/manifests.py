@@ -89,6 +89,11 @@ def _deployment(
         # Whatever happens to nodes, these are needed to mend it.
         "priorityClassName": "system-cluster-critical",
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        # Five minutes, which is the default, are long without anybody who looks after jobs.
+        "tolerations": [
+            {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+            for what in ("not-ready", "unreachable")
+        ],
     }
     return {
         **_head("Deployment", name, installation.namespace, "apps/v1"),
