@@ -51,6 +51,8 @@ class Ledger:
         """Where that was, since somebody last looked and emptied it."""
         self.changes = 0
         """Rises whenever anything on the nodes is another than before."""
+        self.hoping = 0
+        """Rises whenever places are kept for others than before, or one of those stands elsewhere."""
         self.held_back: list[Seat] | None = None
         """Places that are kept for nobody any more and are not free yet; None: those are free at once."""
         self._climbing = Looks()
@@ -247,6 +249,7 @@ class Ledger:
         self.outlook.touch(seat.node for seat in reservation.seats)
         self.cluster.take(reservation.seats)
         self.changes += 1
+        self.hoping += 1
         self._unsettle(key)
 
     def unreserve(self, key: JobKey) -> None:
@@ -260,6 +263,7 @@ class Ledger:
             else:
                 self.held_back += reservation.seats
             self._free(seat.node for seat in reservation.seats)
+            self.hoping += 1
             self._unsettle(key)
 
     @contextmanager
@@ -328,6 +332,8 @@ class Ledger:
 
     def _stand(self, request: Request, now: float) -> None:
         self.room.add(request, self.line_key(request, now))
+        if str(request.key) in self.memory.reservations:
+            self.hoping += 1
         rotates = self.queue(request.queue).time_slice
         self._climbing.put(request.key, timeshare.next_look(self.standing(request, now), now) if rotates else None)
 

@@ -15,8 +15,10 @@ from fairway.plan.scheduling.fill import Blocked
 from fairway.plan.scheduling.ledger import Ledger, key_of
 from fairway.plan.scheduling.memory import Reservation
 from fairway.plan.scheduling.request import Request
+from fairway.plan.scheduling.rivals import Standings
 from fairway.plan.scheduling.shape import Seat
-from fairway.plan.scheduling.victims import Claim, Rivals, Victim, leaving_cost
+from fairway.plan.scheduling.victims import Claim, Victim, leaving_cost
+from fairway.plan.scheduling.waiting import Line
 from fairway.state.job import JobKey
 
 __all__ = ["leaving_cost", "make_room", "would_leave"]
@@ -29,21 +31,24 @@ REST = 60.0
 """Seconds that such a while lasts. What ends or arrives meanwhile will wake us often enough."""
 
 
-def make_room(ledger: Ledger, blocked: Blocked, now: float, draft: Drafting) -> None:
+def make_room(ledger: Ledger, standings: Standings, blocked: Blocked, now: float, draft: Drafting) -> None:
     """Ask others to leave for those who have a right to their places."""
     _end_rests(ledger, now)
-    rivals = Rivals.at(ledger, now)
+    rivals = standings.at(ledger, now)
     left, done = MOST_PREEMPTORS, draft.size
     for line, own_queue in chain(zip(blocked.for_room, repeat(False)), zip(blocked.by_rule, repeat(True))):
+        if left > 0 and _rests(ledger, line):
+            continue
         for request in line.in_order() if rivals.matter_to(ledger, line.key, line.asks()) else ():
             if left <= 0:
                 if draft.size > done:
                     # Whoever comes next has as good a right, and must not wait until somebody else moves.
                     draft.wake(now)
                 return
-            if _is_served(ledger, request):
+            name = str(request.key)
+            if _is_served(ledger, name):
                 continue
-            if now < ledger.memory.futile.get(str(request.key), now):
+            if name in ledger.memory.futile:
                 break
             claim = Claim(ledger, rivals, request, line.asks(), now, _joining(ledger, draft))
             if not claim.is_promising(line.asks()):
@@ -52,13 +57,21 @@ def make_room(ledger: Ledger, blocked: Blocked, now: float, draft: Drafting) -> 
             if not _make_room(ledger, claim, now, draft, own_queue=own_queue):
                 _rest(ledger, request, now)
                 break
-            rivals = Rivals.at(ledger, now)
+            rivals = standings.at(ledger, now)
 
 
 def _end_rests(ledger: Ledger, now: float) -> None:
     """Those who rested long enough may be asked for again."""
     for name in [name for name, until in ledger.memory.futile.items() if until <= now]:
         del ledger.memory.futile[name]
+
+
+def _rests(ledger: Ledger, line: Line) -> bool:
+    """Whether nobody is to be asked for the first of the line now, and so for none of it."""
+    if line.filed is None:
+        return True
+    name = str(line.filed[3])
+    return name in ledger.memory.futile and not _is_served(ledger, name)
 
 
 def _rest(ledger: Ledger, request: Request, now: float) -> None:
@@ -68,15 +81,15 @@ def _rest(ledger: Ledger, request: Request, now: float) -> None:
 
 def would_leave(ledger: Ledger, request: Request, now: float) -> list[Victim]:
     """Who would be asked to make room for the run as things stand; nobody when none may be asked, or none would help."""
-    rivals = Rivals.at(ledger, now, (request.queue,))
+    rivals = Standings().at(ledger, now, (request.queue,))
     claim = Claim(ledger, rivals, request, amounts.of_gang(request.gang), now)
     found = choice.cheapest(ledger, claim)
     return [] if found is None else found[0]
 
 
-def _is_served(ledger: Ledger, request: Request) -> bool:
+def _is_served(ledger: Ledger, name: str) -> bool:
     """Whether somebody is on the way out for it already."""
-    kept = ledger.memory.reservations.get(str(request.key))
+    kept = ledger.memory.reservations.get(name)
     return kept is not None and (kept.exact or reservation.is_coming(ledger, kept))
 
 

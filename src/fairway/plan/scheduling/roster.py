@@ -38,9 +38,12 @@ class Roster:
         self.leaving: dict[JobKey, None] = {}
         self.held: dict[Class, Amounts] = {}
         """What those of a class hold together, apart from those that are leaving."""
+        self.changes = 0
+        """Rises whenever anybody comes or goes."""
 
     def add(self, running: Running, taken: Mapping[str, int]) -> None:
         """It runs, and holds so much."""
+        self.changes += 1
         request = running.request
         of = (request.queue, request.priority)
         alike = (weight_of(request.gang), frozenset(name for name in taken if name.startswith(GPU_TYPE)))
@@ -61,6 +64,7 @@ class Roster:
 
     def remove(self, running: Running, taken: Mapping[str, int]) -> None:
         """It runs no longer, or is about to be added anew."""
+        self.changes += 1
         request = running.request
         of = (request.queue, request.priority)
         if not running.leaving:

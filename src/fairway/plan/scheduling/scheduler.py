@@ -13,6 +13,7 @@ from fairway.plan.scheduling.defragment import MovePlan
 from fairway.plan.scheduling.delta import Delta
 from fairway.plan.scheduling.ledger import Ledger
 from fairway.plan.scheduling.memory import SchedulerMemory
+from fairway.plan.scheduling.rivals import Standings
 
 
 class Scheduler:
@@ -22,6 +23,7 @@ class Scheduler:
         self.ledger = Ledger(memory if memory is not None else SchedulerMemory(), policy)
         self._findings = fill.Findings()
         self._lengths = backfill.Lengths()
+        self._standings = Standings()
 
     def apply(self, delta: Delta, now: float) -> None:
         """Take one change in."""
@@ -38,7 +40,7 @@ class Scheduler:
         backfill.backfill(self.ledger, self._lengths, now, draft)
         fill.extend(self.ledger, now, draft)
         if blocked.for_room or blocked.by_rule:
-            preempt.make_room(self.ledger, blocked, now, draft)
+            preempt.make_room(self.ledger, self._standings, blocked, now, draft)
         if not blocked.for_room:
             elastic.grow(self.ledger, now, draft)
         for started in draft.starts:

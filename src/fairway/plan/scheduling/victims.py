@@ -7,22 +7,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from fairway.plan.scheduling import amounts, rights, timeshare
+from fairway.plan.scheduling import rights, timeshare
 from fairway.plan.scheduling.amounts import Amounts
 from fairway.plan.scheduling.decision import Cause
 from fairway.plan.scheduling.ledger import Ledger, key_of
 from fairway.plan.scheduling.request import Request, Running
-from fairway.plan.scheduling.rights import Own
+from fairway.plan.scheduling.rivals import MARGIN, Rivals
 from fairway.plan.scheduling.roster import Newest, lost_since, weight_of
 from fairway.plan.scheduling.shape import Gang, Seat
-from fairway.plan.scheduling.waiting import LineKey
 from fairway.state.job import JobKey
-from fairway.state.queue import GPU_TYPE, Queue
+from fairway.state.queue import GPU_TYPE
 
 RESTART_COST = 60.0
 """Seconds that leaving and coming again take, roughly."""
-MARGIN = 0.9
-"""A queue takes back its part only from those that have had clearly more: small differences even out as runs end."""
 EVEN = 0.95
 """A queue passes its part for a gang that does not fit into the rest of it only when it has had so much less lately."""
 
@@ -58,78 +55,6 @@ class Victim:
 
 
 by_rank = attrgetter("rank")
-
-
-@dataclass(slots=True)
-class Rivals:
-    """Who could give way, seen from all queues at once; made for one decision."""
-
-    own: Mapping[str, Own]
-    used: Mapping[str, Amounts]
-    """What each queue will use when those have left who are on the way out, and those have started whom they leave for."""
-    spare: Mapping[str, Own]
-    """What each queue does not use of its own then; below zero what it borrows."""
-    borrowing: dict[str, int]
-    """Queues that use more than belongs to them, or would if those started for whom places are kept; with the lowest priority
-    of those."""
-    lowest: int
-    """The lowest priority of all that run."""
-    lenders: set[str]
-    """Queues that borrow nothing while others do."""
-    owners: set[str]
-    """Those of them that may take back anything: they have a quota, or have had less than one that borrows."""
-    had: Mapping[str, float]
-    """What each queue has and has had lately, by its weight: who has had less is served first."""
-    free: Amounts
-    """What nobody holds, or will hold any longer when those have left who are on the way out."""
-
-    @classmethod
-    def at(cls, ledger: Ledger, now: float, more: tuple[str, ...] = ()) -> Rivals:
-        """As things stand; `more` are queues that count though nobody of them waits or runs."""
-        queues = {queue.name: queue for queue in (*ledger.active(), *(ledger.queue(name) for name in more))}
-        own = rights.belongings([queues[name] for name in sorted(queues)], ledger.accounts.totals)
-        borrowing: dict[str, int] = {}
-        used = _used(ledger)
-        spare = {name: rights.spare(mine, used.get(name, {})) for name, mine in own.items()}
-        for queue, priority in ledger.roster.classes:
-            if any(count < 0 for count in spare[queue].values()):
-                borrowing[queue] = min(priority, borrowing.get(queue, priority))
-        _add_hoping(ledger, spare, borrowing)
-        free = dict(ledger.accounts.totals)
-        for held in ledger.roster.held.values():
-            amounts.add(free, held, -1)
-        had = {name: ledger.accounts.had(name, now) / queues[name].weight for name in borrowing}
-        lowest = min((priority for _, priority in ledger.roster.classes), default=0)
-        lenders = {name for name, left in spare.items() if borrowing and all(count >= 0 for count in left.values())}
-        found = cls(own, used, spare, borrowing, lowest, lenders, set(), had, free)
-        found.owners = {name for name in lenders if found._owns(ledger, queues[name], now)}
-        return found
-
-    def _owns(self, ledger: Ledger, queue: Queue, now: float) -> bool:
-        """Whether the queue may take back anything, however little it asks for."""
-        if queue.quota:
-            return True
-        more = self.more_of(ledger, queue.name, {})
-        return ledger.accounts.had(queue.name, now, more) / queue.weight <= MARGIN * max(self.had.values())
-
-    def more_of(self, ledger: Ledger, queue: str, asked: Amounts) -> Amounts:
-        """What the queue will use more than now, with what is asked besides."""
-        more = dict(asked)
-        amounts.add(more, self.used.get(queue, {}))
-        amounts.add(more, ledger.accounts.used.get(queue, {}), -1)
-        return more
-
-    def matter_to(self, ledger: Ledger, line: LineKey, asked: Amounts) -> bool:
-        """Whether anybody of that line might have a claim on somebody. Quick, and generous."""
-        if (
-            line.priority > self.lowest
-            or line.queue in self.owners
-            or ledger.roster.surplus
-            or ledger.queue(line.queue).time_slice
-        ):
-            return True
-        # Nobody need give way to it, but it may do with what is free anyway.
-        return line.queue in self.lenders and all(self.free.get(name, 0) >= count for name, count in asked.items())
 
 
 class Claim:
@@ -294,38 +219,6 @@ class Claim:
 
     def _level(self) -> int:
         return timeshare.level_of(self._ledger.standing(self.request, self._now), self._now)
-
-
-def _used(ledger: Ledger) -> dict[str, Amounts]:
-    """What queues will use when all who are on the way out have left and those have started whom they leave for."""
-    found: dict[str, Amounts] = {}
-    for (queue, _), held in ledger.roster.held.items():
-        amounts.add(found.setdefault(queue, {}), held)
-    if ledger.roster.leaving:
-        for name, kept in ledger.memory.reservations.items():
-            request = ledger.room.get(key_of(name)) if kept.claims else None
-            if request is not None and any(key_of(claim) in ledger.roster.leaving for claim in kept.claims):
-                amounts.add(found.setdefault(request.queue, {}), amounts.of_gang(request.gang))
-    return found
-
-
-def _add_hoping(ledger: Ledger, spare: Mapping[str, Own], borrowing: dict[str, int]) -> None:
-    """Add the queues of those for whom places are kept and who will take their queue past what belongs to it."""
-    short = {queue for queue, left in spare.items() if any(count < 0 for count in left.values())}
-    for name in ledger.memory.reservations:
-        line = ledger.room.line_at(key_of(name))
-        if line is None:
-            continue
-        queue, priority = line.key.queue, line.key.priority
-        if borrowing.get(queue, priority + 1) <= priority:
-            continue
-        if queue in short or _exceeds(line.asks(), spare[queue]):
-            borrowing[queue] = priority
-
-
-def _exceeds(asked: Amounts, left: Own) -> bool:
-    """Whether more is asked for than is left of anything."""
-    return any(what in left and count > left[what] for what, count in asked.items())
 
 
 def _cheapest_of(rows: Sequence[tuple[float, list[Newest]]], most: int, now: float) -> list[JobKey]:
