@@ -43,7 +43,9 @@ KUBE = "system:kube-scheduler"
 OURS = f"system:serviceaccount:{SYSTEM}:fairway-scheduler"
 OPERATOR = f"system:serviceaccount:{SYSTEM}:fairway-operator"
 PATIENT = ["--node-monitor-grace-period=2h", "--node-monitor-period=1m", "--terminated-pod-gc-threshold=0"]
-_FAST = ["--kube-api-qps", "5000", "--kube-api-burst", "5000"]
+_FAST = ["--kube-api-qps=5000", "--kube-api-burst=5000"]
+_LASTING = ["--leader-elect-lease-duration=5m", "--leader-elect-renew-deadline=4m"]
+"""On a machine that is busy to its limits it gives up its lease otherwise, and ends."""
 _POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -144,7 +146,10 @@ class Bench:
             found.extend(one for one in news if one.what == "pods/binding" and one.user == user)
             return len(found) >= count
 
-        wait_for(f"{count} pods bound", enough, patience, lambda: f"{len(found)} are. {self.installed.last_words()}")
+        if user == KUBE:
+            self.plane.processes.wait_for("kube-scheduler", f"{count} pods bound", enough, patience)
+        else:
+            wait_for(f"{count} pods bound", enough, patience, lambda: f"{len(found)} are. {self.installed.last_words()}")
         return found
 
     # Schedulers
@@ -152,7 +157,7 @@ class Bench:
     @contextmanager
     def kube_scheduler(self) -> Iterator[None]:
         """kube-scheduler, as fast as it may."""
-        self.plane.start_scheduler("--leader-elect=true", *_FAST)
+        self.plane.start_scheduler(*_FAST, *_LASTING)
         try:
             yield
         finally:
@@ -308,7 +313,8 @@ def _cpu(pid: int) -> float:
 
 def _cpu_of_imports(module: str) -> float:
     code = f"import time, importlib; importlib.import_module('{module}'); print(time.process_time())"
-    return float(subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE).stdout)
+    rounds = [subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE).stdout for _ in range(3)]
+    return min(map(float, rounds))
 
 
 def _pss(pid: int) -> float:

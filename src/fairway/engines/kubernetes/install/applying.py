@@ -61,7 +61,11 @@ async def _let_pods_go(client: Client, say: Say) -> None:
 def called(one: Manifest) -> str:
     """`Deployment fairway-system/fairway-operator`."""
     metadata = one["metadata"]
-    return f"{one['kind']} {metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else f"{one['kind']} {metadata['name']}"
+    return (
+        f"{one['kind']} {metadata['namespace']}/{metadata['name']}"
+        if "namespace" in metadata
+        else f"{one['kind']} {metadata['name']}"
+    )
 
 
 async def _resource(client: Client, one: Manifest) -> Resource[Any]:
