@@ -187,22 +187,24 @@ class Bench:
     def throughput(self, pods: int) -> None:
         """Single pods bound a second, by both; the first gang on an empty cluster, by both."""
         self.make(_single(number, "default-scheduler") for number in range(pods))
+        began = time.time()
         with self.kube_scheduler():
-            theirs, their_events = _rate(self.binds(KUBE, pods)), self._events(KUBE)
+            theirs = self._pace(KUBE, pods, began)
             self.clear()
             their_delays = [self._delay(KUBE, lambda n=n: self._gang(n, "default-scheduler")) for n in range(ROUNDS)]
         self.make(_single(number, marks.SCHEDULER) for number in range(pods))
+        began = time.time()
         with self.ours("scheduler"):
-            own, events = _rate(self.binds(OURS, pods)), self._events(OURS)
+            own = self._pace(OURS, pods, began)
             cpu = 1000 * _cpu(self.installed.processes["scheduler"].pid) / pods
             self.clear()
             delays = [self._delay(OURS, lambda n=n: self._gang(n, marks.SCHEDULER)) for n in range(ROUNDS)]
             self.installed.start("operator")
             self.ready(OPERATOR)
             whole = [self._delay(OURS, lambda n=n: self._apply(n)) for n in range(ROUNDS)]
+        ratio = own["rate"] / theirs["rate"]
         what = f"{pods} single pods: bound a second / kube-scheduler"
-        more = {"ours": round(own), "kube": round(theirs), "events": events, "kube_events": their_events}
-        tell(what, own / theirs, ">= 1.0", met=own >= theirs, **more, cpu_ms_a_pod=round(cpu, 2))
+        tell(what, ratio, ">= 1.0", met=ratio >= 1, ours=own, kube=theirs, cpu_ms_a_pod=round(cpu, 2))
         for what, found in (("pods", delays), ("a TrainingJob", whole)):
             ratio = statistics.median(found) / statistics.median(their_delays)
             seen = {"ours_ms": _milli(found), "kube_ms": _milli(their_delays)}
@@ -214,9 +216,22 @@ class Bench:
                 **seen,
             )
 
-    def _events(self, user: str) -> int:
-        """Events that this user wrote while its bindings were waited for."""
-        return sum(one.what == "events" and one.user == user for one in self.seen)
+    def _pace(self, user: str, pods: int, began: float) -> dict[str, float]:
+        """Bindings a second from the first to the last; the same to the last Event; seconds since the process was started."""
+        binds = self.binds(user, pods)
+        first, last = min(one.done for one in binds), max(one.done for one in binds)
+        told = [one.done for one in self.seen if one.what == "events" and one.user == user]
+        by_then = len(told)
+        # Events are never in the way of a binding, and kube-scheduler drops some when it is busy.
+        quiet = time.monotonic()
+        while len(told) < pods and time.monotonic() - quiet < 3.0:
+            fresh = [one.done for one in self.audit.news() if one.what == "events" and one.user == user]
+            quiet = time.monotonic() if fresh else quiet
+            told += fresh
+            time.sleep(0.05)
+        found = {"rate": (pods - 1) / (last - first), "rate_with_events": len(told) / (max(told) - first)}
+        found |= {"events": len(told), "events_by_the_last_bind": by_then, "seconds_from_start": last - began}
+        return {name: round(value, 1) for name, value in found.items()}
 
     def _delay(self, user: str, act: Callable[[], None]) -> float:
         """Seconds from the first request for what is applied to the last binding of eight."""
@@ -287,11 +302,6 @@ class Bench:
 
 def _milli(seconds: list[float]) -> int:
     return round(1000 * statistics.median(seconds))
-
-
-def _rate(binds: list[Written]) -> float:
-    done = [one.done for one in binds]
-    return (len(done) - 1) / (max(done) - min(done))
 
 
 @contextmanager
@@ -372,7 +382,7 @@ def scheduler(nodes: int = 1_000, pods: int = 10_000, gangs: int = 1_000, jobs: 
             installed = Installed(plane, Path(place))
             installed.install()
             bench = Bench(plane, audit, installed)
-            parts = ((bench.throughput, pods), (bench.gangs, gangs), (bench.footprint, pods), (bench.idle, jobs))
+            parts = ((bench.throughput, pods), (bench.footprint, pods), (bench.idle, jobs), (bench.gangs, gangs))
             for part, count in parts:
                 if count:
                     part(count)
