@@ -166,6 +166,7 @@ class Bench:
     @contextmanager
     def ours(self, *names: str) -> Iterator[None]:
         """Our processes, each as its account."""
+        self.audit.news()  # What earlier ones wrote is not theirs.
         for name in names:
             self.installed.start(name)
         try:
@@ -199,6 +200,7 @@ class Bench:
             cpu = 1000 * _cpu(self.installed.processes["scheduler"].pid) / pods
             self.clear()
             delays = [self._delay(OURS, lambda n=n: self._gang(n, marks.SCHEDULER)) for n in range(ROUNDS)]
+            self.audit.news()
             self.installed.start("operator")
             self.ready(OPERATOR)
             whole = [self._delay(OURS, lambda n=n: self._apply(n)) for n in range(ROUNDS)]
