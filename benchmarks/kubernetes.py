@@ -1,8 +1,10 @@
-"""The Kubernetes engine against a real API server: `python benchmarks/kubernetes.py client [PODS NODES]`.
+"""The Kubernetes engine against a real API server: `python benchmarks/kubernetes.py client [PODS NODES]`, or `scheduler ...`.
 
 client: CPU of a bind, CPU of the first sync, and memory with everything cached; each in a process of its own, so that it is the
 client's alone. etcd and the API server come from `tests/cluster`; KUBECONFIG names another cluster, in which pods and nodes are
 made and deleted.
+
+scheduler: see `kubernetes_scheduler.py`.
 """
 
 from __future__ import annotations
@@ -197,10 +199,15 @@ def main(arguments: list[str]) -> None:
         asyncio.run(part(int(arguments[1]), int(arguments[2])))
         return
     numbers = tuple(map(int, arguments[1:]))
+    sys.path.insert(0, str(ROOT / "tests"))
+    if arguments[:1] == ["scheduler"]:
+        from kubernetes_scheduler import scheduler  # noqa: PLC0415 it needs the cluster's programs, the client's part does not
+
+        scheduler(*numbers)
+        return
     if "KUBECONFIG" in os.environ:
         client(*numbers)
         return
-    sys.path.insert(0, str(ROOT / "tests"))
     from cluster.control_plane import ControlPlane  # noqa: PLC0415 not needed with a cluster of one's own
 
     with ControlPlane() as plane:

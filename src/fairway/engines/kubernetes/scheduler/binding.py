@@ -39,14 +39,17 @@ class Binder:
         self._gave_up = gave_up
         self._bound = bound
         self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._turns = asyncio.Semaphore(IN_FLIGHT)
+        """Gangs at a time: the time of one that waits for its turn has not begun, and none of its pods is bound."""
 
     async def bind(self, gang: Bind) -> bool:
         """Bind all pods of the gang. When one cannot be, those that were are deleted: no gang stays half."""
-        try:
-            async with asyncio.timeout(GANG_TIMEOUT):
-                results = await asyncio.gather(*(self._bind(pod, place) for pod, place in gang.pods), return_exceptions=True)
-        except TimeoutError:
-            results = [TimeoutError(f"not all pods were bound within {GANG_TIMEOUT:g} s")] * len(gang.pods)
+        async with self._turns:
+            try:
+                async with asyncio.timeout(GANG_TIMEOUT):
+                    results = await asyncio.gather(*(self._bind(pod, place) for pod, place in gang.pods), return_exceptions=True)
+            except TimeoutError:
+                results = [TimeoutError(f"not all pods were bound within {GANG_TIMEOUT:g} s")] * len(gang.pods)
         failed = [result for result in results if isinstance(result, BaseException)]
         if not failed:
             return True

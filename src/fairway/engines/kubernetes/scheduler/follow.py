@@ -59,6 +59,7 @@ class Follower:
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.ground = Ground()
+        self._shapes = gangs.Shapes(self.ground)
         self._gangs: dict[JobKey, dict[str, Pod]] = {}
         self._assumed: dict[str, Place] = {}
         """By the uid of the pod."""
@@ -85,6 +86,7 @@ class Follower:
         if now is None or now.over:
             own.pop(key, None)
             self._assumed.pop(known.metadata.uid, None)
+            self._shapes.forget(known.metadata.uid)
             if known.status.phase == "Succeeded":
                 self._finished.add(gang)
         else:
@@ -160,12 +162,13 @@ class Follower:
         wrong = gangs.problem(members)
         self._note_refusal(key, wrong)
         before = ledger.running.get(key)
-        sits = gangs.running_of(key, members, self.ground, ledger.nodes, now) if not wrong else None
+        since = before.since if before is not None else now
+        sits = gangs.running_of(key, members, self._shapes, ledger.nodes, since) if not wrong else None
         if sits is None and before is not None:
             self.scheduler.apply(Left(key, now, key in self._finished), now)
         elif sits is not None and sits != before:
             self.scheduler.apply(Sits(sits), now)
-        asks = gangs.request_of(key, members, self.ground) if not wrong else None
+        asks = gangs.request_of(key, members, self._shapes) if not wrong else None
         if asks is not None:
             if ledger.room.get(key) != asks:
                 self.scheduler.apply(Asked(asks), now)

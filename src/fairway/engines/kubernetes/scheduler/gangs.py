@@ -70,6 +70,28 @@ def devices_of(pod: Pod) -> tuple[str, ...]:
     return tuple(part for part in pod.metadata.annotations.get(marks.GPU_IDS, "").split(",") if part)
 
 
+class Shapes:
+    """The shapes of pods, worked out once for each state of a pod and of the ground."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._known: dict[str, tuple[Pod, int, Shape]] = {}
+        """By uid: for which very object, on which ground."""
+
+    def of(self, pod: Pod) -> Shape:
+        """What the pod takes, and where it may lie."""
+        known = self._known.get(pod.metadata.uid)
+        if known is not None and known[0] is pod and known[1] == self._ground.generation:
+            return known[2]
+        shape = shape_of(pod, self._ground)
+        self._known[pod.metadata.uid] = (pod, self._ground.generation, shape)
+        return shape
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone."""
+        self._known.pop(uid, None)
+
+
 def shape_of(pod: Pod, ground: Ground) -> Shape:
     """What the pod takes, and where it may lie."""
     need, noted = need_of(pod), pod.metadata.annotations
@@ -106,26 +128,26 @@ def problem(members: Sequence[Member]) -> str:
     return next((words for member in members if (words := fitting.unsupported(member.pod))), "")
 
 
-def request_of(key: JobKey, members: Sequence[Member], ground: Ground) -> Request | None:
+def request_of(key: JobKey, members: Sequence[Member], shapes: Shapes) -> Request | None:
     """What the pods that wait ask for, all together; None when none waits, or not all are there yet."""
     waiting = sorted((member for member in members if member.place is None), key=lambda member: member.order)
     if not waiting or not is_whole(members) or any(member.pod.spec.scheduling_gates for member in waiting):
         return None
     gang = _mark(waiting)
-    return _request(key, waiting, Gang(_parts(waiting, gang, ground), gang is not None and gang.same_rack), gang)
+    return _request(key, waiting, Gang(_parts(waiting, gang, shapes), gang is not None and gang.same_rack), gang)
 
 
-def running_of(key: JobKey, members: Sequence[Member], ground: Ground, nodes: dict[str, Node], now: float) -> Running | None:
-    """What the pods that sit hold; None when none does."""
+def running_of(key: JobKey, members: Sequence[Member], shapes: Shapes, nodes: dict[str, Node], since: float) -> Running | None:
+    """What the pods that sit hold; None when none does. `since` when, until a node has begun with one of them."""
     sitting = sorted((member for member in members if member.place is not None), key=lambda member: member.order)
     if not sitting:
         return None
     gang = _mark(sitting)
-    seats = tuple(_seat(member, ground, nodes) for member in sitting)
-    since = min((at for member in sitting if (at := seconds(member.pod.status.start_time)) is not None), default=now)
+    seats = tuple(_seat(member, shapes, nodes) for member in sitting)
+    since = min((at for member in sitting if (at := seconds(member.pod.status.start_time)) is not None), default=since)
     going = all(member.pod.metadata.deletion_timestamp is not None for member in sitting)
     told = any(marks.LEAVE in member.pod.metadata.annotations for member in sitting)
-    parts = tuple(_as_run(part, gang) for part in _parts(sitting, gang, ground))
+    parts = tuple(_as_run(part, gang) for part in _parts(sitting, gang, shapes))
     request = _request(key, sitting, Gang(parts, gang is not None and gang.same_rack), gang)
     return Running(request, seats, since, gang.saved if gang is not None else None, leaving=going or told)
 
@@ -143,7 +165,7 @@ def _mark(members: Sequence[Member]) -> marks.GangMark | None:
     return marks.read_gang(members[0].pod.metadata.annotations) if members else None
 
 
-def _parts(members: Iterable[Member], gang: marks.GangMark | None, ground: Ground) -> tuple[Part, ...]:
+def _parts(members: Iterable[Member], gang: marks.GangMark | None, shapes: Shapes) -> tuple[Part, ...]:
     by_role: dict[str, list[Member]] = {}
     for member in members:
         by_role.setdefault(member.role, []).append(member)
@@ -151,7 +173,7 @@ def _parts(members: Iterable[Member], gang: marks.GangMark | None, ground: Groun
     for role, own in by_role.items():
         known = gang.parts.get(role) if gang is not None else None
         together, apart = (known.together, known.apart) if known is not None else (False, False)
-        found.append(Part(role, shape_of(own[0].pod, ground), len(own), len(own), together, apart))
+        found.append(Part(role, shapes.of(own[0].pod), len(own), len(own), together, apart))
     return tuple(found)
 
 
@@ -172,9 +194,9 @@ def _request(key: JobKey, members: Sequence[Member], asked: Gang, gang: marks.Ga
     )
 
 
-def _seat(member: Member, ground: Ground, nodes: dict[str, Node]) -> Seat:
+def _seat(member: Member, shapes: Shapes, nodes: dict[str, Node]) -> Seat:
     assert member.place is not None
-    shape = shape_of(member.pod, ground)
+    shape = shapes.of(member.pod)
     node = nodes.get(member.place.node)
     own = [one.memory >> 20 for one in node.devices if one.uuid in member.place.devices] if node is not None else []
     share = max((milli_on(shape, memory) for memory in own), default=WHOLE)

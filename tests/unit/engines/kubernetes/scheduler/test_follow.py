@@ -278,3 +278,24 @@ def test_what_a_pod_takes_is_what_the_api_server_says() -> None:
     # The last init container beside the sidecar takes more than all others at once.
     assert need_of(plain).cpu == 4110
     assert host_ports(plain) == ()
+
+
+def test_a_binding_that_is_seen_is_no_news_to_the_core() -> None:
+    cluster = Cluster(node("a"))
+    cluster.pod(pod("x"))
+    cluster.decide()
+    cluster.decide()
+    ledger = cluster.follower.scheduler.ledger
+    known = ledger.running[JobKey("team", "pod/x")]
+    cluster.pod(pod("x", nodeName="a"))
+    cluster.decide()
+    assert ledger.running[JobKey("team", "pod/x")] is known
+    assert known.since == 1001.0
+
+
+def test_a_pod_that_asks_for_more_than_before_is_measured_anew() -> None:
+    cluster = Cluster(node("a", cpu="1"))
+    cluster.pod(pod("x", cpu="2"))
+    assert cluster.decide() == {}
+    cluster.pod(pod("x", cpu="500m"))
+    assert cluster.decide() == {"x": "a"}

@@ -1,0 +1,54 @@
+"""Carrying decisions out: which gangs are given up, and which are not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from fairway.engines.kubernetes.client import errors
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.objects import Pod
+from fairway.engines.kubernetes.scheduler import binding
+from fairway.engines.kubernetes.scheduler.binding import IN_FLIGHT, Binder
+from fairway.engines.kubernetes.scheduler.follow import Bind
+from fairway.engines.kubernetes.scheduler.gangs import Place
+from fairway.state.job import JobKey
+
+
+class Server:
+    """Never answers for pods named `stuck`; knows no pod afterwards."""
+
+    async def bind(self, name: str, *_: object, **__: object) -> None:
+        if name.startswith("stuck"):
+            await asyncio.Event().wait()
+
+    async def get(self, *_: object) -> Any:
+        raise errors.NotFound("no such pod", asked="get", http=404)
+
+
+def gang(name: str) -> Bind:
+    pod = msgspec.convert({"metadata": {"name": name, "namespace": "team", "uid": name}}, Pod)
+    return Bind(JobKey("team", name), ((pod, Place("a")),))
+
+
+def test_the_time_of_a_gang_begins_with_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand that are bound one after the other take longer than one of them may."""
+    monkeypatch.setattr(binding, "GANG_TIMEOUT", 0.2)
+    given_up: list[str] = []
+    bound: list[str] = []
+
+    async def scene() -> list[bool]:
+        binder = Binder(
+            cast(Client, Server()),
+            lambda pods: given_up.extend(pod.metadata.name for pod in pods),
+            lambda pod, _: bound.append(pod.metadata.name),
+        )
+        stuck = [binder.bind(gang(f"stuck-{number}")) for number in range(IN_FLIGHT)]
+        return await asyncio.gather(*stuck, binder.bind(gang("next")))
+
+    assert asyncio.run(scene()) == [False] * IN_FLIGHT + [True]
+    assert len(given_up) == IN_FLIGHT
+    assert bound == ["next"]
