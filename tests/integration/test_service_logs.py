@@ -28,7 +28,14 @@ class Reader:
 
     def __init__(self, home: DaemonHome, *words: str) -> None:
         self.process = subprocess.Popen(
-            [FAIRWAY, *words], env=home.environment, cwd=home.work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [FAIRWAY, *words],
+            env=home.environment,
+            cwd=home.work,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # A test run in the background of a shell ignores it, and so would what it starts.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         self.lines: list[str] = []
         self._thread = threading.Thread(target=self._read, daemon=True)
