@@ -12,6 +12,7 @@ import pytest
 import yaml
 from cluster.control_plane import ControlPlane
 from cluster.fixtures import skipping_what_is_missing
+from cluster.process import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,8 @@ def test_it_is_installed_again_without_harm_and_taken_away(plane: ControlPlane, 
     assert plane.get("/apis/fairway.dev/v1alpha1/namespaces/default/trainingjobs/kept")[0] == 200
     whole = fairway("uninstall", "kubernetes", "--all")
     assert whole.returncode == 0, whole.stderr
-    assert plane.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainingjobs.fairway.dev")[0] == 404
+    kind = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainingjobs.fairway.dev"
+    wait_for("the kind goes with its objects", lambda: plane.get(kind)[0] == 404)
 
 
 def test_who_has_no_rights_gets_the_servers_own_refusal(fairway: Fairway) -> None:
