@@ -48,6 +48,8 @@ LEAVE = f"{DOMAIN}/leave"
 """Written by the scheduler: the run must make room."""
 DELETED_FOR = f"{DOMAIN}/deleted-for"
 """Written before a pod is deleted by us: why."""
+RACK_LABELS = (f"{DOMAIN}/rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
+"""On nodes: the first of these that is there names the rack."""
 CODE = f"{DOMAIN}/code"
 """On a TrainingJob: the ConfigMap that holds its code."""
 

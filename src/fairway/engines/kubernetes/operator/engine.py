@@ -80,7 +80,6 @@ class KubernetesEngine:
 
     async def close(self) -> None:
         """Let go. Pods go on."""
-        await self._keeping.close()
 
     def _changed(self, key: str, before: Pod | None, now: Pod | None) -> None:
         if self._made.pop(key, None) is not None or by_run(now or before or Pod()):

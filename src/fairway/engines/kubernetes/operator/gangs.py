@@ -86,21 +86,16 @@ class Gangs:
 
     def manifests(self, action: BindGang) -> list[Manifest]:
         """The pods as they would be made. Raises `RefusedError` for what the cluster's administrator does not allow."""
-        job = action.job
-        runtime = self.runtime(job)
+        job, allowed = action.job, self._installation.allowed
+        wrong = policy.refusals(job.spec.kubernetes.pod, allowed)
+        wrong += policy.refusals({"hostNetwork": job.spec.kubernetes.network.host}, allowed)
+        wrong += inputs(job.spec.data, allowed).refused
+        if wrong:
+            raise RefusedError("; ".join(wrong), fix="take it out of the document, or ask whoever runs the cluster")
+        runtime, around = self.runtime(job), self._around(job)
         topology = naming.topology(job, (*action.tasks, *action.peers), self._installation.cluster_domain)
-        around = self._around(job)
-        found = []
-        for task in action.tasks:
-            body = pod(job, task, topology, self._installation, runtime, around.code)
-            wrong = policy.refusals(job.spec.kubernetes.pod, self._installation.allowed)
-            wrong += policy.refusals({"hostNetwork": job.spec.kubernetes.network.host}, self._installation.allowed)
-            wrong += inputs(job.spec.data, self._installation.allowed).refused
-            if wrong:
-                message = "; ".join(wrong)
-                raise RefusedError(message, fix="take it out of the document, or ask whoever runs the cluster")
-            found.append(_surrounded(body, around))
-        return found
+        bodies = [pod(job, task, topology, self._installation, runtime, around.code) for task in action.tasks]
+        return [_surrounded(body, around) for body in bodies]
 
     def runtime(self, job: Job) -> Runtime:
         """What the run's pods run in."""

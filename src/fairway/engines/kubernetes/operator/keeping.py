@@ -38,9 +38,6 @@ class Keeping:
         self._client = client
         self._folder = folder
 
-    async def close(self) -> None:
-        """Nothing is held."""
-
     # When a pod has ended
 
     async def keep(self, pod: Pod, key: TaskKey) -> str:

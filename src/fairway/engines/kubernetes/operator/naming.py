@@ -29,7 +29,7 @@ def service_name(run: JobKey) -> str:
 
 
 def address(key: TaskKey, cluster_domain: str) -> str:
-    """Where peers find the task. The last dot keeps resolvers from trying other domains first."""
+    """Where peers find the task: a name that is known before anybody is placed."""
     return f"{hostname(key)}.{service_name(key.run)}.{key.namespace}.svc.{cluster_domain}"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fairway.engines.kubernetes import amounts
+from fairway.engines.kubernetes import amounts, marks
 from fairway.engines.kubernetes.objects import Node as NodeObject
 from fairway.engines.kubernetes.objects import Pod, Taint, condition
 from fairway.engines.kubernetes.scheduler import fitting
@@ -17,7 +17,6 @@ from fairway.engines.kubernetes.scheduler.needs import PodNeed, host_ports, need
 from fairway.plan.scheduling.shape import Where
 from fairway.state.node import Device, Node
 
-RACK_LABELS = ("fairway.dev/rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
 _OWN_FIELDS = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 
 
@@ -128,7 +127,7 @@ class Ground:
             other={what: max(0, count) for what, count in sorted(other.items())},
             labels=dict(labels),
             taints=self._taint_texts(found, room),
-            rack=next((labels[label] for label in RACK_LABELS if label in labels), ""),
+            rack=next((labels[label] for label in marks.RACK_LABELS if label in labels), ""),
             tasks=max(1, room),
         )
 

@@ -67,7 +67,7 @@ class SchedulerProcess:
         self._nodes.listen(lambda key, before, now: self._hear(self.follower.node, key, before, now))
         self._gpu_nodes.listen(lambda key, before, now: self._hear(self.follower.gpu_node, key, before, now))
         self._queues.listen(self._queue)
-        self._pods.listen(lambda key, before, now: self._hear(self.follower.pod, key, before, now))
+        self._pods.listen(self._pod)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._decide())
             group.create_task(self._tell())
@@ -76,6 +76,11 @@ class SchedulerProcess:
     def _hear(self, told: Any, key: str, before: Any, now: Any) -> None:
         told(key, before, now)
         self._wake.set()
+
+    def _pod(self, key: str, before: Pod | None, now: Pod | None) -> None:
+        if now is None and before is not None:
+            self._telling.forget(before)
+        self._hear(self.follower.pod, key, before, now)
 
     def _queue(self, key: str, _before: Custom | None, now: Custom | None) -> None:
         described = None

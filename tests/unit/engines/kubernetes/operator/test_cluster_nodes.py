@@ -1,0 +1,24 @@
+"""Nodes of a cluster, in whatever way their amounts are written."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairway.engines.kubernetes.objects import Node
+from fairway.engines.kubernetes.operator.cluster_nodes import is_ready, node_of
+
+
+def test_amounts_are_read_as_the_api_writes_them() -> None:
+    given = {"cpu": "3920m", "memory": "65811516928m", "pods": "110", "nvidia.com/gpu": "8", "hugepages-2Mi": "0"}
+    plain = {"metadata": {"name": "a", "labels": {"topology.kubernetes.io/zone": "z"}}, "status": {"allocatable": given}}
+    found = node_of(msgspec.convert(plain, Node))
+    assert (found.cpu, found.memory, found.tasks, found.other, found.rack) == (3.92, 65811517, 110, {"nvidia.com/gpu": 8}, "z")
+
+
+def test_a_node_is_ready_unless_it_says_otherwise() -> None:
+    for said, ready in (
+        ([], True),
+        ([{"type": "Ready", "status": "True"}], True),
+        ([{"type": "Ready", "status": "Unknown"}], False),
+    ):
+        assert is_ready(msgspec.convert({"status": {"conditions": said}}, Node)) is ready
