@@ -11,11 +11,8 @@ import os
 import socket
 import sys
 from pathlib import Path
-from types import FrameType
 
-import uvicorn
 import uvloop
-from starlette.types import ASGIApp
 
 from fairway.api.asgi import About, make_api
 from fairway.api.mlflow.asgi import make_mlflow
@@ -26,6 +23,7 @@ from fairway.app.service_ports import Serving
 from fairway.app.system import SystemClock
 from fairway.app.tracking import Speaker, Tracking
 from fairway.app.tracking_models import TrackedModels
+from fairway.bootstrap.servers import DaemonServer, SecondServer, config
 from fairway.devices.probe import pick_probe
 from fairway.engines.local.artifacts import LocalArtifacts
 from fairway.engines.local.engine import LocalEngine
@@ -37,7 +35,7 @@ from fairway.errors import FairwayError, UnavailableError
 from fairway.registry.dataset import Datasets
 from fairway.registry.model import Models
 from fairway.registry.remote import open_blobs
-from fairway.sdk import place, wire
+from fairway.sdk import place
 from fairway.serving.router.chosen import ChosenRouter, needs_own
 from fairway.serving.router.envoy import EnvoyRouter, find_envoy
 from fairway.serving.router.local import LocalRouter
@@ -47,32 +45,6 @@ from fairway.settings import Settings, environment
 from fairway.state.job import JobKey
 from fairway.stores.sqlite.store import SqliteStore
 from fairway.version import VERSION
-
-GRACE_FOR_STREAMS = 1
-"""Seconds that open log streams get when the daemon ends."""
-
-
-class DaemonServer(uvicorn.Server):
-    """A server that only ends when a signal says so: uvicorn's own would raise it again, before anything is closed."""
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Finish what is being answered, then return from `serve`."""
-        del sig, frame
-        self.should_exit = True
-
-
-class SecondServer(uvicorn.Server):
-    """A server beside the daemon's own: it minds no signals, and nothing in it wakes up by itself."""
-
-    async def open(self, listening: socket.socket) -> None:
-        """Begin to answer."""
-        self.config.load()
-        self.lifespan = self.config.lifespan_class(self.config)
-        await self.startup(sockets=[listening])
-
-    async def close(self, listening: socket.socket) -> None:
-        """Finish what is being answered."""
-        await self.shutdown(sockets=[listening])
 
 
 def build(settings: Settings, door: Door) -> Application:
@@ -148,21 +120,7 @@ def build_mlflow(application: Application, settings: Settings, door: Door) -> Se
     def is_there(speaker: Speaker) -> bool:
         return not speaker.run or application.store.get_job(JobKey(speaker.namespace, speaker.run)) is not None
 
-    return SecondServer(_config(make_mlflow(models, door.secret, is_there)))
-
-
-def _config(app: ASGIApp) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        loop="none",
-        lifespan="off",
-        access_log=False,
-        log_config=None,
-        ws="none",
-        timeout_graceful_shutdown=GRACE_FOR_STREAMS,
-        # Clients that are newer see by it that the daemon is due for a restart.
-        headers=[(wire.VERSION_HEADER, VERSION)],
-    )
+    return SecondServer(config(make_mlflow(models, door.secret, is_there)))
 
 
 async def serve(settings: Settings) -> None:
@@ -174,14 +132,14 @@ async def serve(settings: Settings) -> None:
     turning = asyncio.create_task(application.loop.run())
     # Only now: whoever can connect gets an answer.
     listening = _listen(settings)
-    config = _config(make_api(application, about(settings)))
+    server = DaemonServer(config(make_api(application, about(settings))))
     beside = build_mlflow(application, settings, door)
     await beside.open(door.listening)
     # What was loaded until here stays for good: let the collector not look at it again.
     gc.collect()
     gc.freeze()
     try:
-        await DaemonServer(config).serve(sockets=[listening])
+        await server.serve(sockets=[listening])
     finally:
         with contextlib.suppress(FileNotFoundError):
             settings.socket.unlink()

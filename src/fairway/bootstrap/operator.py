@@ -7,7 +7,6 @@ import hashlib
 import logging
 import os
 import secrets
-import signal
 import socket
 import sys
 from collections.abc import Mapping
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import uvicorn
 import uvloop
 
 from fairway.api.mlflow.token import token_of
@@ -26,13 +24,16 @@ from fairway.app.application import Application
 from fairway.app.submission import Submission
 from fairway.app.system import SystemClock
 from fairway.app.tracking import Speaker
-from fairway.engines.kubernetes.client import config, errors, kinds
+from fairway.bootstrap.servers import SecondServer, config
+from fairway.engines.kubernetes.client import config as clusters
+from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.connection import Connection
 from fairway.engines.kubernetes.client.mirror import Mirror, all_synced
 from fairway.engines.kubernetes.client.watch import Scope
 from fairway.engines.kubernetes.controller import Controller
 from fairway.engines.kubernetes.leader import Leader
+from fairway.engines.kubernetes.lifetime import until_told
 from fairway.engines.kubernetes.marks import CODE, MANAGED_BY, MANAGER
 from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.operator.engine import BY_RUN, KubernetesEngine, by_run
@@ -165,23 +166,17 @@ class Operator:
         self._objects.listen(lambda key, _before, _now: controller.add(key))
         for job in application.store.active_jobs():
             controller.add(str(job.key))  # Its object may have gone while nobody looked.
-        server = uvicorn.Server(
-            uvicorn.Config(
-                make_told(application.loop.report, secret),
-                host="0.0.0.0",
-                port=self._settings.port,
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-            )
-        )
-        server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+        server = SecondServer(config(make_told(application.loop.report, secret)))
+        # Pods of other nodes come here.
+        listening = socket.create_server(("", self._settings.port), backlog=512)
+        listening.setblocking(False)
+        await server.open(listening)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(application.loop.run())
                 group.create_task(controller.run())
-                group.create_task(server.serve())
         finally:
+            await server.close(listening)
             await application.loop.close()
             application.store.close()
 
@@ -250,16 +245,9 @@ def _kept_secret(home: Path) -> bytes:
 
 async def operate(settings: OperatorSettings) -> None:
     """Be the operator until told to end. Pods outlive it."""
-    target = config.find(environment())
+    target = clusters.find(environment())
     async with Connection(target, SystemClock()) as connection:
-        working = asyncio.create_task(Operator(settings, connection).run())
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, working.cancel)
-        try:
-            await working
-        except asyncio.CancelledError:
-            return
+        await until_told(Operator(settings, connection).run())
 
 
 def main() -> int:

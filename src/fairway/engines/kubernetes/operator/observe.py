@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.objects import ContainerStatus, Pod, Terminated, condition
+from fairway.engines.kubernetes.times import seconds
 from fairway.runtime.pod import ending
 from fairway.state.phase import TaskPhase
 from fairway.state.task import Exit, TaskKey, TaskReport
@@ -166,8 +165,3 @@ def _started(pod: Pod) -> float | None:
 def _finished(pod: Pod) -> float | None:
     ended = _ended(pod)
     return seconds(ended.finished_at) if ended is not None else None
-
-
-def seconds(text: str | None) -> float | None:
-    """A time of the API's as seconds since the epoch."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None

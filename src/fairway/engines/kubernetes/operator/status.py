@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.times import stamp
 from fairway.state.job import Job
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task
@@ -110,8 +110,3 @@ def _word(reason: str) -> str:
     """The API wants a word that begins with a capital letter: `time-slice` gives `TimeSlice`."""
     parts = [part for part in reason.replace("-", " ").replace("_", " ").split() if part]
     return "".join(part[0].upper() + part[1:] for part in parts) or "AsExpected"
-
-
-def stamp(seconds: float) -> str:
-    """A time as the API writes it."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import socket
 import sys
 
@@ -15,6 +14,7 @@ from fairway.app import crash
 from fairway.app.system import SystemClock
 from fairway.engines.kubernetes.client import config
 from fairway.engines.kubernetes.client.connection import Connection
+from fairway.engines.kubernetes.lifetime import until_told
 from fairway.engines.kubernetes.scheduler.process import SchedulerProcess
 from fairway.errors import FairwayError
 
@@ -25,14 +25,7 @@ async def schedule() -> None:
     identity = f"{os.environ.get('HOSTNAME') or socket.gethostname()}_{os.getpid()}"
     namespace = os.environ.get("FAIRWAY_SYSTEM_NAMESPACE") or "fairway-system"
     async with Connection(config.find(os.environ), clock) as connection:
-        working = asyncio.create_task(SchedulerProcess(connection, clock, namespace, identity).run())
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, working.cancel)
-        try:
-            await working
-        except asyncio.CancelledError:
-            return
+        await until_told(SchedulerProcess(connection, clock, namespace, identity).run())
 
 
 def main() -> int:

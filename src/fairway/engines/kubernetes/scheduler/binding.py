@@ -11,9 +11,9 @@ from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.objects import Pod
-from fairway.engines.kubernetes.operator.status import stamp
 from fairway.engines.kubernetes.scheduler.follow import Bind, Room
 from fairway.engines.kubernetes.scheduler.gangs import Place
+from fairway.engines.kubernetes.times import stamp
 from fairway.errors import FairwayError
 from fairway.plan.scheduling import explain
 from fairway.state.job import Leaving

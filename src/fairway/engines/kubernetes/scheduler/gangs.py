@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.objects import Pod
-from fairway.engines.kubernetes.operator.observe import seconds
 from fairway.engines.kubernetes.scheduler import fitting
 from fairway.engines.kubernetes.scheduler.ground import Ground
 from fairway.engines.kubernetes.scheduler.needs import host_ports, need_of
+from fairway.engines.kubernetes.times import seconds
 from fairway.plan.scheduling.request import Request, Running
 from fairway.plan.scheduling.shape import WHOLE, Gang, Part, Seat, Shape, milli_on
 from fairway.state.job import JobKey

@@ -14,7 +14,7 @@ from fairway.engines.kubernetes.client import kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.leader import micro_time
 from fairway.engines.kubernetes.objects import Pod
-from fairway.engines.kubernetes.operator.status import stamp
+from fairway.engines.kubernetes.times import stamp
 from fairway.errors import FairwayError
 from fairway.state.job import Hold
 
