@@ -46,7 +46,7 @@ class Datasets:
 
     async def list(self, request: Request) -> Response:
         """Every version of every dataset."""
-        view = DatasetList(tuple(dataset_view(each) for each in self._application.datasets.list()))
+        view = DatasetList(tuple(dataset_view(each) for each in await self._application.dataset_commands.list()))
         return show(
             Asked(request),
             view,
@@ -63,7 +63,7 @@ class Datasets:
     async def get(self, request: Request) -> Response:
         """One version, with its files."""
         asked = Asked(request)
-        version = self._application.datasets.get(asked.name)
+        version = await self._application.dataset_commands.get(asked.name)
         view = dataset_view(version, await asyncio.to_thread(self._application.datasets.files, version))
         return show(
             asked,
@@ -76,7 +76,7 @@ class Datasets:
         """Let a version be gone; never one that a run uses."""
         asked, commands = Asked(request), self._application.dataset_commands
         if asked.flag("plan"):
-            name = str(commands.check_delete(asked.name))
+            name = str(await commands.check_delete(asked.name))
             view = PlanView((f"{name} would be deleted",), (name,))
             return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
         return json_answer({"deleted": [str(await commands.delete(asked.name))]})
@@ -84,13 +84,14 @@ class Datasets:
     async def events(self, request: Request) -> Response:
         """What happened to a dataset, oldest first."""
         asked = Asked(request)
-        return show_events(self._application, asked, subject(self._application.datasets.get(asked.name).name))
+        version = await self._application.dataset_commands.get(asked.name)
+        return show_events(self._application, asked, subject(version.name))
 
     async def diff(self, request: Request) -> Response:
         """Which files of two versions differ."""
-        asked, known = Asked(request), self._application.datasets
-        before, after = known.get(asked.name), known.get(str(request.path_params["other"]))
-        files = [await asyncio.to_thread(known.files, version) for version in (before, after)]
+        asked, known = Asked(request), self._application.dataset_commands
+        before, after = await known.get(asked.name), await known.get(str(request.path_params["other"]))
+        files = [await asyncio.to_thread(self._application.datasets.files, version) for version in (before, after)]
         view = dataset_diff(before, after, *files)
         return show(
             asked, view, text=lambda page: dataset_diff_text(view, page), called=lambda: (each.path for each in view.changes)

@@ -76,6 +76,7 @@ class Application:
         self.waiting = Waiting(self.loop, self.queues)
         self.models = Models(self.loop, models, datasets)
         self.dataset_commands.gone = self.models.free_soon
+        self.dataset_commands.catch_up = self.models.catch_up
         self.services: Services | None = None
         """None where nothing can be served."""
         if serving is not None:
@@ -100,6 +101,9 @@ class Application:
         """
         asked = [self._admitted(submission, queues) for submission in asked]
         self._check_secrets(asked)
+        if any(submission.document.spec.data for submission in asked):
+            # What they read may be what a run that ended just now has left.
+            await self.models.catch_up()
         await self.loop.refresh_nodes()
         for submission in asked:
             self._check_fit(self._new_job(submission, 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from fairway.app.loop import Loop
 from fairway.app.ports import Changes, DatasetStore
@@ -20,6 +20,18 @@ class DatasetCommands:
         self._store = store
         self.gone: Callable[[], None] = lambda: None
         """Called after a version was deleted; whoever gives back space sets it."""
+        self.catch_up: Callable[[], Awaitable[None]] = _nothing_left
+        """Awaited before a question is answered: keeps what runs that are over have left; whoever keeps it sets it."""
+
+    async def get(self, asked: str) -> DatasetVersion:
+        """The version that `rows@2` or `rows` means, also when the run that made it ended just now."""
+        await self.catch_up()
+        return self._store.get(asked)
+
+    async def list(self) -> list[DatasetVersion]:
+        """Every version of every dataset, also of runs that ended just now."""
+        await self.catch_up()
+        return self._store.list()
 
     async def add(self, name: str, path: str, *, reference: bool = False) -> DatasetVersion:
         """Keep a folder or a file as the next version; the same content again gives the version that it has."""
@@ -30,9 +42,9 @@ class DatasetCommands:
             self.record(made, "DatasetAdded", f"{made} from {path}")
         return made
 
-    def check_delete(self, asked: str) -> DatasetVersion:
+    async def check_delete(self, asked: str) -> DatasetVersion:
         """The version, or the refusal with the run that needs it."""
-        version = self._store.get(asked)
+        version = await self.get(asked)
         user = self.user_of(version.name)
         if user:
             message = f"{version} cannot be deleted: {user} uses {version.name}"
@@ -41,7 +53,7 @@ class DatasetCommands:
 
     async def delete(self, asked: str) -> DatasetVersion:
         """Let a version be gone; refused while a run that is not over uses the dataset."""
-        version = self.check_delete(asked)
+        version = await self.check_delete(asked)
         await asyncio.to_thread(self._store.delete, version)
         self.record(version, "DatasetDeleted", str(version))
         self.gone()
@@ -61,3 +73,7 @@ class DatasetCommands:
 def subject(name: str) -> str:
     """What events about a dataset are about: no run is called so."""
     return f"dataset:{name}"
+
+
+async def _nothing_left() -> None:
+    """Nobody keeps what runs leave behind."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from fairway.registry.blobs import Blobs
 from fairway.registry.dataset import Datasets
 from fairway.registry.model import Models
 from fairway.spec.job import TrainingJob
+from fairway.state.dataset import DatasetVersion
 from fairway.state.job import Job, JobKey, Origin
 from fairway.state.model import ModelFacts, ModelVersion
 from fairway.state.tracking import TrackedRun
@@ -130,6 +133,29 @@ async def test_what_a_run_leaves_behind_becomes_a_version_with_its_lineage(tmp_p
         assert at.store.expected() == []
         done = at.app.find("default", job.key.name)
         assert [str(version) for version in at.app.models.of_job(done)] == ["mnist@1"]
+
+
+async def test_the_dataset_of_a_run_is_there_for_whoever_asks_when_it_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with desk(tmp_path) as at:
+        (tmp_path / "outputs" / "train-1").mkdir(parents=True)
+        (tmp_path / "outputs" / "train-1" / "rows").write_text("1")
+        asked, add = threading.Event(), at.app.datasets.add
+
+        def slow(*given: Any, **more: Any) -> DatasetVersion:
+            assert asked.wait(10), "nobody asked"
+            return add(*given, **more)
+
+        monkeypatch.setattr(at.app.datasets, "add", slow)
+        await at.app.submit(ask(outputs={"dataset": "scored"}))
+        await at.settled()
+        assert at.app.datasets.list() == []
+        asking = asyncio.create_task(at.app.dataset_commands.get("scored@1"))
+        await asyncio.sleep(0)
+        asked.set()
+        assert (await asking).run == "default/train-1"
+        assert [str(each) for each in await at.app.dataset_commands.list()] == ["scored@1"]
 
 
 async def test_what_its_program_logged_goes_into_the_lineage(tmp_path: Path) -> None:
