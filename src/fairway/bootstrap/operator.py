@@ -24,6 +24,7 @@ from fairway.app.application import Application
 from fairway.app.submission import Submission
 from fairway.app.system import SystemClock
 from fairway.app.tracking import Speaker
+from fairway.bootstrap.pods import given_to_pods
 from fairway.bootstrap.servers import SecondServer, config
 from fairway.engines.kubernetes.client import config as clusters
 from fairway.engines.kubernetes.client import errors, kinds
@@ -166,7 +167,8 @@ class Operator:
         self._objects.listen(lambda key, _before, _now: controller.add(key))
         for job in application.store.active_jobs():
             controller.add(str(job.key))  # Its object may have gone while nobody looked.
-        server = SecondServer(config(make_told(application.loop.report, secret)))
+        given = given_to_pods(self._settings.home, application, secret)
+        server = SecondServer(config(make_told(application.loop.report, secret, given)))
         # Pods of other nodes come here.
         listening = socket.create_server(("", self._settings.port), backlog=512)
         listening.setblocking(False)

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from fairway.app import crash
-from fairway.errors import ConflictError, NotFoundError, RefusedError, UsageError
+from fairway.errors import BugError, ConflictError, NotFoundError, RefusedError, UsageError
 from fairway.registry import numbering, snapshot, sources
 from fairway.registry.blobs import Blobs
 from fairway.registry.formats.examine import Examined, examine
@@ -196,7 +196,8 @@ class Models:
         for digest in list(found):
             try:
                 found.update(entry.sha256 for entry in snapshot.load(digest, self._blobs).entries if entry.sha256)
-            except (NotFoundError, RefusedError):
+            except (NotFoundError, RefusedError, BugError):
+                # Gone, damaged, or no digest at all: the code of a run on a cluster may lie in a ConfigMap.
                 continue
         return found
 

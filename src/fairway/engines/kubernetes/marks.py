@@ -51,7 +51,8 @@ DELETED_FOR = f"{DOMAIN}/deleted-for"
 RACK_LABELS = (f"{DOMAIN}/rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
 """On nodes: the first of these that is there names the rack."""
 CODE = f"{DOMAIN}/code"
-"""On a TrainingJob: the ConfigMap that holds its code."""
+"""On a TrainingJob: the ConfigMap that holds its code, or `blob:DIGEST`: a manifest in the operator's blobs."""
+BLOB = "blob:"
 
 
 @dataclass(frozen=True, slots=True)
