@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -154,3 +155,29 @@ def test_parameter_servers_of_tensorflow_run_from_the_very_file_that_runs_here(c
     cluster.until("tf-ps", "Succeeded")
     said = cluster.kubectl("logs", "tf-ps-chief-0-r0")
     assert "accuracy" in said, said
+
+
+def unsaved(status: dict[str, Any]) -> int:
+    """Steps since the last checkpoint."""
+    found = re.search(r"step (\d+), .*saved at (\d+)", status.get("progress", ""))
+    return int(found[1]) - int(found[2]) if found else 0
+
+
+def test_a_node_that_dies_under_a_gang_costs_the_steps_since_its_last_checkpoint_and_nothing_else(cluster: Cluster) -> None:
+    worker = {"replicas": {"min": 2, "max": 2}, "command": ["python", "train.py"], "placement": {"apart": True}}
+    worker["env"] = {"STEPS": "600", "PAUSE": "0.05"}
+    cluster.submit("04-elastic", "survives", roles={"worker": worker}, restart={"max": 0}, checkpoint={"every": "10s"})
+    wait_for("work beyond a checkpoint", lambda: unsaved(cluster.status("survives")) >= 40, 120, lambda: cluster.why("survives"))
+    operator = json.loads(
+        cluster.kubectl("-n", "fairway-system", "get", "pods", "-l", "app.kubernetes.io/name=fairway-operator", "-o", "json")
+    )
+    lost = next(node for node in cluster.cluster.nodes if node.name != operator["items"][0]["spec"]["nodeName"])
+    lost.kill()
+    wait_for("the next attempt", lambda: cluster.status("survives")["attempt"] == 1, 180, lambda: cluster.why("survives"))
+    lost.start()
+    lost.load([cluster.cluster.plane.folder / "pause.tar", cluster.image])
+    status = cluster.until("survives", "Succeeded")
+    assert (status["attempt"], status["restarts"]) == (1, 0)
+    found = re.fullmatch(r"resumed from step (\d+), lost (\d+) steps? \(.* of work\)", status["resumed"])
+    assert found, status["resumed"]
+    assert f"attempt 1: from step {found[1]}" in cluster.kubectl("logs", "survives-worker-0-r1")

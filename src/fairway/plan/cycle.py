@@ -66,7 +66,7 @@ def plan(snapshot: Snapshot, now: float, outlooks: Outlooks | None = None, *, pl
 
     `places` is false where a cluster's scheduler does that, in a process of its own.
     """
-    draft = Draft(snapshot, now)
+    draft = Draft(snapshot, now, cause_within=0.0 if places else elsewhere.CAUSE_WITHIN)
     known = Outlooks() if outlooks is None else outlooks
     all_there = known.keep_to(snapshot)
     looked = known.due(snapshot, now)

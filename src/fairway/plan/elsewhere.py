@@ -16,6 +16,9 @@ from fairway.state.job import Hold, Job, JobKey
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task
 
+CAUSE_WITHIN = 100.0
+"""Seconds until the loss of a node is certain: a cluster takes 50 to see it, and its pods are given 30 more. Until then nobody
+knows what became of a peer there."""
 HANDED_OVER = Hold("scheduler", "the scheduler has not said anything yet")
 
 

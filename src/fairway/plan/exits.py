@@ -26,7 +26,8 @@ from fairway.state.task import Task
 
 _NEVER_STARTED = frozenset({2, 126, 127})
 _PEER = re.compile(
-    r"Connection (reset|closed) by peer|Connection refused|NCCL.*(abort|remote)|Broken pipe|connectFullMesh|heartbeat timeout",
+    r"Connection (reset|closed) by peer|Connection (refused|timed out)|No route to host|Socket closed|Broken pipe"
+    r"|NCCL.*(abort|remote)|connectFullMesh|heartbeat timeout|failed to connect to all addresses|lost communication with",
     re.I,
 )
 _GPU_MEMORY = re.compile(r"CUDA out of memory|RESOURCE_EXHAUSTED|CUDA_ERROR_OUT_OF_MEMORY", re.I)
@@ -48,9 +49,12 @@ class Verdict:
 
 def cause(failed: Sequence[Task]) -> Task:
     """The task to blame: the first that ended; survivors of a broken collective only when there is nobody else."""
-    first = sorted(failed, key=lambda task: (task.finished or 0.0, task.key))
-    primary = [task for task in first if not _lost_its_peers(task)]
-    return (primary or first)[0]
+    return min(primary(failed) or failed, key=lambda task: (task.finished or 0.0, task.key))
+
+
+def primary(failed: Sequence[Task]) -> list[Task]:
+    """Those whose end is not explained by the end of another."""
+    return [task for task in failed if not _lost_its_peers(task)]
 
 
 def judge(task: Task, last_failure: str, step: int | None) -> Verdict:
@@ -70,7 +74,7 @@ def judge(task: Task, last_failure: str, step: int | None) -> Verdict:
         return Verdict("CannotRun", _words(task), final=True)
     if _GPU_MEMORY.search(exit_.tail):
         return Verdict("GpuOutOfMemory", f"{name} ran out of GPU memory; use a smaller batch", signature=f"gpu-memory@{step}")
-    if exit_.signal is not None:
+    if exit_.signal is not None and not _lost_its_peers(task):
         return Verdict("Signal", f"{name} was ended by {_signal_name(exit_.signal)}")
     signature = f"{exit_.traceback_digest}@{step}" if exit_.traceback_digest else ""
     if signature and signature == last_failure:
@@ -89,7 +93,9 @@ def _words(task: Task) -> str:
 
 
 def _lost_its_peers(task: Task) -> bool:
-    return bool(task.exit and task.exit.signal is None and _PEER.search(task.exit.tail))
+    # Watchdogs of collectives abort.
+    ended = task.exit
+    return ended is not None and ended.signal in (None, signals.SIGABRT) and bool(_PEER.search(ended.tail))
 
 
 def _signal_name(number: int) -> str:

@@ -145,6 +145,8 @@ def _check_failures(draft: Draft, job: Job, current: Sequence[Task]) -> bool:
     failed = [task for task in current if task.phase in (TaskPhase.FAILED, TaskPhase.LOST)]
     if not failed:
         return _check_half_gang(draft, job, current)
+    if _waits_for_cause(draft, job, failed, current):
+        return True
     culprit = exits.cause(failed)
     verdict = exits.judge(culprit, job.last_failure, job.progress.step)
     outcome = Outcome(verdict.reason, verdict.message, culprit.key.task, culprit.exit.code if culprit.exit else None)
@@ -157,6 +159,7 @@ def _check_failures(draft: Draft, job: Job, current: Sequence[Task]) -> bool:
     job = replace(
         job,
         outcome=outcome,
+        hold=None,
         last_failure=verdict.signature,
         restarts=job.restarts + verdict.counted,
         memory_factor=gang.OUT_OF_MEMORY_FACTOR if verdict.reason == "OutOfMemory" else job.memory_factor,
@@ -167,6 +170,22 @@ def _check_failures(draft: Draft, job: Job, current: Sequence[Task]) -> bool:
             _restart_task(draft, job, task)
     else:
         _restart_gang(draft, job, failed, current)
+    return True
+
+
+def _waits_for_cause(draft: Draft, job: Job, failed: Sequence[Task], current: Sequence[Task]) -> bool:
+    """Whether all that is known is that peers were lost: what became of those may be told yet, and it may cost nothing."""
+    if not draft.cause_within or exits.primary(failed) or all(task.phase.over for task in current):
+        return False
+    waits = job.hold is not None and job.hold.reason == "cause"
+    since = job.hold.since if job.hold is not None and waits else draft.now
+    if draft.now >= since + draft.cause_within:
+        return False
+    if not waits:
+        message = f"{exits.cause(failed).key.task} lost a peer; what became of that one is not known yet"
+        draft.put_job(replace(job, hold=Hold("cause", message, since=since)))
+        draft.tell(job.key, "PeerLost", message)
+    draft.wake(since + draft.cause_within)
     return True
 
 
@@ -211,7 +230,8 @@ def _leave(draft: Draft, job: Job, tasks: Sequence[Task]) -> None:
 def _resume(job: Job, now: float) -> Resume:
     progress = job.progress
     since = progress.checkpoint_time if progress.checkpoint_step is not None else job.started
-    return Resume(progress.checkpoint_step, max(0.0, now - since) if since is not None else None)
+    steps = None if progress.step is None else max(0, progress.step - (progress.checkpoint_step or 0))
+    return Resume(progress.checkpoint_step, max(0.0, now - since) if since is not None else None, steps)
 
 
 def _from_where(job: Job) -> str:
@@ -223,7 +243,7 @@ def _restart_gang(draft: Draft, job: Job, failed: Sequence[Task], current: Seque
     sizes: dict[str, int] = {}
     if job.spec.restart.scope is RestartScope.SHRINK:
         sizes = dict(job.sizes)
-        for task in failed:
+        for task in exits.primary(failed) or failed:
             least = job.spec.roles[task.key.role].replicas.min
             sizes[task.key.role] = max(least, sizes.get(task.key.role, least) - 1)
     _evict(draft, current, BROKEN_GRACE, "GangRestart")

@@ -38,6 +38,8 @@ class Draft:
 
     snapshot: Snapshot
     now: float
+    cause_within: float = 0.0
+    """Seconds in which an engine may yet say what became of a peer that is gone; 0: it has said so at once."""
     jobs: dict[JobKey, Job] = field(default_factory=dict)
     tasks: dict[JobKey, dict[TaskKey, Task]] = field(default_factory=dict)
     actions: list[Action] = field(default_factory=list)

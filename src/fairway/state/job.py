@@ -74,6 +74,8 @@ class Resume:
     """The checkpoint's step; None when there was none and it began at 0."""
     lost_seconds: float | None = None
     """Work done after that checkpoint and lost."""
+    lost_steps: int | None = None
+    """The same in steps, where they were reported."""
 
 
 @dataclass(frozen=True, slots=True)

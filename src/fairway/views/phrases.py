@@ -53,7 +53,9 @@ def measure(value: float | None) -> str:
 
 def resume(given: Resume) -> str:
     """From where the attempt went on, and what that cost."""
-    lost = f", lost {_whole(given.lost_seconds)} of work" if given.lost_seconds is not None else ""
+    work = f"{_whole(given.lost_seconds)} of work" if given.lost_seconds is not None else ""
+    steps = count(given.lost_steps, "step") if given.lost_steps else ""
+    lost = f", lost {steps} ({work})" if steps and work else f", lost {steps or work}" if steps or work else ""
     if given.step is None:
         return f"no checkpoint found: restarted from 0{lost}"
     return f"resumed from step {given.step:,}{lost}"

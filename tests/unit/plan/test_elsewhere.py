@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairway.plan.action import BindGang
+from fairway.plan.elsewhere import CAUSE_WITHIN
 from fairway.state.job import Job, JobKey, Leaving
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Exit, TaskReport
@@ -116,3 +117,73 @@ def test_a_stop_ends_what_waits_elsewhere() -> None:
     key = world.submit("mnist-1", spec())
     world.stop(key)
     assert world.job(key).phase is JobPhase.STOPPED
+
+
+PEER = "RuntimeError: [1] Connection closed by peer [10.1.0.7]:4711"
+
+
+def gone(world: World, key: JobKey, name: str, node: str) -> None:
+    """The loss of a node is seen."""
+    world.end(next(task for task in world.tasks(key, alive=True) if task.key.task == name), TaskPhase.LOST, Exit(disrupted=node))
+    world.turn()
+
+
+def test_who_lost_a_peer_waits_for_the_loss_of_the_peers_node_which_costs_nothing() -> None:
+    world = cluster()
+    key = world.submit("mnist-1", spec(restart={"max": 0}))
+    sit(world, key)
+    world.checkpoint(key, 40)
+    world.report(key, 55)
+    world.finish(key, "worker-0", 1, tail=PEER)
+    assert world.job(key).phase is JobPhase.RUNNING
+    assert "worker-0 lost a peer" in hold(world.job(key))
+    world.pass_time(80.0)
+    gone(world, key, "worker-1", "its node n1 was lost")
+    job = world.job(key)
+    assert (job.attempt, job.restarts) == (1, 0)
+    assert job.outcome is not None
+    assert job.outcome.reason == "Disrupted"
+    assert job.resume is not None
+    assert (job.resume.step, job.resume.lost_steps) == (40, 15)
+
+
+def test_a_cause_that_never_comes_is_waited_for_no_longer_than_a_loss_takes_to_be_seen() -> None:
+    world = cluster()
+    key = world.submit("mnist-1", spec(restart={"max": 1}))
+    sit(world, key)
+    world.finish(key, "worker-0", 1, tail=PEER)
+    world.pass_time(CAUSE_WITHIN - 1.0)
+    assert world.job(key).attempt == 0
+    world.pass_time(1.0)
+    job = world.job(key)
+    assert (job.attempt, job.restarts, job.phase) == (1, 1, JobPhase.PENDING)
+
+
+def test_a_peer_that_failed_by_itself_is_the_cause_at_once() -> None:
+    world = cluster()
+    key = world.submit("mnist-1", spec(restart={"max": 0}))
+    sit(world, key)
+    world.finish(key, "worker-0", 1, tail=PEER)
+    world.finish(key, "worker-1", 3, tail="ValueError: no")
+    job = world.job(key)
+    assert job.phase is JobPhase.FAILED
+    assert job.outcome is not None
+    assert (job.outcome.task, job.outcome.reason) == ("worker-1", "Error")
+
+
+def test_when_all_lost_their_peers_there_is_nobody_left_to_wait_for() -> None:
+    world = cluster()
+    key = world.submit("mnist-1", spec(restart={"max": 1}))
+    sit(world, key)
+    for name in ("worker-0", "worker-1"):
+        world.finish(key, name, 1, tail=PEER)
+    assert (world.job(key).attempt, world.job(key).restarts) == (1, 1)
+
+
+def test_a_stop_does_not_wait_for_a_cause() -> None:
+    world = cluster()
+    key = world.submit("mnist-1", spec())
+    sit(world, key)
+    world.finish(key, "worker-0", 1, tail=PEER)
+    world.stop(key)
+    assert (world.job(key).phase, world.job(key).hold) == (JobPhase.STOPPED, None)

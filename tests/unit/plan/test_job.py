@@ -233,6 +233,28 @@ def test_scope_shrink_goes_on_with_fewer_down_to_the_minimum() -> None:
         assert len(world.tasks(key, alive=True)) == left
 
 
+def test_scope_shrink_leaves_out_only_those_that_were_the_cause() -> None:
+    world = World()
+    elastic = {"roles": {"worker": {"replicas": {"min": 1, "max": 4}, "command": ["x"]}}, "restart": {"scope": "shrink"}}
+    key = world.submit("mnist-1", elastic)
+    tasks = {task.key.task: task for task in world.tasks(key, alive=True)}
+    for name in ("worker-0", "worker-1"):
+        world.end(tasks[name], TaskPhase.FAILED, Exit(1, tail="Connection reset by peer"))
+    world.finish(key, "worker-3", signal=9)
+    assert len(world.tasks(key, alive=True)) == 3
+
+
+def test_the_abort_of_a_watchdog_that_lost_its_peer_is_not_the_cause() -> None:
+    world = World()
+    key = world.submit("mnist-1", spec(2, restart={"max": 0}))
+    tasks = {task.key.task: task for task in world.tasks(key, alive=True)}
+    world.end(tasks["worker-0"], TaskPhase.FAILED, Exit(None, 6, tail="[Rank 0] NCCL error: remote process exited"))
+    world.finish(key, "worker-1", 4)
+    outcome = world.job(key).outcome
+    assert outcome is not None
+    assert (outcome.task, outcome.exit_code) == ("worker-1", 4)
+
+
 def test_an_elastic_gang_takes_what_there_is() -> None:
     world = World(Node("here", cpu=2.0, memory=1 << 30))
     roles = {"worker": {"replicas": {"min": 1, "max": 8}, "command": ["x"], "resources": {"cpu": "1"}}}

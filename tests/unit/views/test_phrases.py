@@ -50,6 +50,7 @@ def test_counts_and_lists() -> None:
     ("resume", "said"),
     [
         (Resume(4200, 90.0), "resumed from step 4,200, lost 1m30s of work"),
+        (Resume(4200, 90.0, 15), "resumed from step 4,200, lost 15 steps (1m30s of work)"),
         (Resume(4200), "resumed from step 4,200"),
         (Resume(0, 0.2), "resumed from step 0, lost less than 1s of work"),
         (Resume(None, 12.3), "no checkpoint found: restarted from 0, lost 12s of work"),

@@ -95,6 +95,9 @@ def disruption(pod: Pod) -> str:
         return _DISRUPTED[reason] + (f" ({pod.status.message})" if pod.status.message else "")
     if reason.startswith("OutOf"):
         return f"its node {pod.spec.node_name} had no room for it when it arrived ({pod.status.message or reason})"
+    ended = _ended(pod)
+    if ended is not None and ended.reason == "ContainerStatusUnknown":
+        return f"its node {pod.spec.node_name} came back without it"
     told = condition(pod.status.conditions, "DisruptionTarget")
     if told is not None and told.status == "True":
         return told.message or told.reason

@@ -10,6 +10,7 @@ from fairway.engines.kubernetes.times import stamp
 from fairway.state.job import Job
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task
+from fairway.views import phrases
 
 STARTED = frozenset({JobPhase.RUNNING, JobPhase.STOPPING, JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.STOPPED})
 
@@ -33,6 +34,8 @@ def status_of(job: Job, tasks: Sequence[Task], generation: int, before: Mapping[
         "progress": _progress(job),
         "conditions": _conditions(job, before, now),
     }
+    if job.resume is not None:
+        found["resumed"] = phrases.resume(job.resume)
     times = {"startTime": job.started, "finishTime": job.finished}
     return found | {name: stamp(at) for name, at in times.items() if at is not None}
 

@@ -261,6 +261,11 @@ def test_a_disruption_told_by_a_condition_counts_too() -> None:
     assert observe.disruption(seen(phase="Failed", node="a", conditions=told)) == "taint manager: deleting"
 
 
+def test_a_node_that_came_back_without_the_container_is_no_failure_of_the_run() -> None:
+    pod = seen(phase="Failed", node="a", containerStatuses=[ended(137, reason="ContainerStatusUnknown")])
+    assert observe.exit_of(pod).disrupted == "its node a came back without it"
+
+
 def test_who_ends_of_a_deletion_by_somebody_else_has_not_failed() -> None:
     def deleted(at: str) -> Pod:
         plain = msgspec.to_builtins(seen(phase="Failed", node="a", containerStatuses=[ended(143)]))
