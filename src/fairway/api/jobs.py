@@ -299,7 +299,7 @@ class Jobs:
             message = f"{job.key.name} has no {wanted}"
             raise NotFoundError(message, fix=f"it has {have}")
         if not known:
-            most = {name: 1 if folds_into_one(job.spec) else role.replicas.max for name, role in job.spec.roles.items()}
+            most = {name: 1 if folds_into_one(job) else role.replicas.max for name, role in job.spec.roles.items()}
             roles = [name for name in most if query.role in ("", name)]
             return [f"{name}-{index}" for name in roles for index in range(most[name]) if query.index in (None, index)]
         found = {f"{task.key.task}.{rank}" if rank else task.key.task: None for task in tasks for rank in range(task.processes)}

@@ -10,7 +10,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +90,8 @@ class ClusterSubmissions:
     """The `Submissions` port: an object and what it names hold everything."""
 
     async def receive(self, submission: Submission) -> Origin:
-        """Nothing comes from a caller's folder."""
-        return submission.origin
+        """Nothing comes from a caller's folder; every task gets a pod of its own."""
+        return replace(submission.origin, spread=True)
 
     def keep(self, key: JobKey, submission: Submission) -> None:
         """Nothing to keep."""

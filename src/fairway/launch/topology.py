@@ -40,6 +40,11 @@ class Member:
         """`host:port`."""
         return f"{self.host}:{self.ports[0]}"
 
+    @property
+    def remote_port(self) -> int:
+        """Where its pod listens for what others want started there: MPI needs no meeting points for collectives."""
+        return self.ports[1]
+
 
 @dataclass(frozen=True, slots=True)
 class Topology:
@@ -96,11 +101,16 @@ class Folders:
     """Resolved inputs by name: a path or a URI."""
     runtime: str = ""
     """A folder that holds `fairway.runtime`, to be put on PYTHONPATH."""
+    agent: str = ""
+    """A command that is called like ssh to run another on the host of a member; empty where all share one machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process to start: what to run and the variables to add to the task's environment."""
+    """One process to start: what to run and the variables to add to the task's environment.
+
+    Nothing to run: the member is there for what others start on its host, with these variables.
+    """
 
     argv: tuple[str, ...]
     env: dict[str, str]

@@ -41,7 +41,7 @@ def _hand_over(draft: Draft, job: Job) -> None:
     extra = _up_to_size(draft, job, current) if not running else []
     placed = [replace(task, phase=TaskPhase.PLACED, message="") for task in [*pending, *extra]]
     sizes = {name: sum(task.key.role == name for task in [*placed, *running]) for name in job.spec.roles}
-    if gang.folds_into_one(job.spec):
+    if gang.folds_into_one(job):
         sizes = job.sizes
     hold = replace(HANDED_OVER, since=draft.now)
     # A task that joins running ones does not make its run a waiting one.
@@ -57,7 +57,7 @@ def _hand_over(draft: Draft, job: Job) -> None:
 
 def _up_to_size(draft: Draft, job: Job, current: Sequence[Task]) -> list[Task]:
     """Tasks beyond the gang's least, where the scheduler has said that the run may be larger."""
-    if gang.folds_into_one(job.spec):
+    if gang.folds_into_one(job):
         return []
     return [
         gang.another_task(job, name, index, current, draft.now)

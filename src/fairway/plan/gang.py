@@ -24,8 +24,13 @@ def largest_sizes(spec: JobSpec) -> dict[str, int]:
     return {name: role.replicas.max for name, role in spec.roles.items()}
 
 
-def folds_into_one(spec: JobSpec) -> bool:
-    """Whether the workers become one task because one launcher starts all their processes."""
+def folds_into_one(job: Job) -> bool:
+    """Whether the workers become one task because one launcher starts all their processes on one machine."""
+    return not job.origin.spread and first_starts_all(job.spec)
+
+
+def first_starts_all(spec: JobSpec) -> bool:
+    """Whether the first worker starts the processes of all: MPI without a task that launches."""
     return spec.framework is Framework.MPI and set(spec.roles) == {"worker"}
 
 
@@ -36,7 +41,7 @@ def make_tasks(job: Job, sizes: dict[str, int], capacity_cpu: float, now: float)
     made: list[Task] = []
     for name, role in spec.roles.items():
         ranks = process_count(role)
-        fold = folds_into_one(spec)
+        fold = folds_into_one(job)
         copies = 1 if fold else sizes[name]
         bundle = sizes[name] if fold else 1
         for index in range(copies):

@@ -123,6 +123,8 @@ def _stop_condition(job: Job) -> str:
 
 def _check_success(draft: Draft, job: Job, current: Sequence[Task]) -> bool:
     deciding = [task for task in current if task.key.role in _deciding_roles(job)]
+    if gang.first_starts_all(job.spec):
+        deciding = [task for task in deciding if task.key.index == 0]  # the others are there for what it starts
     if not deciding or any(task.phase is not TaskPhase.SUCCEEDED for task in deciding):
         return False
     grace = quantity.seconds(job.spec.grace)
@@ -315,7 +317,7 @@ def _is_ready(draft: Draft, job: Job, pending: Sequence[Task]) -> bool:
 def _create(draft: Draft, job: Job) -> None:
     # After a shrink the gang keeps its smaller size; otherwise it starts from the least and grows when placed.
     sizes = gang.smallest_sizes(job.spec)
-    if gang.folds_into_one(job.spec):
+    if gang.folds_into_one(job):
         sizes = gang.largest_sizes(job.spec)
         job = replace(job, sizes=sizes)
         draft.put_job(job)

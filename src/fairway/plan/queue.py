@@ -181,7 +181,7 @@ def _start(draft: Draft, start: Start) -> None:
     ]
     placed = [replace(task, phase=TaskPhase.PLACED, message="") for task in [*seated, *extra]]
     sizes = {name: sum(task.key.role == name for task in [*placed, *running]) for name in job.spec.roles}
-    if folds_into_one(job.spec):
+    if folds_into_one(job):
         sizes = job.sizes
     job = replace(job, phase=JobPhase.STARTING, hold=None, not_before=None, sizes=sizes)
     draft.put_job(job)

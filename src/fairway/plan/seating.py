@@ -8,7 +8,6 @@ from dataclasses import replace
 from fairway.plan import gang as gangs
 from fairway.plan.scheduling.request import Request, Running
 from fairway.plan.scheduling.shape import WHOLE, Gang, Part, Seat, Shape, Where, device_memory, milli_on
-from fairway.spec.job import JobSpec
 from fairway.spec.resources import Placement
 from fairway.state.job import Job
 from fairway.state.node import Node
@@ -40,7 +39,7 @@ def gang_of(job: Job, tasks: Sequence[Task], capacity_cpu: float) -> Gang:
             pending.setdefault(task.key.role, []).append(task)
     # Only a gang of which nothing has begun may grow: later on each index has had its task.
     begun = any(task.phase is not TaskPhase.PENDING and task.key.attempt >= job.attempt for task in tasks)
-    fixed = begun or gangs.folds_into_one(job.spec)
+    fixed = begun or gangs.folds_into_one(job)
     limits = job.sizes or gangs.largest_sizes(job.spec)
     parts = []
     for name, role in job.spec.roles.items():
@@ -69,7 +68,7 @@ def running_of(job: Job, tasks: Sequence[Task], nodes: Mapping[str, Node], known
     return Running(
         request=Request(
             key=job.key,
-            gang=_whole_gang(job.spec, sitting),
+            gang=_whole_gang(job, sitting),
             submitted=job.created,
             queue=job.spec.queue,
             user=job.origin.user,
@@ -123,14 +122,15 @@ def seat_tasks(pending: Iterable[Task], seats: Iterable[Seat]) -> tuple[list[Tas
     return seated, [seat for seats in left.values() for seat in seats]
 
 
-def _whole_gang(spec: JobSpec, sitting: Sequence[Task]) -> Gang:
+def _whole_gang(job: Job, sitting: Sequence[Task]) -> Gang:
     """The gang as the document has it, with the needs of the tasks that sit."""
+    spec = job.spec
     parts = []
     for name, role in spec.roles.items():
         own = [task for task in sitting if task.key.role == name]
         if not own:
             continue
-        fold = gangs.folds_into_one(spec)
+        fold = gangs.folds_into_one(job)
         least, most = (1, 1) if fold else (role.replicas.min, role.replicas.max)
         wish = role.placement
         parts.append(Part(name, shape_of(own[0].need, wish), min(least, len(own)), most, wish.together, wish.apart))

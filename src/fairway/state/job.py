@@ -41,6 +41,8 @@ class Origin:
     """Whether the caller's environment was kept beside the run, for an in-place run."""
     stdin: str = ""
     """Where the caller hands out its standard input while it watches the run; empty: the run has none."""
+    spread: bool = False
+    """Whether its tasks have machines of their own, as on a cluster, so that nothing is folded into one task."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def start_view(found: Prospect) -> StartView:
 
 def change_view(job: Job, change: Change) -> ChangeView | None:
     """One change in words, with the command that makes it; None when it says nothing of this run's document."""
-    if change.kind in _FOLDED and folds_into_one(job.spec):
+    if change.kind in _FOLDED and folds_into_one(job):
         return None
     value = _value(change)
     wait = change.wait

@@ -182,7 +182,7 @@ def job_view(
         framework=job.spec.framework.value,
         roles=_roles(job.spec, sizes),
         ready=len(running),
-        replicas=len(current) or (1 if folds_into_one(job.spec) else sum(sizes.values())),
+        replicas=len(current) or (1 if folds_into_one(job) else sum(sizes.values())),
         processes=_processes(job.spec, current, sizes),
         gpus=float(sum(task.need.gpu for task in current) or asked_gpus(job.spec, sizes)),
         priority=job.spec.priority,

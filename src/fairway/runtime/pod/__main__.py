@@ -9,9 +9,10 @@ import sys
 import time
 
 from fairway.runtime import contract
-from fairway.runtime.pod import ending
+from fairway.runtime.pod import ending, remote
 from fairway.runtime.pod.order import TOKEN, VARIABLE, PodOrder
 from fairway.runtime.pod.processes import Process, Processes
+from fairway.runtime.pod.remote_listener import Listener
 from fairway.runtime.pod.telling import Telling
 
 TERMINATION_LOG = "/dev/termination-log"
@@ -25,6 +26,7 @@ class Runner:
         self._order = order
         self._processes = Processes(order)
         self._kill_at: float | None = None
+        self._remote: Listener | None = None
 
     def run(self) -> int:
         """Start, wait, end; what the container exits with."""
@@ -32,20 +34,21 @@ class Runner:
         self._prepare()
         given = {name: value for name, value in os.environ.items() if name not in (VARIABLE, TOKEN)}
         try:
+            given |= self._listen(given)
             self._processes.start(given)
-        except OSError as error:
+        except (OSError, remote.RefusedError) as error:
             return self._cannot_run(error)
         telling = self._telling()
         if telling is not None:
             telling.start()
-        while self._processes.left:
+        while self._processes.left or self._serves_others:
             self._wait(heard)
             self._processes.reap()
             if self._processes.culprit is not None:
                 # The others would wait for it forever.
                 self._stop()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
-                self._processes.tell(signal.SIGKILL)
+                self._tell(signal.SIGKILL)
                 self._kill_at = time.monotonic() + 1.0
         self._processes.drain()
         if telling is not None:
@@ -58,7 +61,10 @@ class Runner:
         if not endpoint or not token:
             return None
         order = self._order
-        return Telling(order.task, order.number, order.attempt, order.checkpoints, len(order.starts), endpoint, token)
+        wish = order.remote
+        task, number = (wish.task, wish.number) if wish is not None else (order.task, order.number)
+        ranks = max(len(order.starts), wish.ranks if wish is not None else 0)
+        return Telling(task, number, order.attempt, order.checkpoints, ranks, endpoint, token)
 
     def _prepare(self) -> None:
         for folder in (self._order.attempt, *self._order.folders):
@@ -79,17 +85,55 @@ class Runner:
     def _stop(self) -> None:
         if self._kill_at is None:
             self._kill_at = time.monotonic() + self._order.grace
-            self._processes.tell(signal.SIGTERM)
+            self._tell(signal.SIGTERM)
 
-    def _cannot_run(self, error: OSError) -> int:
+    def _tell(self, number: int) -> None:
+        self._processes.tell(number)
+        if self._remote is not None:
+            self._remote.tell(number)
+
+    def _listen(self, given: dict[str, str]) -> dict[str, str]:
+        """Listen for other pods where the order says so; what our own processes need to reach theirs."""
+        wish = self._order.remote
+        if wish is None:
+            return {}
+        token = os.environ.get(TOKEN, "")
+        if not token:
+            raise remote.RefusedError("ranks in other pods need the key of the run, and the operator gave none")
+        key = remote.key_of(token, wish.attempt)
+        start = self._order.starts[0]
+        try:
+            self._remote = Listener(wish.port, key, start.environment(given), self._order.cwd)
+        except OSError as error:
+            raise remote.RefusedError(f"port {wish.port} is not free for other pods to start ranks here: {error}") from error
+        self._processes.of_others = self._remote.reaped
+        self._remote.start()
+        return {remote.KEY: key.hex()} if remote.HOSTS in start.env else {}
+
+    @property
+    def _serves_others(self) -> bool:
+        """Whether it must stay for what other pods run here; one that has nothing else to do stays until it is told to end."""
+        if self._remote is None:
+            return False
+        only = not any(start.argv for start in self._order.starts)
+        return self._remote.busy or (only and self._kill_at is None)
+
+    def _cannot_run(self, error: OSError | remote.RefusedError) -> int:
         self._processes.tell(signal.SIGKILL)
-        program = self._order.starts[0].argv[0]
-        words = f"{self._order.task} could not start {program!r}: {error.strerror}; is it in the image?"
+        if isinstance(error, OSError):
+            program = self._order.starts[0].argv[0]
+            words = f"{self._order.task} could not start {program!r}: {error.strerror}; is it in the image?"
+        else:
+            words = f"{self._order.task}: {error}"
         sys.stderr.write(f"fairway: {words}\n")
         _record(ending.encode(self._order.task, 0, CANNOT_RUN, None, words))
         return CANNOT_RUN
 
     def _say(self, culprit: Process | None) -> int:
+        if culprit is None and not any(start.argv for start in self._order.starts):
+            # It was there for others, and somebody ended it before they were done.
+            _record(ending.encode(self._order.task, 0, None, signal.SIGTERM))
+            return ending.exit_code(None, signal.SIGTERM)
         status = culprit.status if culprit is not None and culprit.status is not None else 0
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = None if number is not None else os.WEXITSTATUS(status)

@@ -12,7 +12,10 @@ TOKEN = "FAIRWAY_TOKEN"
 
 
 class Start:
-    """One process: what to run, and what its environment has beyond the container's."""
+    """One process: what to run, and what its environment has beyond the container's.
+
+    With nothing to run it is only the environment of what other pods start here.
+    """
 
     def __init__(self, argv: list[str], env: dict[str, str], gives_way: list[str]) -> None:
         self.argv = argv
@@ -29,6 +32,22 @@ class Start:
         return found
 
 
+class Remote:
+    """What a pod of an MPI run is told beyond the rest: other pods start ranks in it."""
+
+    def __init__(self, port: int, attempt: int, task: str, number: int, ranks: int) -> None:
+        self.port = port
+        """Where it listens."""
+        self.attempt = attempt
+        """The gang's attempt: pods of another one have another key."""
+        self.task = task
+        """For whom the ranks in this pod speak: the run's first rank for the task that started it, others for their own pod."""
+        self.number = number
+        """Which attempt of that task it is."""
+        self.ranks = ranks
+        """How many ranks there are in this pod."""
+
+
 class PodOrder:
     """The task: folders and files to make, processes to start."""
 
@@ -43,6 +62,7 @@ class PodOrder:
         grace: float = 30.0,
         number: int = 0,
         checkpoints: str = "",
+        remote: Remote | None = None,
     ) -> None:
         self.task = task
         """`worker-0`."""
@@ -60,11 +80,13 @@ class PodOrder:
         """Which attempt this is."""
         self.checkpoints = checkpoints
         """Where finished checkpoints appear."""
+        self.remote = remote
+        """How it listens for what other pods want started here; None: it does not."""
 
     def encode(self) -> str:
         """As text."""
         starts = [[start.argv, start.env, sorted(start.gives_way)] for start in self.starts]
-        plain: dict[str, Any] = {**vars(self), "starts": starts}
+        plain: dict[str, Any] = {**vars(self), "starts": starts, "remote": self.remote and vars(self.remote)}
         return json.dumps(plain, separators=(",", ":"))
 
     @classmethod
@@ -72,4 +94,5 @@ class PodOrder:
         """What `encode` wrote."""
         plain = json.loads(text)
         plain["starts"] = [Start(argv, env, gives_way) for argv, env, gives_way in plain["starts"]]
+        plain["remote"] = Remote(**plain["remote"]) if plain.get("remote") else None
         return cls(**plain)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import IO
 
 from fairway.runtime.pod.order import PodOrder, Start
@@ -30,11 +31,15 @@ class Processes:
         self._pumps: list[threading.Thread] = []
         self.culprit: Process | None = None
         """The first that failed."""
+        self.of_others: Callable[[int, int], None] = _nobody
+        """Told of the end of children that are none of these."""
 
     def start(self, environment: dict[str, str]) -> None:
         """Start all of them. Raises `OSError` when one cannot be; those before it run then."""
         alone = len(self._order.starts) == 1
         for rank, start in enumerate(self._order.starts):
+            if not start.argv:
+                continue
             handle = self._spawn(start, environment, mark="" if alone or not rank else f"[{self._order.task}.{rank}] ")
             self._by_pid[handle.pid] = Process(rank, handle)
 
@@ -72,6 +77,7 @@ class Processes:
                 return
             process = self._by_pid.get(pid)
             if process is None:
+                self.of_others(pid, status)
                 continue
             process.status = status
             if status != 0 and self.culprit is None:
@@ -99,3 +105,7 @@ def _pump(source: IO[bytes], mark: bytes) -> None:
     for line in source:
         sys.stdout.buffer.write(mark + line)
         sys.stdout.buffer.flush()
+
+
+def _nobody(_pid: int, _status: int) -> None:
+    """What was left behind by a program is reaped, and that is all."""

@@ -8,6 +8,7 @@ from typing import Any
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.operator import naming
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.engines.kubernetes.operator.manifests import mpi
 from fairway.engines.kubernetes.operator.manifests.data import Inputs, inputs
 from fairway.launch.render import render
 from fairway.launch.topology import Folders, Topology
@@ -115,7 +116,7 @@ def _container(job: Job, task: Task, topology: Topology, installation: Installat
         "image": runtime.image,
         "command": [runtime.python, "-m", "fairway.runtime.pod"],
         "workingDir": CODE,
-        "env": _variables(job, task, runtime, order(job, task, topology, data.values)),
+        "env": _variables(job, task, runtime, order(job, task, topology, data.values, mpi.agent(job.spec, runtime, INJECTED))),
         "resources": {"requests": requests, "limits": {**counted, **most}},
         "volumeMounts": [*_mounts(job), *data.mounts, *runtime.mounts],
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -137,7 +138,7 @@ def attempt_folder(key: TaskKey) -> str:
     return f"{RUN}/attempts/{key.task}-{key.attempt}"
 
 
-def order(job: Job, task: Task, topology: Topology, data: dict[str, str]) -> PodOrder:
+def order(job: Job, task: Task, topology: Topology, data: dict[str, str], agent: str = "") -> PodOrder:
     """What the container's first process is told. `data`: the run's inputs, as they are inside the pod."""
     member = next(each for each in topology.members if (each.role, each.index) == (task.key.role, task.key.index))
     attempt = attempt_folder(task.key)
@@ -150,12 +151,16 @@ def order(job: Job, task: Task, topology: Topology, data: dict[str, str]) -> Pod
         outputs={name: f"{RUN}/outputs/{name}" for name in job.spec.outputs},
         data=data,
         runtime=INJECTED,
+        agent=agent,
     )
     launch = render(job.key.name, job.spec, topology, member, folders)
     made = [folders.shared, folders.checkpoints, folders.tensorboard, *folders.outputs.values()]
     starts = [Start(list(each.argv), each.env, sorted(each.gives_way)) for each in launch.processes]
     grace = quantity.seconds(job.spec.grace)
-    return PodOrder(task.key.task, CODE, attempt, starts, launch.files, made, grace, task.key.attempt, folders.checkpoints)
+    remote = mpi.listening(job.spec, topology, member)
+    return PodOrder(
+        task.key.task, CODE, attempt, starts, launch.files, made, grace, task.key.attempt, folders.checkpoints, remote
+    )
 
 
 def _amounts(need: Need, installation: Installation) -> Manifest:

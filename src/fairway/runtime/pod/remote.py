@@ -1,0 +1,144 @@
+"""How one pod of a run starts a program in another: a connection on which both sides prove that they have the run's key.
+
+Neither side sends the key. Both send a number never used before, and answer the other's with a proof that only the key
+gives; from the two numbers each direction gets a key of its own, and every frame after that is signed and counted, so that
+nobody on the way can change, repeat or add one. Nothing is encrypted: what the ranks say to each other is not either.
+Standard library only, Python 3.9 and newer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import socket
+import struct
+import threading
+
+KEY = "FAIRWAY_REMOTE_KEY"
+"""The run's key, in hex, in the environment of whoever starts ranks in other pods."""
+HOSTS = "FAIRWAY_REMOTE_HOSTS"
+"""JSON: `{"mnist-7-worker-1.mnist-7.team.svc.cluster.local": 20001}`: where the others listen."""
+
+HELLO = b"fairway-remote-1"
+NONCE = PROOF = 32
+MOST = 1 << 20
+"""Bytes of a frame."""
+
+START, INPUT, INPUT_END, SIGNAL, OUTPUT, ERRORS, EXIT = range(1, 8)
+"""Kinds of frames: the first four go to the program, the others come from it."""
+
+_HEAD = struct.Struct(">IB")
+
+
+class RefusedError(Exception):
+    """The other side is not who it should be, or does not keep to the rules."""
+
+
+def key_of(token: str, attempt: int) -> bytes:
+    """The key of one attempt of a run, from the run's token: processes of an earlier attempt have another."""
+    return hmac.new(token.encode(), f"remote:{attempt}".encode(), hashlib.sha256).digest()
+
+
+class Channel:
+    """An authenticated connection. One thread reads; several may write."""
+
+    def __init__(self, connection: socket.socket, sends: bytes, takes: bytes) -> None:
+        self._connection = connection
+        self._sends = sends
+        self._takes = takes
+        self._sent = 0
+        self._taken = 0
+        self._lock = threading.Lock()
+
+    def send(self, kind: int, data: bytes = b"") -> None:
+        """One frame. Raises `OSError` when the other side is gone."""
+        with self._lock:
+            proof = _sign(self._sends, self._sent, kind, data)
+            self._sent += 1
+            self._connection.sendall(_HEAD.pack(len(data), kind) + data + proof)
+
+    def receive(self) -> tuple[int, bytes] | None:
+        """The next frame; None at the end. Raises `RefusedError` for one that is not signed."""
+        head = _read(self._connection, _HEAD.size)
+        if head is None:
+            return None
+        size, kind = _HEAD.unpack(head)
+        if size > MOST:
+            raise RefusedError(f"a frame of {size} bytes; {MOST} are the most")
+        body = _read(self._connection, size + PROOF)
+        if body is None:
+            return None
+        data = body[:size]
+        if not hmac.compare_digest(body[size:], _sign(self._takes, self._taken, kind, data)):
+            raise RefusedError("a frame that the other side has not signed")
+        self._taken += 1
+        return kind, data
+
+    def finish(self) -> None:
+        """Say that nothing more comes from here; what the other says is still heard."""
+        self._connection.shutdown(socket.SHUT_WR)
+
+
+def accept(connection: socket.socket, key: bytes) -> Channel:
+    """The listener's side. Raises `RefusedError` when the caller has not the run's key."""
+    ours = os.urandom(NONCE)
+    connection.sendall(HELLO + ours)
+    answer = _read(connection, NONCE + PROOF)
+    if answer is None:
+        raise RefusedError("the caller went away")
+    theirs, proof = answer[:NONCE], answer[NONCE:]
+    if not hmac.compare_digest(proof, _prove(key, b"caller", ours, theirs)):
+        raise RefusedError("the caller has not this run's key")
+    connection.sendall(_prove(key, b"listener", ours, theirs))
+    return _channel(connection, key, ours, theirs, listens=True)
+
+
+def call(connection: socket.socket, key: bytes) -> Channel:
+    """The caller's side. Raises `RefusedError` when the listener has not the run's key."""
+    hello = _read(connection, len(HELLO) + NONCE)
+    if hello is None:
+        raise RefusedError("the listener went away")
+    if not hello.startswith(HELLO):
+        raise RefusedError("the listener speaks another language")
+    theirs, ours = hello[len(HELLO) :], os.urandom(NONCE)
+    connection.sendall(ours + _prove(key, b"caller", theirs, ours))
+    proof = _read(connection, PROOF)
+    if proof is None or not hmac.compare_digest(proof, _prove(key, b"listener", theirs, ours)):
+        raise RefusedError("the listener has not this run's key; is it of another run, or of an earlier attempt?")
+    return _channel(connection, key, theirs, ours, listens=False)
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """See within a minute that the other's machine is gone, also while nothing is said."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _channel(connection: socket.socket, key: bytes, listener: bytes, caller: bytes, listens: bool) -> Channel:
+    to_caller, to_listener = (_prove(key, way, listener, caller) for way in (b"to caller", b"to listener"))
+    return Channel(connection, *((to_caller, to_listener) if listens else (to_listener, to_caller)))
+
+
+def _prove(key: bytes, what: bytes, listener: bytes, caller: bytes) -> bytes:
+    return hmac.new(key, HELLO + what + listener + caller, hashlib.sha256).digest()
+
+
+def _sign(key: bytes, number: int, kind: int, data: bytes) -> bytes:
+    return hmac.new(key, struct.pack(">QB", number, kind) + data, hashlib.sha256).digest()
+
+
+def _read(connection: socket.socket, size: int) -> bytes | None:
+    """Exactly so many bytes; None when the other side ended before."""
+    found = bytearray()
+    while len(found) < size:
+        try:
+            part = connection.recv(size - len(found))
+        except ConnectionError:
+            return None
+        if not part:
+            return None
+        found += part
+    return bytes(found)

@@ -1,0 +1,128 @@
+"""`remote_agent.py HOST COMMAND...`: run a command in another pod of the run, as `ssh HOST COMMAND` would.
+
+Whoever starts ranks (`mpirun`) is told to use this in place of ssh. Input, output, signals and the exit code are passed on.
+Standard library only, Python 3.9 and newer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+
+from fairway.runtime.pod import ending, remote
+from fairway.runtime.pod.remote import Channel
+
+PATIENCE = 900.0
+"""Seconds for the other pod to come up: its node may still fetch the image."""
+PAUSE = 0.2
+"""Seconds between two tries."""
+FAILED = 255
+"""What ssh exits with when it could not."""
+CHUNK = 1 << 16
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class UnreachableError(Exception):
+    """The other pod cannot be asked."""
+
+
+def place_of(host: str, known: dict[str, int]) -> tuple[str, int]:
+    """The address of a host as it was named: whole, or by its first part alone. Raises `UnreachableError` for a stranger."""
+    if host in known:
+        return host, known[host]
+    found = [name for name in known if name.split(".")[0] == host.split(".")[0]]
+    if len(found) != 1:
+        raise UnreachableError(f"{host} is no pod of this run; its pods are {', '.join(sorted(known)) or 'none'}")
+    return found[0], known[found[0]]
+
+
+def connect(address: tuple[str, int], key: bytes, patience: float = PATIENCE) -> Channel:
+    """A connection to the listener there; a pod that is not up yet is waited for. Raises `UnreachableError`."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            connection = socket.create_connection(address, timeout=10.0)
+            break
+        except OSError as error:
+            if time.monotonic() >= until:
+                raise UnreachableError(f"nobody listens on {address[0]}:{address[1]} after {patience:g} s: {error}") from error
+            time.sleep(PAUSE)
+    remote.keep_alive(connection)
+    try:
+        channel = remote.call(connection, key)
+    except (remote.RefusedError, OSError) as error:
+        connection.close()
+        raise UnreachableError(f"{address[0]}:{address[1]}: {error}") from error
+    connection.settimeout(None)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return channel
+
+
+def run(channel: Channel, command: str, host: str) -> int:
+    """Run it there; the exit code."""
+    channel.send(remote.START, json.dumps({"command": command}).encode())
+    for number in PASSED_ON:
+        signal.signal(number, lambda given, _frame: _tell(channel, given))
+    threading.Thread(target=_feed, args=(channel,), daemon=True).start()
+    while True:
+        frame = channel.receive()
+        if frame is None:
+            # These words say to who reads the log that another pod is the cause.
+            raise UnreachableError(f"the connection to {host} was lost: connection closed by peer")
+        kind, data = frame
+        if kind == remote.EXIT:
+            end = json.loads(data)
+            return ending.exit_code(end["code"], end["signal"])
+        _print(sys.stderr.fileno() if kind == remote.ERRORS else sys.stdout.fileno(), data)
+
+
+def _tell(channel: Channel, number: int) -> None:
+    # A thread of its own: the one that was interrupted may hold the channel.
+    threading.Thread(target=_try_to_send, args=(channel, remote.SIGNAL, bytes([number])), daemon=True).start()
+
+
+def _feed(channel: Channel) -> None:
+    """Pass on what is typed or piped in."""
+    while True:
+        try:
+            data = os.read(0, CHUNK)
+        except OSError:
+            data = b""
+        if not _try_to_send(channel, remote.INPUT if data else remote.INPUT_END, data) or not data:
+            return
+
+
+def _try_to_send(channel: Channel, kind: int, data: bytes) -> bool:
+    try:
+        channel.send(kind, data)
+    except OSError:
+        return False
+    return True
+
+
+def _print(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def main(arguments: list[str], environment: dict[str, str]) -> int:
+    """Do it, and say why not when it cannot be done."""
+    if len(arguments) < 2:
+        sys.stderr.write("usage: remote_agent.py HOST COMMAND...\n")
+        return FAILED
+    host, command = arguments[0], " ".join(arguments[1:])
+    try:
+        place = place_of(host, json.loads(environment.get(remote.HOSTS, "{}")))
+        return run(connect(place, bytes.fromhex(environment.get(remote.KEY, ""))), command, place[0])
+    except (UnreachableError, remote.RefusedError, OSError, ValueError) as error:
+        sys.stderr.write(f"fairway: {error}\n")
+        return FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], dict(os.environ)))
