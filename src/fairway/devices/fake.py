@@ -1,10 +1,15 @@
-"""Pretended devices, for tests and laptops: `4xA100-80GB,2xT4`."""
+"""Pretended devices, for tests and laptops: `4xA100-80GB,2xT4`. `sick:3` among them makes the fourth a broken one.
+
+`@FILE` stands for what the file says, at every look anew.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 from fairway.errors import UsageError
 from fairway.state.node import Device
@@ -17,6 +22,7 @@ _MEMORY = {
 }  # fmt: skip
 """GB, by type, where the text does not say."""
 _MOST = 1024
+_SICK = re.compile(r"sick:(?P<index>\d+)")
 
 
 class FakeProbe:
@@ -25,12 +31,23 @@ class FakeProbe:
     service = ""
 
     def __init__(self, text: str, pool: str) -> None:
-        self._devices = parse(text, pool)
+        self._text = text
+        self._pool = pool
+        self._devices = parse(self._said(), pool)
 
     def devices(self, is_ours: Callable[[int], bool]) -> tuple[Device, ...]:
         """The devices; nobody computes on them."""
         del is_ours
+        if self._text.startswith("@"):
+            self._devices = parse(self._said(), self._pool)
         return self._devices
+
+    def driver(self) -> str:
+        """None."""
+        return ""
+
+    def _said(self) -> str:
+        return Path(self._text[1:]).read_text() if self._text.startswith("@") else self._text
 
     def use(self) -> dict[str, float]:
         """What exists in words only computes nothing, and says nothing."""
@@ -43,7 +60,12 @@ class FakeProbe:
 def parse(text: str, pool: str) -> tuple[Device, ...]:
     """The devices that a text asks for. `UsageError` naming the part that is wrong."""
     found: list[Device] = []
+    sick: set[int] = set()
     for part in (part.strip() for part in text.split(",") if part.strip()):
+        broken = _SICK.fullmatch(part)
+        if broken is not None:
+            sick.add(int(broken["index"]))
+            continue
         match = _PART.fullmatch(part)
         if match is None:
             message = f"fake devices: {part!r} is not understood"
@@ -56,7 +78,7 @@ def parse(text: str, pool: str) -> tuple[Device, ...]:
         for _ in range(count):
             index = len(found)
             found.append(Device(uuid=_uuid(pool, index), index=index, type=match["type"], memory=memory))
-    return tuple(found)
+    return tuple(replace(one, healthy=one.index not in sick) for one in found)
 
 
 def _uuid(pool: str, index: int) -> str:

@@ -66,6 +66,10 @@ class NvidiaProbe:
         indexes = range(max(count, 1 + max(self._known, default=-1)))
         return tuple(device for index in indexes if (device := self._device(index, is_ours)) is not None)
 
+    def driver(self) -> str:
+        """Its version."""
+        return _text(self._ask(self._library.nvmlSystemGetDriverVersion))
+
     def use(self) -> dict[str, float]:
         """The part of the last moment in which each known device computed."""
         found = {}

@@ -27,6 +27,10 @@ class Probe(Protocol):
         """The devices now. A device is busy with a process that computes on it and that `is_ours` does not know."""
         ...
 
+    def driver(self) -> str:
+        """The version of the driver; empty when there is none, or when it does not say."""
+        ...
+
     def use(self) -> dict[str, float]:
         """The part of the last moment in which each device computed, by UUID; those that do not say are left out."""
         ...
@@ -45,6 +49,10 @@ class NoProbe:
         """None."""
         del is_ours
         return ()
+
+    def driver(self) -> str:
+        """None."""
+        return ""
 
     def use(self) -> dict[str, float]:
         """None."""

@@ -57,6 +57,10 @@ class FixedProbe:
         """Always the same."""
         return self._devices
 
+    def driver(self) -> str:
+        """None."""
+        return ""
+
     def use(self) -> dict[str, float]:
         """Nobody says."""
         return {}

@@ -12,6 +12,7 @@ from cluster.control_plane import ControlPlane
 from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.crds import CLUSTER_FIELDS, definition
+from fairway.engines.kubernetes.objects import GpuNodeSpec
 from fairway.spec.job import JobSpec
 from fairway.spec.service import ServiceSpec
 
@@ -157,11 +158,11 @@ async def test_a_queue_of_nothing_and_a_node_of_gpus(client: Client) -> None:
     queue = {"apiVersion": "fairway.dev/v1alpha1", "kind": "JobQueue", "metadata": {"name": "research"}}
     assert (await client.apply(kinds.JOB_QUEUES, queue, manager="m")).spec_data()["weight"] == "1"
     node = {"apiVersion": "fairway.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": "n1"}}
-    assert (await client.apply(kinds.GPU_NODES, node, manager="m")).spec_data() == {"mode": "whole"}
+    assert (await client.apply(kinds.GPU_NODES, node, manager="m")).spec == GpuNodeSpec()
     for uuid, healthy in (("GPU-1", True), ("GPU-2", False)):
         status = {"gpus": [{"uuid": uuid, "healthy": healthy}]}
         found = await client.apply_status(kinds.GPU_NODES, {**node, "status": status}, manager=f"agent-{uuid}")
-    assert {gpu["uuid"] for gpu in found.status["gpus"]} == {"GPU-1", "GPU-2"}
+    assert {gpu.uuid for gpu in found.status.gpus} == {"GPU-1", "GPU-2"}
     for resource, name in ((kinds.JOB_QUEUES, "research"), (kinds.GPU_NODES, "n1")):
         await client.delete(resource, name)
 

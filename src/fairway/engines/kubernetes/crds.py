@@ -314,11 +314,16 @@ def _gpu_node() -> _Looks:
         "description": "How the GPUs of this node are handed out.",
         "default": {},
         "properties": {
+            "managed": {
+                "type": "boolean",
+                "default": False,
+                "description": "Whether Fairway's scheduler hands them out. Never on a node that runs a device plug-in.",
+            },
             "mode": {
                 "type": "string",
-                "enum": ["whole", "shared", "mig"],
-                "default": "whole",
-                "description": "whole: a GPU is one pod's; shared: pods may ask for parts; mig: the administrator cuts them.",
+                "enum": ["whole", "shared"],
+                "default": "shared",
+                "description": "whole: a GPU is one pod's; shared: pods may ask for parts, too.",
             },
             "exclude": {
                 "type": "array",
@@ -334,12 +339,13 @@ def _gpu_node() -> _Looks:
         False,
         schema,
         (
+            ("Managed", ".spec.managed", "boolean"),
             ("Mode", ".spec.mode"),
             ("Type", ".status.type"),
             ("GPUs", ".status.count", "integer"),
             ("Healthy", ".status.healthy", "integer"),
         ),
-        (("Driver", ".status.driver"), ("Memory", ".status.memory"), ("Seen", ".status.heartbeat", "date")),
+        (("Driver", ".status.driver"), ("Memory", ".status.memory"), ("Said", ".status.heartbeat", "date")),
         (".spec.mode",),
     )
 
@@ -354,7 +360,6 @@ def _gpu_status() -> Schema:
         "island": schemas.text("GPUs of one island reach each other over direct links."),
         "healthy": {"type": "boolean", "description": "Whether anything may be placed on it."},
         "reason": schemas.text("Why it is not healthy."),
-        "busyWith": schemas.text("Who uses it besides us."),
     }
     return schemas.status(
         {
@@ -363,7 +368,12 @@ def _gpu_status() -> Schema:
             "healthy": schemas.integer("GPUs that work."),
             "memory": schemas.text("Memory of one."),
             "driver": schemas.text("Version of the driver."),
-            "heartbeat": {"type": "string", "format": "date-time", "description": "When the agent last looked."},
+            "heartbeat": {
+                "type": "string",
+                "format": "date-time",
+                "description": "When the agent last had something new to say.",
+            },
+            "endpoint": schemas.text("Where the agent says how busy they are."),
             "gpus": {
                 "type": "array",
                 "description": "Every GPU.",

@@ -29,7 +29,7 @@ DEFINITIONS = Resource(
 TRAINING_JOBS = Resource(objects.Custom, GROUP, VERSION, "trainingjobs", "TrainingJob")
 MODEL_SERVICES = Resource(objects.Custom, GROUP, VERSION, "modelservices", "ModelService")
 JOB_QUEUES = Resource(objects.Custom, GROUP, VERSION, "jobqueues", "JobQueue", namespaced=False)
-GPU_NODES = Resource(objects.Custom, GROUP, VERSION, "gpunodes", "GpuNode", namespaced=False)
+GPU_NODES = Resource(objects.GpuNode, GROUP, VERSION, "gpunodes", "GpuNode", namespaced=False)
 
 _BUILT_IN: tuple[Resource[Any], ...] = (
     PODS, NODES, NAMESPACES, SERVICES, CONFIG_MAPS, SECRETS, CLAIMS, VOLUMES, STORAGE_CLASSES, PRIORITY_CLASSES, LEASES, EVENTS,

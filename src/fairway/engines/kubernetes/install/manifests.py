@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from fairway.engines.kubernetes import crds, marks
+from fairway.engines.kubernetes.install.agent import agent
 from fairway.engines.kubernetes.install.roles import CLUSTER_RULES, OWN_RULES, Rule
 from fairway.engines.kubernetes.operator.installation import Installation
 
@@ -30,7 +31,7 @@ def manifests(installation: Installation, record: Manifest | None = None) -> lis
     found.append(_service(installation.namespace))
     if "scheduler" in processes:
         found.append(_scheduler(installation))
-    return found
+    return found + agent(installation)
 
 
 def endpoint(installation: Installation) -> str:

@@ -28,6 +28,8 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
         _rule("", ("services",), "create", "patch", "delete"),
         _rule("", ("secrets",), "create"),
         _rule("", ("nodes",), *FOLLOW),
+        # Which GPUs nodes have, and who hands them out.
+        _rule(GROUP, ("gpunodes",), *FOLLOW),
     ),
     "scheduler": (
         _rule(GROUP, ("jobqueues", "gpunodes"), *FOLLOW),
@@ -37,10 +39,19 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
         _rule("", ("nodes",), *FOLLOW),
         _rule("events.k8s.io", ("events",), "create"),
     ),
+    # Only for its own node: an admission policy sees to that (`install/agent.py`).
+    "agent": (
+        _rule(GROUP, ("gpunodes",), *FOLLOW, "create"),
+        _rule(GROUP, ("gpunodes/status",), "patch"),
+        _rule("", ("nodes",), *FOLLOW, "patch"),
+        _rule("", ("nodes/status",), "patch"),
+    ),
 }
 """By process: what it may do in the whole cluster."""
 
 OWN_RULES: dict[str, tuple[Rule, ...]] = {
-    process: (_rule("coordination.k8s.io", ("leases",), "get", "create", "update"),) for process in CLUSTER_RULES
+    process: (_rule("coordination.k8s.io", ("leases",), "get", "create", "update"),)
+    for process in CLUSTER_RULES
+    if process != "agent"  # There is one on every node, and each acts.
 }
 """By process: what it may do in its own namespace, where its lease lies."""

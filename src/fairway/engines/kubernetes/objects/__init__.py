@@ -15,7 +15,15 @@ from fairway.engines.kubernetes.objects.cluster import (
     PriorityClass,
     Secret,
 )
-from fairway.engines.kubernetes.objects.custom import Custom, Definition, DefinitionStatus
+from fairway.engines.kubernetes.objects.custom import (
+    Custom,
+    Definition,
+    DefinitionStatus,
+    Gpu,
+    GpuNode,
+    GpuNodeSpec,
+    GpuNodeStatus,
+)
 from fairway.engines.kubernetes.objects.meta import (
     Condition,
     Manifest,
@@ -97,6 +105,10 @@ __all__ = [
     "Event",
     "EventSeries",
     "Gate",
+    "Gpu",
+    "GpuNode",
+    "GpuNodeSpec",
+    "GpuNodeStatus",
     "LabelSelector",
     "Lease",
     "LeaseSpec",

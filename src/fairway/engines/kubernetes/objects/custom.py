@@ -27,6 +27,44 @@ class Custom(Thing, frozen=True):
         return found
 
 
+class Gpu(Part, frozen=True):
+    """One GPU of a node."""
+
+    uuid: str
+    index: int = 0
+    type: str = ""
+    memory: int = 0
+    numa: int = -1
+    island: str = ""
+    healthy: bool = True
+    reason: str = ""
+
+
+class GpuNodeSpec(Part, frozen=True):
+    """What an administrator says of a node's GPUs."""
+
+    managed: bool = False
+    """Whether our scheduler hands them out."""
+    mode: str = "shared"
+    exclude: tuple[str, ...] = ()
+
+
+class GpuNodeStatus(Part, frozen=True):
+    """What the node's agent says of them."""
+
+    gpus: tuple[Gpu, ...] = ()
+    driver: str = ""
+    endpoint: str = ""
+    """Where the agent says how busy they are."""
+
+
+class GpuNode(Thing, frozen=True):
+    """The GPUs of the node of the same name."""
+
+    spec: GpuNodeSpec = GpuNodeSpec()
+    status: GpuNodeStatus = GpuNodeStatus()
+
+
 class DefinitionStatus(Part, frozen=True):
     """Whether the API server serves the kind."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -43,6 +43,13 @@ class Installation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run_volume: dict[str, Any] = msgspec.field(default_factory=lambda: {"emptyDir": {}})
     """A volume source that all pods of a run share (checkpoints, outputs), such as a claim that many nodes may write to."""
     gpu_resource: str = "nvidia.com/gpu"
+    """What the device plug-in calls whole GPUs."""
+    gpus: Literal["plugin", "fairway"] = "plugin"
+    """Who hands out the GPUs of nodes that are new: the cluster's device plug-in, or our scheduler where none runs."""
+    gpu_runtime_class: str = ""
+    """The RuntimeClass that brings NVIDIA's driver into containers; empty: nodes do so by default."""
+    gpu_nodes: dict[str, str] = {}
+    """Labels of the nodes that have GPUs: only there our agent runs. Empty: on all nodes."""
     allowed: Allowed = Allowed()
 
     def runtime_for(self, framework: str) -> Runtime | None:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from fairway.app.ports import Clock
-from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes import gpus, marks
 from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.objects import Pod
@@ -59,7 +59,7 @@ class Binder:
 
     async def _bind(self, pod: Pod, place: Place) -> None:
         name, namespace, uid = pod.metadata.name, pod.metadata.namespace, pod.metadata.uid
-        chosen = {marks.GPU_IDS: ",".join(place.devices)} if place.devices else {}
+        chosen = gpus.chosen(place.devices, place.milli, place.part)
         async with self._slots:
             for left in reversed(range(TRIES)):
                 try:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fairway.engines.kubernetes import marks
-from fairway.engines.kubernetes.objects import Custom, Node, Pod
+from fairway.engines.kubernetes.objects import GpuNode, Node, Pod
 from fairway.engines.kubernetes.scheduler import gangs
 from fairway.engines.kubernetes.scheduler.gangs import Member, Place
 from fairway.engines.kubernetes.scheduler.ground import Ground
@@ -101,9 +101,9 @@ class Follower:
             return  # A heartbeat.
         self.ground.see(key, now)
 
-    def gpu_node(self, key: str, _before: Custom | None, now: Custom | None) -> None:
+    def gpu_node(self, key: str, _before: GpuNode | None, now: GpuNode | None) -> None:
         """What an agent says of its node's GPUs."""
-        self.ground.see_devices(key, now.status if now is not None else None)
+        self.ground.see_gpus(key, now)
 
     def queue(self, name: str, described: Queue | None) -> None:
         """A queue is described anew, or no longer."""
@@ -163,7 +163,7 @@ class Follower:
         self._note_refusal(key, wrong)
         before = ledger.running.get(key)
         since = before.since if before is not None else now
-        sits = gangs.running_of(key, members, self._shapes, ledger.nodes, since) if not wrong else None
+        sits = gangs.running_of(key, members, self._shapes, since) if not wrong else None
         if sits is None and before is not None:
             self.scheduler.apply(Left(key, now, key in self._finished), now)
         elif sits is not None and sits != before:
@@ -190,7 +190,7 @@ class Follower:
         for member in sorted(self.members(start.key), key=lambda member: member.order):
             if member.place is None:
                 seat = left[member.role].pop(0)
-                place = Place(seat.node, seat.devices)
+                place = gangs.place_of(seat, self.scheduler.ledger.nodes)
                 self._assumed[member.pod.metadata.uid] = place
                 bound.append((member.pod, place))
         # Its seats are known by their places now: what the core has of them must be what the pods will say.

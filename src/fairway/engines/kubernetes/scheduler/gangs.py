@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes import gpus, marks
 from fairway.engines.kubernetes.objects import Pod
 from fairway.engines.kubernetes.scheduler import fitting
 from fairway.engines.kubernetes.scheduler.ground import Ground
 from fairway.engines.kubernetes.scheduler.needs import host_ports, need_of
 from fairway.engines.kubernetes.times import seconds
 from fairway.plan.scheduling.request import Request, Running
-from fairway.plan.scheduling.shape import WHOLE, Gang, Part, Seat, Shape, milli_on
+from fairway.plan.scheduling.shape import WHOLE, Gang, Part, Seat, Shape
 from fairway.state.job import JobKey
 from fairway.state.node import Node
 
@@ -28,6 +28,10 @@ class Place:
 
     node: str
     devices: tuple[str, ...] = ()
+    milli: int = WHOLE
+    """Thousandths of each device."""
+    part: float = 1.0
+    """Of the memory of each device, for frameworks that would take all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +65,20 @@ def member_of(pod: Pod, assumed: Place | None) -> Member:
     text = "0" if lone else labels.get(marks.INDEX, "0")
     place = assumed
     if pod.spec.node_name:
-        place = Place(pod.spec.node_name, devices_of(pod))
+        place = Place(pod.spec.node_name, devices_of(pod), gpus.share_of(pod.metadata.annotations))
     return Member(pod, role, int(text) if text.isdigit() else 0, place)
 
 
 def devices_of(pod: Pod) -> tuple[str, ...]:
     """The devices that were chosen for it."""
     return tuple(part for part in pod.metadata.annotations.get(marks.GPU_IDS, "").split(",") if part)
+
+
+def place_of(seat: Seat, nodes: dict[str, Node]) -> Place:
+    """The place that the core has chosen, with what the pod must be told of its devices."""
+    own = [one.memory >> 20 for one in nodes[seat.node].devices if one.uuid in seat.devices] if seat.devices else []
+    part = gpus.memory_part(seat.shape.gpu_memory, seat.shape.gpu_milli, own)
+    return Place(seat.node, seat.devices, seat.milli, part)
 
 
 class Shapes:
@@ -137,13 +148,13 @@ def request_of(key: JobKey, members: Sequence[Member], shapes: Shapes) -> Reques
     return _request(key, waiting, Gang(_parts(waiting, gang, shapes), gang is not None and gang.same_rack), gang)
 
 
-def running_of(key: JobKey, members: Sequence[Member], shapes: Shapes, nodes: dict[str, Node], since: float) -> Running | None:
+def running_of(key: JobKey, members: Sequence[Member], shapes: Shapes, since: float) -> Running | None:
     """What the pods that sit hold; None when none does. `since` when, until a node has begun with one of them."""
     sitting = sorted((member for member in members if member.place is not None), key=lambda member: member.order)
     if not sitting:
         return None
     gang = _mark(sitting)
-    seats = tuple(_seat(member, shapes, nodes) for member in sitting)
+    seats = tuple(_seat(member, shapes) for member in sitting)
     since = min((at for member in sitting if (at := seconds(member.pod.status.start_time)) is not None), default=since)
     going = all(member.pod.metadata.deletion_timestamp is not None for member in sitting)
     told = any(marks.LEAVE in member.pod.metadata.annotations for member in sitting)
@@ -194,13 +205,10 @@ def _request(key: JobKey, members: Sequence[Member], asked: Gang, gang: marks.Ga
     )
 
 
-def _seat(member: Member, shapes: Shapes, nodes: dict[str, Node]) -> Seat:
+def _seat(member: Member, shapes: Shapes) -> Seat:
     assert member.place is not None
-    shape = shapes.of(member.pod)
-    node = nodes.get(member.place.node)
-    own = [one.memory >> 20 for one in node.devices if one.uuid in member.place.devices] if node is not None else []
-    share = max((milli_on(shape, memory) for memory in own), default=WHOLE)
-    return Seat(member.role, member.index, shape, member.place.node, member.place.devices, share)
+    place = member.place
+    return Seat(member.role, member.index, shapes.of(member.pod), place.node, place.devices, place.milli)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -5,19 +5,20 @@ A node's value is what it can give, less what pods of other schedulers hold ther
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-from fairway.engines.kubernetes import amounts, marks
+from fairway.engines.kubernetes import amounts, gpus, marks
+from fairway.engines.kubernetes.objects import GpuNode, Pod, Taint, condition
 from fairway.engines.kubernetes.objects import Node as NodeObject
-from fairway.engines.kubernetes.objects import Pod, Taint, condition
 from fairway.engines.kubernetes.scheduler import fitting
 from fairway.engines.kubernetes.scheduler.needs import PodNeed, host_ports, need_of
 from fairway.plan.scheduling.shape import Where
-from fairway.state.node import Device, Node
+from fairway.state.node import Node
 
 _OWN_FIELDS = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
+WHOLE_MODE = "whole"
+WHOLE_ONLY = f"{marks.DOMAIN}/whole-gpus-only=:NoSchedule"
+"""What keeps pods that share a GPU from nodes whose administrator wants none of that. No object carries it."""
 
 
 @dataclass(slots=True)
@@ -33,7 +34,9 @@ class Ground:
 
     def __init__(self) -> None:
         self._objects: dict[str, NodeObject] = {}
-        self._devices: dict[str, tuple[Device, ...]] = {}
+        self._gpus: dict[str, GpuNode] = {}
+        self._whole_only = False
+        """Whether there ever was a node that takes no shares."""
         self._held: dict[str, Held] = {}
         self._where_is: dict[str, str] = {}
         self._taints: dict[str, Taint] = {}
@@ -62,12 +65,15 @@ class Ground:
                 self._taints[fitting.taint_text(taint)] = taint
                 self.generation += 1
 
-    def see_devices(self, name: str, status: Mapping[str, Any] | None) -> None:
+    def see_gpus(self, name: str, found: GpuNode | None) -> None:
         """What the agent of a node says of its GPUs; None: nothing any more."""
-        if status is None:
-            self._devices.pop(name, None)
+        if found is None:
+            self._gpus.pop(name, None)
         else:
-            self._devices[name] = tuple(_device(index, one) for index, one in enumerate(status.get("devices", ())))
+            self._gpus[name] = found
+            if found.spec.mode == WHOLE_MODE and not self._whole_only:
+                self._whole_only = True
+                self.generation += 1
         self.changed.add(name)
 
     def see_stranger(self, key: str, pod: Pod | None) -> None:
@@ -118,12 +124,13 @@ class Ground:
         for ports in held.ports.values():
             other |= dict.fromkeys(ports, 0)
         labels = found.metadata.labels
+        devices = gpus.ours(found, self._gpus.get(name))
         room = amounts.whole(given.get("pods", "110")) - len(held.pods)
         return Node(
             name,
             cpu=max(0, cpu) / 1000,
             memory=max(0, memory),
-            devices=self._devices.get(name, ()),
+            devices=devices,
             other={what: max(0, count) for what, count in sorted(other.items())},
             labels=dict(labels),
             taints=self._taint_texts(found, room),
@@ -137,6 +144,9 @@ class Ground:
         if ready is not None and ready.status != "True":
             # The node controller says so by a taint too, a moment later.
             texts.append("node.kubernetes.io/not-ready=:NoSchedule")
+        known = self._gpus.get(found.metadata.name)
+        if known is not None and known.spec.mode == WHOLE_MODE:
+            texts.append(WHOLE_ONLY)
         if room < 1:
             # To the core no limit is 0, so a full node keeps everybody away.
             texts.append("fairway.dev/full=:NoSchedule")
@@ -154,8 +164,13 @@ class Ground:
             nodes=named,
             devices=devices,
             labels=tuple(sorted(pod.spec.node_selector.items())),
-            tolerates=fitting.tolerated(pod, self._taints.values()),
+            tolerates=self._tolerated(pod),
         )
+
+    def _tolerated(self, pod: Pod) -> tuple[str, ...]:
+        found = fitting.tolerated(pod, self._taints.values())
+        shares = marks.GPU_MILLI in pod.metadata.annotations
+        return (*found, WHOLE_ONLY) if self._whole_only and not shares else found
 
     def _names(self, pod: Pod) -> tuple[str, ...]:
         affinity = pod.spec.affinity
@@ -165,16 +180,3 @@ class Ground:
             found = tuple(sorted(name for name, node in self._objects.items() if fitting.matches(pod, node)))
             self._matching[affinity.node_affinity] = found
         return found
-
-
-def _device(index: int, plain: Mapping[str, Any]) -> Device:
-    known = Device(uuid=str(plain["uuid"]), index=int(plain.get("index", index)))
-    return replace(
-        known,
-        type=str(plain.get("type", "")),
-        memory=int(plain.get("memory", 0)),
-        healthy=bool(plain.get("healthy", True)),
-        busy_with=str(plain.get("busyWith", "")),
-        numa=int(plain.get("numa", -1)),
-        island=str(plain.get("island", "")),
-    )

@@ -32,7 +32,7 @@ def test_the_administrators_choices_can_be_read_back() -> None:
 def test_where_the_clusters_own_scheduler_places_ours_is_not_there() -> None:
     theirs = Installation(image="fairway:1", scheduler="")
     assert set(named("Deployment", theirs)) == {"fairway-operator"}
-    assert set(named("ClusterRole", theirs)) == {"fairway-operator"}
+    assert set(named("ClusterRole", theirs)) == {"fairway-operator", "fairway-agent"}
     assert set(named("Deployment")) == {"fairway-operator", "fairway-scheduler"}
 
 

@@ -1,0 +1,50 @@
+"""`python -m fairway.engines.kubernetes.agent`: be the agent of a node until told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+
+from fairway.app import crash
+from fairway.app.system import SystemClock
+from fairway.devices.probe import pick_probe
+from fairway.engines.kubernetes.agent.process import Agent, AgentSettings
+from fairway.engines.kubernetes.client import config
+from fairway.engines.kubernetes.client.connection import Connection
+from fairway.engines.kubernetes.lifetime import until_told
+from fairway.errors import FairwayError
+
+
+async def watch_over(settings: AgentSettings) -> None:
+    """Look at the devices of the node until a signal ends it. Pods go on, and what was said stays."""
+    clock = SystemClock()
+    # Pretended devices have names of their own on every node.
+    probe = pick_probe(os.environ.get("FAIRWAY_FAKE_GPUS", ""), Path(settings.node))
+    try:
+        async with Connection(config.find(os.environ), clock) as connection:
+            await until_told(Agent(connection, clock, probe, settings).run())
+    finally:
+        probe.close()
+
+
+def main() -> int:
+    """The entry point."""
+    logging.basicConfig(
+        level=os.environ.get("FAIRWAY_LOG_LEVEL", "INFO").upper(),
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        crash.arm(os.environ.get("FAIRWAY_CRASH_AT", ""))
+        asyncio.run(watch_over(AgentSettings.from_environment(os.environ)))
+    except FairwayError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

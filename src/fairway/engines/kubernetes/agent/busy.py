@@ -1,0 +1,77 @@
+"""How busy the GPUs of a node are, asked of its agent over HTTP when somebody wants to know: no writes, no chatter."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+PATH = "/use"
+PATIENCE = 2.0
+"""Seconds for a whole question; whoever takes longer says nothing."""
+_HEAD_LIMIT = 8192
+
+Use = Callable[[], Awaitable[dict[str, float]]]
+
+log = logging.getLogger("fairway.agent")
+
+
+class BusyServer:
+    """Answers `GET /use` with `{"GPU-1": 0.87}`."""
+
+    def __init__(self, use: Use) -> None:
+        self._use = use
+        self._server: asyncio.Server | None = None
+
+    async def open(self, port: int) -> int:
+        """Listen; returns the port."""
+        self._server = await asyncio.start_server(self._answer, None, port, limit=_HEAD_LIMIT)
+        found: int = self._server.sockets[0].getsockname()[1]
+        return found
+
+    async def close(self) -> None:
+        """Answer nobody any more."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                head = await reader.readuntil(b"\r\n\r\n")
+                line = head.split(b"\r\n", 1)[0].split(b" ")
+                if line[:2] == [b"GET", PATH.encode()]:
+                    status, body = "200 OK", json.dumps(await self._use()).encode()
+                else:
+                    status, body = "404 Not Found", b"{}"
+                head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n".encode()
+                writer.write(head + f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+                await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            log.debug("a question was not answered: %s", error)
+        finally:
+            writer.close()
+
+
+async def ask(endpoint: str) -> dict[str, float]:
+    """How busy each GPU is that this agent knows; nothing when it does not answer in time, or no sense."""
+    place = urlsplit(endpoint)
+    if place.hostname is None or place.port is None:
+        return {}
+    try:
+        async with asyncio.timeout(PATIENCE):
+            reader, writer = await asyncio.open_connection(place.hostname, place.port)
+            try:
+                writer.write(f"GET {PATH} HTTP/1.1\r\nHost: {place.netloc}\r\nConnection: close\r\n\r\n".encode())
+                answer = await reader.read(1 << 20)
+                while more := await reader.read(1 << 20):
+                    answer += more
+            finally:
+                writer.close()
+        head, _, body = answer.partition(b"\r\n\r\n")
+        said = json.loads(body) if head.split(b" ")[1:2] == [b"200"] else {}
+        return {str(uuid): float(part) for uuid, part in said.items()}
+    except (OSError, TimeoutError, ValueError, TypeError, AttributeError) as error:
+        log.debug("%s does not say how busy its GPUs are: %s", endpoint, error)
+        return {}

@@ -1,0 +1,164 @@
+"""The agent's process: looks at the devices, and says what has changed. It touches nothing but its own node's objects."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+
+from fairway.app.ports import Clock
+from fairway.devices.probe import Probe
+from fairway.engines.kubernetes import gpus
+from fairway.engines.kubernetes.agent import report
+from fairway.engines.kubernetes.agent.busy import BusyServer
+from fairway.engines.kubernetes.agent.health import Health
+from fairway.engines.kubernetes.client import errors, kinds
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.client.connection import Connection
+from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.engines.kubernetes.client.watch import Scope
+from fairway.engines.kubernetes.objects import Node
+from fairway.errors import FairwayError, UsageError
+from fairway.state.node import Device
+
+log = logging.getLogger("fairway.agent")
+
+MANAGER = "fairway-agent"
+LEAST_REST = 1.0
+"""Seconds between two looks at the least, whoever changes our objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """What the agent's DaemonSet says."""
+
+    node: str
+    """`FAIRWAY_AGENT_NODE`: whose GPUs."""
+    address: str
+    """`FAIRWAY_AGENT_ADDRESS`: this pod's, as others know it."""
+    port: int
+    """`FAIRWAY_AGENT_PORT`: where it says how busy they are."""
+    managed: bool
+    """`FAIRWAY_AGENT_MANAGED`: whether a node that is new is one whose GPUs our scheduler hands out."""
+    every: float
+    """`FAIRWAY_AGENT_EVERY`: seconds between two looks."""
+    settle: float
+    """`FAIRWAY_AGENT_SETTLE`: seconds for which a device must work until it counts as well again."""
+
+    @classmethod
+    def from_environment(cls, given: Mapping[str, str]) -> AgentSettings:
+        """Read them."""
+        node = given.get("FAIRWAY_AGENT_NODE", "")
+        if not node:
+            message = "FAIRWAY_AGENT_NODE is not set: the agent does not know whose GPUs it looks at"
+            raise UsageError(message, fix="set it from spec.nodeName, as `fairway install kubernetes --plan` shows")
+        return cls(
+            node=node,
+            address=given.get("FAIRWAY_AGENT_ADDRESS", ""),
+            port=int(given.get("FAIRWAY_AGENT_PORT") or "0"),
+            managed=given.get("FAIRWAY_AGENT_MANAGED") == "true",
+            every=float(given.get("FAIRWAY_AGENT_EVERY") or "5"),
+            settle=float(given.get("FAIRWAY_AGENT_SETTLE") or "60"),
+        )
+
+
+class Agent:
+    """One agent."""
+
+    def __init__(self, connection: Connection, clock: Clock, probe: Probe, settings: AgentSettings) -> None:
+        self._client = Client(connection)
+        self._clock = clock
+        self._probe = probe
+        self._settings = settings
+        own = Scope(fields=f"metadata.name={settings.node}")
+        self._nodes = Mirror(self._client, kinds.NODES, own)
+        self._gpu_nodes = Mirror(self._client, kinds.GPU_NODES, own)
+        self._server = BusyServer(self._use)
+        self._endpoint = ""
+        self._wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """Look and say, until cancelled. What was said stays."""
+        following = [asyncio.create_task(mirror.run()) for mirror in (self._nodes, self._gpu_nodes)]
+        try:
+            port = await self._server.open(self._settings.port)
+            if self._settings.address:
+                self._endpoint = f"http://{self._settings.address}:{port}"
+            await self._nodes.synced()
+            await self._gpu_nodes.synced()
+            said = self._gpu_nodes.get(self._settings.node)
+            health = Health(self._settings.settle, gpus.devices_of(said, excluding=False) if said is not None else ())
+            self._gpu_nodes.listen(lambda _key, _before, _now: self._wake.set())
+            while True:
+                self._wake.clear()
+                found = await asyncio.to_thread(self._probe.devices, _anybody)
+                await self._say(health.judge(found, time.monotonic()))
+                await self._rest()
+        finally:
+            await self._server.close()
+            for one in following:
+                one.cancel()
+
+    async def _rest(self) -> None:
+        await asyncio.sleep(LEAST_REST)
+        try:
+            async with asyncio.timeout(max(0.0, self._settings.every - LEAST_REST)):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _say(self, devices: tuple[Device, ...]) -> None:
+        node = self._nodes.get(self._settings.node)
+        if node is None or not devices:
+            return  # A machine without GPUs is no business of ours.
+        # Who places first: it must hear of a sick device before anybody else does.
+        await self._trying(self._tell_gpus(node, devices), "say what GPUs there are")
+        await self._trying(self._tell_condition(node, devices), "say whether they work")
+        await self._trying(self._tell_taint(node, devices), "keep pods away from broken GPUs")
+
+    async def _trying(self, work: Awaitable[None], what: str) -> None:
+        try:
+            await work
+        except errors.Conflict as error:
+            log.debug("could not %s: %s; the next look will", what, error)
+        except FairwayError as error:
+            log.warning("could not %s: %s; it is tried again", what, error)
+
+    async def _tell_gpus(self, node: Node, devices: tuple[Device, ...]) -> None:
+        name = self._settings.node
+        status = report.status_of(devices, self._probe.driver(), self._endpoint)
+        known = self._gpu_nodes.get(name)
+        if known is None or known.metadata.deletion_timestamp is not None:
+            try:
+                known = await self._client.create(kinds.GPU_NODES, report.new_node(node, self._settings.managed))
+            except errors.AlreadyExists:
+                return  # The mirror is behind; it wakes us.
+        if known.status != status:
+            body = report.status_body(name, status, self._clock.now())
+            self._gpu_nodes.put(await self._client.apply_status(kinds.GPU_NODES, body, manager=MANAGER))
+
+    async def _tell_condition(self, node: Node, devices: tuple[Device, ...]) -> None:
+        body = report.condition_body(node, devices, self._clock.now())
+        if body is not None:
+            self._nodes.put(await self._client.apply_status(kinds.NODES, body, manager=MANAGER))
+
+    async def _tell_taint(self, node: Node, devices: tuple[Device, ...]) -> None:
+        # Telling the condition may have brought a newer state of the node.
+        node = self._nodes.get(self._settings.node) or node
+        operations = report.taint_patch(node, devices)
+        if not operations:
+            return
+        try:
+            self._nodes.put(await self._client.patch(kinds.NODES, node.metadata.name, "", operations))
+        except errors.Invalid as error:
+            log.info("the taints of %s were changed by others meanwhile: %s", node.metadata.name, error)
+
+    async def _use(self) -> dict[str, float]:
+        return await asyncio.to_thread(self._probe.use)
+
+
+def _anybody(_pid: int) -> bool:
+    """Processes of other pods cannot be seen from this one, and need not be: nobody else hands out these devices."""
+    return True

@@ -1,0 +1,153 @@
+"""The agent of every node: its DaemonSet, its account, and the policy that keeps it to its own node. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.agent.report import CONDITION, TAINT
+from fairway.engines.kubernetes.install.roles import CLUSTER_RULES
+from fairway.engines.kubernetes.operator.installation import Installation
+from fairway.spec.crd import GROUP
+
+Manifest = dict[str, Any]
+
+NAME = "fairway-agent"
+PORT = 8081
+PART_OF = {"app.kubernetes.io/part-of": "fairway"}
+RBAC = "rbac.authorization.k8s.io"
+ADMISSION = "admissionregistration.k8s.io/v1"
+
+
+def agent(installation: Installation) -> list[Manifest]:
+    """Everything that the agents need, in order."""
+    return [*account(installation.namespace), *policy(installation.namespace), _daemon_set(installation)]
+
+
+def account(namespace: str) -> list[Manifest]:
+    """Who the agents are, and what they may do on any node, as far as roles can tell nodes apart."""
+    subject = {"kind": "ServiceAccount", "name": NAME, "namespace": namespace}
+    return [
+        _head("ServiceAccount", "v1", namespace),
+        {**_head("ClusterRole", f"{RBAC}/v1"), "rules": [dict(rule) for rule in CLUSTER_RULES["agent"]]},
+        {
+            **_head("ClusterRoleBinding", f"{RBAC}/v1"),
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": NAME},
+            "subjects": [subject],
+        },
+    ]
+
+
+def policy(namespace: str) -> list[Manifest]:
+    """An agent writes of the node that its token was made for, and of that only what it must: its condition and its taint."""
+    user = f"system:serviceaccount:{namespace}:{NAME}"
+    own = "request.userInfo.extra[?'authentication.kubernetes.io/node-name'][0].orValue('')"
+    rules = [
+        _rule(GROUP, ["CREATE", "UPDATE", "DELETE"], "gpunodes", "gpunodes/status"),
+        _rule("", ["UPDATE"], "nodes", "nodes/status"),
+    ]
+    of_node = "request.resource.resource != 'nodes'"
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": rules},
+        "matchConditions": [{"name": "agents", "expression": f"request.userInfo.username == '{user}'"}],
+        "variables": [
+            {"name": "own", "expression": own},
+            {"name": "name", "expression": "(request.operation == 'DELETE' ? oldObject : object).metadata.name"},
+        ],
+        "validations": [
+            {
+                "expression": "variables.own != '' && variables.name == variables.own",
+                "messageExpression": "'an agent may write of its own node only: ' + variables.own + ', not ' + variables.name",
+            },
+            {
+                "expression": f"{of_node} || {_same_but('spec', 'taints', 'key', TAINT.key)}",
+                "message": f"an agent may change no taint but {TAINT.key}",
+            },
+            {
+                "expression": f"{of_node} || {_same_but('status', 'conditions', 'type', CONDITION)}",
+                "message": f"an agent may change no condition but {CONDITION}",
+            },
+            {
+                "expression": f"{of_node} || {_same('metadata', 'labels')} && {_same('spec', 'unschedulable')}"
+                f" && {_same('status', 'capacity')} && {_same('status', 'allocatable')}",
+                "message": "an agent may change nothing else of a node",
+            },
+        ],
+    }
+    binding = {"policyName": NAME, "validationActions": ["Deny"]}
+    return [
+        {**_head("ValidatingAdmissionPolicy", ADMISSION), "spec": spec},
+        {**_head("ValidatingAdmissionPolicyBinding", ADMISSION), "spec": binding},
+    ]
+
+
+def _rule(group: str, operations: list[str], *resources: str) -> Manifest:
+    return {"apiGroups": [group], "apiVersions": ["*"], "operations": operations, "resources": list(resources)}
+
+
+def _same(part: str, field: str) -> str:
+    """Both have it and it is equal, or neither has it."""
+    new, old = f"object.{part}", f"oldObject.{part}"
+    return f"(has({new}.{field}) == has({old}.{field}) && (!has({new}.{field}) || {new}.{field} == {old}.{field}))"
+
+
+def _same_but(part: str, field: str, key: str, own: str) -> str:
+    """The entries of a list are the same, but for one of ours."""
+    sides = (
+        f"(has({side}.{part}.{field}) ? {side}.{part}.{field} : []).filter(one, one.{key} != '{own}')"
+        for side in ("object", "oldObject")
+    )
+    return " == ".join(sides)
+
+
+def _daemon_set(installation: Installation) -> Manifest:
+    labels = {"app.kubernetes.io/name": NAME}
+    container = {
+        "name": "agent",
+        "image": installation.image,
+        "command": ["python3", "-m", "fairway.engines.kubernetes.agent"],
+        "env": _variables(installation),
+        "ports": [{"containerPort": PORT, "name": "use"}],
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    pod: Manifest = {
+        "serviceAccountName": NAME,
+        "priorityClassName": "system-node-critical",
+        "containers": [container],
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        # It must speak of nodes that keep others away, and of those above all.
+        "tolerations": [{"operator": "Exists"}],
+        "nodeSelector": {"kubernetes.io/os": "linux", **installation.gpu_nodes},
+        **({"runtimeClassName": installation.gpu_runtime_class} if installation.gpu_runtime_class else {}),
+    }
+    return {
+        **_head("DaemonSet", "apps/v1", installation.namespace),
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
+            "template": {"metadata": {"labels": {**labels, **PART_OF}}, "spec": pod},
+        },
+    }
+
+
+def _variables(installation: Installation) -> list[Manifest]:
+    return [
+        {"name": "FAIRWAY_AGENT_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        {"name": "FAIRWAY_AGENT_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "FAIRWAY_AGENT_PORT", "value": str(PORT)},
+        {"name": "FAIRWAY_AGENT_MANAGED", "value": "true" if installation.gpus == "fairway" else "false"},
+        # NVIDIA's runtime brings NVML in, and nothing that computes: no privilege is needed.
+        {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+        {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
+    ]
+
+
+def _head(kind: str, api: str, namespace: str = "") -> Manifest:
+    metadata: Manifest = {"name": NAME, "labels": {marks.MANAGED_BY: marks.MANAGER, **PART_OF}}
+    return {"apiVersion": api, "kind": kind, "metadata": {**metadata, **({"namespace": namespace} if namespace else {})}}

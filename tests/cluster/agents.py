@@ -1,0 +1,118 @@
+"""Agents of pretended nodes: processes here, each with a token that the API server made for a pod on its node."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import fairway
+from cluster.control_plane import ControlPlane
+from cluster.process import wait_for
+
+SYSTEM = "fairway-system"
+ACCOUNT = "fairway-agent"
+
+
+class Agents:
+    """One process a node; what GPUs each finds stands in a file of its own."""
+
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        self.plane = plane
+        self.folder = folder
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def gpus(self, node: str, said: str) -> None:
+        """What the node's probe finds from now on: `8xA100,sick:3`."""
+        fresh = self.folder / f"{node}.new"
+        fresh.write_text(said)
+        fresh.rename(self.folder / f"{node}.gpus")
+
+    def start(self, node: str, said: str = "", *, managed: bool = True) -> None:
+        """Start the agent of a node."""
+        if said:
+            self.gpus(node, said)
+        env = {
+            **os.environ,
+            "KUBECONFIG": str(self.kubeconfig(node)),
+            "PYTHONPATH": str(Path(fairway.__file__).parents[1]),
+            "FAIRWAY_AGENT_NODE": node,
+            "FAIRWAY_AGENT_ADDRESS": "127.0.0.1",
+            "FAIRWAY_AGENT_MANAGED": "true" if managed else "false",
+            "FAIRWAY_AGENT_EVERY": "1",
+            "FAIRWAY_AGENT_SETTLE": "2",
+            "FAIRWAY_FAKE_GPUS": f"@{self.folder / f'{node}.gpus'}",
+        }
+        with (self.folder / f"{node}.log").open("ab") as log:
+            command = [sys.executable, "-m", "fairway.engines.kubernetes.agent"]
+            self.processes[node] = subprocess.Popen(command, env=env, stderr=log, stdout=log)
+
+    def kill(self, node: str) -> None:
+        """End it without warning."""
+        process = self.processes.pop(node)
+        process.kill()
+        process.wait()
+
+    def stop(self) -> None:
+        """End all."""
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            process.wait(timeout=30)
+        self.processes.clear()
+
+    def said(self, node: str) -> str:
+        """What its agent wrote."""
+        return (self.folder / f"{node}.log").read_text()
+
+    def status(self, node: str) -> dict[str, object]:
+        """What its `GpuNode` says."""
+        status, answer = self.plane.get(f"/apis/fairway.dev/v1alpha1/gpunodes/{node}")
+        found: dict[str, object] = answer.get("status", {}) if status == 200 else {}
+        return found
+
+    def until(self, node: str, **fields: object) -> None:
+        """Wait until its `GpuNode` says so."""
+        wait_for(
+            f"{node} says {fields}",
+            lambda: fields.items() <= self.status(node).items(),
+            60.0,
+            lambda: f"It says {self.status(node)}; its agent: {self.said(node)[-2000:]}",
+        )
+
+    def kubeconfig(self, node: str) -> Path:
+        """As a pod of the DaemonSet on this node would be: the token says on which node it was given out."""
+        path = self.folder / f"{node}.kubeconfig"
+        if path.exists():
+            return path
+        pods = f"/api/v1/namespaces/{SYSTEM}/pods"
+        container = {"name": "agent", "image": "none"}
+        spec = {
+            "nodeName": node,
+            "serviceAccountName": ACCOUNT,
+            "containers": [container],
+            "tolerations": [{"operator": "Exists"}],
+        }
+        body = {"metadata": {"name": f"agent-{node}"}, "spec": spec}
+        status, pod = self.plane.request("POST", pods, body)
+        assert status == 201, pod
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        asked = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"boundObjectRef": bound}}
+        status, answer = self.plane.request("POST", f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{ACCOUNT}/token", asked)
+        assert status == 201, answer
+        cluster = {"server": self.plane.server, "certificate-authority": str(self.plane.authority.pair.certificate)}
+        path.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "clusters": [{"name": "test", "cluster": cluster}],
+                    "users": [{"name": "agent", "user": {"token": answer["status"]["token"]}}],
+                    "contexts": [{"name": "test", "context": {"cluster": "test", "user": "agent"}}],
+                    "current-context": "test",
+                }
+            )
+        )
+        return path
