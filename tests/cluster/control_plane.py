@@ -129,6 +129,9 @@ class ControlPlane:
             "apiserver", [*(f"DNS:{name}" for name in names), *(f"IP:{each}" for each in sorted(addresses))]
         )
         to_kubelets = self.authority.client("kube-apiserver-kubelet-client", ["system:masters"])
+        # Who passes requests on to other servers is known by an authority of its own, which signs nothing else.
+        front = Authority(self.folder / "front")
+        passing = front.client("front-proxy-client")
 
         def command(ports: tuple[int, ...]) -> list[str | Path]:
             return [
@@ -152,6 +155,13 @@ class ControlPlane:
                 "--kubelet-client-certificate", to_kubelets.certificate,
                 "--kubelet-client-key", to_kubelets.key,
                 "--kubelet-preferred-address-types", "InternalIP",
+                "--requestheader-client-ca-file", front.pair.certificate,
+                "--requestheader-allowed-names", "front-proxy-client",
+                "--requestheader-username-headers", "X-Remote-User",
+                "--requestheader-group-headers", "X-Remote-Group",
+                "--requestheader-extra-headers-prefix", "X-Remote-Extra-",
+                "--proxy-client-cert-file", passing.certificate,
+                "--proxy-client-key-file", passing.key,
                 *self._flags[0],
             ]  # fmt: skip
 

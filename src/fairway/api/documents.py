@@ -135,7 +135,12 @@ class Documents:
         return msgspec.structs.replace(
             body,
             document={"apiVersion": "fairway.dev/v1alpha1", "kind": "TrainingJob", **document},
-            origin=replace(body.origin, folder=job.origin.folder, interpreter=job.origin.interpreter),
+            origin=replace(
+                body.origin,
+                folder=job.origin.folder,
+                interpreter=job.origin.interpreter,
+                code_digest=job.origin.code_digest,
+            ),
             environment=body.environment if in_place else None,
         )
 
@@ -161,6 +166,7 @@ class Documents:
         planned = await planned_services(self._application.services, services)
         if body.plan:
             return await self._plan(asked, submissions, queues, planned, keep=True)
+        await self._application.publish([document for document, _ in documents if isinstance(document, JobQueue)])
         put = [AppliedView("JobQueue", "", queue.name, self._application.queues.change(queue)) for queue in queues]
         runs = [
             AppliedView("TrainingJob", job.key.namespace, job.key.name, "created" if made else "unchanged")
@@ -202,7 +208,10 @@ class Documents:
         for submission in submissions:
             known = self._application.standing(submission, queues) if keep else None
             if known is None:
-                views.append(plan_view(await self._application.preview(submission, queues)))
+                plan = await self._application.preview(submission, queues)
+                objects = self._application.objects_of(plan)
+                view = plan_view(plan)
+                views.append(msgspec.structs.replace(view, documents=objects) if objects else view)
             else:
                 views.append(PlanView((f"{known.key.name} would be left alone: it asks for the same",), (known.key.name,)))
         view = PlanView(

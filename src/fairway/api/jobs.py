@@ -173,9 +173,11 @@ class Jobs:
         )
 
     async def all_events(self, request: Request) -> Response:
-        """What happened to everything, oldest first."""
+        """What happened to everything, oldest first; with `within` only to what is in that namespace."""
         asked = Asked(request)
-        view = event_list(self._application.events("", asked.number("limit", 200, least=1)))
+        found = self._application.events("", asked.number("limit", 200, least=1))
+        within = asked.text("within")
+        view = event_list([event for event in found if not within or _is_within(event.subject, within)])
         return show(
             asked,
             view,
@@ -304,6 +306,11 @@ class Jobs:
             return [f"{name}-{index}" for name in roles for index in range(most[name]) if query.index in (None, index)]
         found = {f"{task.key.task}.{rank}" if rank else task.key.task: None for task in tasks for rank in range(task.processes)}
         return list(found)
+
+
+def _is_within(subject: str, namespace: str) -> bool:
+    """Whether events of this subject are about a run or a service of the namespace."""
+    return subject.removeprefix("service:").partition("/")[0] == namespace
 
 
 def _several(name: str, runs: Sequence[Job], verb: str) -> RefusedError:

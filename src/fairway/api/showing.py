@@ -66,5 +66,5 @@ class Showing:
         return self.full(job, spec_too=False)
 
     def folder(self, job: Job) -> str:
-        """Where the engine keeps the run's files."""
-        return f"{self.about.home}/jobs/{job.key.namespace}/{job.key.name}"
+        """Where the engine keeps the run's files; empty where that is no folder of the caller's machine."""
+        return f"{self.about.home}/jobs/{job.key.namespace}/{job.key.name}" if self.about.home else ""

@@ -37,6 +37,7 @@ from fairway.plan import cycle
 from fairway.plan.action import ForgetJob
 from fairway.plan.admit import never_fits
 from fairway.plan.plan import Plan
+from fairway.spec.queue import JobQueue
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey, Resume
 from fairway.state.node import Node
@@ -111,7 +112,7 @@ class Application:
         jobs = []
         for submission in received:
             meta = submission.document.metadata
-            number = self.store.next_number(meta.namespace, meta.name)
+            number = names.split_run(submission.run)[1] or self.store.next_number(meta.namespace, meta.name)
             job = self._new_job(submission, number)
             self.submissions.keep(job.key, submission)
             jobs.append(job)
@@ -121,6 +122,13 @@ class Application:
         self.loop.wake()
         self._note_digests([job for job in jobs if job.spec.code.in_place])
         return jobs
+
+    async def publish(self, queues: Sequence[JobQueue]) -> None:
+        """Where queues are objects of a cluster, make them so; here they are the store's alone."""
+
+    def objects_of(self, plan: Plan) -> tuple[dict[str, object], ...]:
+        """The objects that a plan would make on a cluster; here there are none."""
+        return ()
 
     async def _remember(self, jobs: Sequence[Job], put: Changes) -> None:
         now = self.clock.now()

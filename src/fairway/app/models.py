@@ -260,7 +260,8 @@ class Models:
         found.update(each.origin.code_digest for service in services for each in service.revisions if each.origin.code_digest)
         page = self._loop.store.list_jobs(JobFilter(limit=_PAGE))
         while True:
-            found.update(job.origin.code_digest for job in page.jobs if job.origin.code_digest)
+            # On a cluster an object names its code with a word before the digest.
+            found.update(job.origin.code_digest.removeprefix("blob:") for job in page.jobs if job.origin.code_digest)
             if not page.next:
                 return found
             await asyncio.sleep(0)

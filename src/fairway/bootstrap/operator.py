@@ -25,6 +25,7 @@ from fairway.app.submission import Submission
 from fairway.app.system import SystemClock
 from fairway.app.tracking import Speaker
 from fairway.bootstrap.pods import given_to_pods
+from fairway.bootstrap.record import Record
 from fairway.bootstrap.servers import SecondServer, config
 from fairway.engines.kubernetes.client import config as clusters
 from fairway.engines.kubernetes.client import errors, kinds
@@ -42,6 +43,7 @@ from fairway.engines.kubernetes.operator.gangs import Gangs, Surroundings
 from fairway.engines.kubernetes.operator.installation import Installation
 from fairway.engines.kubernetes.operator.intake import UID, Intake
 from fairway.engines.kubernetes.operator.keeping import Keeping
+from fairway.engines.kubernetes.record.application import CallersApplication
 from fairway.engines.local.secrets import FileSecrets
 from fairway.errors import FairwayError
 from fairway.registry.dataset import Datasets
@@ -145,10 +147,12 @@ class Operator:
         self._pods = Mirror(self._reading, kinds.PODS, Scope(labels=f"{MANAGED_BY}={MANAGER}"), {BY_RUN: by_run})
         self._nodes = Mirror(self._reading, kinds.NODES)
         self._objects = Mirror(self._reading, kinds.TRAINING_JOBS)
+        self._record = Record(self._reading, self._acting, self._clock, self._installation.namespace, settings.home)
+        self._gangs = Gangs(self._acting, self._installation, lambda job: self._around(job, _kept_secret(settings.home)))
 
     async def run(self) -> None:
         """Follow the cluster; act while it is the leader."""
-        mirrors = (self._pods, self._nodes, self._objects)
+        mirrors = (self._pods, self._nodes, self._objects, self._record.queues)
         following = [asyncio.create_task(mirror.run()) for mirror in mirrors]
         try:
             await all_synced(*mirrors)
@@ -159,7 +163,7 @@ class Operator:
 
     async def _lead(self) -> None:
         secret = _kept_secret(self._settings.home)
-        application = self._build(secret)
+        application = self._build()
         await application.loop.start()
         await application.models.start()
         controller = Controller("TrainingJob", Intake(self._acting, self._objects, ClusterRuns(application), self._clock).look)
@@ -167,6 +171,7 @@ class Operator:
         self._objects.listen(lambda key, _before, _now: controller.add(key))
         for job in application.store.active_jobs():
             controller.add(str(job.key))  # Its object may have gone while nobody looked.
+        await self._record.open(CallersApplication(application, self._acting, self._objects, self._gangs))
         given = given_to_pods(self._settings.home, application, secret)
         server = SecondServer(config(make_told(application.loop.report, secret, given)))
         # Pods of other nodes come here.
@@ -177,12 +182,14 @@ class Operator:
             async with asyncio.TaskGroup() as group:
                 group.create_task(application.loop.run())
                 group.create_task(controller.run())
+                group.create_task(self._record.run())
         finally:
+            await self._record.close()
             await server.close(listening)
             await application.loop.close()
             application.store.close()
 
-    def _build(self, secret: bytes) -> Application:
+    def _build(self) -> Application:
         home = self._settings.home
         blobs = open_blobs(home / "blobs", "")
         store = SqliteStore(home / "fairway.db")
@@ -190,7 +197,7 @@ class Operator:
             self._acting,
             self._pods,
             self._nodes,
-            Gangs(self._acting, self._installation, lambda job: self._around(job, secret)),
+            self._gangs,
             Keeping(self._acting, home / "logs"),
             self._owner_of,
         )

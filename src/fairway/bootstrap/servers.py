@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import ssl
 from types import FrameType
+from typing import Literal
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -27,9 +30,10 @@ class DaemonServer(uvicorn.Server):
 class SecondServer(uvicorn.Server):
     """A server beside the daemon's own: it minds no signals, and nothing in it wakes up by itself."""
 
-    async def open(self, listening: socket.socket) -> None:
+    async def open(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Begin to answer."""
         self.config.load()
+        self.config.ssl = tls
         self.lifespan = self.config.lifespan_class(self.config)
         await self.startup(sockets=[listening])
 
@@ -38,10 +42,11 @@ class SecondServer(uvicorn.Server):
         await self.shutdown(sockets=[listening])
 
 
-def config(app: ASGIApp) -> uvicorn.Config:
+def config(app: ASGIApp, http: type[asyncio.Protocol] | Literal["auto"] = "auto") -> uvicorn.Config:
     """How all of them answer."""
     return uvicorn.Config(
         app,
+        http=http,
         loop="none",
         lifespan="off",
         access_log=False,

@@ -22,6 +22,12 @@ def apply(options: Options) -> int:
     session = Session(options)
     # One request for all files: a mistake in the last one changes nothing, and a job may name a queue of any of them.
     first, *more = [_part(file) for file in files]
+    if session.cluster is not None:
+        from fairway.cli.sending import for_cluster
+
+        first, *more = [
+            for_cluster(session, part, folder=str(part["folder"]), plan=options.on("plan")) for part in (first, *more)
+        ]
     body = {**first, "more": more, "origin": document.make_origin(str(first["folder"]), interpreter=document.find_python())}
     if options.on("plan"):
         return print_plan(session, "/v1/apply", body)

@@ -9,6 +9,10 @@ from fairway.cli.grammar import PLAN, Command, Options, Word
 from fairway.cli.session import Session, say, show_line
 from fairway.errors import NotFoundError, RefusedError, UsageError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fairway.engines.kubernetes.client.api import Client
+
 FOLDERS = ("checkpoints", "outputs", "code", "tensorboard", "shared")
 """What of a run may be copied."""
 
@@ -22,6 +26,8 @@ def copy(options: Options) -> int:
     if bool(out) == bool(into):
         message = f"one of {source} and {target} must be NAME:PATH, and only one"
         raise UsageError(message, fix="fairway cp mnist:outputs/model model")
+    if session.cluster is not None:
+        return _with_pod(session, options, out, into)
     if out:
         here, there = _inside(session, *out), _free_target(target, out[1])
         needed = here
@@ -42,6 +48,39 @@ def copy(options: Options) -> int:
     return 0
 
 
+def _with_pod(session: Session, options: Options, out: tuple[str, str] | tuple[()], into: tuple[str, str] | tuple[()]) -> int:
+    """The same from and to the pod of the first task that runs."""
+    from fairway.cli.pods import copy_in, copy_out, enter, find
+
+    source, target = options.words
+    name, path = out or into or ("", "")
+    first = _first_part(name, path)
+    root = f"/fairway/{'code' if first == 'code' else f'run/{first}'}"
+    inside = f"{root}/{path.strip('/').partition('/')[2]}"
+    there = _free_target(target, path) if out else target
+    if out and os.path.exists(there):
+        message = f"{there} is there already"
+        raise RefusedError(message, fix="remove it first, or name another place")
+    if into and not os.path.exists(source):
+        message = f"there is no {source}"
+        raise NotFoundError(message, fix=_what_there_is(source))
+
+    async def act(client: Client) -> None:
+        place = await find(client, session, name)
+        if options.on("plan"):
+            show_line(f"{source} would be copied to {there} (pod {place.pod})")
+            return
+        session.announce()
+        if out:
+            await copy_out(client, place, root, inside, there)
+        else:
+            await copy_in(client, place, root, inside, source)
+        say(f"copied {source} to {there}")
+
+    enter(session, act)
+    return 0
+
+
 def _address(text: str) -> tuple[str, str] | tuple[()]:
     """`mnist-7:outputs/model` is (mnist-7, outputs/model); a path is nothing."""
     name, mark, path = text.partition(":")
@@ -54,16 +93,21 @@ def _inside(session: Session, name: str, path: str) -> str:
     if not folder:
         message = f"{name} has no folder on this machine"
         raise RefusedError(message, fix="cp works where the run does")
-    first = path.strip("/").partition("/")[0]
-    if first not in FOLDERS:
-        message = f"{name}:{path}: the path must begin with one of {', '.join(FOLDERS)}"
-        raise UsageError(message, fix=f"fairway cp {name}:outputs .")
+    first = _first_part(name, path)
     root = os.path.realpath(os.path.join(folder, first))
     found = os.path.realpath(os.path.join(folder, path.lstrip("/")))
     if found != root and not found.startswith(root + os.sep):
         message = f"{name}:{path} leads out of the run's {first} folder"
         raise RefusedError(message, fix="name a path inside it")
     return found
+
+
+def _first_part(name: str, path: str) -> str:
+    first = path.strip("/").partition("/")[0]
+    if first not in FOLDERS:
+        message = f"{name}:{path}: the path must begin with one of {', '.join(FOLDERS)}"
+        raise UsageError(message, fix=f"fairway cp {name}:outputs .")
+    return first
 
 
 def _free_target(target: str, path: str) -> str:

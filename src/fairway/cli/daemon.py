@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def status(options: Options) -> int:
     """Print whether it runs, and where. Asking does not start it."""
-    session = Session(options)
+    session = Session(options, here=True)
     known = read_status(session)
     _show(session, known)
     return 0 if known["running"] else 4
@@ -21,27 +21,27 @@ def status(options: Options) -> int:
 
 def start(options: Options) -> int:
     """Start it, unless it runs."""
-    session = Session(options)
+    session = Session(options, here=True)
     if options.on("plan"):
-        running = session.daemon.answers()
-        say("it runs already" if running else f"a daemon would be started for {session.daemon.home}")
+        running = session.here.answers()
+        say("it runs already" if running else f"a daemon would be started for {session.here.home}")
         return 0
-    session.daemon.start()
+    session.here.start()
     _show(session, read_status(session))
     return 0
 
 
 def stop(options: Options) -> int:
     """End it. Tasks go on running; the next command starts it again."""
-    session = Session(options)
+    session = Session(options, here=True)
     known = read_status(session)
     if not known["running"]:
-        say(f"no daemon runs for {session.daemon.home}")
+        say(f"no daemon runs for {session.here.home}")
         return 0
     if options.on("plan"):
         say(f"the daemon (pid {known['pid']}) would be ended; tasks would go on")
         return 0
-    session.daemon.stop(int(known["pid"]))
+    session.here.stop(int(known["pid"]))
     say(f"the daemon (pid {known['pid']}) has ended; tasks go on; the next command starts it again")
     return 0
 
@@ -50,9 +50,9 @@ def read_status(session: Session) -> dict[str, Any]:
     """What is known of the daemon, without starting it."""
     import json
 
-    place = {"home": session.daemon.home, "socket": session.daemon.socket, "log": session.daemon.log}
+    place = {"home": session.here.home, "socket": session.here.socket, "log": session.here.log}
     try:
-        health = json.loads(session.daemon.request("GET", "/v1/health", start=False).read())
+        health = json.loads(session.here.request("GET", "/v1/health", start=False).read())
     except UnavailableError:
         return {"running": False, "pid": None, "version": None, **place}
     return {"running": True, **place, **health}

@@ -38,12 +38,12 @@ class Finding:
 
 def doctor(options: Options) -> int:
     """Look at everything; 1 when something keeps Fairway from working."""
-    session = Session(options)
+    session = Session(options, here=True)
     findings = [
         _interpreter(),
         *_frameworks(),
-        _home(session.daemon.home),
-        _disk(session.daemon.home),
+        _home(session.here.home),
+        _disk(session.here.home),
         _shared_memory(),
         _open_files(),
         _processes(),
@@ -203,7 +203,7 @@ def _daemon(session: Session) -> list[Finding]:
         nodes = session.fetch("/v1/nodes")["nodes"]
     except FairwayError as error:
         return [Finding("daemon", PROBLEM, error.message, error.fix)]
-    found = [Finding("daemon", OK, f"version {health['version']}, pid {health['pid']}, {session.daemon.socket}")]
+    found = [Finding("daemon", OK, f"version {health['version']}, pid {health['pid']}, {session.here.socket}")]
     found.append(_router(health.get("router", "fairway"), health.get("envoy", "")))
     for node in nodes:
         found.append(Finding("node", OK, f"{node['name']}: {node['cpu']:g} cores, {node['memory'] / _GIB:.1f} GiB memory"))

@@ -9,6 +9,10 @@ from fairway.cli.grammar import PLAN, Command, Flag, Options, Word
 from fairway.cli.session import Session, say, show_line
 from fairway.errors import NotFoundError, UsageError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fairway.engines.kubernetes.client.api import Client
+
 
 def execute(options: Options) -> int:
     """Become the command. It sees what the task sees: variables, code, devices."""
@@ -16,6 +20,8 @@ def execute(options: Options) -> int:
         message = "there is no command"
         raise UsageError(message, fix=f"fairway exec {options.word()} -- bash")
     session = Session(options)
+    if session.cluster is not None:
+        return _in_pod(session, options)
     query = {"role": options.text("role"), "index": options.number("index")}
     place = session.fetch(job_path(options.word(), "/environment"), query)
     if options.on("plan"):
@@ -34,6 +40,22 @@ def execute(options: Options) -> int:
             message,
             fix="name the program with its whole path",
         ) from None
+
+
+def _in_pod(session: Session, options: Options) -> int:
+    """The same in the pod of a task; whether one may is the cluster's to say."""
+    from fairway.cli.pods import enter, find, run_beside
+
+    async def act(client: Client) -> int:
+        place = await find(client, session, options.word(), options.text("role"), options.number("index"))
+        if options.on("plan"):
+            show_line(f"{' '.join(options.rest)} would run in the pod {place.pod}")
+            return 0
+        session.announce()
+        say(f"in the pod {place.pod}")
+        return await run_beside(client, place, options.rest)
+
+    return enter(session, act)
 
 
 COMMANDS = {

@@ -39,7 +39,7 @@ def logs(options: Options) -> int:
                 raise
             # The daemon went away; the tasks did not, and what they print meanwhile is kept.
             session.daemon.start()
-            say("the daemon was away; lines of the last moment may come twice")
+            say(f"{session.daemon.called} was away; lines of the last moment may come twice")
             query = {**query, "since": heard or None, "tail": None if heard else query["tail"]}
         else:
             break

@@ -23,12 +23,13 @@ def run(options: Options) -> int:
     session = Session(options)
     _check(options)
     terminal = is_terminal(0) and is_terminal(1) and not options.on("detach") and not options.on("no-terminal")
+    terminal = terminal and session.cluster is None
     if raw and not terminal:
         message = "-it needs a terminal, and there is none here"
-        raise UsageError(message, fix="leave -it out")
+        raise UsageError(message, fix="leave -it out; on a cluster: fairway exec -it NAME -- bash")
     if not options.on("plan"):
         session.announce()
-    door = None if terminal else _door(options)
+    door = None if terminal or session.cluster else _door(options)
     try:
         return _run(session, options, door, terminal=terminal, raw=raw)
     finally:
@@ -39,7 +40,7 @@ def run(options: Options) -> int:
 def _run(session: Session, options: Options, door: Door | None, *, terminal: bool, raw: bool) -> int:
     stdin = door.name if door else ""
     body = submit_body(session, options, in_place=not options.on("snapshot"), terminal=terminal, stdin=stdin)
-    if options.rest and not options.text("gpus"):
+    if options.rest and not options.text("gpus") and session.cluster is None:
         _take_gpus(session, body["document"]["spec"]["roles"])
     if options.on("plan"):
         return print_plan(session, "/v1/jobs", body)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from fairway.cli import defaults
-from fairway.errors import UsageError
+from fairway.cli import contexts, defaults
+from fairway.cli.contexts import LOCAL
 from fairway.sdk.daemon import Daemon
 
 TYPE_CHECKING = False
@@ -14,26 +14,38 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fairway.cli.grammar import Options
+    from fairway.sdk.cluster import Cluster
     from fairway.sdk.wire import Query, Reply
-
-LOCAL = "local"
 
 
 class Session:
     """One command on its way."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, *, here: bool = False) -> None:
+        """`here`: it is about this machine, wherever others act."""
         self.options = options
         settings = defaults.Defaults.read(os.getcwd())
-        self.namespace = (
-            options.text("namespace") or os.environ.get("FAIRWAY_NAMESPACE", "") or settings.text("namespace") or "default"
-        )
-        self.context = options.text("context") or os.environ.get("FAIRWAY_CONTEXT", "") or settings.text("context") or LOCAL
-        if self.context != LOCAL:
-            message = f"no context is called {self.context!r}"
-            raise UsageError(message, fix="this version acts on this machine only: leave it out, or say local")
+        given = options.text("namespace") or os.environ.get("FAIRWAY_NAMESPACE", "") or settings.text("namespace")
+        chosen = options.text("context") or os.environ.get("FAIRWAY_CONTEXT", "") or settings.text("context")
+        self.context, kubeconfig = (LOCAL, "") if here else contexts.find(chosen)
         settings.fill(options)
-        self.daemon = Daemon(say=say)
+        self.cluster: Cluster | None = None
+        """Where it acts on one."""
+        if self.context == LOCAL:
+            self.namespace = given or "default"
+            self.daemon: Daemon | Cluster = Daemon(say=say)
+            return
+        from fairway.sdk.cluster import Cluster
+
+        self.daemon = self.cluster = Cluster(self.context, kubeconfig, say=say)
+        self.context = self.cluster.target.context
+        self.namespace = given or self.cluster.target.namespace
+
+    @property
+    def here(self) -> Daemon:
+        """This machine's daemon."""
+        assert isinstance(self.daemon, Daemon)
+        return self.daemon
 
     @property
     def output(self) -> str:

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 
 def submit_body(session: Session, options: Options, *, in_place: bool, terminal: bool = False, stdin: str = "") -> dict[str, Any]:
     """The body of a submit, from flags and either a command (run `in_place` or not) or a file, which says so itself."""
+    if session.cluster is None:
+        return _local_body(session, options, in_place=in_place, terminal=terminal, stdin=stdin)
+    from fairway.cli.sending import for_cluster
+
+    body = _local_body(session, options, in_place=options.on("in-place"))
+    return for_cluster(session, body, folder=body["origin"]["folder"], plan=options.on("plan"))
+
+
+def _local_body(session: Session, options: Options, *, in_place: bool, terminal: bool = False, stdin: str = "") -> dict[str, Any]:
     wishes = read_wishes(options)
     if options.rest:
         body: dict[str, Any] = {
@@ -100,7 +109,20 @@ def print_submitted(session: Session, jobs: list[dict[str, Any]]) -> int:
 
 
 def print_plan(session: Session, path: str, body: dict[str, Any]) -> int:
-    """What would happen, as the daemon says it."""
-    write(session.call("POST", path, session.look(), {**body, "plan": True}).read())
+    """What would happen, as the daemon says it; as YAML or JSON, the objects that a cluster would make."""
+    if session.cluster is not None and session.output in ("yaml", "json"):
+        _print_objects(session.send("POST", path, {**body, "plan": True})["documents"], session.output)
+    else:
+        write(session.call("POST", path, session.look(), {**body, "plan": True}).read())
     say("nothing was changed (--plan)")
     return 0
+
+
+def _print_objects(documents: list[dict[str, Any]], output: str) -> None:
+    """As `kubectl apply -f -` takes them."""
+    if output == "json":
+        write_json({"apiVersion": "v1", "kind": "List", "items": documents})
+        return
+    import yaml
+
+    write(yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True, width=120).encode())

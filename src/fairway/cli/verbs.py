@@ -107,6 +107,7 @@ GROUPS: tuple[tuple[str, tuple[Verb, ...]], ...] = (
             ),
             Verb("data", "keep versions of datasets for jobs to read", parts=("add", "list", "get", "diff")),
             Verb("secret", "keep values that tasks need and nobody should see", parts=("set", "list", "delete"), names="secret"),
+            Verb("use", "choose where commands act: this machine, or a cluster"),
             Verb("install", "put Fairway on a cluster: definitions, operator, scheduler", parts=("kubernetes",)),
             Verb("uninstall", "take Fairway off a cluster", parts=("kubernetes",)),
             Verb("doctor", "say what works on this machine, what is missing and how to get it"),

@@ -56,6 +56,8 @@ def _say_nothing(text: str) -> None:
 class Daemon:
     """The daemon of one home, as seen from outside."""
 
+    called = "the daemon"
+
     def __init__(self, home: str = "", *, say: Callable[[str], None] = _say_nothing, command: tuple[str, ...] = ()) -> None:
         self.home = os.path.abspath(home) if home else place.find_home()
         self.socket = place.find_socket(self.home)

@@ -89,7 +89,6 @@ def test_aliases_mean_their_verb() -> None:
         (["events", "queue/research"], "queue/research names a queue"),
         (["delete", "model/mnist"], "model/mnist names no version\n  fix: write model/mnist@3"),
         (["delete", "data/mnist"], "data/mnist names no version"),
-        (["list", "--context", "prod"], "no context is called 'prod'"),
     ],
 )
 def test_bad_usage_is_exit_code_2(typed: list[str], said: str, home: str, capsys: pytest.CaptureFixture[str]) -> None:

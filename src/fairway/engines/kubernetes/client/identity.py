@@ -11,11 +11,14 @@ import ssl
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fairway.app.ports import Clock
 from fairway.engines.kubernetes.client.target import ExecPlugin, Target
 from fairway.errors import DeniedError, NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    # Every command that asks a cluster passes here, and this one would double what that costs.
+    from fairway.app.ports import Clock
 
 REREAD = 60.0
 """Seconds after which token and certificate files are read again: the kubelet renews them in place."""

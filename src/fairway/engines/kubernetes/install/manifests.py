@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from fairway.engines.kubernetes import crds, marks
+from fairway.engines.kubernetes.install import aggregation
 from fairway.engines.kubernetes.install.agent import agent
 from fairway.engines.kubernetes.install.roles import CLUSTER_RULES, OWN_RULES, Rule
 from fairway.engines.kubernetes.operator.installation import Installation
@@ -31,6 +32,7 @@ def manifests(installation: Installation, record: Manifest | None = None) -> lis
     found.append(_service(installation.namespace))
     if "scheduler" in processes:
         found.append(_scheduler(installation))
+    found += aggregation.record_objects(installation.namespace, {marks.MANAGED_BY: marks.MANAGER, **PART_OF})
     return found + agent(installation)
 
 
@@ -114,6 +116,7 @@ def _operator(installation: Installation, record: Manifest) -> Manifest:
         "FAIRWAY_RUNS": RUNS,
         "FAIRWAY_OPERATOR_PORT": str(PORT),
         "FAIRWAY_OPERATOR_ENDPOINT": endpoint(installation),
+        aggregation.VARIABLE: str(aggregation.PORT),
     }
     mounts = [("config", CONFIG_FOLDER), ("record", HOME), ("runs", RUNS)]
     container = {

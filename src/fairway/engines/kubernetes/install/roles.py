@@ -30,6 +30,12 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
         _rule("", ("nodes",), *FOLLOW),
         # Which GPUs nodes have, and who hands them out.
         _rule(GROUP, ("gpunodes",), *FOLLOW),
+        # What callers change through the record is changed in objects, after the API server was asked whether they may.
+        _rule(GROUP, ("trainingjobs",), "create", "patch", "delete"),
+        _rule(GROUP, ("jobqueues",), *FOLLOW, "create", "patch", "delete"),
+        _rule("authorization.k8s.io", ("subjectaccessreviews",), "create"),
+        # The API server must know our certificate.
+        {**_rule("apiregistration.k8s.io", ("apiservices",), "patch"), "resourceNames": ["v1alpha1.record.fairway.dev"]},
     ),
     "scheduler": (
         _rule(GROUP, ("jobqueues", "gpunodes"), *FOLLOW),

@@ -32,7 +32,9 @@ def test_the_administrators_choices_can_be_read_back() -> None:
 def test_where_the_clusters_own_scheduler_places_ours_is_not_there() -> None:
     theirs = Installation(image="fairway:1", scheduler="")
     assert set(named("Deployment", theirs)) == {"fairway-operator"}
-    assert set(named("ClusterRole", theirs)) == {"fairway-operator", "fairway-agent"}
+    accounts = {"fairway-operator", "fairway-agent"}
+    assert set(named("ServiceAccount", theirs)) == accounts
+    assert set(named("ClusterRole", theirs)) == accounts | {"fairway-view", "fairway-edit", "fairway-admin"}
     assert set(named("Deployment")) == {"fairway-operator", "fairway-scheduler"}
 
 
@@ -46,6 +48,6 @@ def test_no_account_may_do_everything_or_read_secrets() -> None:
 
 def test_pods_find_the_operator_by_its_service() -> None:
     assert endpoint(HERE) == "http://fairway-operator.tools.svc.cluster.local:8080"
-    (service,) = named("Service").values()
     template = named("Deployment")["fairway-operator"]["spec"]["template"]
-    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    for service in named("Service").values():
+        assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()

@@ -1,0 +1,117 @@
+"""The API behind a cluster's API server: the daemon's own routes, for callers whom the API server knows.
+
+`/apis/record.fairway.dev/v1alpha1/namespaces/NS/REST` is `/v1/REST` in that namespace and in no other. What the API server needs
+besides (discovery) is answered here. Who asks is told by the API server alone: see `Front`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fairway.api.answer import json_answer
+from fairway.api.problems import Guard
+from fairway.engines.kubernetes.record import parts
+from fairway.engines.kubernetes.record.callers import CALLER, Caller, Front
+from fairway.engines.kubernetes.record.code import Codes
+from fairway.errors import DeniedError, NotFoundError, UsageError
+
+CODE = "code"
+_DISCOVERY = {
+    "/apis": parts.groups,
+    f"/apis/{parts.GROUP}": parts.group,
+    parts.ROOT: parts.resources,
+}
+_EVERYWHERE = ("jobs", "services", "top")
+"""What may be asked of all namespaces at once: by whoever may list it in the whole cluster."""
+
+
+class Aggregated:
+    """One ASGI application over the daemon's."""
+
+    def __init__(self, api: ASGIApp, codes: Codes, front: Callable[[], Front]) -> None:
+        self._api = api
+        self._codes = codes
+        self._front = front
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        path = str(scope["path"]).rstrip("/")
+        if path in _DISCOVERY:
+            await json_answer(_DISCOVERY[path]())(scope, receive, send)
+            return
+        if not path.startswith(f"{parts.ROOT}/"):
+            # Such as /openapi: there is none, and the API server knows what that means.
+            await Response(status_code=404)(scope, receive, send)
+            return
+        caller = self._front().caller(scope["headers"])
+        if caller is None:
+            message = "the API server does not say who asks"
+            raise DeniedError(message, fix="ask through the API server")
+        CALLER.set(caller)
+        namespace, rest = _split(path.removeprefix(f"{parts.ROOT}/"))
+        _check(scope["method"], rest)
+        if rest == [CODE]:
+            await self._keep(caller, scope, receive, send)
+            return
+        await self._api(_inner(scope, namespace, rest), receive, send)
+
+    async def _keep(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        kept = await self._codes.keep(Request(scope, receive).stream(), caller.user)
+        await json_answer({"code": kept}, 201)(scope, receive, send)
+
+
+def make_aggregated(api: ASGIApp, codes: Codes, front: Callable[[], Front], version: str) -> ASGIApp:
+    """All of it, with errors on the wire as everywhere."""
+    return Guard(Aggregated(api, codes, front), version)
+
+
+def _split(rest: str) -> tuple[str, list[str]]:
+    """The namespace (`*` for all) and what is asked for in it."""
+    words = rest.split("/")
+    if words[0] != "namespaces":
+        return "*", words
+    if len(words) < 3 or not words[1]:
+        message = f"{rest} asks for nothing in a namespace"
+        raise NotFoundError(message, fix=f"ask for {parts.ROOT}/namespaces/NAME/jobs")
+    return words[1], words[2:]
+
+
+def _check(method: str, rest: list[str]) -> None:
+    """What the table does not have is not passed on, whatever routes there are."""
+    resource, subresource = rest[0], rest[2] if len(rest) > 2 else ""
+    if resource in ("", "namespaces") or not parts.meaning(resource, subresource, method):
+        message = f"{method} {'/'.join(rest)} is not possible on a cluster"
+        raise UsageError(message, fix="do it where the files are: `fairway use local`, or in the cluster's own way")
+
+
+def _inner(scope: Scope, namespace: str, rest: list[str]) -> Scope:
+    """The request as the daemon's routes know it."""
+    query = [(name, value) for name, value in parse_qsl(scope["query_string"].decode(), keep_blank_values=True)]
+    watched = any(name == "watch" for name, _ in query)
+    query = [(name, value) for name, value in query if name not in ("namespace", "watch", "within")]
+    if namespace == "*" and rest[0] not in _EVERYWHERE:
+        message = f"{rest[0]} is asked for in one namespace"
+        raise UsageError(message, fix=f"ask for {parts.ROOT}/namespaces/NAME/{rest[0]}")
+    query.append(("namespace", namespace))
+    if rest[0] == "events":
+        query.append(("within", namespace))
+    path = _route(rest, watched=watched)
+    return {**scope, "path": path, "raw_path": path.encode(), "query_string": urlencode(query).encode()}
+
+
+def _route(rest: list[str], *, watched: bool) -> str:
+    """`jobs/NAME/log` is `logs` and, told to watch, `watch`: to the API server both are logs, which may take their time."""
+    match rest:
+        case ["jobs", name, "log"]:
+            return f"/v1/jobs/{name}/{'watch' if watched else 'logs'}"
+        case ["services", name, "log"]:
+            return f"/v1/services/{name}/logs"
+        case ["jobs", name, "top"]:
+            return f"/v1/top/jobs/{name}"
+        case _:
+            return f"/v1/{'/'.join(rest)}"

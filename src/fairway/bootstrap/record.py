@@ -1,0 +1,120 @@
+"""The operator's record as an API of the cluster: a server that only the API server may talk to, and word that it is there."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import socket
+from pathlib import Path
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from fairway.api.aggregated import make_aggregated
+from fairway.api.asgi import About, make_api
+from fairway.app.ports import Clock
+from fairway.bootstrap.servers import SecondServer, config
+from fairway.engines.kubernetes.client import errors, kinds
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.engines.kubernetes.client.paths import Resource
+from fairway.engines.kubernetes.controller import Controller
+from fairway.engines.kubernetes.install.aggregation import VARIABLE
+from fairway.engines.kubernetes.objects import Custom
+from fairway.engines.kubernetes.record import certificate, parts
+from fairway.engines.kubernetes.record.application import CallersApplication
+from fairway.engines.kubernetes.record.callers import Front, read_front
+from fairway.engines.kubernetes.record.code import Codes
+from fairway.engines.kubernetes.record.queues import QueueObjects
+from fairway.registry.remote import open_blobs
+from fairway.settings import environment
+from fairway.version import VERSION
+
+log = logging.getLogger("fairway.operator")
+
+API_SERVICES = Resource(dict, "apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
+NAME = f"{parts.VERSION}.{parts.GROUP}"
+MANAGER = "fairway-operator"
+
+
+class Record:
+    """The server, and the queues that it shows. `open` when the application is there; `close` before it goes."""
+
+    def __init__(self, reading: Client, acting: Client, clock: Clock, namespace: str, home: Path) -> None:
+        self.queues: Mirror[Custom] = Mirror(reading, kinds.JOB_QUEUES)
+        self._client = acting
+        self._clock = clock
+        self._namespace = namespace
+        self._home = home
+        self._follower: Controller | None = None
+        self._server: SecondServer | None = None
+        self._listening: socket.socket | None = None
+
+    async def open(self, application: CallersApplication) -> None:
+        """Answer from now on, and tell the API server by which certificate it knows us."""
+        self._follower = follower = Controller("JobQueue", QueueObjects(application, self.queues).look, hands=1)
+        self.queues.listen(lambda key, _before, _now: follower.add(key))
+        port = environment().get(VARIABLE, "")
+        if not port:
+            return
+        front = await read_front(self._client)
+        if not front.authority:
+            log.warning("the API server has no front proxy (--requestheader-client-ca-file): `fairway use` does not work here")
+            return
+        own = certificate.make([f"{parts.SERVICE}.{self._namespace}.svc"], self._clock.now())
+        codes = Codes(open_blobs(self._home / "blobs", ""), self._home / "received")
+        app = make_aggregated(make_api(application, About(VERSION, 0, "")), codes, lambda: front, VERSION)
+        self._server = SecondServer(config(app, _only(front)))
+        # The API server comes here, from whatever node it runs on.
+        self._listening = socket.create_server(("", int(port)), backlog=128)
+        self._listening.setblocking(False)
+        await self._server.open(self._listening, certificate.server_context(own, front.authority))
+        await self._tell(own.certificate)
+
+    async def run(self) -> None:
+        """Keep the queues in step with their objects."""
+        assert self._follower is not None
+        await self._follower.run()
+
+    async def close(self) -> None:
+        """Finish what is being answered."""
+        if self._server is not None and self._listening is not None:
+            await self._server.close(self._listening)
+
+    async def _tell(self, authority: bytes) -> None:
+        """Only the certificate is ours to write; the rest is the installation's."""
+        group, version = parts.GROUP, parts.VERSION
+        body: dict[str, Any] = {
+            "apiVersion": API_SERVICES.api_version,
+            "kind": API_SERVICES.kind,
+            "metadata": {"name": NAME},
+            "spec": {
+                "caBundle": base64.b64encode(authority).decode(),
+                # Required of whoever writes anything; the same as the installation says.
+                **{"group": group, "version": version, "groupPriorityMinimum": 1000, "versionPriority": 15},
+            },
+        }
+        try:
+            await self._client.apply(API_SERVICES, body, manager=MANAGER)
+        except errors.ApiError as error:
+            log.warning("the API server does not learn our certificate, so `fairway use` does not work here: %s", error)
+
+
+def _only(front: Front) -> type[HttpToolsProtocol]:
+    """HTTP for the API server: whoever shows a certificate with another name is shown the door."""
+
+    class FrontProtocol(HttpToolsProtocol):
+        known = False
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self.known = front.accepts(transport.get_extra_info("peercert") or {})
+            if not self.known:
+                log.warning("somebody with a certificate that is not the API server's was turned away")
+                transport.close()
+
+        def data_received(self, data: bytes) -> None:
+            if self.known:
+                super().data_received(data)
+
+    return FrontProtocol

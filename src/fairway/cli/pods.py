@@ -1,0 +1,284 @@
+"""Into a run's pods, through the API server and with the caller's own right to enter them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+
+from fairway.cli.address import job_path
+from fairway.cli.session import is_terminal, write
+from fairway.errors import ConflictError, FairwayError, NotFoundError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from typing import Any, TypeVar
+
+    from fairway.cli.session import Session
+    from fairway.engines.kubernetes.client.api import Client
+    from fairway.engines.kubernetes.client.inside import Session as Inside
+
+    T = TypeVar("T")
+
+CONTAINER = "task"
+_BESIDE = """
+import json, os, sys
+told = json.loads(os.environ.get("FAIRWAY_POD_ORDER") or "{}")
+starts = told.get("starts") or [[[], {}, []]]
+environment = {**os.environ, **starts[0][1]}
+environment.pop("FAIRWAY_POD_ORDER", None)
+environment.pop("FAIRWAY_TOKEN", None)
+if told.get("cwd"):
+    os.chdir(told["cwd"])
+try:
+    os.execvpe(sys.argv[1], sys.argv[1:], environment)
+except OSError as error:
+    sys.exit(f"{sys.argv[1]}: {error.strerror}")
+"""
+"""Runs in the container: becomes the command, with the folder and the variables of the task's first process."""
+
+
+class Place:
+    """A pod of a run, and the interpreter that its container was started with."""
+
+    def __init__(self, run: str, found: dict[str, Any]) -> None:
+        labels = found["metadata"]["labels"]
+        self.run = run
+        self.pod = str(found["metadata"]["name"])
+        self.namespace = str(found["metadata"]["namespace"])
+        self.role, self.index = labels["fairway.dev/role"], int(labels["fairway.dev/index"])
+        self.attempt = int(labels["fairway.dev/attempt"])
+        self.runs = found.get("status", {}).get("phase") == "Running"
+        container = next(one for one in found["spec"]["containers"] if one["name"] == CONTAINER)
+        self.python = str(container["command"][0])
+
+
+def enter(session: Session, work: Callable[[Client], Awaitable[T]]) -> T:
+    """Do something with a client of the session's cluster."""
+    from fairway.cli.install import EXTRA
+
+    try:
+        from fairway.engines.kubernetes.client import api
+    except ImportError as error:
+        message = f"{error.name} is not installed, which enters pods"
+        raise FairwayError(message, fix=EXTRA) from None
+    from fairway.app.system import SystemClock
+
+    assert session.cluster is not None
+    target = session.cluster.target
+
+    async def act() -> T:
+        async with api.connect(target, SystemClock()) as client:
+            return await work(client)
+
+    return asyncio.run(act())
+
+
+async def find(client: Client, session: Session, name: str, role: str = "", index: int | None = None) -> Place:
+    """The pod of a task that runs: of this role and index, by default the first."""
+    from fairway.engines.kubernetes.client.paths import Resource
+
+    pods = Resource(dict, "", "v1", "pods", "Pod")
+    run = str(session.fetch(job_path(name))["name"])
+    listed = await client.list(pods, session.namespace, labels=f"fairway.dev/run={run}")
+    places = sorted((Place(run, one) for one in listed.items), key=lambda place: (-place.attempt, place.role, place.index))
+    running = [place for place in places if place.runs]
+    for place in running:
+        if role in ("", place.role) and index in (None, place.index):
+            return place
+    wanted = f"{role or 'a task'}{'' if index is None else f' with index {index}'}"
+    there = ", ".join(f"{place.role}-{place.index}" for place in running) or "no task"
+    message = f"{wanted} of {run} does not run; {there} does"
+    raise ConflictError(message, fix=f"see `fairway get {run}`")
+
+
+async def run_beside(client: Client, place: Place, command: Sequence[str]) -> int:
+    """Run a command in the pod with our own input and output; its exit code."""
+    terminal = is_terminal(0) and is_terminal(1)
+    whole = [place.python, "-c", _BESIDE, *command]
+    async with executing(client, place, whole, tty=terminal) as inside, _keys(terminal):
+        feeding = _feed(inside)
+        _follow_size(inside, terminal)
+        try:
+            await _show(inside)
+        finally:
+            feeding.set()
+        return inside.exit_code
+
+
+@contextlib.asynccontextmanager
+async def executing(client: Client, place: Place, command: Sequence[str], *, tty: bool = False) -> AsyncIterator[Inside]:
+    """A program in the pod's container."""
+    from fairway.engines.kubernetes.client.inside import execute
+
+    async with execute(
+        client.connection, place.pod, place.namespace, list(command), container=CONTAINER, stdin=True, tty=tty
+    ) as inside:
+        yield inside
+
+
+async def _show(inside: Inside) -> None:
+    from fairway.engines.kubernetes.client.inside import STDERR
+
+    async for channel, data in inside.output():
+        if channel == STDERR:
+            sys.stderr.buffer.write(data)
+            sys.stderr.buffer.flush()
+        else:
+            write(data)
+
+
+@contextlib.asynccontextmanager
+async def _keys(terminal: bool) -> AsyncIterator[None]:
+    """Keys go to the far end as they are typed."""
+    if not terminal:
+        yield
+        return
+    from fairway.cli.terminal import Keys
+
+    with Keys(raw=True):
+        yield
+
+
+def _feed(inside: Inside) -> threading.Event:
+    """Hand our standard input on, as it comes. A thread reads it: a file and a closed terminal cannot be waited for otherwise."""
+    loop, over = asyncio.get_running_loop(), threading.Event()
+
+    def read() -> None:
+        while not over.is_set():
+            try:
+                data = os.read(0, 65536)
+            except OSError:
+                data = b""
+            sending = inside.write(data) if data else inside.close_input()
+            try:
+                asyncio.run_coroutine_threadsafe(sending, loop).result()
+            except Exception:  # noqa: BLE001 - the far end is gone; whoever reads from it says so
+                sending.close()
+                return
+            if not data:
+                return
+
+    threading.Thread(target=read, daemon=True).start()
+    return over
+
+
+def _follow_size(inside: Inside, terminal: bool) -> None:
+    if not terminal:
+        return
+    from fairway.cli.terminal import size
+
+    loop = asyncio.get_running_loop()
+    waiting: set[asyncio.Task[None]] = set()
+
+    def resize() -> None:
+        rows, columns = size()
+        task = loop.create_task(inside.resize(columns, rows))
+        waiting.add(task)
+        task.add_done_callback(waiting.discard)
+
+    loop.add_signal_handler(signal.SIGWINCH, resize)
+    resize()
+
+
+# Files
+
+_OUT = """
+import os, sys, tarfile
+root, path = os.path.realpath(sys.argv[1]), os.path.realpath(sys.argv[2])
+if path != root and not path.startswith(root + os.sep):
+    sys.exit(f"{sys.argv[2]} leads out of the run's folder")
+if not os.path.exists(path):
+    folder = os.path.dirname(path)
+    there = ", ".join(sorted(os.listdir(folder))[:10]) if os.path.isdir(folder) else ""
+    sys.exit(f"there is no {sys.argv[2]}; in that folder: {there or 'nothing'}")
+with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
+    archive.add(path, "it")
+"""
+_IN = """
+import os, sys, tarfile
+root, path, name = os.path.realpath(sys.argv[1]), os.path.realpath(sys.argv[2]), sys.argv[3]
+if os.path.isdir(path):
+    path = os.path.join(path, name)
+if path != root and not path.startswith(root + os.sep):
+    sys.exit(f"{sys.argv[2]} leads out of the run's folder")
+if os.path.exists(path):
+    sys.exit(f"{path} is there already")
+os.makedirs(os.path.dirname(path), exist_ok=True)
+with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
+    for member in archive:
+        member.name = path + member.name[len("it"):]
+        if os.path.isabs(member.linkname) or ".." in member.name.split("/"):
+            sys.exit(f"{member.name} leads out of its folder")
+        archive.extract(member, "/")
+"""
+"""Run in the container, by the interpreter that is there anyway: `tar` may not be."""
+
+
+async def copy_out(client: Client, place: Place, root: str, path: str, target: str) -> None:
+    """A file or a folder of the pod to this machine; all of it, or nothing is left."""
+    import shutil
+    import tarfile
+    import tempfile
+
+    parent = os.path.dirname(os.path.abspath(target))
+    aside = tempfile.mkdtemp(prefix=".fairway-cp-", dir=parent)
+    try:
+        packed = os.path.join(aside, "packed")
+        with open(packed, "wb") as file:
+            await _talk(client, place, [place.python, "-c", _OUT, root, path], take=file.write)
+        with tarfile.open(packed) as archive:
+            archive.extractall(aside, filter="data")
+        os.rename(os.path.join(aside, "it"), target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+async def copy_in(client: Client, place: Place, root: str, path: str, source: str) -> None:
+    """A file or a folder of this machine into the pod."""
+    import tarfile
+    import tempfile
+
+    with tempfile.TemporaryFile() as packed:
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            archive.add(source, "it")
+        packed.seek(0)
+        name = os.path.basename(os.path.abspath(source))
+        await _talk(client, place, [place.python, "-c", _IN, root, path, name], give=packed.read)
+
+
+async def _talk(
+    client: Client,
+    place: Place,
+    command: Sequence[str],
+    *,
+    give: Callable[[int], bytes] | None = None,
+    take: Callable[[bytes], object] | None = None,
+) -> None:
+    """Run a program in the pod, hand it what it reads and take what it writes. What it complains of is raised."""
+    from fairway.engines.kubernetes.client.inside import STDOUT
+
+    said = b""
+    async with executing(client, place, command) as inside:
+
+        async def feed() -> None:
+            while give is not None and (data := give(1 << 18)):
+                await inside.write(data)
+            await inside.close_input()
+
+        feeding = asyncio.create_task(feed())
+        try:
+            async for channel, data in inside.output():
+                if channel == STDOUT and take is not None:
+                    take(data)
+                else:
+                    said += data
+        finally:
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+        if inside.exit_code:
+            raise NotFoundError(said.decode("utf-8", "replace").strip() or f"it ended with {inside.exit_code}")

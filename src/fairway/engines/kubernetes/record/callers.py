@@ -1,0 +1,111 @@
+"""Who asks: the caller that the API server vouches for, and what the API server would let that caller do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from fairway.engines.kubernetes.client import kinds
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.client.paths import Resource
+from fairway.errors import DeniedError
+
+REVIEWS = Resource(dict, "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
+FRONT_NAMESPACE, FRONT = "kube-system", "extension-apiserver-authentication"
+"""The ConfigMap in which an API server says by what it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody whom the API server knows."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+CALLER: ContextVar[Caller] = ContextVar("CALLER")
+"""Who asks for what is being done now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """By what the API server is known when it passes a request on: an authority, names, and headers that say who asks."""
+
+    authority: str
+    """PEM; one certificate of it, or more."""
+    names: tuple[str, ...] = ()
+    """The common names that its own certificate may have; none means any."""
+    user: tuple[str, ...] = ("x-remote-user",)
+    group: tuple[str, ...] = ("x-remote-group",)
+    extra: tuple[str, ...] = ("x-remote-extra-",)
+
+    def accepts(self, certificate: Mapping[str, Any]) -> bool:
+        """Whether it is the API server that shows this certificate; that an authority of ours signed it is known already."""
+        names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+        return not self.names or any(name in self.names for name in names)
+
+    def caller(self, headers: Sequence[tuple[bytes, bytes]]) -> Caller | None:
+        """Whom the headers name; None when they name nobody."""
+        given = [(name.decode("latin-1").lower(), value.decode("utf-8", "replace")) for name, value in headers]
+        user = next((value for wanted in self.user for name, value in given if name == wanted and value), "")
+        if not user:
+            return None
+        extra: dict[str, tuple[str, ...]] = {}
+        for name, value in given:
+            prefix = next((prefix for prefix in self.extra if name.startswith(prefix)), "")
+            if prefix:
+                key = name.removeprefix(prefix)
+                extra[key] = (*extra.get(key, ()), value)
+        return Caller(user, tuple(value for name, value in given if name in self.group), extra)
+
+
+async def read_front(client: Client) -> Front:
+    """What this cluster's API server says of itself."""
+    found = await client.get(kinds.CONFIG_MAPS, FRONT, FRONT_NAMESPACE)
+    data = found.data or {}
+
+    def listed(key: str) -> tuple[str, ...]:
+        return msgspec.json.decode(data.get(key) or "[]", type=tuple[str, ...])
+
+    def headers(key: str, usual: str) -> tuple[str, ...]:
+        return tuple(name.lower() for name in listed(key)) or (usual,)
+
+    return Front(
+        data.get("requestheader-client-ca-file", ""),
+        listed("requestheader-allowed-names"),
+        headers("requestheader-username-headers", "x-remote-user"),
+        headers("requestheader-group-headers", "x-remote-group"),
+        headers("requestheader-extra-headers-prefix", "x-remote-extra-"),
+    )
+
+
+async def review(client: Client, caller: Caller, verb: str, resource: Resource[Any], namespace: str, name: str = "") -> None:
+    """Raises `DeniedError`, in the API server's words, when it would not let the caller do this itself."""
+    asked = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": namespace, "name": name}
+    body = {
+        "apiVersion": REVIEWS.api_version,
+        "kind": REVIEWS.kind,
+        "metadata": {},
+        "spec": {
+            "user": caller.user,
+            "groups": list(caller.groups),
+            "extra": {key: list(values) for key, values in caller.extra.items()},
+            "resourceAttributes": {key: value for key, value in asked.items() if value},
+        },
+    }
+    status = (await client.create(REVIEWS, body)).get("status", {})
+    if status.get("allowed"):
+        return
+    where = f' in the namespace "{namespace}"' if resource.namespaced else " at the cluster scope"
+    message = (
+        f"{resource.plural}.{resource.group} is forbidden: User {caller.user!r} cannot {verb} resource"
+        f' "{resource.plural}" in API group "{resource.group}"{where}'
+    ).replace("'", '"')
+    reason = status.get("reason") or ""
+    fix = f"ask whoever runs the cluster for this permission (`kubectl auth can-i {verb} {resource.plural}` tells what you have)"
+    raise DeniedError(f"{message}: {reason}" if reason else message, fix=fix)

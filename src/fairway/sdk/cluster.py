@@ -1,0 +1,211 @@
+"""The way to Fairway on a cluster: the same requests as to the daemon, over TLS to the API server, as the caller's own user.
+
+`/v1/REST` in a namespace is `/apis/record.fairway.dev/v1alpha1/namespaces/NS/REST` there. The API server knows the caller and
+decides what the caller may do; its refusals are told in its own words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import ssl
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from fairway.engines.kubernetes.client import config
+from fairway.engines.kubernetes.client.identity import Identity
+from fairway.errors import DeniedError, FairwayError, UnavailableError, UsageError, from_wire
+from fairway.sdk import wire
+from fairway.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fairway.engines.kubernetes.client.target import Target
+    from fairway.sdk.wire import Query
+
+ROOT = "/apis/record.fairway.dev/v1alpha1"
+CONNECT_LIMIT = 10.0
+CALL_LIMIT = 75.0
+"""Seconds for an answer that is no stream; the API server itself gives up after sixty."""
+AWAY_LIMIT = 60.0
+"""Seconds for which a cluster may be away while something of it is followed."""
+_PAUSE = 1.0
+_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""A stream may be silent for long; whether somebody is there is asked by the kernel."""
+_STREAMS = ("/logs", "/watch")
+
+
+class _Clock:
+    """The time, for credentials that end."""
+
+    def now(self) -> float:
+        return time.time()  # noqa: TID251 - the face of a process of its own, as the command line is
+
+
+class Cluster:
+    """The cluster of one context, asked as the daemon is."""
+
+    called = "the cluster"
+
+    def __init__(self, context: str, kubeconfig: str = "", *, say: Callable[[str], None] | None = None) -> None:
+        self.target: Target = config.find(os.environ, context=context, kubeconfig=kubeconfig)
+        self.say = say
+        self._identity = Identity(self.target, _Clock())
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        body: bytes = b"",
+        *,
+        kind: str = wire.JSON,
+        start: bool = True,
+        timeout: float | None = None,
+    ) -> wire.Reply:
+        """Send a request; errors that it is answered with are raised. `start` is for the daemon: a cluster is there or not."""
+        del start
+        target, more = translate(path, query or {})
+        limit = timeout if timeout is not None or path.endswith(_STREAMS) else CALL_LIMIT
+        reply = self._exchange(method, wire.encode_target(target, more), body, kind, limit)
+        if reply.status == 401 and asyncio.run(self._identity.renewed()):
+            reply.close()
+            reply = self._exchange(method, wire.encode_target(target, more), body, kind, limit)
+        if reply.status >= 400:
+            raise read_error(reply.status, reply.read(), self.target)
+        return reply
+
+    def answers(self) -> bool:
+        """Whether Fairway on that cluster can be asked now."""
+        try:
+            self.request("GET", "/v1/health", {"namespace": self.target.namespace}).read()
+        except UnavailableError:
+            return False
+        return True
+
+    def start(self) -> None:
+        """Wait until it can be asked again: whoever runs the cluster starts it, not we."""
+        began = time.monotonic()
+        while not self.answers():
+            if time.monotonic() - began > AWAY_LIMIT:
+                message = f"Fairway on {self.target.context} has not answered for {AWAY_LIMIT:.0f} s"
+                raise UnavailableError(message, fix="what runs there goes on; try again later")
+            time.sleep(_PAUSE)
+
+    def _exchange(self, method: str, target: str, body: bytes, kind: str, limit: float | None) -> wire.Reply:
+        if self._identity.stale:
+            asyncio.run(self._identity.refresh())
+        place = urlsplit(self.target.server)
+        lines = [f"{method} {place.path}{target} HTTP/1.1", f"Host: {place.netloc}", "Connection: close"]
+        lines += [f"User-Agent: fairway/{VERSION}", f"Accept: {wire.JSON}, */*"]
+        lines += [f"{name}: {value}" for name, value in self._identity.headers.items()]
+        if body or method in ("POST", "PUT"):
+            lines += [f"Content-Type: {kind}", f"Content-Length: {len(body)}"]
+        connection = self._connect(place.hostname or "", place.port or (443 if place.scheme == "https" else 80))
+        connection.settimeout(limit)
+        return _Heard(self.target, connection, ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8") + body)
+
+    def _connect(self, host: str, port: int) -> socket.socket:
+        if self.target.proxy:
+            message = (
+                f"the context {self.target.context!r} goes through a proxy ({self.target.proxy}), which is not possible here"
+            )
+            raise UsageError(message, fix="use a context that leads to the API server directly")
+        try:
+            plain = socket.create_connection((host, port), CONNECT_LIMIT)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _KEEPALIVE.items():
+                if hasattr(socket, name):
+                    plain.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            tls = self._identity.tls
+            if isinstance(tls, ssl.SSLContext):
+                return tls.wrap_socket(plain, server_hostname=self.target.server_name or host)
+            return plain
+        except ssl.SSLCertVerificationError as error:
+            raise unreachable(self.target, f"its certificate is not accepted: {error.verify_message}") from error
+        except OSError as error:
+            raise unreachable(self.target, str(error.strerror or error)) from error
+
+
+class _Heard(wire.Reply):
+    """An answer of the API server."""
+
+    def __init__(self, target: Target, connection: socket.socket, request: bytes) -> None:
+        self._target = target
+        try:
+            connection.sendall(request)
+        except BrokenPipeError:
+            # It may have answered and closed before it read all of a request that it refuses.
+            pass
+        except OSError as error:
+            connection.close()
+            raise unreachable(target, f"the request could not be sent: {error.strerror or error}") from error
+        super().__init__(connection)
+
+    @property
+    def ready(self) -> bool:
+        """Whether `chunk` would return without waiting: TLS may have more than the connection shows."""
+        return super().ready or (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0)
+
+    def _receive(self) -> bytes:
+        patient = self._socket.gettimeout() != CALL_LIMIT
+        try:
+            return super()._receive()
+        except TimeoutError:
+            if patient:
+                raise
+            raise unreachable(self._target, f"no answer within {CALL_LIMIT:.0f} s") from None
+        except UnavailableError:
+            raise unreachable(self._target, "the connection broke off in the middle of an answer") from None
+
+
+def translate(path: str, query: Query) -> tuple[str, dict[str, str | int | float | bool | None]]:
+    """Where the API server has what the daemon has under `path`, and what of the query is left."""
+    words = path.strip("/").split("/")[1:]
+    more = {name: value for name, value in query.items() if name != "namespace"}
+    match words:
+        case [("jobs" | "services") as kind, name, "logs"]:
+            words = [kind, name, "log"]
+        case ["jobs", name, "watch"]:
+            # To the API server a log may go on for as long as it likes; nothing else may.
+            words, more = ["jobs", name, "log"], {**more, "watch": True}
+        case ["top", "jobs", name]:
+            words = ["jobs", name, "top"]
+    namespace = str(query.get("namespace") or "default")
+    rest = "/".join(words)
+    return (f"{ROOT}/{rest}" if namespace == "*" else f"{ROOT}/namespaces/{wire.quote(namespace)}/{rest}"), more
+
+
+def read_error(status: int, body: bytes, target: Target) -> FairwayError:
+    """The error that an answer carries: Fairway's own, or the API server's in its words."""
+    said: Any
+    try:
+        said = json.loads(body)
+    except ValueError:
+        said = None
+    if isinstance(said, dict) and isinstance(said.get("error"), dict):
+        return from_wire(said["error"])
+    words = str(said.get("message") or "") if isinstance(said, dict) else body.decode("utf-8", "replace").strip()[:500]
+    if status == 401:
+        message = f"{target.server} does not know you: {words or 'Unauthorized'}"
+        return DeniedError(message, fix=f"log in again, or mend the user of the context {target.context!r} in the kubeconfig")
+    if status == 403:
+        fix = "ask whoever runs the cluster for this permission (`kubectl auth can-i` tells what you have)"
+        return DeniedError(words, fix=fix if "cannot" in words else "")
+    if status == 404:
+        message = f"Fairway is not installed on {target.context or target.server}: {words}"
+        return UnavailableError(message, fix=f"fairway --context {target.context} install kubernetes --image IMAGE")
+    if status in (429, 502, 503, 504):
+        message = f"Fairway on {target.context or target.server} does not answer: {words or f'HTTP {status}'}"
+        return UnavailableError(message, fix="`kubectl get apiservice v1alpha1.record.fairway.dev` says why; try again soon")
+    return FairwayError(f"{target.server} answered with status {status}: {words}")
+
+
+def unreachable(target: Target, why: str) -> UnavailableError:
+    """The error for an answer that never came."""
+    message = f"{target.server} (context {target.context}) does not answer: {why}"
+    return UnavailableError(message, fix="check that the API server runs and that its address in the kubeconfig is right")
