@@ -27,6 +27,7 @@ from fairway.app.tracking import Speaker
 from fairway.bootstrap.pods import given_to_pods
 from fairway.bootstrap.record import Record
 from fairway.bootstrap.servers import SecondServer, config
+from fairway.bootstrap.serving import ClusterServing, ServingMirrors
 from fairway.engines.kubernetes.client import config as clusters
 from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
@@ -44,6 +45,7 @@ from fairway.engines.kubernetes.operator.installation import Installation
 from fairway.engines.kubernetes.operator.intake import UID, Intake
 from fairway.engines.kubernetes.operator.keeping import Keeping
 from fairway.engines.kubernetes.record.application import CallersApplication
+from fairway.engines.kubernetes.serving.naming import BY_SERVICE, by_service
 from fairway.engines.local.secrets import FileSecrets
 from fairway.errors import FairwayError
 from fairway.registry.dataset import Datasets
@@ -144,15 +146,17 @@ class Operator:
         self._reading = Client(connection)
         self._leader = Leader(self._reading, self._installation.namespace, LEASE, settings.identity)
         self._acting = Client(connection, permit=lambda: self._leader.leading)
-        self._pods = Mirror(self._reading, kinds.PODS, Scope(labels=f"{MANAGED_BY}={MANAGER}"), {BY_RUN: by_run})
+        found_by = {BY_RUN: by_run, BY_SERVICE: by_service}
+        self._pods = Mirror(self._reading, kinds.PODS, Scope(labels=f"{MANAGED_BY}={MANAGER}"), found_by)
         self._nodes = Mirror(self._reading, kinds.NODES)
         self._objects = Mirror(self._reading, kinds.TRAINING_JOBS)
         self._record = Record(self._reading, self._acting, self._clock, self._installation.namespace, settings.home)
         self._gangs = Gangs(self._acting, self._installation, lambda job: self._around(job, _kept_secret(settings.home)))
+        self._served = ServingMirrors(self._reading)
 
     async def run(self) -> None:
         """Follow the cluster; act while it is the leader."""
-        mirrors = (self._pods, self._nodes, self._objects, self._record.queues)
+        mirrors = (self._pods, self._nodes, self._objects, self._record.queues, *self._served.all)
         following = [asyncio.create_task(mirror.run()) for mirror in mirrors]
         try:
             await all_synced(*mirrors)
@@ -163,7 +167,10 @@ class Operator:
 
     async def _lead(self) -> None:
         secret = _kept_secret(self._settings.home)
-        application = self._build()
+        serving = ClusterServing(
+            self._acting, self._pods, self._served, self._installation, self._settings.endpoint, self._clock, secret
+        )
+        application = self._build(serving)
         await application.loop.start()
         await application.models.start()
         controller = Controller("TrainingJob", Intake(self._acting, self._objects, ClusterRuns(application), self._clock).look)
@@ -183,16 +190,18 @@ class Operator:
                 group.create_task(application.loop.run())
                 group.create_task(controller.run())
                 group.create_task(self._record.run())
+                group.create_task(serving.run(application))
         finally:
             await self._record.close()
             await server.close(listening)
             await application.loop.close()
             application.store.close()
 
-    def _build(self) -> Application:
+    def _build(self, serving: ClusterServing) -> Application:
         home = self._settings.home
         blobs = open_blobs(home / "blobs", "")
         store = SqliteStore(home / "fairway.db")
+        models = Models(home, blobs)
         engine = KubernetesEngine(
             self._acting,
             self._pods,
@@ -203,14 +212,16 @@ class Operator:
         )
         application = Application(
             store,
-            engine,
+            serving.engine(engine),
             self._clock,
             FileSecrets(home / "secrets"),
             ClusterSubmissions(),
             Datasets(home, blobs),
-            models=Models(home, blobs),
+            models=models,
+            serving=serving.serving(models),
             places=False,
         )
+        serving.attach(application)
         runs = self._settings.runs
         application.models.output_of = lambda key, name: str(runs / key.namespace / key.name / "outputs" / name)
         return application

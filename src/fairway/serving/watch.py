@@ -70,7 +70,7 @@ class HttpWatch:
             except (OSError, TimeoutError, ValueError, EOFError):
                 missed += 1
                 ready = self._was_ready(name) and missed <= FORGIVEN
-            load = await self._load(target) if ready and target.tells_load and not missed else None
+            load = await replica_load(target.address, self._clock) if ready and target.tells_load and not missed else None
             self._note(name, ready, load)
             await asyncio.sleep(STEADY if ready else EAGER if self._clock.now() < began + EAGER_FOR else PATIENT)
 
@@ -86,17 +86,19 @@ class HttpWatch:
         if ready or before is not None:
             self._wake()
 
-    async def _load(self, target: Watched) -> ReplicaLoad | None:
-        try:
-            status, body = await fetch(target.address, LOAD_PATH)
-            found = json.loads(body) if status == 200 else {}
-            known = {name: found[name] for name in _COUNTERS if isinstance(found.get(name), int | float)}
-            return ReplicaLoad(self._clock.now(), **known) if known else None
-        except (OSError, TimeoutError, ValueError, EOFError):
-            return None
-
 
 _COUNTERS = ("served", "failed", "refused", "busy_seconds", "queue", "in_flight", "batches", "batch_rows")
+
+
+async def replica_load(address: str, clock: Clock) -> ReplicaLoad | None:
+    """How busy a server of ours says it is; None when it does not say."""
+    try:
+        status, body = await fetch(address, LOAD_PATH)
+        found = json.loads(body) if status == 200 else {}
+        known = {name: found[name] for name in _COUNTERS if isinstance(found.get(name), int | float)}
+        return ReplicaLoad(clock.now(), **known) if known else None
+    except (OSError, TimeoutError, ValueError, EOFError):
+        return None
 
 
 async def _answers(address: str, path: str) -> bool:

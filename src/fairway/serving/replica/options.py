@@ -24,6 +24,7 @@ class Options:
     format: str
     runtime: str
     python: str
+    host: str
     port: int
     threads: int
     limits: Limits
@@ -43,7 +44,8 @@ def read(arguments: list[str] | None = None) -> Options:
     add("--format", default="", help="onnx, torch-export, savedmodel or python; default: found from the files")
     add("--runtime", choices=("auto", "onnx", "torch", "savedmodel", "python"), default="auto")
     add("--python", default="", help="interpreter for runtimes other than onnx; default: this one")
-    add("--port", type=int, default=0, help="port on 127.0.0.1; 0: chosen by the kernel")
+    add("--host", default="127.0.0.1", help="address to listen on; in a pod: 0.0.0.0")
+    add("--port", type=int, default=0, help="port to listen on; 0: chosen by the kernel")
     add("--threads", type=_positive, default=1, help="threads of one run of the model")
     add("--max-batch", type=_positive, default=64, help="rows of one batch at the most")
     add("--max-queue", type=_positive, default=256, help="requests that may wait")
@@ -62,6 +64,7 @@ def read(arguments: list[str] | None = None) -> Options:
         format=given.format,
         runtime=given.runtime,
         python=given.python,
+        host=given.host,
         port=given.port,
         threads=given.threads,
         limits=Limits(given.max_batch, given.max_queue, given.deadline, given.objective),

@@ -75,9 +75,9 @@ class Server(UvicornServer):
         return await super().on_tick(counter)
 
 
-def listen(port: int) -> socket.socket:
-    """A socket on the loopback; 0: a port that the kernel chooses."""
+def listen(host: str, port: int) -> socket.socket:
+    """A socket there; 0: a port that the kernel chooses."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", port))
+    listener.bind((host, port))
     return listener

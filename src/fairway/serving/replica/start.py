@@ -70,7 +70,7 @@ class Start:
         try:
             self._warm_up()
             try:
-                listener = listen(self._chosen.port)
+                listener = listen(self._chosen.host, self._chosen.port)
             except OSError as error:
                 message = f"port {self._chosen.port} cannot be had: {error}"
                 raise ConflictError(message, fix="choose another --port; 0 takes a free one") from None

@@ -1,6 +1,6 @@
-"""The Unix socket through which a router process is told its plan and asked what it saw.
+"""The socket through which a router process is told its plan and asked what it saw: a Unix socket, or in a pod a port.
 
-A request is one line: a word and, after a blank, what belongs to it. The answer is one line.
+At a port the first line is the token. A request is one line: a word and, after a blank, what belongs to it. So is the answer.
 
     put PLAN    follow this plan; answered `serving VERSION` or `draining VERSION` when it is in force
     look        what was counted
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import array
 import asyncio
+import hmac
 import os
 import socket
 from pathlib import Path
@@ -24,6 +25,8 @@ from fairway.version import __version__
 LINE_LIMIT = 64 * 1024 * 1024
 _WAKE_SECONDS = 0.05
 """Wakes are told at most so often."""
+_GREETING_SECONDS = 10.0
+"""How long somebody may take to show the token."""
 
 
 class Control:
@@ -44,6 +47,23 @@ class Control:
         self._server = await asyncio.start_unix_server(self._serve, hidden, limit=LINE_LIMIT)
         hidden.chmod(0o600)
         hidden.rename(path)
+
+    async def start_at_port(self, port: int, token: str) -> int:
+        """Listen at a port of the whole machine, for those who know the token; the port."""
+
+        async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                async with asyncio.timeout(_GREETING_SECONDS):
+                    said = (await reader.readline()).strip()
+            except (OSError, ValueError):
+                said = b""
+            if hmac.compare_digest(said, token.encode()):
+                await self._serve(reader, writer)
+            else:
+                writer.close()
+
+        self._server = await asyncio.start_server(greet, "", port, limit=LINE_LIMIT)
+        return int(self._server.sockets[0].getsockname()[1])
 
     def wake(self) -> None:
         """Tell those who watch."""
@@ -99,7 +119,7 @@ class Control:
         return b"error a word that is not known: " + word[:40]
 
     def _hand_over(self, writer: asyncio.StreamWriter) -> None:
-        if self._listener < 0:
+        if self._listener < 0 or writer.get_extra_info("socket").family != socket.AF_UNIX:
             writer.write(b"-")
             return
         pipe = socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))

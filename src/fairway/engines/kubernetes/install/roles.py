@@ -25,8 +25,15 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
         _rule("", ("pods/log",), "get"),
         # A container is entered to tell its program that it should end.
         _rule("", ("pods/exec",), "get", "create"),
-        _rule("", ("services",), "create", "patch", "delete"),
-        _rule("", ("secrets",), "create"),
+        _rule("", ("services",), *FOLLOW, "create", "patch", "delete"),
+        # Keys of runs and of services; they are never read back.
+        _rule("", ("secrets",), "create", "patch"),
+        # The plan that a service's router begins with.
+        _rule("", ("configmaps",), "create", "patch"),
+        # A revision of a service, and its router.
+        _rule("apps", ("deployments",), *FOLLOW, "create", "patch", "delete"),
+        _rule(GROUP, ("modelservices",), *FOLLOW),
+        _rule(GROUP, ("modelservices/status",), "patch"),
         _rule("", ("nodes",), *FOLLOW),
         # Which GPUs nodes have, and who hands them out.
         _rule(GROUP, ("gpunodes",), *FOLLOW),

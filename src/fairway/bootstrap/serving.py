@@ -1,0 +1,160 @@
+"""Serving on a cluster, put together: what the operator adds to its loop so that ModelService objects become services."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from fairway.api.mlflow.token import token_of
+from fairway.app.application import Application
+from fairway.app.ports import Clock
+from fairway.app.service_ports import ModelCatalogue, Serving
+from fairway.app.tracking import Speaker
+from fairway.engines.kubernetes.client import kinds
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.engines.kubernetes.client.watch import Scope
+from fairway.engines.kubernetes.controller import Controller
+from fairway.engines.kubernetes.marks import MANAGED_BY, MANAGER, SERVICE
+from fairway.engines.kubernetes.objects import Custom, Deployment, Pod
+from fairway.engines.kubernetes.objects import Service as ServiceObject
+from fairway.engines.kubernetes.operator.engine import KubernetesEngine
+from fairway.engines.kubernetes.operator.installation import Installation
+from fairway.engines.kubernetes.serving.controller import Mirrors, ServiceObjects
+from fairway.engines.kubernetes.serving.intake import ServiceIntake
+from fairway.engines.kubernetes.serving.manifests import PYTHON
+from fairway.engines.kubernetes.serving.replicas import Replicas
+from fairway.engines.kubernetes.serving.router import ClusterRouter
+from fairway.engines.kubernetes.serving.sights import PodWatch
+from fairway.engines.kubernetes.serving.split import ClusterEngine
+from fairway.serving.router.remote import RemoteRouters
+from fairway.serving.router.wire import encode_plan
+from fairway.serving.watch import replica_load
+from fairway.state.route import RoutePlan
+from fairway.state.service import Service, ServiceKey
+from fairway.state.snapshot import Snapshot
+
+
+class ServingMirrors:
+    """What the operator follows for services, beside pods."""
+
+    def __init__(self, client: Client) -> None:
+        ours = f"{MANAGED_BY}={MANAGER}"
+        self.deployments: Mirror[Deployment] = Mirror(client, kinds.DEPLOYMENTS, Scope(labels=f"{ours},{SERVICE}"))
+        self.services: Mirror[ServiceObject] = Mirror(client, kinds.SERVICES, Scope(labels=ours))
+        self.objects: Mirror[Custom] = Mirror(client, kinds.MODEL_SERVICES)
+
+    @property
+    def all(self) -> tuple[Mirror[Deployment], Mirror[ServiceObject], Mirror[Custom]]:
+        """Each of them."""
+        return self.deployments, self.services, self.objects
+
+
+class ClusterServing:
+    """Services on a cluster, for one term of the leader."""
+
+    def __init__(
+        self,
+        client: Client,
+        pods: Mirror[Pod],
+        mirrors: ServingMirrors,
+        installation: Installation,
+        endpoint: str,
+        clock: Clock,
+        secret: bytes,
+    ) -> None:
+        self._client = client
+        self._installation = installation
+        self._clock = clock
+        self._secret = secret
+        self._pods = pods
+        self._mirrors = mirrors
+        self._application: Application | None = None
+        self._replicas = Replicas(client, pods)
+        self._router = ClusterRouter(pods, mirrors.deployments, RemoteRouters(clock), lambda key: self.tokens(key)[1])
+        whole = Mirrors(pods, mirrors.deployments, mirrors.services, mirrors.objects)
+        self._objects = ServiceObjects(client, whole, installation, endpoint, self, clock.now)
+        self._writing = Controller("services", self._objects.look)
+
+    def engine(self, jobs: KubernetesEngine) -> ClusterEngine:
+        """The engine for jobs and replicas."""
+        return ClusterEngine(jobs, self._replicas)
+
+    def serving(self, models: ModelCatalogue) -> Serving:
+        """What the application needs to serve models."""
+        return Serving(self._router, PodWatch(self._pods, self._clock, replica_load), models, PYTHON)
+
+    async def run(self, application: Application) -> None:
+        """Keep objects and services in step until cancelled."""
+        services = application.services
+        assert services is not None
+        intake = ServiceIntake(self._client, self._mirrors.objects, services, self, self._installation, self._clock)
+        taking = Controller("ModelService", intake.look)
+        poke = self._poking(taking)
+        self._mirrors.objects.listen(lambda key, _before, _now: taking.add(key))
+        self._mirrors.deployments.listen(lambda _key, before, now: poke(_service_of(now or before)))
+        self._mirrors.services.listen(lambda _key, before, now: poke(_service_of(now or before)))
+        for standing in services.all():
+            poke(standing.service.key)  # Its object may have gone while nobody looked.
+
+        async def tell() -> None:
+            while True:
+                await services.changed()
+                for standing in services.all():
+                    taking.add(str(standing.service.key))
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._writing.run())
+            group.create_task(taking.run())
+            group.create_task(tell())
+
+    def attach(self, application: Application) -> None:
+        """What is wanted comes from this application."""
+        self._application = application
+        self._replicas.snapshot = self.snapshot
+        self._replicas.changed = self._router.changed = lambda key: self._writing.add(str(key))
+
+    def _poking(self, taking: Controller) -> Callable[[ServiceKey | None], None]:
+        def poke(key: ServiceKey | None) -> None:
+            if key is not None:
+                self._writing.add(str(key))
+                taking.add(str(key))
+
+        return poke
+
+    # What is wanted, and what is known
+
+    def service(self, key: ServiceKey) -> Service | None:
+        """The service of that name."""
+        services = self._application.services if self._application is not None else None
+        return services.find(key).service if services is not None and services.is_kept(key) else None
+
+    def plan(self, key: ServiceKey) -> RoutePlan | None:
+        """Where its requests go."""
+        return self._router.plans.get(key)
+
+    def plan_text(self, plan: RoutePlan) -> bytes:
+        """The plan as routers read it."""
+        return encode_plan(plan)
+
+    def snapshot(self) -> Snapshot:
+        """The runs, of which some are replicas."""
+        return self._application.loop.snapshot if self._application is not None else Snapshot()
+
+    def tokens(self, key: ServiceKey) -> tuple[str, str]:
+        """What its pods prove themselves with, and what its router asks for."""
+        given = token_of(self._secret, Speaker(key.namespace, f"service:{key.name}"))
+        return given, token_of(self._secret, Speaker(key.namespace, f"router:{key.name}"))
+
+    def front(self, key: ServiceKey) -> str:
+        """The name of the Service that people ask."""
+        return self._objects.fronts.get(key, "")
+
+    def trouble(self, key: ServiceKey) -> str:
+        """Why its objects are not as they should be."""
+        return self._objects.trouble.get(key, "")
+
+
+def _service_of(found: Deployment | ServiceObject | None) -> ServiceKey | None:
+    name = found.metadata.labels.get(SERVICE) if found is not None else None
+    return ServiceKey(found.metadata.namespace, name) if found is not None and name is not None else None

@@ -1,0 +1,277 @@
+"""Brings the objects of a service in step with what the planner wants. Level-triggered: any event may be lost.
+
+Replica counts are written here and nowhere else; whoever scales a Deployment by hand is overruled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.client import errors, kinds
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.engines.kubernetes.client.paths import Resource
+from fairway.engines.kubernetes.objects import Custom, Deployment, Pod, Thing
+from fairway.engines.kubernetes.objects import Service as ServiceObject
+from fairway.engines.kubernetes.operator.installation import Installation
+from fairway.engines.kubernetes.serving import manifests, naming, seating
+from fairway.engines.kubernetes.serving.manifests import DIGEST, Manifest
+from fairway.engines.kubernetes.serving.status import UID
+from fairway.errors import ConflictError
+from fairway.plan.service.rollout import is_active
+from fairway.state.job import Job
+from fairway.state.route import RoutePlan
+from fairway.state.service import Service, ServiceKey
+from fairway.state.snapshot import Snapshot
+from fairway.state.task import Task
+
+MANAGER = "fairway-serving"
+ROUTERS = 2
+"""Routers of a service: one may go without anybody noticing."""
+PATIENCE = 2.0
+"""Seconds for which a Deployment may let the right pod go by itself, before it is deleted."""
+LOOK_AGAIN = 1.0
+
+log = logging.getLogger("fairway.operator")
+
+
+class Wishes(Protocol):
+    """What is wanted, from the planner and whoever gives keys."""
+
+    def service(self, key: ServiceKey) -> Service | None:
+        """The service of that name."""
+        ...
+
+    def plan(self, key: ServiceKey) -> RoutePlan | None:
+        """Where its requests go."""
+        ...
+
+    def plan_text(self, plan: RoutePlan) -> bytes:
+        """The plan as routers read it."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """The runs, of which some are replicas."""
+        ...
+
+    def tokens(self, key: ServiceKey) -> tuple[str, str]:
+        """What its pods prove themselves with, and what its router asks for."""
+        ...
+
+
+class Mirrors:
+    """What there is."""
+
+    def __init__(
+        self, pods: Mirror[Pod], deployments: Mirror[Deployment], services: Mirror[ServiceObject], objects: Mirror[Custom]
+    ) -> None:
+        self.pods = pods
+        self.deployments = deployments
+        self.services = services
+        self.objects = objects
+
+
+class ServiceObjects:
+    """The objects of every service; `look` is the work of a controller."""
+
+    def __init__(
+        self,
+        client: Client,
+        mirrors: Mirrors,
+        installation: Installation,
+        endpoint: str,
+        wishes: Wishes,
+        now: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._mirrors = mirrors
+        self._installation = installation
+        self._endpoint = endpoint
+        self._wishes = wishes
+        self._now = now
+        self._written: dict[tuple[ServiceKey, str], Manifest] = {}
+        """What was applied last of objects that are not mirrored."""
+        self._leaving: dict[str, float] = {}
+        """Pods that are to go, by uid, and since when they are marked."""
+        self.fronts: dict[ServiceKey, str] = {}
+        """The name of the Service that people ask, by service."""
+        self.trouble: dict[ServiceKey, str] = {}
+        """Why the objects of a service are not as they should be, in words."""
+
+    async def look(self, text: str) -> float | None:
+        """Bring one service in step."""
+        key = ServiceKey(*text.split("/", 1))
+        service = self._wishes.service(key)
+        if service is None:
+            await self._remove(key)
+            return None
+        try:
+            again = await self._bring(service)
+        except (errors.ApiError, ConflictError) as error:
+            self.trouble[key] = str(error)
+            raise
+        self.trouble.pop(key, None)
+        return again
+
+    async def _bring(self, service: Service) -> float | None:
+        key, owner = service.key, self._owner(service)
+        plan = self._wishes.plan(key)
+        if plan is not None:
+            front = await self._front(service, plan, owner)
+            children = owner or _reference("v1", "Service", front)
+            given, control = self._wishes.tokens(key)
+            await self._once(kinds.SECRETS, key, manifests.owned(manifests.secret(key, given, control), children))
+            text = self._wishes.plan_text(plan)
+            await self._once(kinds.CONFIG_MAPS, key, manifests.owned(manifests.plan_map(key, text), children))
+            await self._deploy(manifests.owned(manifests.router(key, ROUTERS, self._installation), owner))
+        return await self._revisions(service, owner)
+
+    # Revisions
+
+    async def _revisions(self, service: Service, owner: Manifest | None) -> float | None:
+        key, snapshot = service.key, self._wishes.snapshot()
+        wanted = seating.counts(snapshot.jobs.values()).get(key, {})
+        leaving = seating.leavers(self._mirrors.pods.indexed(naming.BY_SERVICE, str(key)), _tasks(snapshot, key))
+        for pod in leaving:
+            await self._mark(pod)
+        kept = {*wanted, *_in_use(service)}
+        for revision in service.revisions:
+            if revision.number in kept:
+                count = wanted.get(revision.number, 0)
+                body = manifests.deployment(service, revision, count, self._installation, self._endpoint)
+                await self._deploy(manifests.owned(body, owner))
+                await self._serve(manifests.owned(manifests.revision_service(key, revision.number), owner))
+        await self._forget_others(key, {naming.revision_name(key, number) for number in kept})
+        return await self._let_go(leaving, wanted)
+
+    async def _mark(self, pod: Pod) -> None:
+        """Have the Deployment let this one go before the others."""
+        if seating.is_going(pod) or pod.metadata.uid in self._leaving:
+            return
+        test = {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}
+        place = "/metadata/annotations/" + marks.DELETION_COST.replace("/", "~1")
+        change = {"op": "add", "path": place, "value": "-1000"}
+        await self._client.patch(kinds.PODS, pod.metadata.name, pod.metadata.namespace, [test, change])
+        self._leaving[pod.metadata.uid] = self._now()
+
+    async def _let_go(self, leaving: list[Pod], wanted: Mapping[int, int]) -> float | None:
+        """Delete those that no Deployment lets go: because it should have as many as before, or chose another one."""
+        left = [pod for pod in leaving if not seating.is_going(pod)]
+        self._leaving = {uid: at for uid, at in self._leaving.items() if self._now() < at + 100 * PATIENCE}
+        for pod in left:
+            number = int(pod.metadata.labels.get(marks.REVISION, "0"))
+            of_revision = [
+                one
+                for one in self._mirrors.pods.indexed(naming.BY_SERVICE, naming.by_service(pod)[0])
+                if one.metadata.labels.get(marks.REVISION) == str(number) and not seating.is_going(one) and not one.over
+            ]
+            marked = self._leaving.get(pod.metadata.uid, self._now())
+            if len(of_revision) <= wanted.get(number, 0) or self._now() >= marked + PATIENCE:
+                await self._client.delete(kinds.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
+        return LOOK_AGAIN if left else None
+
+    async def _forget_others(self, key: ServiceKey, kept: set[str]) -> None:
+        """Revisions that nobody needs."""
+        for found in self._children(key):
+            if marks.REVISION in found.metadata.labels and found.metadata.name not in kept:
+                await self._delete(found)
+
+    # The front
+
+    async def _front(self, service: Service, plan: RoutePlan, owner: Manifest | None) -> ServiceObject:
+        """The Service that people ask, by the service's own name unless somebody else has it."""
+        key, port = service.key, plan.port or naming.USUAL_PORT
+        for name in (key.name, f"{key.name}-serving"):
+            known = self._mirrors.services.get(f"{key.namespace}/{name}")
+            mine = known is not None and known.metadata.labels.get(marks.SERVICE) == key.name
+            if known is not None and not mine:
+                continue
+            if known is None and await self._is_foreign(kinds.SERVICES, key, name):
+                continue
+            self.fronts[key] = name
+            return await self._serve(manifests.owned(manifests.front_service(key, name, port), owner))
+        message = f"both names for the Service of {key} are taken: {key.name} and {key.name}-serving"
+        raise ConflictError(message, fix="delete one of those Services, or call the ModelService otherwise")
+
+    async def _is_foreign(self, resource: Resource[Any], key: ServiceKey, name: str) -> bool:
+        try:
+            found = await self._client.get(resource, name, key.namespace)
+        except errors.NotFound:
+            return False
+        return bool(found.metadata.labels.get(marks.SERVICE) != key.name)
+
+    # Writing
+
+    async def _deploy(self, body: Manifest) -> None:
+        metadata, spec = body["metadata"], body["spec"]
+        known = self._mirrors.deployments.get(f"{metadata['namespace']}/{metadata['name']}")
+        if known is None:
+            key = ServiceKey(metadata["namespace"], metadata["labels"][marks.SERVICE])
+            if await self._is_foreign(kinds.DEPLOYMENTS, key, metadata["name"]):
+                message = f"there is a Deployment {metadata['namespace']}/{metadata['name']} of somebody else's"
+                raise ConflictError(message, fix="delete it, or call the ModelService otherwise")
+        same = known is not None and known.metadata.annotations.get(DIGEST) == metadata["annotations"][DIGEST]
+        if known is None or not same or known.spec.replicas != spec["replicas"]:
+            await self._client.apply(kinds.DEPLOYMENTS, body, manager=MANAGER)
+
+    async def _serve(self, body: Manifest) -> ServiceObject:
+        metadata, spec = body["metadata"], body["spec"]
+        known = self._mirrors.services.get(f"{metadata['namespace']}/{metadata['name']}")
+        ports = [port["port"] for port in spec["ports"]]
+        if known is not None and (known.spec.selector, [port.port for port in known.spec.ports]) == (spec["selector"], ports):
+            return known
+        return await self._client.apply(kinds.SERVICES, body, manager=MANAGER)
+
+    async def _once(self, resource: Resource[Any], key: ServiceKey, body: Manifest) -> None:
+        """Apply what is not mirrored, unless it was applied just so."""
+        if self._written.get((key, resource.kind)) != body:
+            await self._client.apply(resource, body, manager=MANAGER)
+            self._written[key, resource.kind] = body
+
+    async def _remove(self, key: ServiceKey) -> None:
+        """Nothing of the service is left; what its other objects own goes with them."""
+        for found in self._children(key):
+            await self._delete(found)
+        self._written = {place: body for place, body in self._written.items() if place[0] != key}
+        self.fronts.pop(key, None)
+        self.trouble.pop(key, None)
+
+    def _children(self, key: ServiceKey) -> list[Deployment | ServiceObject]:
+        everything = [*self._mirrors.deployments, *self._mirrors.services]
+        mine = (key.namespace, key.name)
+        return [one for one in everything if (one.metadata.namespace, one.metadata.labels.get(marks.SERVICE)) == mine]
+
+    async def _delete(self, found: Deployment | ServiceObject) -> None:
+        metadata = found.metadata
+        resource: Resource[Any] = kinds.DEPLOYMENTS if isinstance(found, Deployment) else kinds.SERVICES
+        if metadata.deletion_timestamp is None:
+            await self._client.delete(resource, metadata.name, metadata.namespace, uid=metadata.uid)
+
+    def _owner(self, service: Service) -> Manifest | None:
+        found = self._mirrors.objects.get(str(service.key))
+        if found is None or service.labels.get(UID) != found.metadata.uid:
+            return None
+        return _reference(kinds.MODEL_SERVICES.api_version, kinds.MODEL_SERVICES.kind, found)
+
+
+def _reference(api: str, kind: str, found: Thing) -> Manifest:
+    metadata = found.metadata
+    return {"apiVersion": api, "kind": kind, "name": metadata.name, "uid": metadata.uid, "controller": True}
+
+
+def _in_use(service: Service) -> set[int]:
+    """Revisions whose Deployments stay, also without a replica: the one that serves, and those of a release under way."""
+    release = service.rollout
+    moving = {release.source, release.target} if release is not None and is_active(release) else set()
+    return {service.stable, *moving}
+
+
+def _tasks(snapshot: Snapshot, key: ServiceKey) -> dict[tuple[str, str], Task]:
+    def is_mine(run: Job) -> bool:
+        return naming.is_replica_run(run.key) and seating.service_of(run) == key
+
+    runs = [run for run in snapshot.jobs.values() if is_mine(run)]
+    return {(task.key.job, str(task.key.attempt)): task for run in runs for task in snapshot.tasks_of(run.key)}

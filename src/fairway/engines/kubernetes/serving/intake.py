@@ -1,0 +1,190 @@
+"""ModelService objects and services: an object's document is applied once a generation, and the object says what becomes of it.
+
+What is decided about a service otherwise (a release by `fairway rollout`, an undo) stands until the object changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Protocol
+
+from fairway.app.ports import Clock
+from fairway.app.service_turn import Standing
+from fairway.app.services import ServiceAsk
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.client import errors, kinds
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.engines.kubernetes.objects import Custom
+from fairway.engines.kubernetes.operator.installation import Installation
+from fairway.engines.kubernetes.serving import manifests, naming, status
+from fairway.engines.kubernetes.serving.status import UID
+from fairway.errors import FairwayError
+from fairway.spec.document import read_data
+from fairway.spec.service import ModelService
+from fairway.state.job import Origin
+from fairway.state.route import RoutePlan
+from fairway.state.service import Service, ServiceKey
+
+STATUS_MANAGER = "fairway-serving-status"
+TRY_AGAIN = 10.0
+"""Seconds until an object that was refused is looked at again: its model may have come."""
+SOON = 1.0
+
+log = logging.getLogger("fairway.operator")
+
+
+class Applied(Protocol):
+    """What the intake asks of the application."""
+
+    async def apply(self, ask: ServiceAsk) -> tuple[Service, str]:
+        """Make it so."""
+        ...
+
+    def planned(self, ask: ServiceAsk) -> Service:
+        """The service as an apply would leave it."""
+        ...
+
+    async def scale(self, key: ServiceKey, floor: int) -> Service:
+        """Never fewer replicas than this."""
+        ...
+
+    async def delete(self, key: ServiceKey) -> None:
+        """Take it away; returns when nothing is left."""
+        ...
+
+    def is_kept(self, key: ServiceKey) -> bool:
+        """Whether there is a service of that name."""
+        ...
+
+    def find(self, key: ServiceKey) -> Standing:
+        """One service."""
+        ...
+
+
+class Around(Protocol):
+    """What is known of a service's objects."""
+
+    def front(self, key: ServiceKey) -> str:
+        """The name of the Service that people ask."""
+        ...
+
+    def trouble(self, key: ServiceKey) -> str:
+        """Why its objects are not as they should be."""
+        ...
+
+    def plan(self, key: ServiceKey) -> RoutePlan | None:
+        """Where its requests go."""
+        ...
+
+
+class ServiceIntake:
+    """Brings one object and its service in step; `look` is the work of a controller."""
+
+    def __init__(
+        self, client: Client, objects: Mirror[Custom], services: Applied, around: Around, installation: Installation, clock: Clock
+    ) -> None:
+        self._client = client
+        self._objects = objects
+        self._services = services
+        self._around = around
+        self._installation = installation
+        self._clock = clock
+        self._deleting: dict[ServiceKey, asyncio.Task[None]] = {}
+
+    async def look(self, text: str) -> float | None:
+        """Apply a new or changed object, end the service of one that is gone, and write the status."""
+        key = ServiceKey(*text.split("/", 1))
+        found, standing = self._objects.get(text), self._known(key)
+        if found is not None and found.metadata.deletion_timestamp is not None:
+            found = None
+        if standing is not None and not self._is_of(standing, found):
+            return self._end(key)
+        if found is None:
+            return None
+        again = None
+        if standing is None or found.status.get("observedGeneration") != found.metadata.generation:
+            again = await self._take(found, key)
+            standing = self._known(key)
+        if standing is not None and again is None:
+            await self._tell(found, self._status(found, standing))
+        return again
+
+    def _known(self, key: ServiceKey) -> Standing | None:
+        return self._services.find(key) if self._services.is_kept(key) else None
+
+    def _is_of(self, standing: Standing, found: Custom | None) -> bool:
+        """Whether the service comes from this object; one that comes from none is nobody's to end."""
+        uid = standing.service.labels.get(UID)
+        return uid is None if found is None else uid in (None, found.metadata.uid)
+
+    def _end(self, key: ServiceKey) -> float:
+        """Let the service go; an object of the same name waits until it has."""
+        if key not in self._deleting:
+            self._deleting[key] = asyncio.create_task(self._services.delete(key))
+            self._deleting[key].add_done_callback(lambda _done: self._deleting.pop(key, None))
+        return SOON
+
+    async def _take(self, found: Custom, key: ServiceKey) -> float | None:
+        """Apply the object's document; None when it was taken, else when to try again."""
+        try:
+            ask, floor = ask_of(found)
+            manifests.runtime_of(self._services.planned(ask).revisions[-1], self._installation)
+            service, word = await self._services.apply(ask)
+            if service.floor != floor:
+                await self._services.scale(key, floor)
+        except FairwayError as error:
+            if isinstance(error, errors.ApiError):
+                raise
+            log.info("%s is refused: %s", key, error)
+            await self._tell(found, status.refused(str(error), found.status, self._clock.now()))
+            return TRY_AGAIN
+        log.info("%s is %s", key, word)
+        return None
+
+    def _status(self, found: Custom, standing: Standing) -> dict[str, Any]:
+        service = standing.service
+        front = self._around.front(service.key)
+        url = naming.url(service.key, front, service.port, self._installation.cluster_domain) if front else ""
+        return status.status_of(
+            standing.record,
+            self._around.plan(service.key),
+            url,
+            self._around.trouble(service.key),
+            found.metadata.generation,
+            found.status,
+            self._clock.now(),
+        )
+
+    async def _tell(self, found: Custom, told: dict[str, Any]) -> None:
+        if _lasting(told) == _lasting(found.status):
+            return
+        body = {
+            "apiVersion": kinds.MODEL_SERVICES.api_version,
+            "kind": kinds.MODEL_SERVICES.kind,
+            "metadata": {"name": found.metadata.name, "namespace": found.metadata.namespace, "uid": found.metadata.uid},
+            "status": told,
+        }
+        await self._client.apply_status(kinds.MODEL_SERVICES, body, manager=STATUS_MANAGER)
+
+
+def _lasting(told: dict[str, Any]) -> dict[str, Any]:
+    """Without the numbers of the moment: alone they are not worth a write."""
+    return {name: value for name, value in told.items() if name != "why"}
+
+
+def ask_of(found: Custom) -> tuple[ServiceAsk, int]:
+    """What the object asks for, and its floor. Raises `FairwayError` with every mistake of the document."""
+    metadata, spec = found.metadata, found.spec_data()
+    floor = int(spec.pop("floor", 0))
+    plain = {
+        "apiVersion": found.api_version or kinds.MODEL_SERVICES.api_version,
+        "kind": "ModelService",
+        "metadata": {"name": metadata.name, "namespace": metadata.namespace, "labels": {**metadata.labels, UID: metadata.uid}},
+        "spec": spec,
+    }
+    document = read_data(plain, f"{metadata.namespace}/{metadata.name}")
+    assert isinstance(document, ModelService)
+    origin = Origin(user=metadata.annotations.get(marks.USER, ""), code_digest=metadata.annotations.get(marks.CODE, ""))
+    return ServiceAsk(document, origin), floor

@@ -1,0 +1,307 @@
+"""The objects of a service. Pure: the same service gives the same objects, so that nothing is written twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.engines.kubernetes.serving import naming
+from fairway.errors import RefusedError
+from fairway.launch.render import render
+from fairway.launch.topology import Folders, Member, Topology
+from fairway.plan.gang import need_of
+from fairway.plan.service.replica import ROLE, new_replica, ready_path, replica_run
+from fairway.spec.resources import WHOLE_GPU
+from fairway.state.job import Job
+from fairway.state.service import Revision, Service, ServiceKey
+from fairway.state.task import Need
+from fairway.units import quantity
+
+Manifest = dict[str, Any]
+
+MODEL = "/fairway/model"
+CODE = "/fairway/code"
+WORK = "/fairway/run"
+PLAN_FOLDER = "/fairway/plan"
+PLAN_FILE = "plan.json"
+PYTHON = "python3"
+"""The interpreter of Fairway's own image."""
+GIVEN_TOKEN = "FAIRWAY_GIVEN_TOKEN"
+ROUTER_TOKEN = "FAIRWAY_ROUTER_TOKEN"
+SECRETS = "fairway-secrets"
+LINGER = 5
+"""Seconds that a pod which is told to go serves on, so that everybody hears that it goes."""
+KILL_MARGIN = 10
+DRAIN = 60
+"""Seconds that a router has to finish what is under way."""
+AWAY = 30
+"""Seconds after which pods of a node that does not answer are replaced."""
+DIGEST = f"{marks.DOMAIN}/digest"
+"""On a Deployment: what it was made of, so that one that is as it should be is left alone."""
+
+
+def deployment(service: Service, revision: Revision, count: int, installation: Installation, endpoint: str) -> Manifest:
+    """The Deployment of a revision with so many replicas. Raises `RefusedError` when nobody said what it runs in."""
+    labels = naming.replica_labels(service.key, revision.number)
+    job = _run(service, revision)
+    annotations = {
+        marks.QUEUE: revision.spec.queue,
+        marks.PRIORITY: str(revision.spec.priority),
+        marks.SERIES: job.series,
+        **_gpu_marks(job),
+    }
+    template = {
+        "metadata": {"labels": labels, "annotations": annotations},
+        "spec": _pod(service, revision, installation, endpoint),
+    }
+    spec = {
+        "replicas": count,
+        "selector": {"matchLabels": labels},
+        # Nothing of a revision changes but the installation's own image: what is there goes when its successor is ready.
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+        "revisionHistoryLimit": 1,
+        "template": template,
+    }
+    head = _head("apps/v1", "Deployment", service.key, naming.revision_name(service.key, revision.number), labels)
+    return _digested({**head, "spec": spec})
+
+
+def revision_service(service: ServiceKey, revision: int) -> Manifest:
+    """The Service of a revision: what a gateway sends its part of the requests to."""
+    labels = naming.replica_labels(service, revision)
+    ports = [{"name": "http", "port": naming.USUAL_PORT, "targetPort": naming.REPLICA_PORT}]
+    head = _head("v1", "Service", service, naming.revision_name(service, revision), labels)
+    return {**head, "spec": {"selector": labels, "ports": ports}}
+
+
+def front_service(service: ServiceKey, name: str, port: int) -> Manifest:
+    """The Service that people ask: it points to the router."""
+    ports = [{"name": "http", "port": port, "targetPort": naming.ROUTER_PORT}]
+    head = _head("v1", "Service", service, name, naming.labels(service, naming.ROUTER))
+    return {**head, "spec": {"selector": naming.labels(service, naming.ROUTER), "ports": ports}}
+
+
+def secret(service: ServiceKey, given: str, control: str) -> Manifest:
+    """The keys of the service's pods: for fetching its model, and for telling its router."""
+    head = _head("v1", "Secret", service, naming.secret_name(service), naming.labels(service))
+    return {**head, "stringData": {"token": given, "router": control}}
+
+
+def plan_map(service: ServiceKey, plan: bytes) -> Manifest:
+    """The ConfigMap with the plan that a router begins with, whoever is there to tell it a newer one."""
+    head = _head("v1", "ConfigMap", service, naming.router_name(service), naming.labels(service, naming.ROUTER))
+    return {**head, "data": {PLAN_FILE: plan.decode()}}
+
+
+def router(service: ServiceKey, count: int, installation: Installation) -> Manifest:
+    """The Deployment of the router."""
+    labels = naming.labels(service, naming.ROUTER)
+    ports = {"http": naming.ROUTER_PORT, "control": naming.CONTROL_PORT}
+    container = {
+        "name": "router",
+        "image": installation.image,
+        "command": [
+            *(PYTHON, "-m", "fairway.serving.router.pod", "--plan", f"{PLAN_FOLDER}/{PLAN_FILE}"),
+            *("--port", str(naming.ROUTER_PORT), "--control", str(naming.CONTROL_PORT)),
+        ],
+        "env": [_from_secret(service, ROUTER_TOKEN, "router")],
+        "ports": [{"name": name, "containerPort": port} for name, port in ports.items()],
+        "readinessProbe": {"tcpSocket": {"port": naming.ROUTER_PORT}, "periodSeconds": 2},
+        "lifecycle": {"preStop": {"sleep": {"seconds": LINGER}}},
+        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
+        "volumeMounts": [{"name": "plan", "mountPath": PLAN_FOLDER, "readOnly": True}],
+    }
+    pod = {
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": LINGER + DRAIN,
+        **({"schedulerName": installation.scheduler} if installation.scheduler else {}),
+        "tolerations": _soon_away(),
+        "affinity": _apart(labels),
+        "containers": [container],
+        "volumes": [{"name": "plan", "configMap": {"name": naming.router_name(service)}}],
+    }
+    spec = {
+        "replicas": count,
+        "selector": {"matchLabels": labels},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+        "revisionHistoryLimit": 1,
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    }
+    return _digested({**_head("apps/v1", "Deployment", service, naming.router_name(service), labels), "spec": spec})
+
+
+def owned(body: Manifest, owner: Manifest | None) -> Manifest:
+    """The object as a child of another."""
+    return {**body, "metadata": {**body["metadata"], "ownerReferences": [owner]}} if owner else body
+
+
+def runtime_of(revision: Revision, installation: Installation) -> Runtime:
+    """What a revision's replicas run in: the document's image, the table's by format, or Fairway's own for ONNX."""
+    image = revision.spec.environment.image
+    if image:
+        return Runtime(image)
+    kind = revision.model_format if revision.model else "command"
+    found = installation.runtimes.get(f"serve-{kind}")
+    if found is not None:
+        return found
+    if kind == "onnx":
+        return Runtime(installation.image, PYTHON)
+    message = f"r{revision.number} names no image, and the cluster has none that serves {kind}"
+    fix = f"set environment.image, or have an administrator add `runtimes: {{serve-{kind}: {{image: ...}}}}` with Fairway in it"
+    raise RefusedError(message, fix=fix)
+
+
+def _run(service: Service, revision: Revision, python: str = PYTHON) -> Job:
+    return replica_run(service, revision, new_replica(service, revision.number, 0, 0.0), python)
+
+
+def _pod(service: Service, revision: Revision, installation: Installation, endpoint: str) -> Manifest:
+    runtime = runtime_of(revision, installation)
+    job = _run(service, revision, runtime.python)
+    spec, role = revision.spec, job.spec.roles[ROLE]
+    volumes: list[Manifest] = [{"name": "work", "emptyDir": {}}, {"name": "shm", "emptyDir": {"medium": "Memory"}}]
+    volumes += [{"name": "model", "emptyDir": {}}] if revision.model else []
+    return {
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": int(quantity.seconds(spec.grace)) + LINGER + KILL_MARGIN,
+        "tolerations": [*_soon_away(), *_tolerations(role.placement.tolerations)],
+        **({"schedulerName": installation.scheduler} if installation.scheduler else {}),
+        **({"nodeSelector": dict(role.placement.labels)} if role.placement.labels else {}),
+        "initContainers": [_fetcher(service.key, revision, installation, endpoint)] if revision.model else [],
+        "containers": [_container(job, revision, runtime, installation)],
+        "volumes": [*volumes, *runtime.volumes],
+    }
+
+
+def _container(job: Job, revision: Revision, runtime: Runtime, installation: Installation) -> Manifest:
+    spec, role = revision.spec, job.spec.roles[ROLE]
+    member = Member(ROLE, 0, "127.0.0.1", tuple(range(naming.REPLICA_PORT, naming.REPLICA_PORT + 3)))
+    folders = Folders(
+        work=CODE,
+        attempt=WORK,
+        shared=WORK,
+        checkpoints=f"{WORK}/checkpoints",
+        tensorboard=f"{WORK}/tensorboard",
+        outputs={},
+        data={"model": MODEL} if revision.model else {},
+        runtime="",
+    )
+    # The template is the same for all replicas, so what names one of them names the revision.
+    launch = render(job.series, job.spec, Topology(job.series, job.key.namespace, (member,)), member, folders)
+    process = launch.processes[0]
+    env: list[Manifest] = [{"name": name, "value": value} for name, value in {**runtime.env, **process.env}.items()]
+    env += [{"name": name, "valueFrom": {"secretKeyRef": {"name": SECRETS, "key": name}}} for name in spec.secrets]
+    need = need_of(role, 0.0)
+    if need.gpus and installation.scheduler:
+        chosen = {"fieldRef": {"fieldPath": f"metadata.annotations['{marks.GPU_IDS}']"}}
+        env.append({"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": chosen})
+    mounts: list[Manifest] = [{"name": "work", "mountPath": WORK}, {"name": "shm", "mountPath": "/dev/shm"}]
+    mounts += [{"name": "model", "mountPath": MODEL, "readOnly": True}] if revision.model else []
+    return {
+        # The same name as in runs, so that ends and logs are read the same way.
+        "name": "task",
+        "image": runtime.image,
+        "command": [*process.argv, *([] if spec.command else ["--host", "0.0.0.0"])],
+        "env": env,
+        "ports": [{"name": "http", "containerPort": naming.REPLICA_PORT}],
+        "readinessProbe": {
+            "httpGet": {"path": ready_path(spec), "port": naming.REPLICA_PORT},
+            "periodSeconds": 1,
+            "timeoutSeconds": 3,
+            "failureThreshold": 3,
+        },
+        # Whoever ends a pod, its Service and the routers hear of it before its process does.
+        "lifecycle": {"preStop": {"sleep": {"seconds": LINGER}}},
+        "resources": _resources(need, role.limits.cpu, role.limits.memory, installation),
+        "volumeMounts": [*mounts, *runtime.mounts],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def _fetcher(service: ServiceKey, revision: Revision, installation: Installation, endpoint: str) -> Manifest:
+    """The step that brings the model into the pod."""
+    return {
+        "name": "model",
+        "image": installation.image,
+        "command": [
+            *(PYTHON, "-m", "fairway.runtime.pod.fetch"),
+            *("--url", f"{endpoint}/v1/given/models/{revision.model}", "--into", MODEL),
+        ],
+        "env": [_from_secret(service, GIVEN_TOKEN, "token")],
+        "volumeMounts": [{"name": "model", "mountPath": MODEL}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def _from_secret(service: ServiceKey, variable: str, key: str) -> Manifest:
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": naming.secret_name(service), "key": key}}}
+
+
+def _resources(need: Need, cpu: str | None, memory: str | None, installation: Installation) -> Manifest:
+    counted = {name: str(count) for name, count in need.other.items()}
+    if need.gpus and need.gpu_milli == WHOLE_GPU and not installation.scheduler:
+        counted[installation.gpu_resource] = str(need.gpus)
+    asked = {
+        **({"cpu": f"{round(need.cpu * 1000)}m"} if need.cpu else {}),
+        **({"memory": str(need.memory)} if need.memory else {}),
+    }
+    capped = {name: str(value) for name, value in (("cpu", cpu), ("memory", memory)) if value is not None}
+    return {"requests": {**counted, **asked}, "limits": {**counted, **capped}}
+
+
+def _gpu_marks(job: Job) -> dict[str, str]:
+    role = job.spec.roles[ROLE]
+    need = need_of(role, 0.0)
+    found = {marks.NODES: json.dumps(list(role.placement.nodes))} if role.placement.nodes else {}
+    if not need.gpus:
+        return found
+    found[marks.GPUS] = str(need.gpus)
+    found |= {marks.GPU_MILLI: str(need.gpu_milli)} if need.gpu_milli != WHOLE_GPU else {}
+    found |= {marks.GPU_MEMORY: str(need.gpu_memory)} if need.gpu_memory else {}
+    found |= {marks.GPU_TYPES: json.dumps(list(need.gpu_type))} if need.gpu_type else {}
+    return found
+
+
+def _tolerations(texts: tuple[str, ...]) -> list[Manifest]:
+    """`*` tolerates all; `key`, `key=value` and `key=value:Effect` one."""
+    found: list[Manifest] = []
+    for text in texts:
+        if text == "*":
+            return [{"operator": "Exists"}]
+        name, _, effect = text.partition(":")
+        key, equals, value = name.partition("=")
+        one: Manifest = {"key": key, "operator": "Equal", "value": value} if equals else {"key": key, "operator": "Exists"}
+        found.append({**one, **({"effect": effect} if effect else {})})
+    return found
+
+
+def _soon_away() -> list[Manifest]:
+    """Five minutes, which is the default, are long for those who ask."""
+    return [
+        {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": AWAY}
+        for what in ("not-ready", "unreachable")
+    ]
+
+
+def _apart(labels: dict[str, str]) -> Manifest:
+    """Rather not on one node."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
+    wish = {"weight": 100, "podAffinityTerm": term}
+    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
+
+
+def _head(api: str, kind: str, service: ServiceKey, name: str, labels: dict[str, str]) -> Manifest:
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": service.namespace, "labels": labels}}
+
+
+def _digested(body: Manifest) -> Manifest:
+    """With the digest of everything but the count, which the mirror shows itself."""
+    spec = {name: value for name, value in body["spec"].items() if name != "replicas"}
+    text = json.dumps(spec, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return {**body, "metadata": {**body["metadata"], "annotations": {DIGEST: digest}}}

@@ -1,0 +1,137 @@
+"""The engine's part for replicas of services: runs whose pods a Deployment makes.
+
+Nothing is created here. How many pods there are follows from the runs (`seating.counts`), which a controller writes into the
+Deployments; here pods are recognised as replicas, and what becomes of them is told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
+from fairway.app.ports import LogChunk, LogQuery
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.client import errors, inside, kinds
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.client.inside import LogWish
+from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.engines.kubernetes.objects import Pod
+from fairway.engines.kubernetes.operator import observe
+from fairway.engines.kubernetes.serving import naming, seating
+from fairway.errors import FairwayError
+from fairway.plan.action import Action, BindGang, CreateTask, EvictTask
+from fairway.plan.service.replica import ROLE
+from fairway.state.job import Job
+from fairway.state.phase import TaskPhase
+from fairway.state.service import ServiceKey
+from fairway.state.snapshot import Snapshot
+from fairway.state.task import Exit, Task, TaskKey, TaskReport
+
+log = logging.getLogger("fairway.operator")
+
+
+class Replicas:
+    """Pods as replicas."""
+
+    def __init__(self, client: Client, pods: Mirror[Pod]) -> None:
+        self._client = client
+        self._pods = pods
+        self._taken: dict[str, TaskKey] = {}
+        """Pods that were labelled, by uid, until the mirror shows it."""
+        self.snapshot: Callable[[], Snapshot] = Snapshot
+        """What the loop knows; set by whoever has one."""
+        self.changed: Callable[[ServiceKey], None] = lambda _key: None
+        """Called when the pods of a service, or the wishes for them, may be others than before."""
+
+    def start(self, wake: Callable[[], None]) -> None:
+        """Begin: the mirror is complete."""
+
+        def told(key: str, before: Pod | None, now: Pod | None) -> None:
+            del key
+            pod = now or before or Pod()
+            if pod.metadata.labels.get(marks.PART) == naming.REPLICA:
+                if now is None or marks.REPLICA in now.metadata.labels:
+                    self._taken.pop(pod.metadata.uid, None)
+                self.changed(ServiceKey(pod.metadata.namespace, pod.metadata.labels[marks.SERVICE]))
+                wake()
+
+        self._pods.listen(told)
+
+    async def perform(self, actions: Sequence[Action]) -> list[TaskReport]:
+        """What is asked follows from the runs; only somebody must write it."""
+        found: list[TaskReport] = []
+        for action in actions:
+            match action:
+                case CreateTask():
+                    found.append(TaskReport(action.task.key, action.task.phase, ready=True))
+                case BindGang():
+                    self.changed(seating.service_of(action.job))
+                case EvictTask():
+                    found += self._evict(action.key)
+                case _:
+                    continue
+        return found
+
+    def _evict(self, key: TaskKey) -> list[TaskReport]:
+        run = self.snapshot().jobs.get(key.run)
+        if run is not None:
+            self.changed(seating.service_of(run))
+        return [] if self._pod_of(key) is not None else [TaskReport(key, TaskPhase.STOPPED, exit=Exit(by_us=True))]
+
+    async def observe(self, keys: Iterable[TaskKey]) -> list[TaskReport]:
+        """What the pods of these replicas say; replicas without one are given one that is free."""
+        found = []
+        for key in keys:
+            task, run = self._task(key), self.snapshot().jobs.get(key.run)
+            if task is None or run is None:
+                found.append(TaskReport(key, TaskPhase.LOST, exit=Exit(disrupted="nobody knows it any more")))
+                continue
+            found.append(await self._observe(task, run))
+        return found
+
+    async def _observe(self, task: Task, run: Job) -> TaskReport:
+        pod = self._pod_of(task.key)
+        if pod is not None or task.node or task.evicting_since is not None or task.phase is TaskPhase.PENDING:
+            return seating.report(task, pod, "")
+        service = seating.service_of(run)
+        pods, revision = list(self._pods.indexed(naming.BY_SERVICE, str(service))), run.labels[marks.REVISION]
+        for one in seating.free(pods, revision):
+            if one.metadata.uid not in self._taken and await self._take(one, task.key):
+                return seating.report(task, one, "")
+        return seating.report(task, None, seating.waiting(pods, revision))
+
+    async def _take(self, pod: Pod, key: TaskKey) -> bool:
+        """Label the pod as the replica; False when it could not be, and then it is tried again."""
+        changes = [{"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}]
+        for name, value in seating.seat_label(key).items():
+            changes.append({"op": "add", "path": f"/metadata/labels/{name.replace('/', '~1')}", "value": value})
+        try:
+            await self._client.patch(kinds.PODS, pod.metadata.name, pod.metadata.namespace, changes)
+        except errors.ApiError as error:
+            log.debug("%s is not taken for %s: %s", pod.metadata.name, key.job, error)
+            return False
+        self._taken[pod.metadata.uid] = key
+        return True
+
+    def _task(self, key: TaskKey) -> Task | None:
+        return self.snapshot().tasks.get(key.run, {}).get(key)
+
+    def _pod_of(self, key: TaskKey) -> Pod | None:
+        """The pod that is this replica."""
+        for pod in self._pods.indexed(naming.BY_SERVICE, naming.service_of(key.run)):
+            if seating.sits(pod, key) or self._taken.get(pod.metadata.uid) == key:
+                return pod
+        return None
+
+    async def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
+        """What the replica printed, from its node; nothing when its pod is gone."""
+        pods = self._pods.indexed(naming.BY_SERVICE, naming.service_of(job.key))
+        pod = next((pod for pod in pods if pod.metadata.labels.get(marks.REPLICA) == job.key.name), None)
+        if pod is None:
+            return
+        wish = LogWish(container=observe.TASK, follow=query.follow, tail=query.tail)
+        try:
+            async for data in inside.logs(self._client.connection, pod.metadata.name, pod.metadata.namespace, wish):
+                yield LogChunk(f"{ROLE}-0", 0, data)
+        except FairwayError as error:
+            log.debug("no log of %s: %s", job.key, error)

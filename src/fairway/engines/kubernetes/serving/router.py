@@ -1,0 +1,167 @@
+"""The `Router` port over router pods: told by us while we are there, and by the plan that the cluster keeps when we are not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.engines.kubernetes.objects import Deployment, Pod
+from fairway.engines.kubernetes.serving import naming
+from fairway.state.load import RouteLoad
+from fairway.state.route import RoutePlan
+from fairway.state.service import ServiceKey
+
+AGAIN = 1.0
+"""Seconds until a router that could not be reached is tried again."""
+
+log = logging.getLogger("fairway.operator")
+
+
+class Talk(Protocol):
+    """How a router is talked to, by the address of its control port and its token. `OSError`: it does not answer."""
+
+    async def put(self, address: str, token: str, plan: RoutePlan) -> None:
+        """Tell one the plan."""
+        ...
+
+    async def look(self, address: str, token: str) -> RouteLoad:
+        """What one has counted."""
+        ...
+
+    async def follow(self, address: str, token: str, wake: Callable[[], None]) -> None:
+        """Call `wake` when one sees something urgent, until it hangs up."""
+        ...
+
+    def together(self, loads: list[RouteLoad]) -> RouteLoad:
+        """What several of one service saw."""
+        ...
+
+
+@dataclass(slots=True)
+class _Line:
+    """The connection to one router pod."""
+
+    service: ServiceKey
+    address: str
+    attending: asyncio.Task[None] | None = None
+    up: bool = False
+
+
+class ClusterRouter:
+    """Router pods of all services.
+
+    A plan is in force at every router that can be reached when `put` returns; the others get it when they can be, or read it
+    when they start.
+    """
+
+    def __init__(
+        self, pods: Mirror[Pod], deployments: Mirror[Deployment], talk: Talk, token: Callable[[ServiceKey], str]
+    ) -> None:
+        self._pods = pods
+        self._deployments = deployments
+        self._talk = talk
+        self._token = token
+        self._wake: Callable[[], None] = lambda: None
+        self._lines: dict[str, _Line] = {}
+        self.plans: dict[ServiceKey, RoutePlan] = {}
+        """What was put last, by service."""
+        self.changed: Callable[[ServiceKey], None] = lambda _key: None
+        """Called when a service has another plan, or none."""
+
+    async def start(self, wake: Callable[[], None]) -> None:
+        """Begin: the mirrors are complete."""
+        self._wake = wake
+        self._pods.listen(self._pod_changed)
+
+    async def close(self) -> None:
+        """Let go. Routers go on."""
+        for line in self._lines.values():
+            self._hang_up(line)
+        self._lines.clear()
+
+    async def put(self, plan: RoutePlan) -> int:
+        """Follow this plan from now on; the port at which the service is asked."""
+        key = ServiceKey(*plan.service.split("/", 1))
+        self.plans[key] = plan
+        lines = [line for line in self._lines.values() if line.service == key and line.up]
+        await asyncio.gather(*(self._tell(line, plan) for line in lines))
+        self.changed(key)
+        return plan.port or naming.USUAL_PORT
+
+    async def drop(self, service: str) -> None:
+        """The service is gone: so is its router, soon."""
+        key = ServiceKey(*service.split("/", 1))
+        self.plans.pop(key, None)
+        self.changed(key)
+
+    async def look(self) -> dict[str, RouteLoad]:
+        """What was measured, by service; one whose routers cannot be reached now is left out."""
+        lines = [line for line in self._lines.values() if line.up]
+        answers = await asyncio.gather(*(self._look_at(line) for line in lines))
+        found: dict[str, list[RouteLoad]] = {}
+        for line, load in zip(lines, answers, strict=True):
+            if load is not None:
+                found.setdefault(str(line.service), []).append(load)
+        return {service: self._talk.together(loads) for service, loads in found.items()}
+
+    async def kept(self) -> list[str]:
+        """The services that have a router."""
+        routers = [one.metadata for one in self._deployments if one.metadata.labels.get(marks.PART) == naming.ROUTER]
+        return sorted(f"{one.namespace}/{one.labels[marks.SERVICE]}" for one in routers)
+
+    def _pod_changed(self, key: str, before: Pod | None, now: Pod | None) -> None:
+        pod = now or before or Pod()
+        if pod.metadata.labels.get(marks.PART) != naming.ROUTER:
+            return
+        runs = now is not None and now.status.phase == "Running" and bool(now.status.pod_ip)
+        place = f"{key}/{pod.metadata.uid}"
+        if not runs and place in self._lines:
+            self._hang_up(self._lines.pop(place))
+        if runs and place not in self._lines:
+            service = ServiceKey(pod.metadata.namespace, pod.metadata.labels[marks.SERVICE])
+            line = self._lines[place] = _Line(service, f"{pod.status.pod_ip}:{naming.CONTROL_PORT}")
+            self._attend(line)
+
+    def _attend(self, line: _Line) -> None:
+        self._hang_up(line)
+        line.attending = asyncio.get_running_loop().create_task(self._keep_up(line))
+
+    def _hang_up(self, line: _Line) -> None:
+        line.up = False
+        if line.attending is not None:
+            line.attending.cancel()
+
+    async def _keep_up(self, line: _Line) -> None:
+        """Tell the router what it should know, and listen to it, for as long as it is there."""
+        token = self._token(line.service)
+        while True:
+            try:
+                plan = self.plans.get(line.service)
+                if plan is not None:
+                    await self._talk.put(line.address, token, plan)
+                if plan is self.plans.get(line.service):
+                    line.up = True
+                    await self._talk.follow(line.address, token, self._wake)
+            except OSError as error:
+                log.debug("the router of %s at %s: %s; tried again", line.service, line.address, error)
+            line.up = False
+            await asyncio.sleep(AGAIN)
+
+    async def _tell(self, line: _Line, plan: RoutePlan) -> None:
+        try:
+            await self._talk.put(line.address, self._token(line.service), plan)
+        except OSError as error:
+            log.warning("the router of %s at %s did not hear its plan: %s; it is told again", line.service, line.address, error)
+            self._attend(line)
+
+    async def _look_at(self, line: _Line) -> RouteLoad | None:
+        try:
+            return await self._talk.look(line.address, self._token(line.service))
+        except OSError:
+            self._attend(line)
+            return None

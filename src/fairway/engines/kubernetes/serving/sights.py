@@ -1,0 +1,82 @@
+"""Whether replicas are ready, as their nodes see it, and how busy they say they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+
+from fairway.app.ports import Clock
+from fairway.app.service_ports import Sight, Watched
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.engines.kubernetes.objects import Pod
+from fairway.engines.kubernetes.serving import naming, seating
+from fairway.state.job import JobKey
+from fairway.state.load import ReplicaLoad
+
+ASK_EVERY = 1.0
+"""Seconds between two questions how busy a replica is."""
+
+AskLoad = Callable[[str, Clock], Awaitable[ReplicaLoad | None]]
+"""How busy the server at an address says it is."""
+
+
+class PodWatch:
+    """The `ReplicaWatch` port over pods."""
+
+    def __init__(self, pods: Mirror[Pod], clock: Clock, ask: AskLoad) -> None:
+        self._pods = pods
+        self._clock = clock
+        self._ask = ask
+        self._wake: Callable[[], None] = lambda: None
+        self._targets: dict[str, Watched] = {}
+        self._seen: dict[str, Sight] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
+
+    def start(self, wake: Callable[[], None]) -> None:
+        """Begin; whoever follows pods wakes by itself when one changes."""
+        self._wake = wake
+
+    def follow(self, targets: Mapping[str, Watched]) -> None:
+        """Look at exactly these from now on, by run."""
+        for name in [name for name, target in self._targets.items() if targets.get(name) != target]:
+            del self._targets[name]
+            self._seen.pop(name, None)
+            self._asking.pop(name).cancel()
+        for name, target in targets.items():
+            if name not in self._targets:
+                self._targets[name] = target
+                self._asking[name] = asyncio.create_task(self._ask_on(name, target))
+                if self._is_ready(name, target):
+                    self._wake()
+
+    def seen(self) -> Mapping[str, Sight]:
+        """What was seen of each."""
+        for name, target in self._targets.items():
+            ready, before = self._is_ready(name, target), self._seen.get(name)
+            if before is None or before.ready != ready:
+                self._seen[name] = Sight(ready, self._clock.now(), before.load if before else None)
+        return self._seen
+
+    async def close(self) -> None:
+        """Stop looking."""
+        asking = list(self._asking.values())
+        self.follow({})
+        await asyncio.gather(*asking, return_exceptions=True)
+
+    def _is_ready(self, name: str, target: Watched) -> bool:
+        run = JobKey(*name.split("/", 1))
+        return any(
+            seating.is_ready(pod) and target.address == f"{pod.status.pod_ip}:{naming.REPLICA_PORT}"
+            for pod in self._pods.indexed(naming.BY_SERVICE, naming.service_of(run))
+            if pod.metadata.labels.get(marks.REPLICA) == run.name
+        )
+
+    async def _ask_on(self, name: str, target: Watched) -> None:
+        while target.tells_load:
+            if self._is_ready(name, target):
+                load, known = await self._ask(target.address, self._clock), self.seen().get(name)
+                if load is not None and known is not None:
+                    self._seen[name] = replace(known, load=load)
+            await asyncio.sleep(ASK_EVERY)

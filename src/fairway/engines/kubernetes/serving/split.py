@@ -1,0 +1,89 @@
+"""One engine out of two: runs of jobs are pods of their own, replicas of services are pods of Deployments."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
+from fairway.app.ports import LogChunk, LogQuery, Observation, TaskInside, TaskUsage
+from fairway.engines.kubernetes.operator.engine import KubernetesEngine
+from fairway.engines.kubernetes.serving.naming import is_replica_run
+from fairway.engines.kubernetes.serving.replicas import Replicas
+from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, NudgeTask
+from fairway.state.job import Job, JobKey
+from fairway.state.node import Node
+from fairway.state.task import TaskKey, TaskReport
+
+
+class ClusterEngine:
+    """The `Engine` port: who a run belongs to is told by its namespace."""
+
+    def __init__(self, jobs: KubernetesEngine, replicas: Replicas) -> None:
+        self._jobs = jobs
+        self._replicas = replicas
+
+    async def start(self, wake: Callable[[], None]) -> None:
+        """Begin."""
+        await self._jobs.start(wake)
+        self._replicas.start(wake)
+
+    async def close(self) -> None:
+        """Let go. Pods go on."""
+        await self._jobs.close()
+
+    async def nodes(self) -> tuple[Node, ...]:
+        """What there is to run on."""
+        return await self._jobs.nodes()
+
+    async def perform(self, actions: Sequence[Action]) -> list[TaskReport]:
+        """Do it, in order."""
+        mine = [action for action in actions if is_replica_run(_run_of(action))]
+        others = [action for action in actions if not is_replica_run(_run_of(action))]
+        return [*await self._jobs.perform(others), *await self._replicas.perform(mine)]
+
+    async def observe(self, keys: Iterable[TaskKey]) -> list[TaskReport]:
+        """What is known of each."""
+        asked = list(keys)
+        jobs = await self._jobs.observe([key for key in asked if not is_replica_run(key.run)])
+        return [*jobs, *await self._replicas.observe([key for key in asked if is_replica_run(key.run)])]
+
+    async def measure(self, jobs: Iterable[Job]) -> list[Observation]:
+        """What is new of running jobs."""
+        return await self._jobs.measure([job for job in jobs if not is_replica_run(job.key)])
+
+    def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
+        """What a run's tasks printed."""
+        return self._replicas.logs(job, query) if is_replica_run(job.key) else self._jobs.logs(job, query)
+
+    async def kept(self) -> list[JobKey]:
+        """The runs of which anything is kept."""
+        return await self._jobs.kept()
+
+    def release(self, key: JobKey) -> None:
+        """The run is over."""
+        self._jobs.release(key)
+
+    async def type_in(self, key: TaskKey, data: bytes) -> None:
+        """Pods have no input."""
+        await self._jobs.type_in(key, data)
+
+    async def resize(self, key: TaskKey, rows: int, columns: int) -> None:
+        """Pods have no terminal."""
+        await self._jobs.resize(key, rows, columns)
+
+    async def inside(self, key: TaskKey) -> TaskInside:
+        """A pod is entered through the API server."""
+        return await self._jobs.inside(key)
+
+    async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
+        """What tasks use."""
+        return await self._jobs.usage(keys)
+
+
+def _run_of(action: Action) -> JobKey:
+    match action:
+        case CreateTask() | BindGang():
+            return action.job.key
+        case EvictTask() | NudgeTask():
+            return action.key.run
+        case _:
+            return action.key

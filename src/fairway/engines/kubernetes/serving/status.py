@@ -1,0 +1,82 @@
+"""What a ModelService object says of its service. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.serving import naming
+from fairway.engines.kubernetes.times import stamp
+from fairway.plan.service.measured import Measured
+from fairway.state.route import WHOLE, RoutePlan
+from fairway.state.service import ReplicaPhase, ServiceRecord
+from fairway.views.endpoint import EndpointView
+from fairway.views.release import release_line, release_view
+from fairway.views.service import service_view
+
+Status = dict[str, Any]
+
+
+def status_of(
+    record: ServiceRecord, plan: RoutePlan | None, url: str, trouble: str, generation: int, before: Mapping[str, Any], now: float
+) -> Status:
+    """The status, whole. `trouble`: why its objects are not as they should be."""
+    service = record.service
+    view = service_view(record, Measured(), EndpointView(url))
+    live = [replica for replica in record.replicas if replica.phase is not ReplicaPhase.GONE]
+    weights = dict(plan.weights) if plan is not None else {}
+    ready = {
+        revision.number: sum(replica.revision == revision.number and replica.phase is ReplicaPhase.READY for replica in live)
+        for revision in service.revisions
+    }
+    message = trouble or service.message
+    available = "True" if view.ready_replicas or view.phase == "Idle" else "False"
+    releasing = "True" if view.release is not None else "False"
+    return {
+        "observedGeneration": generation,
+        "phase": "Failing" if trouble and not view.ready_replicas else view.phase,
+        "message": message,
+        "serves": view.serves,
+        "revision": view.revision,
+        "ready": f"{view.ready_replicas}/{view.wanted_replicas}",
+        "replicas": len(live),
+        "readyReplicas": view.ready_replicas,
+        "selector": ",".join(f"{name}={value}" for name, value in naming.labels(service.key, naming.REPLICA).items()),
+        "rollout": release_line(release_view(service)) if service.rollout is not None else "",
+        "rule": view.rule,
+        "why": view.why,
+        "url": url,
+        "revisions": [
+            {
+                "number": one.number,
+                "serves": one.serves,
+                "phase": str(one.phase),
+                "ready": ready[one.number],
+                "traffic": f"{100 * weights.get(one.number, 0) / WHOLE:g}%",
+                **({"reason": one.reason} if one.reason else {}),
+            }
+            for one in view.revisions
+        ],
+        "conditions": [
+            _condition("Available", available, view.phase, message, before, now),
+            _condition("Progressing", releasing, "Releasing" if releasing == "True" else "AsExpected", "", before, now),
+        ],
+    }
+
+
+def refused(message: str, before: Mapping[str, Any], now: float) -> Status:
+    """The status of an object that is no service we can run, beside what it said before."""
+    kept = {name: value for name, value in before.items() if name != "conditions"}
+    one = _condition("Accepted", "False", "Refused", message, before, now)
+    return {**kept, "phase": before.get("phase") or "Failing", "message": message, "conditions": [one]}
+
+
+def _condition(kind: str, status: str, reason: str, message: str, before: Mapping[str, Any], now: float) -> dict[str, Any]:
+    known = next((one for one in before.get("conditions", ()) if one.get("type") == kind), None)
+    since = known["lastTransitionTime"] if known is not None and known.get("status") == status else stamp(now)
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+
+
+UID = f"{marks.DOMAIN}/uid"
+"""The label of a service that names the object it comes from."""

@@ -1,0 +1,136 @@
+"""The router of a service as a pod: `python -m fairway.serving.router.pod`.
+
+It begins with the plan in the file, which the cluster keeps, and then follows what it is told at the control port; so it
+goes on, and starts anew, whether or not anybody is there to tell it. SIGTERM: accept nothing more, finish what there is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import resource
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from fairway.errors import BugError
+from fairway.serving.router.client import ClientConnection
+from fairway.serving.router.control import Control
+from fairway.serving.router.desk import Desk, Limits
+from fairway.serving.router.wire import decode_plan
+
+TOKEN = "FAIRWAY_ROUTER_TOKEN"
+"""The variable with what whoever tells plans must know."""
+_SWEEP_SECONDS = 1.0
+_ENDING_SECONDS = 0.05
+"""How often it is looked whether the last connection has gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the pod says."""
+
+    plan: Path
+    port: int
+    control: int
+    token: str
+
+
+def read_orders(arguments: list[str], environment: Mapping[str, str]) -> Orders:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m fairway.serving.router.pod", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--plan", type=Path, required=True, help="the file with the plan to begin with")
+    parser.add_argument("--port", type=int, required=True, help="where requests come")
+    parser.add_argument("--control", type=int, required=True, help="where plans come")
+    given = parser.parse_args(arguments)
+    token = environment.get(TOKEN, "")
+    if not token:
+        parser.error(f"{TOKEN} is not set; without it anybody could tell the router where requests go")
+    return Orders(given.plan, given.port, given.control, token)
+
+
+class RouterPod:
+    """One router at work."""
+
+    def __init__(self, orders: Orders, limits: Limits) -> None:
+        self._orders = orders
+        self._ended = asyncio.Event()
+        self._desk = Desk(secrets.token_hex(6), limits, self._wake)
+        self._listener = socket.create_server(("", orders.port), backlog=4096)
+        self._listener.setblocking(False)
+        self._control = Control(self._desk, self._listener)
+        self._server: asyncio.Server | None = None
+
+    async def run(self) -> None:
+        """Serve until told to end."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._drain)
+        self._read_plan()
+        control = await self._control.start_at_port(self._orders.control, self._orders.token)
+        self._server = await loop.create_server(lambda: ClientConnection(self._desk), sock=self._listener, backlog=4096)
+        port = self._listener.getsockname()[1]
+        sys.stderr.write(f"requests come to port {port}, plans to port {control}\n")
+        sys.stderr.flush()
+        gc.freeze()
+        sweeper = loop.create_task(self._sweep())
+        try:
+            await self._ended.wait()
+        finally:
+            sweeper.cancel()
+
+    def _read_plan(self) -> None:
+        try:
+            self._desk.put(decode_plan(self._orders.plan.read_bytes()))
+        except (OSError, BugError) as error:
+            sys.stderr.write(f"no plan to begin with: {error}\n")
+
+    def _wake(self) -> None:
+        self._control.wake()
+
+    def _drain(self) -> None:
+        if self._server is None:
+            return
+        self._desk.draining = True
+        self._server.close()
+        self._server = None
+        self._desk.drain()
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._desk.limits.drain, self._ended.set)
+        loop.call_soon(self._look_for_the_last)
+
+    def _look_for_the_last(self) -> None:
+        """End with the last connection."""
+        if self._desk.guests:
+            asyncio.get_running_loop().call_later(_ENDING_SECONDS, self._look_for_the_last)
+        else:
+            self._ended.set()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            self._desk.sweep()
+
+
+def main(arguments: list[str]) -> None:
+    """Be a router."""
+    orders = read_orders(arguments, os.environ)
+    # Every request under way takes two descriptors.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+    async def serve() -> None:
+        await RouterPod(orders, Limits()).run()
+
+    uvloop.run(serve())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,94 @@
+"""ModelService objects and what they consist of, for tests; and models whose answers say which one they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import TensorProto, helper
+
+from cluster.installed import Installed
+from cluster.process import wait_for
+from fairway.registry.model import Models
+from fairway.registry.remote import open_blobs
+from fairway.state.model import ModelFacts
+
+PATIENCE = 90.0
+
+
+def write_model(path: Path, add: float) -> Path:
+    """A model that adds a number."""
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "c"], ["y"])],
+        "adds",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2])],
+        [helper.make_tensor("c", TensorProto.FLOAT, [1], [add])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    onnx.save(model, str(path))
+    return path
+
+
+def register(home: Path, *added: float) -> None:
+    """Versions of the model `adds` in the operator's record."""
+    models = Models(home, open_blobs(home / "blobs", ""))
+    for number in added:
+        models.register("adds", str(write_model(home / f"adds-{number}.onnx", number)), ModelFacts(), 1.0)
+
+
+class Services:
+    """ModelService objects in one namespace."""
+
+    def __init__(self, installed: Installed, namespace: str) -> None:
+        self.installed = installed
+        self.plane = installed.plane
+        self.namespace = namespace
+        self.path = f"/apis/fairway.dev/v1alpha1/namespaces/{namespace}/modelservices"
+
+    def apply(self, name: str, **spec: Any) -> None:
+        """Make or change an object."""
+        body = {
+            "apiVersion": "fairway.dev/v1alpha1",
+            "kind": "ModelService",
+            "metadata": {"name": name, "namespace": self.namespace},
+            # A pretended node has the taint of one that is not ready for a while.
+            "spec": {"resources": {"cpu": "100m"}, "grace": "1s", "placement": {"tolerations": ["*"]}, **spec},
+        }
+        self.plane.apply(body, f"{self.path}/{name}")
+
+    def delete(self, name: str) -> None:
+        """Let it go."""
+        self.plane.request("DELETE", f"{self.path}/{name}")
+
+    def status(self, name: str) -> dict[str, Any]:
+        """What it says of itself."""
+        found: dict[str, Any] = self.plane.get(f"{self.path}/{name}")[1].get("status", {})
+        return found
+
+    def of(self, kind: str, service: str, api: str = "/api/v1") -> list[dict[str, Any]]:
+        """The objects of a kind that a service consists of, by name."""
+        path = f"{api}/namespaces/{self.namespace}/{kind}?labelSelector=fairway.dev/service={service}"
+        return sorted(self.plane.get(path)[1]["items"], key=lambda one: str(one["metadata"]["name"]))
+
+    def counts(self, service: str) -> dict[str, int]:
+        """The Deployments of a service, with how many pods each should have."""
+        found = self.of("deployments", service, "/apis/apps/v1")
+        return {one["metadata"]["name"]: one["spec"]["replicas"] for one in found}
+
+    def pods(self, service: str) -> list[dict[str, Any]]:
+        """Its replicas' pods."""
+        return [pod for pod in self.of("pods", service) if pod["metadata"]["labels"]["fairway.dev/part"] == "replica"]
+
+    def until(self, name: str, what: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Wait until the object says so."""
+        wait_for(f"{name} {what}", lambda: holds(self.status(name)), PATIENCE, lambda: self.why_not(name))
+        return self.status(name)
+
+    def why_not(self, name: str) -> str:
+        """What there is instead."""
+        pods = {pod["metadata"]["name"]: (pod["metadata"]["labels"], pod["status"]) for pod in self.of("pods", name)}
+        return f"It says {self.status(name)}; {self.counts(name)}; its pods: {pods}; {self.installed.last_words()}"

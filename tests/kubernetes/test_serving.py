@@ -1,0 +1,66 @@
+"""ModelService objects on a real control plane: Deployments, Services and the router's objects, on pretended nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from cluster.control_plane import ControlPlane
+from cluster.installed import Installed
+from cluster.process import wait_for
+from cluster.served import PATIENCE, Services, register
+
+Add = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    found = Installed(control_plane, tmp_path_factory.mktemp("fairway"))
+    found.install()
+    (found.folder / "home").mkdir()
+    register(found.folder / "home", 1, 2)
+    found.start("operator")
+    found.start("scheduler")
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def services(installed: Installed, namespace: str, kwok_nodes: Add) -> Iterator[Services]:
+    """In a namespace of its own; everything goes while the nodes are still there."""
+    kwok_nodes(2, capacity={"cpu": "4"})
+    found = Services(installed, namespace)
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+    wait_for("the service account", lambda: installed.plane.get(accounts)[0] == 200)
+    yield found
+    for name in [one["metadata"]["name"] for one in installed.plane.get(found.path)[1]["items"]]:
+        found.delete(name)
+    wait_for("nothing is left", lambda: not found.of("pods", "adds"), PATIENCE, lambda: found.why_not("adds"))
+
+
+def test_a_service_has_a_deployment_a_router_and_a_name_and_leaves_nothing(services: Services) -> None:
+    services.apply("adds", model="adds@1", replicas={"min": 2, "max": 4})
+    status = services.until("adds", "is ready", lambda status: status.get("ready") == "2/2")
+    assert (status["phase"], status["serves"], status["revision"]) == ("Ready", "adds@1", 1)
+    assert status["url"] == f"http://adds.{services.namespace}.svc.cluster.local"
+    assert services.counts("adds") == {"adds-r1": 2, "adds-router": 2}
+    front, revision = services.of("services", "adds")
+    assert front["spec"]["selector"]["fairway.dev/part"] == "router"
+    assert revision["spec"]["selector"]["fairway.dev/revision"] == "1"
+    assert {pod["metadata"]["labels"]["fairway.dev/replica"] for pod in services.pods("adds")} == {"adds-r1-1", "adds-r1-2"}
+    shown = services.plane.kubectl("-n", services.namespace, "get", "ms", "-o", "wide")
+    assert ["adds", "Ready", "adds@1", "2/2"] == shown.splitlines()[1].split()[:4], shown
+    services.delete("adds")
+    kinds = [("deployments", "/apis/apps/v1"), ("services", "/api/v1"), ("secrets", "/api/v1"), ("configmaps", "/api/v1")]
+    for kind, api in [*kinds, ("pods", "/api/v1")]:
+        wait_for(f"no {kind}", lambda kind=kind, api=api: not services.of(kind, "adds", api), PATIENCE)
+
+
+def test_a_release_goes_from_one_deployment_to_the_next(services: Services) -> None:
+    services.apply("adds", model="adds@1", replicas={"min": 2, "max": 2})
+    services.until("adds", "is ready", lambda status: status.get("ready") == "2/2")
+    canary = {"strategy": "canary", "steps": [{"to": "50%", "for": "1s"}], "requests": 0}
+    services.apply("adds", model="adds@2", replicas={"min": 2, "max": 2}, rollout=canary)
+    status = services.until("adds", "serves the next", lambda status: status["serves"] == "adds@2" and status["ready"] == "2/2")
+    assert {one["number"]: one["traffic"] for one in status["revisions"]} == {1: "0%", 2: "100%"}
+    wait_for("the first goes", lambda: services.counts("adds") == {"adds-r2": 2, "adds-router": 2}, PATIENCE)
