@@ -59,7 +59,8 @@ def defaults(seat: Seat) -> dict[str, str]:
         "PRTE_ALLOW_RUN_AS_ROOT": "1",
         "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMPI_MCA_rmaps_base_mapping_policy": "slot",
+        "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",
         "OMPI_MCA_hwloc_base_binding_policy": "none",
         "PRTE_MCA_hwloc_default_binding_policy": "none",
         # Ranks that wait by spinning starve each other where there are more of them than cores.

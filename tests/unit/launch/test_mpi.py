@@ -37,7 +37,7 @@ def test_a_launcher_uses_the_workers_slots(launch):
 
 def test_mpi_gets_room_root_and_loopback_and_the_users_settings_stay(launch):
     only = launch({"worker": 1}, framework="mpi", env={"OMPI_MCA_btl_tcp_if_include": "eth0"})["worker-0"].processes[0]
-    assert only.env["PRTE_MCA_rmaps_default_mapping_policy"] == ":oversubscribe"
+    assert only.env["PRTE_MCA_rmaps_default_mapping_policy"] == "slot:oversubscribe"
     assert only.env["OMPI_MCA_oob_tcp_if_include"] == "127.0.0.0/8"
     assert only.env["OMPI_MCA_btl_tcp_if_include"] == "eth0"
     assert "PRTE_ALLOW_RUN_AS_ROOT" in only.gives_way
