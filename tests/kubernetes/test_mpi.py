@@ -1,0 +1,179 @@
+"""MPI over pods on real nodes: Open MPI starts its ranks through our agent, from the very file that runs here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster import image
+from cluster.nodes import RealCluster
+from cluster.process import wait_for
+from test_training import bundle
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.install.manifests import manifests
+from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.spec.document import read_documents
+from fairway.spec.writer import write
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "15-mpi"
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.framework("mpi")]
+
+
+class MpiCluster:
+    """Fairway on real nodes, with an environment that has Open MPI."""
+
+    def __init__(self, cluster: RealCluster, folder: Path) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.runs = folder / "runs"
+        self.runs.mkdir()
+        self.runs.chmod(0o777)  # pods that nodes run as others than root must get there
+        made = [ROOT / "scripts" / "framework-venv", "mpi"]
+        python = subprocess.run(made, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+        venv = str(Path(python).parents[1])
+        runtime = Runtime(
+            image.FAIRWAY,
+            env={"PATH": f"{venv}/bin:/usr/bin:/bin", "HOME": "/tmp"},
+            volumes=({"name": "venv", "hostPath": {"path": venv}},),
+            mounts=({"name": "venv", "mountPath": venv, "readOnly": True},),
+        )
+        self.installation = Installation(
+            image=image.FAIRWAY, runtimes={"default": runtime}, run_volume={"hostPath": {"path": str(self.runs)}}
+        )
+
+    def install(self) -> None:
+        """Everything that is applied on a cluster of one's own, and the image on its nodes."""
+        self.cluster.plane.start_scheduler()  # places our own two processes
+        self.cluster.load(image.fairway(self.folder / "fairway.tar", ["kubernetes"]))
+        for one in manifests(self.installation):
+            self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=json.dumps(one))
+        # What another test has installed before reads its settings only when it starts.
+        self.kubectl("-n", "fairway-system", "rollout", "restart", "deployment")
+        for name in ("operator", "scheduler"):
+            self.kubectl("-n", "fairway-system", "rollout", "status", f"deployment/fairway-{name}", "--timeout=180s")
+
+    def kubectl(self, *arguments: str, given: str | None = None) -> str:
+        return self.cluster.plane.kubectl(*arguments, given=given)
+
+    def submit(self, folder: Path, name: str) -> None:
+        """The document of a folder, as it is, with the folder's code."""
+        (document,) = read_documents((folder / "job.yaml").read_text())
+        found = yaml.safe_load(write(document, "kubernetes"))
+        found["metadata"] = {"name": name, "namespace": "default", "annotations": {marks.CODE: f"{name}-code"}}
+        code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-code"}, "binaryData": bundle(folder)}
+        for one in (code, found):
+            self.kubectl("create", "-f", "-", given=json.dumps(one))
+
+    def status(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.kubectl("get", "trainingjob", name, "-o", "json")).get("status", {})
+        return found
+
+    def until(self, name: str, phase: str) -> dict[str, Any]:
+        wait_for(f"{name} is {phase}", lambda: self.status(name).get("phase") == phase, 240.0, lambda: self.why(name))
+        return self.status(name)
+
+    def why(self, name: str) -> str:
+        words = [str(self.status(name)), self.kubectl("get", "pods", "-A", "-o", "wide")]
+        words += [
+            self.kubectl("-n", "fairway-system", "logs", f"deploy/fairway-{one}", "--tail=20")
+            for one in ("operator", "scheduler")
+        ]
+        words += [self.kubectl("logs", "-l", f"{marks.RUN}={name}", "--tail=20", "--prefix", "-c", "task")]
+        return "\n".join(words)
+
+    def nodes_of(self, name: str) -> dict[str, str]:
+        """Where each task of the run's first attempt is or was."""
+        pods = json.loads(self.kubectl("get", "pods", "-l", f"{marks.RUN}={name},{marks.ATTEMPT}=0", "-o", "json"))["items"]
+        return {
+            f"{pod['metadata']['labels'][marks.ROLE]}-{pod['metadata']['labels'][marks.INDEX]}": pod["spec"]["nodeName"]
+            for pod in pods
+        }
+
+
+@pytest.fixture(scope="module")
+def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MpiCluster]:
+    found = MpiCluster(real_nodes, tmp_path_factory.mktemp("mpi"))
+    found.install()
+    yield found
+    for one in ("trainingjobs", "configmaps"):
+        found.kubectl("delete", one, "--all", "--wait=true", "--timeout=60s")
+
+
+def test_three_pods_train_together_from_the_very_file_that_runs_here(cluster: MpiCluster) -> None:
+    cluster.submit(EXAMPLE, "mpi")
+    wait_for("its pods", lambda: len(cluster.nodes_of("mpi")) == 3, 120.0, lambda: cluster.why("mpi"))
+    status = cluster.until("mpi", "Succeeded")
+    assert set(cluster.nodes_of("mpi")) == {"worker-0", "worker-1", "worker-2"}
+    shared = cluster.runs / "default" / "mpi" / "shared"
+    notes = [json.loads((shared / f"rank-{rank}.json").read_text()) for rank in range(3)]
+    assert [(note["rank"], note["world_size"]) for note in notes] == [(0, 3), (1, 3), (2, 3)]
+    assert len({note["weights"] for note in notes}) == 1, "every rank has the same weights: gradients were added up over pods"
+    assert min(note["accuracy"] for note in notes) > 0.85
+    assert status["progress"].startswith("step 300, loss "), "the first rank's reports are the run's"
+    assert status["reason"] == "Completed"
+
+
+WORLD = """\
+kind: TrainingJob
+name: world
+framework: mpi
+code: .
+success: launcher
+grace: 2s
+roles:
+  launcher:
+    command: mpirun python world.py
+    resources: {cpu: 100m}
+  worker:
+    replicas: 2
+    processes: 2
+    command: sleep infinity
+    resources: {cpu: 500m}
+    placement: {apart: true}
+"""
+PROGRAM = """\
+import json, os, time
+from pathlib import Path
+import fairway
+from mpi4py import MPI
+
+everyone = MPI.COMM_WORLD
+assert everyone.size == fairway.world_size() == int(os.environ["FAIRWAY_WORLD_SIZE"]) == 4
+shared = Path(os.environ["FAIRWAY_SHARED_DIR"])
+hosts = everyone.allgather((os.uname().nodename, os.environ["FAIRWAY_TASK"]))
+total = everyone.allreduce(everyone.rank + 1)
+if everyone.rank == 0:
+    fairway.report(step=fairway.attempt() + 1, total=total)
+    (shared / f"hosts-{fairway.attempt()}.json").write_text(json.dumps({"hosts": hosts, "total": total}))
+while fairway.attempt() == 0:  # the first time, until somebody takes a worker away
+    everyone.allreduce(1)
+    time.sleep(0.1)
+"""
+
+
+def test_a_launcher_starts_ranks_in_its_workers_pods_and_a_lost_worker_starts_all_again(
+    cluster: MpiCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "job.yaml").write_text(WORLD)
+    (tmp_path / "world.py").write_text(PROGRAM)
+    cluster.submit(tmp_path, "world")
+    shared = cluster.runs / "default" / "world" / "shared"
+    wait_for("the ranks meet", (shared / "hosts-0.json").exists, 240.0, lambda: cluster.why("world"))
+    placed = cluster.nodes_of("world")
+    assert {placed["worker-0"], placed["worker-1"]} == {"node-1", "node-2"}
+    found = json.loads((shared / "hosts-0.json").read_text())
+    ranks = [["world-worker-0", "worker-0"]] * 2 + [["world-worker-1", "worker-1"]] * 2
+    assert (found["hosts"], found["total"]) == (ranks, 10)
+    cluster.kubectl("delete", "pod", "world-worker-1-r0", "--wait=false")
+    status = cluster.until("world", "Succeeded")
+    assert status["attempt"] >= 1
+    assert json.loads((shared / "hosts-1.json").read_text())["hosts"] == ranks
+    assert status["progress"].startswith("step 2, total 10")
