@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,6 @@ import yaml
 from cluster import image
 from cluster.nodes import RealCluster
 from cluster.process import wait_for
-from test_training import bundle
 
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.install.manifests import manifests
@@ -96,6 +98,15 @@ class MpiCluster:
             f"{pod['metadata']['labels'][marks.ROLE]}-{pod['metadata']['labels'][marks.INDEX]}": pod["spec"]["nodeName"]
             for pod in pods
         }
+
+
+def bundle(folder: Path) -> dict[str, str]:
+    """A folder of code as a ConfigMap holds it."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for path in sorted(path for path in folder.iterdir() if path.is_file()):
+            archive.add(path, path.name)
+    return {"code.tar.gz": base64.b64encode(packed.getvalue()).decode()}
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import json
 
 from fairway.launch.seat import Adapter, Seat
 from fairway.launch.topology import Member
-from fairway.runtime.pod import remote
+from fairway.runtime import contract
 from fairway.spec.job import Framework
 
 HOSTFILE = "hostfile"
@@ -33,7 +33,7 @@ def _reaching(seat: Seat) -> dict[str, str]:
     """How hosts are reached: each by our agent from here, and its daemon stays attached, so that it ends with the agent."""
     hosts = {member.host: member.remote_port for member in _hosts(seat)}
     return {
-        remote.HOSTS: json.dumps(hosts, separators=(",", ":")),
+        contract.REMOTE_HOSTS: json.dumps(hosts, separators=(",", ":")),
         "OMPI_MCA_plm": "rsh",
         "PRTE_MCA_plm": "ssh",
         "OMPI_MCA_plm_rsh_agent": seat.folders.agent,

@@ -40,6 +40,11 @@ ENDPOINT = "FAIRWAY_ENDPOINT"
 """Where the engine listens, for what must go to it; a Unix socket path or a URL."""
 TOKEN_FILE = "FAIRWAY_TOKEN_FILE"
 
+REMOTE_HOSTS = "FAIRWAY_REMOTE_HOSTS"
+"""For a task that starts ranks in others: JSON, where each of them listens: `{"mnist-7-worker-1.mnist-7...": 20001}`."""
+REMOTE_KEY = "FAIRWAY_REMOTE_KEY"
+"""What it proves to them that it belongs to the run with; in hex."""
+
 METRICS_FILE = "metrics-{local_rank}.jsonl"
 """In the attempt's folder, appended by `report()`: one JSON object a line, `{"time": .., "step": .., "metrics": {name: number}}`.
 What JSON has no number for is the text `NaN`, `Infinity` or `-Infinity`; `fairway.runtime.metrics.parse` reads a line."""

@@ -202,7 +202,11 @@ class KubernetesNetwork(SpecModel):
     """Network of the pods."""
 
     host: bool = False
-    """Use the network of the node itself."""
+    """Use the network of the node itself, where policy allows it; each task then has ports of its own on it."""
+    interface: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.,^=-]*$", max_length=256)] = ""
+    """The network interface that NCCL, Gloo and Open MPI use (`eth0`); empty: they choose."""
+    rdma: bool = False
+    """Lock memory as RDMA needs (IPC_LOCK), where policy allows it; devices are asked for by name: `rdma/hca: 1`."""
 
 
 class Kubernetes(SpecModel):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fairway.engines.kubernetes import schemas
+from fairway.engines.kubernetes import rules, schemas
 from fairway.engines.kubernetes.objects import Manifest
 from fairway.engines.kubernetes.schemas import Schema, rule
 from fairway.spec.crd import GROUP, VERSION, structural
@@ -126,6 +126,7 @@ def _training_job() -> _Looks:
             "roles cannot be added or taken away: a job is one run; make another",
         ),
     ]
+    rules.add_to_job(spec)
     schema = schemas.whole(TrainingJob.__doc__ or "", spec, _job_status())
     schema["x-kubernetes-validations"] = [
         _name_rule(),
@@ -236,6 +237,7 @@ def _model_service() -> _Looks:
         ),
         rule("self.floor <= self.replicas.max", "the floor (`/scale`) is more than replicas.max; raise replicas.max first"),
     ]
+    rules.add_to_service(spec)
     schema = schemas.whole(ModelService.__doc__ or "", spec, _service_status())
     schema["x-kubernetes-validations"] = [_name_rule()]
     return _Looks(
@@ -276,7 +278,9 @@ def _service_status() -> Schema:
 
 
 def _job_queue() -> _Looks:
-    schema = schemas.whole(JobQueue.__doc__ or "", {**structural(QueueSpec), "default": {}}, _queue_status(), required=False)
+    spec = {**structural(QueueSpec), "default": {}}
+    rules.add_to_queue(spec)
+    schema = schemas.whole(JobQueue.__doc__ or "", spec, _queue_status(), required=False)
     schema["x-kubernetes-validations"] = [_name_rule()]
     return _Looks(
         "jobqueues",

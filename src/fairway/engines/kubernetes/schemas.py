@@ -84,3 +84,8 @@ def inside(properties: Schema, path: str) -> Schema:
     for name in path.split("."):
         found = found["additionalProperties"] if name == "*" else found["properties"][name]
     return found
+
+
+def add_rules(holder: Schema, *rules: Schema) -> None:
+    """More rules for a part, behind those that it has."""
+    holder.setdefault("x-kubernetes-validations", []).extend(rules)

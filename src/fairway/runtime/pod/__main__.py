@@ -108,7 +108,7 @@ class Runner:
             raise remote.RefusedError(f"port {wish.port} is not free for other pods to start ranks here: {error}") from error
         self._processes.of_others = self._remote.reaped
         self._remote.start()
-        return {remote.KEY: key.hex()} if remote.HOSTS in start.env else {}
+        return {contract.REMOTE_KEY: key.hex()} if contract.REMOTE_HOSTS in start.env else {}
 
     @property
     def _serves_others(self) -> bool:

@@ -15,11 +15,6 @@ import socket
 import struct
 import threading
 
-KEY = "FAIRWAY_REMOTE_KEY"
-"""The run's key, in hex, in the environment of whoever starts ranks in other pods."""
-HOSTS = "FAIRWAY_REMOTE_HOSTS"
-"""JSON: `{"mnist-7-worker-1.mnist-7.team.svc.cluster.local": 20001}`: where the others listen."""
-
 HELLO = b"fairway-remote-1"
 NONCE = PROOF = 32
 MOST = 1 << 20

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 
+from fairway.runtime import contract
 from fairway.runtime.pod import ending, remote
 from fairway.runtime.pod.remote import Channel
 
@@ -117,8 +118,8 @@ def main(arguments: list[str], environment: dict[str, str]) -> int:
         return FAILED
     host, command = arguments[0], " ".join(arguments[1:])
     try:
-        place = place_of(host, json.loads(environment.get(remote.HOSTS, "{}")))
-        return run(connect(place, bytes.fromhex(environment.get(remote.KEY, ""))), command, place[0])
+        place = place_of(host, json.loads(environment.get(contract.REMOTE_HOSTS, "{}")))
+        return run(connect(place, bytes.fromhex(environment.get(contract.REMOTE_KEY, ""))), command, place[0])
     except (UnreachableError, remote.RefusedError, OSError, ValueError) as error:
         sys.stderr.write(f"fairway: {error}\n")
         return FAILED

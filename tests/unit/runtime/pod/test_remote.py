@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import fairway
+from fairway.runtime import contract
 from fairway.runtime.pod import remote, remote_agent
 from fairway.runtime.pod.order import TOKEN, VARIABLE, PodOrder, Remote, Start
 
@@ -78,7 +79,12 @@ def agent(pods: list[Pod]) -> Iterator[Agent]:
 
     def start(pod: int, *command: str, key: bytes = KEY) -> subprocess.Popen[str]:
         hosts = {f"127.0.0.{index + 1}": each.port for index, each in enumerate(pods)}
-        env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE), remote.HOSTS: json.dumps(hosts), remote.KEY: key.hex()}
+        env = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(SOURCE),
+            contract.REMOTE_HOSTS: json.dumps(hosts),
+            contract.REMOTE_KEY: key.hex(),
+        }
         handle = subprocess.Popen(
             [sys.executable, AGENT, f"127.0.0.{pod + 1}", *command],
             env=env,

@@ -13,6 +13,7 @@ from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.objects import Pod
 from fairway.engines.kubernetes.operator import naming, policy
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.engines.kubernetes.operator.manifests import network
 from fairway.engines.kubernetes.operator.manifests.data import inputs
 from fairway.engines.kubernetes.operator.manifests.pod import Manifest, pod
 from fairway.errors import FairwayError, RefusedError
@@ -88,7 +89,7 @@ class Gangs:
         """The pods as they would be made. Raises `RefusedError` for what the cluster's administrator does not allow."""
         job, allowed = action.job, self._installation.allowed
         wrong = policy.refusals(job.spec.kubernetes.pod, allowed)
-        wrong += policy.refusals({"hostNetwork": job.spec.kubernetes.network.host}, allowed)
+        wrong += network.refusals(job, allowed)
         wrong += inputs(job.spec.data, allowed).refused
         if wrong:
             raise RefusedError("; ".join(wrong), fix="take it out of the document, or ask whoever runs the cluster")

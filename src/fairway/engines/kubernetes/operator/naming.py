@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from fairway.engines.kubernetes import marks
-from fairway.launch.topology import Member, Topology, ports_needed
+from fairway.engines.kubernetes.operator.ports import ports_of
+from fairway.launch.topology import Member, Topology
 from fairway.state.job import Job, JobKey
 from fairway.state.task import Task, TaskKey
 
 LABEL_LIMIT = 63
 """Characters of a DNS label."""
-FIRST_PORT = 20000
-"""Every pod has a network of its own, so that all can use the same ports."""
 
 
 def pod_name(key: TaskKey) -> str:
@@ -42,11 +41,6 @@ def too_long(job: Job) -> str:
     return ""
 
 
-def ports_of(task: Task) -> tuple[int, ...]:
-    """The ports that a task may listen on."""
-    return tuple(range(FIRST_PORT, FIRST_PORT + ports_needed(max(task.processes, task.slots))))
-
-
 def topology(job: Job, tasks: tuple[Task, ...], cluster_domain: str) -> Topology:
     """The gang, by names: known before anybody is placed."""
     order = list(job.spec.roles)
@@ -55,7 +49,7 @@ def topology(job: Job, tasks: tuple[Task, ...], cluster_domain: str) -> Topology
             role=task.key.role,
             index=task.key.index,
             host=address(task.key, cluster_domain),
-            ports=ports_of(task),
+            ports=ports_of(job, task),
             processes=task.processes,
             attempt=task.key.attempt,
             slots=task.slots,

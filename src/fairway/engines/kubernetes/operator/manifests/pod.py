@@ -8,8 +8,9 @@ from typing import Any
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.operator import naming
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
-from fairway.engines.kubernetes.operator.manifests import mpi
+from fairway.engines.kubernetes.operator.manifests import mpi, network
 from fairway.engines.kubernetes.operator.manifests.data import Inputs, inputs
+from fairway.engines.kubernetes.operator.ports import ports_of
 from fairway.launch.render import render
 from fairway.launch.topology import Folders, Topology
 from fairway.runtime.pod.order import VARIABLE, PodOrder, Start
@@ -51,7 +52,7 @@ def pod(job: Job, task: Task, topology: Topology, installation: Installation, ru
         **({"schedulerName": installation.scheduler} if installation.scheduler else {}),
         **({"nodeSelector": dict(role.placement.labels)} if role.placement.labels else {}),
         **({"tolerations": _tolerations(role)} if role.placement.tolerations else {}),
-        **({"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if job.spec.kubernetes.network.host else {}),
+        **network.of_pod(job.spec),
     }
     return {
         "apiVersion": "v1",
@@ -120,11 +121,18 @@ def _container(job: Job, task: Task, topology: Topology, installation: Installat
         "resources": {"requests": requests, "limits": {**counted, **most}},
         "volumeMounts": [*_mounts(job), *data.mounts, *runtime.mounts],
         "terminationMessagePolicy": "FallbackToLogsOnError",
+        **network.of_container(job.spec, ports_of(job, task)),
     }
 
 
 def _variables(job: Job, task: Task, runtime: Runtime, told: PodOrder) -> list[Manifest]:
-    plain = {**runtime.env, "PYTHONPATH": INJECTED, "PYTHONUNBUFFERED": "1", VARIABLE: told.encode()}
+    plain = {
+        **runtime.env,
+        **network.variables(job.spec),
+        "PYTHONPATH": INJECTED,
+        "PYTHONUNBUFFERED": "1",
+        VARIABLE: told.encode(),
+    }
     found: list[Manifest] = [{"name": name, "value": value} for name, value in plain.items()]
     found += [{"name": name, "valueFrom": {"secretKeyRef": {"name": SECRETS, "key": name}}} for name in job.spec.secrets]
     if task.need.gpus:

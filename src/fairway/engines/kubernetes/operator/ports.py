@@ -1,0 +1,49 @@
+"""The ports that tasks listen on. Pure.
+
+Every pod has a network of its own and so the same ports, unless its document asks for the node's network. There each task of
+a run has ports of its own, and they are declared, so that a scheduler never puts two that clash on one node.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from fairway.launch.topology import ports_needed
+from fairway.plan.gang import slot_count
+from fairway.state.job import Job
+from fairway.state.task import Task
+
+FIRST = 20000
+LAST = 32767
+"""Above it nodes hand out ports to whoever connects."""
+
+
+def ports_of(job: Job, task: Task) -> tuple[int, ...]:
+    """The ports that a task may listen on: the same at every attempt, so that peers that go on find it again."""
+    width = ports_needed(max(task.processes, task.slots))
+    first = FIRST
+    if job.spec.kubernetes.network.host:
+        names = list(job.spec.roles)
+        before = sum(job.spec.roles[name].replicas.max for name in names[: names.index(task.key.role)])
+        room = LAST - FIRST - needed(job)
+        first += _number(str(job.key)) % max(1, room) + _widest(job) * (before + task.key.index)
+    return tuple(range(first, first + width))
+
+
+def needed(job: Job) -> int:
+    """Ports that the run takes of a node that all its tasks lie on."""
+    return _widest(job) * sum(role.replicas.max for role in job.spec.roles.values())
+
+
+def fit(job: Job) -> bool:
+    """Whether there are so many."""
+    return needed(job) <= LAST - FIRST
+
+
+def _widest(job: Job) -> int:
+    """Ports of the largest task, by the document: those of tasks that come later must be known too."""
+    return max(ports_needed(slot_count(role)) for role in job.spec.roles.values())
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")

@@ -1,0 +1,108 @@
+"""What spans several fields of a document, in CEL: each rule is a check of the models, in the same words. Pure.
+
+An API server estimates what a rule may cost before it takes it, so that everything a rule looks at has a bound.
+"""
+
+from __future__ import annotations
+
+from fairway.engines.kubernetes import schemas
+from fairway.engines.kubernetes.schemas import Schema, rule
+
+SECRETS, VARIABLE = 64, 256
+"""Bounds: secrets of a document, characters of a variable's name."""
+REFERENCE = 512
+"""Characters of a model's name and version, and of a metric's."""
+
+
+def add_to_job(spec: Schema) -> None:
+    """The rules of a training job."""
+    _of_sources(spec)
+    _of_placement(schemas.inside(spec["properties"], "roles.*"))
+    _bound_secrets(spec)
+    schemas.add_rules(
+        spec,
+        rule(
+            "self.success != 'launcher' || 'launcher' in self.roles",
+            "success: needs a role `launcher`, and there is none; add it to the roles, or choose auto",
+        ),
+        rule(
+            "self.success != 'chief' || 'chief' in self.roles || 'master' in self.roles",
+            "success: needs a role `chief`, and there is none; add it to the roles, or choose auto",
+        ),
+    )
+
+
+def add_to_service(spec: Schema) -> None:
+    """The rules of a service."""
+    own = spec["properties"]
+    _of_sources(spec)
+    _of_placement(spec)
+    _bound_secrets(spec)
+    own["model"]["maxLength"] = REFERENCE
+    schemas.add_rules(
+        spec,
+        rule(
+            "!self.follow || (has(self.model) && size(self.model) > 0)",
+            "follow: follows a model, and there is none; remove it, or name a model",
+        ),
+    )
+    rollout = own["rollout"]
+    rollout["properties"]["guard"]["properties"]["metric"]["maxLength"] = REFERENCE
+    schemas.add_rules(
+        rollout,
+        rule(
+            "!self.inPlace || !(self.strategy in ['blue-green', 'shadow'])",
+            "has in_place, and blue-green and shadow keep the old replicas beside the new ones; use strategy: rolling or canary",
+        ),
+        rule(
+            "self.strategy != 'shadow' || !has(self.guard) || !has(self.guard.metric) || size(self.guard.metric) == 0",
+            "guard.metric: compares answers that people saw, and nobody sees those of a shadow release; use strategy: ab",
+        ),
+    )
+
+
+def add_to_queue(spec: Schema) -> None:
+    """The rules of a queue."""
+    schemas.add_rules(
+        spec,
+        rule(
+            "!has(self.limits) || !has(self.defaults) || !has(self.limits.priority) || !has(self.defaults.priority)"
+            " || self.defaults.priority <= self.limits.priority",
+            "defaults.priority: is higher than limits allows; write as much or less",
+        ),
+    )
+
+
+def _of_sources(spec: Schema) -> None:
+    own = spec["properties"]
+    schemas.add_rules(
+        own["code"],
+        rule(
+            "!has(self.path) || !self.path.contains('://')",
+            "path: is no folder; for a repository write `code: {git: URL}`",
+        ),
+    )
+    own["environment"]["properties"]["image"]["maxLength"] = REFERENCE
+    schemas.add_rules(
+        own["environment"],
+        rule(
+            "!has(self.container) || self.container != 'always' || (has(self.image) && size(self.image) > 0)",
+            "container: needs an image; add `image`, or remove it",
+        ),
+    )
+
+
+def _of_placement(holder: Schema) -> None:
+    schemas.add_rules(
+        holder["properties"]["placement"],
+        rule(
+            "!(has(self.together) && self.together && has(self.apart) && self.apart)",
+            "wants replicas together and apart; keep one of them",
+        ),
+    )
+
+
+def _bound_secrets(spec: Schema) -> None:
+    """None twice: the server checks that of a set by itself."""
+    schemas.bound_list(spec, "secrets", SECRETS, VARIABLE)
+    spec["properties"]["secrets"]["x-kubernetes-list-type"] = "set"
