@@ -49,7 +49,7 @@ def test_a_service_has_a_deployment_a_router_and_a_name_and_leaves_nothing(servi
     assert revision["spec"]["selector"]["fairway.dev/revision"] == "1"
     assert {pod["metadata"]["labels"]["fairway.dev/replica"] for pod in services.pods("adds")} == {"adds-r1-1", "adds-r1-2"}
     shown = services.plane.kubectl("-n", services.namespace, "get", "ms", "-o", "wide")
-    assert ["adds", "Ready", "adds@1", "2/2"] == shown.splitlines()[1].split()[:4], shown
+    assert shown.splitlines()[1].split()[:4] == ["adds", "Ready", "adds@1", "2/2"], shown
     services.delete("adds")
     kinds = [("deployments", "/apis/apps/v1"), ("services", "/api/v1"), ("secrets", "/api/v1"), ("configmaps", "/api/v1")]
     for kind, api in [*kinds, ("pods", "/api/v1")]:
