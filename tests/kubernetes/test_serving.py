@@ -56,11 +56,35 @@ def test_a_service_has_a_deployment_a_router_and_a_name_and_leaves_nothing(servi
         wait_for(f"no {kind}", lambda kind=kind, api=api: not services.of(kind, "adds", api), PATIENCE)
 
 
-def test_a_release_goes_from_one_deployment_to_the_next(services: Services) -> None:
-    services.apply("adds", model="adds@1", replicas={"min": 2, "max": 2})
+def test_a_release_a_floor_a_killed_operator_and_a_hand_that_scales(installed: Installed, services: Services) -> None:
+    services.apply("adds", model="adds@1", replicas={"min": 2, "max": 3})
     services.until("adds", "is ready", lambda status: status.get("ready") == "2/2")
+    services.plane.kubectl("-n", services.namespace, "scale", "deployment/adds-r1", "--replicas=0")
+    wait_for("nobody but the autoscaler scales", lambda: services.counts("adds")["adds-r1"] == 2, PATIENCE)
+    services.until("adds", "has both", lambda status: status["ready"] == "2/2")
+
+    before = {pod["metadata"]["uid"] for pod in services.pods("adds")}
+    installed.kill("operator")
+    services.plane.kubectl("-n", services.namespace, "scale", "modelservice/adds", "--replicas=3")
+    installed.start("operator")
+    services.until("adds", "has its floor", lambda status: status["ready"] == "3/3")
+    assert before < {pod["metadata"]["uid"] for pod in services.pods("adds")}
+
     canary = {"strategy": "canary", "steps": [{"to": "50%", "for": "1s"}], "requests": 0}
-    services.apply("adds", model="adds@2", replicas={"min": 2, "max": 2}, rollout=canary)
-    status = services.until("adds", "serves the next", lambda status: status["serves"] == "adds@2" and status["ready"] == "2/2")
-    assert {one["number"]: one["traffic"] for one in status["revisions"]} == {1: "0%", 2: "100%"}
-    wait_for("the first goes", lambda: services.counts("adds") == {"adds-r2": 2, "adds-router": 2}, PATIENCE)
+    services.apply("adds", model="adds@2", replicas={"min": 2, "max": 3}, rollout=canary)
+    traffic = {1: "0%", 2: "100%"}
+    services.until("adds", "moves on", lambda status: {one["number"]: one["traffic"] for one in status["revisions"]} == traffic)
+    wait_for("the first goes", lambda: services.counts("adds") == {"adds-r1": 0, "adds-r2": 3, "adds-router": 2}, PATIENCE)
+
+
+def test_what_cannot_be_served_says_why_and_is_served_when_it_can(services: Services) -> None:
+    services.plane.apply(
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "adds"}, "spec": {"ports": [{"port": 1}]}},
+        f"/api/v1/namespaces/{services.namespace}/services/adds",
+    )
+    services.apply("adds", model="adds@7")
+    status = services.until("adds", "says why", lambda status: "no version or alias '7'" in status.get("message", ""))
+    assert status["phase"] == "Failing"
+    services.apply("adds", model="adds@1")
+    status = services.until("adds", "is ready", lambda status: status.get("ready") == "1/1")
+    assert status["url"] == f"http://adds-serving.{services.namespace}.svc.cluster.local"
