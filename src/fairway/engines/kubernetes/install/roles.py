@@ -26,8 +26,7 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
         # A container is entered to tell its program that it should end.
         _rule("", ("pods/exec",), "get", "create"),
         _rule("", ("services",), *FOLLOW, "create", "patch", "delete"),
-        # Keys of runs and of services; they are never read back.
-        _rule("", ("secrets",), "create", "patch"),
+        _rule("", ("secrets",), "create"),
         # The plan that a service's router begins with.
         _rule("", ("configmaps",), "create", "patch"),
         # A revision of a service, and its router.

@@ -5,6 +5,7 @@ Replica counts are written here and nowhere else; whoever scales a Deployment by
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -92,8 +93,10 @@ class ServiceObjects:
         self._endpoint = endpoint
         self._wishes = wishes
         self._now = now
-        self._written: dict[tuple[ServiceKey, str], Manifest] = {}
-        """What was applied last of objects that are not mirrored."""
+        self._plans: dict[ServiceKey, Manifest] = {}
+        """The ConfigMap that was applied last, by service."""
+        self._keys: dict[ServiceKey, str] = {}
+        """The Secret that is there, by service."""
         self._leaving: dict[str, float] = {}
         """Pods that are to go, by uid, and since when they are marked."""
         self.fronts: dict[ServiceKey, str] = {}
@@ -119,19 +122,33 @@ class ServiceObjects:
     async def _bring(self, service: Service) -> float | None:
         key, owner = service.key, self._owner(service)
         plan = self._wishes.plan(key)
-        if plan is not None:
-            front = await self._front(service, plan, owner)
-            children = owner or _reference("v1", "Service", front)
-            given, control = self._wishes.tokens(key)
-            await self._once(kinds.SECRETS, key, manifests.owned(manifests.secret(key, given, control), children))
-            text = self._wishes.plan_text(plan)
-            await self._once(kinds.CONFIG_MAPS, key, manifests.owned(manifests.plan_map(key, text), children))
-            await self._deploy(manifests.owned(manifests.router(key, ROUTERS, self._installation), owner))
-        return await self._revisions(service, owner)
+        if plan is None:
+            return None
+        front = await self._front(service, plan, owner)
+        children = owner or _reference("v1", "Service", front)
+        around = manifests.Around(self._installation, self._endpoint, naming.secret_name(key, children["uid"]))
+        await self._make_keys(key, around.secret, children)
+        await self._keep_plan(key, manifests.owned(manifests.plan_map(key, self._wishes.plan_text(plan)), children))
+        await self._deploy(manifests.owned(manifests.router(key, ROUTERS, around), owner))
+        return await self._revisions(service, owner, around)
+
+    async def _make_keys(self, key: ServiceKey, name: str, owner: Manifest) -> None:
+        """The keys of the service's pods are always the same: what is there already is right."""
+        if self._keys.get(key) == name:
+            return
+        body = manifests.owned(manifests.secret(key, name, *self._wishes.tokens(key)), owner)
+        with contextlib.suppress(errors.AlreadyExists):
+            await self._client.create(kinds.SECRETS, body, key.namespace)
+        self._keys[key] = name
+
+    async def _keep_plan(self, key: ServiceKey, body: Manifest) -> None:
+        if self._plans.get(key) != body:
+            await self._client.apply(kinds.CONFIG_MAPS, body, manager=MANAGER)
+            self._plans[key] = body
 
     # Revisions
 
-    async def _revisions(self, service: Service, owner: Manifest | None) -> float | None:
+    async def _revisions(self, service: Service, owner: Manifest | None, around: manifests.Around) -> float | None:
         key, snapshot = service.key, self._wishes.snapshot()
         wanted = seating.counts(snapshot.jobs.values()).get(key, {})
         leaving = seating.leavers(self._mirrors.pods.indexed(naming.BY_SERVICE, str(key)), _tasks(snapshot, key))
@@ -141,7 +158,7 @@ class ServiceObjects:
         for revision in service.revisions:
             if revision.number in kept:
                 count = wanted.get(revision.number, 0)
-                body = manifests.deployment(service, revision, count, self._installation, self._endpoint)
+                body = manifests.deployment(service, revision, count, around)
                 await self._deploy(manifests.owned(body, owner))
                 await self._serve(manifests.owned(manifests.revision_service(key, revision.number), owner))
         await self._forget_others(key, {naming.revision_name(key, number) for number in kept})
@@ -225,17 +242,12 @@ class ServiceObjects:
             return known
         return await self._client.apply(kinds.SERVICES, body, manager=MANAGER)
 
-    async def _once(self, resource: Resource[Any], key: ServiceKey, body: Manifest) -> None:
-        """Apply what is not mirrored, unless it was applied just so."""
-        if self._written.get((key, resource.kind)) != body:
-            await self._client.apply(resource, body, manager=MANAGER)
-            self._written[key, resource.kind] = body
-
     async def _remove(self, key: ServiceKey) -> None:
         """Nothing of the service is left; what its other objects own goes with them."""
         for found in self._children(key):
             await self._delete(found)
-        self._written = {place: body for place, body in self._written.items() if place[0] != key}
+        self._plans.pop(key, None)
+        self._keys.pop(key, None)
         self.fronts.pop(key, None)
         self.trouble.pop(key, None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from fairway.engines.kubernetes import marks
@@ -43,7 +44,18 @@ DIGEST = f"{marks.DOMAIN}/digest"
 """On a Deployment: what it was made of, so that one that is as it should be is left alone."""
 
 
-def deployment(service: Service, revision: Revision, count: int, installation: Installation, endpoint: str) -> Manifest:
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What pods of a service find on the cluster."""
+
+    installation: Installation
+    endpoint: str
+    """Where the operator gives models."""
+    secret: str
+    """The Secret with the service's keys."""
+
+
+def deployment(service: Service, revision: Revision, count: int, around: Around) -> Manifest:
     """The Deployment of a revision with so many replicas. Raises `RefusedError` when nobody said what it runs in."""
     labels = naming.replica_labels(service.key, revision.number)
     job = _run(service, revision)
@@ -55,7 +67,7 @@ def deployment(service: Service, revision: Revision, count: int, installation: I
     }
     template = {
         "metadata": {"labels": labels, "annotations": annotations},
-        "spec": _pod(service, revision, installation, endpoint),
+        "spec": _pod(service, revision, around),
     }
     spec = {
         "replicas": count,
@@ -84,9 +96,9 @@ def front_service(service: ServiceKey, name: str, port: int) -> Manifest:
     return {**head, "spec": {"selector": naming.labels(service, naming.ROUTER), "ports": ports}}
 
 
-def secret(service: ServiceKey, given: str, control: str) -> Manifest:
+def secret(service: ServiceKey, name: str, given: str, control: str) -> Manifest:
     """The keys of the service's pods: for fetching its model, and for telling its router."""
-    head = _head("v1", "Secret", service, naming.secret_name(service), naming.labels(service))
+    head = _head("v1", "Secret", service, name, naming.labels(service))
     return {**head, "stringData": {"token": given, "router": control}}
 
 
@@ -96,8 +108,9 @@ def plan_map(service: ServiceKey, plan: bytes) -> Manifest:
     return {**head, "data": {PLAN_FILE: plan.decode()}}
 
 
-def router(service: ServiceKey, count: int, installation: Installation) -> Manifest:
+def router(service: ServiceKey, count: int, around: Around) -> Manifest:
     """The Deployment of the router."""
+    installation = around.installation
     labels = naming.labels(service, naming.ROUTER)
     ports = {"http": naming.ROUTER_PORT, "control": naming.CONTROL_PORT}
     container = {
@@ -107,7 +120,7 @@ def router(service: ServiceKey, count: int, installation: Installation) -> Manif
             *(PYTHON, "-m", "fairway.serving.router.pod", "--plan", f"{PLAN_FOLDER}/{PLAN_FILE}"),
             *("--port", str(naming.ROUTER_PORT), "--control", str(naming.CONTROL_PORT)),
         ],
-        "env": [_from_secret(service, ROUTER_TOKEN, "router")],
+        "env": [_from_secret(around.secret, ROUTER_TOKEN, "router")],
         "ports": [{"name": name, "containerPort": port} for name, port in ports.items()],
         "readinessProbe": {"tcpSocket": {"port": naming.ROUTER_PORT}, "periodSeconds": 2},
         "lifecycle": {"preStop": {"sleep": {"seconds": LINGER}}},
@@ -159,7 +172,8 @@ def _run(service: Service, revision: Revision, python: str = PYTHON) -> Job:
     return replica_run(service, revision, new_replica(service, revision.number, 0, 0.0), python)
 
 
-def _pod(service: Service, revision: Revision, installation: Installation, endpoint: str) -> Manifest:
+def _pod(service: Service, revision: Revision, around: Around) -> Manifest:
+    installation = around.installation
     runtime = runtime_of(revision, installation)
     job = _run(service, revision, runtime.python)
     spec, role = revision.spec, job.spec.roles[ROLE]
@@ -172,7 +186,7 @@ def _pod(service: Service, revision: Revision, installation: Installation, endpo
         "tolerations": [*_soon_away(), *_tolerations(role.placement.tolerations)],
         **({"schedulerName": installation.scheduler} if installation.scheduler else {}),
         **({"nodeSelector": dict(role.placement.labels)} if role.placement.labels else {}),
-        "initContainers": [_fetcher(service.key, revision, installation, endpoint)] if revision.model else [],
+        "initContainers": [_fetcher(revision, around)] if revision.model else [],
         "containers": [_container(job, revision, runtime, installation)],
         "volumes": [*volumes, *runtime.volumes],
     }
@@ -223,23 +237,23 @@ def _container(job: Job, revision: Revision, runtime: Runtime, installation: Ins
     }
 
 
-def _fetcher(service: ServiceKey, revision: Revision, installation: Installation, endpoint: str) -> Manifest:
+def _fetcher(revision: Revision, around: Around) -> Manifest:
     """The step that brings the model into the pod."""
     return {
         "name": "model",
-        "image": installation.image,
+        "image": around.installation.image,
         "command": [
             *(PYTHON, "-m", "fairway.runtime.pod.fetch"),
-            *("--url", f"{endpoint}/v1/given/models/{revision.model}", "--into", MODEL),
+            *("--url", f"{around.endpoint}/v1/given/models/{revision.model}", "--into", MODEL),
         ],
-        "env": [_from_secret(service, GIVEN_TOKEN, "token")],
+        "env": [_from_secret(around.secret, GIVEN_TOKEN, "token")],
         "volumeMounts": [{"name": "model", "mountPath": MODEL}],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 
 
-def _from_secret(service: ServiceKey, variable: str, key: str) -> Manifest:
-    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": naming.secret_name(service), "key": key}}}
+def _from_secret(name: str, variable: str, key: str) -> Manifest:
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}}
 
 
 def _resources(need: Need, cpu: str | None, memory: str | None, installation: Installation) -> Manifest:

@@ -51,9 +51,9 @@ def router_name(service: ServiceKey) -> str:
     return f"{service.name}-router"
 
 
-def secret_name(service: ServiceKey) -> str:
-    """The Secret with the keys of a service's pods."""
-    return f"{service.name}-serving"
+def secret_name(service: ServiceKey, owner: str) -> str:
+    """The Secret with the keys of a service's pods. It goes with its owner, so each owner (by uid) has another one."""
+    return f"{service.name}-{owner[:8]}"
 
 
 def labels(service: ServiceKey, part: str = "") -> dict[str, str]:

@@ -1,0 +1,169 @@
+"""The whole path on real nodes: a run leaves a model, it is served behind a Service, the next version comes in under load.
+
+Operator, scheduler, routers and replicas are pods with the rights that the installation gave them.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster import image
+from cluster.nodes import RealCluster
+from cluster.process import wait_for
+from cluster.served import write_model
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.install.manifests import manifests
+from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+
+pytestmark = pytest.mark.timeout(600)
+
+PATIENCE = 180.0
+
+ASK = """
+import http.client, json, sys, threading, time, collections, os
+host, body = sys.argv[1], json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [10, 20]}]})
+answers, failures = collections.Counter(), []
+def ask_on():
+    connection = http.client.HTTPConnection(host, timeout=60)
+    while not os.path.exists("/tmp/stop"):
+        try:
+            connection.request("POST", "/v2/models/adds/infer", body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            said = answer.read()
+            if answer.status == 200:
+                answers[json.loads(said)["outputs"][0]["data"][0] - 10] += 1
+            else:
+                failures.append(f"{answer.status} {said[:200]}")
+        except Exception as error:
+            failures.append(repr(error))
+            connection.close()
+        time.sleep(0.01)
+threads = [threading.Thread(target=ask_on) for _ in range(4)]
+[thread.start() for thread in threads]
+while any(thread.is_alive() for thread in threads):
+    print(json.dumps({"answers": answers, "failures": failures[:20], "failed": len(failures)}), flush=True)
+    time.sleep(0.5)
+print(json.dumps({"answers": answers, "failures": failures[:20], "failed": len(failures)}), flush=True)
+"""
+
+
+class Place:
+    """Fairway on real nodes, with its services."""
+
+    def __init__(self, cluster: RealCluster, folder: Path) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        runs = folder / "runs"
+        runs.mkdir()
+        runs.chmod(0o777)  # pods that the nodes run as others than root must get there
+        table = {"default": Runtime(image.FAIRWAY)}
+        self.installation = Installation(image=image.FAIRWAY, runtimes=table, run_volume={"hostPath": {"path": str(runs)}})
+
+    def install(self) -> None:
+        """Everything that is applied on a cluster of one's own, and the image on its nodes."""
+        self.cluster.plane.start_scheduler()  # places our own processes
+        self.cluster.load(image.fairway(self.folder / "fairway.tar", ["kubernetes", "serve"]))
+        for one in manifests(self.installation):
+            self.kubectl("apply", "--server-side", "-f", "-", given=json.dumps(one))
+        self.kubectl("-n", "fairway-system", "wait", "--for=condition=Available", "deployment", "--all", "--timeout=120s")
+
+    def kubectl(self, *arguments: str, given: str | None = None) -> str:
+        return self.cluster.plane.kubectl(*arguments, given=given)
+
+    def make(self, body: dict[str, Any]) -> None:
+        self.kubectl("apply", "--server-side", "-f", "-", given=json.dumps(body))
+
+    def train(self, name: str, add: float) -> None:
+        """A run that leaves a version of the model `adds`."""
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            archive.add(write_model(self.folder / "model.onnx", add), "model.onnx")
+        code = {"code.tar.gz": base64.b64encode(packed.getvalue()).decode()}
+        self.make({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-code"}, "binaryData": code})
+        copy = (
+            "import os, shutil; os.makedirs(d := os.environ['FAIRWAY_OUTPUT_MODEL'], exist_ok=True); shutil.copy('model.onnx', d)"
+        )
+        role = {"replicas": {"min": 1, "max": 1}, "command": ["python3", "-c", copy], "resources": {"cpu": "100m"}}
+        metadata = {"name": name, "annotations": {marks.CODE: f"{name}-code"}}
+        spec = {"framework": "command", "roles": {"worker": role}, "outputs": {"model": "adds"}}
+        self.make({"apiVersion": "fairway.dev/v1alpha1", "kind": "TrainingJob", "metadata": metadata, "spec": spec})
+        phase = "jsonpath={.status.phase}"
+        done = lambda: self.kubectl("get", "trainingjob", name, "-o", phase) == "Succeeded"  # noqa: E731
+        wait_for(f"{name} has succeeded", done, PATIENCE, self.why)
+
+    def serve(self, **spec: Any) -> None:
+        asked = {"replicas": {"min": 2, "max": 2}, "resources": {"cpu": "100m"}, "grace": "5s", **spec}
+        metadata = {"name": "adds", "namespace": "default"}
+        self.make({"apiVersion": "fairway.dev/v1alpha1", "kind": "ModelService", "metadata": metadata, "spec": asked})
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.kubectl("get", "modelservice", "adds", "-o", "json")).get("status", {})
+        return found
+
+    def until(self, what: str, **said: Any) -> None:
+        wait_for(what, lambda: all(self.status().get(name) == value for name, value in said.items()), PATIENCE, self.why)
+
+    def heard(self) -> dict[str, Any]:
+        """What those who ask have come to."""
+        lines = self.kubectl("logs", "asker", "--tail=1").splitlines()
+        found: dict[str, Any] = json.loads(lines[-1]) if lines else {"answers": {}, "failed": 0}
+        return found
+
+    def why(self) -> str:
+        words = [str(self.kubectl("get", "modelservice", "adds", "-o", "yaml", "--ignore-not-found"))]
+        words += [self.kubectl("get", "pods", "-A", "-o", "wide"), self.kubectl("get", "trainingjobs", "-o", "wide")]
+        words += [self.kubectl("-n", "fairway-system", "logs", "deploy/fairway-operator", "--tail=30")]
+        return "\n".join(words)
+
+
+@pytest.fixture(scope="module")
+def place(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    found = Place(real_nodes, tmp_path_factory.mktemp("served"))
+    found.kubectl("delete", "deployments", "-n", "fairway-system", "--all", "--wait=true", "--ignore-not-found")
+    found.install()
+    yield found
+    for one in ("modelservices", "trainingjobs", "configmaps"):
+        found.kubectl("delete", one, "--all", "--wait=true", "--timeout=60s")
+    # Whoever installs after this says anew what is to run.
+    found.kubectl("delete", "deployments", "-n", "fairway-system", "--all", "--wait=true")
+
+
+def test_from_a_run_to_the_next_version_without_a_failed_request(place: Place) -> None:
+    place.train("first", 1)
+    place.train("second", 2)
+    place.serve(model="adds@1")
+    place.until("the first version answers", ready="2/2", phase="Ready")
+    asker = {"name": "asker", "image": image.FAIRWAY, "command": ["python3", "-I", "-c", ASK, "adds"]}
+    spec = {"containers": [asker], "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}
+    place.make({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asker", "namespace": "default"}, "spec": spec})
+    running = lambda: place.kubectl("get", "pod", "asker", "-o", "jsonpath={.status.phase}") == "Running"  # noqa: E731
+    wait_for("somebody asks", running, PATIENCE, place.why)
+    wait_for("answers", lambda: place.heard()["answers"].get("1.0", 0) > 200, PATIENCE, place.why)
+
+    # Somebody takes a replica and a router away.
+    for part in ("replica", "router"):
+        selector = f"fairway.dev/service=adds,fairway.dev/part={part}"
+        pods = place.kubectl("get", "pods", "-l", selector, "-o", "name").split()
+        place.kubectl("delete", pods[0], "--wait=false")
+
+    steps = [{"to": "20%", "for": "2s"}, {"to": "60%", "for": "2s"}]
+    place.serve(model="adds@2", rollout={"strategy": "canary", "steps": steps, "requests": 20})
+    all_of_it = lambda: [one["traffic"] for one in place.status().get("revisions", ())] == ["0%", "100%"]  # noqa: E731
+    wait_for("the next version has all of the traffic", all_of_it, PATIENCE, place.why)
+    count = lambda: place.kubectl("get", "deployment", "adds-r1", "-o", "jsonpath={.spec.replicas}")  # noqa: E731
+    wait_for("the first version goes", lambda: count() == "0", PATIENCE, place.why)
+    place.kubectl("exec", "asker", "--", "touch", "/tmp/stop")
+    ended = lambda: place.kubectl("get", "pod", "asker", "-o", "jsonpath={.status.phase}") == "Succeeded"  # noqa: E731
+    wait_for("nobody asks any more", ended, PATIENCE, place.why)
+    heard = place.heard()
+    assert heard["failed"] == 0, heard
+    assert set(heard["answers"]) == {"1.0", "2.0"}
+    print(heard)

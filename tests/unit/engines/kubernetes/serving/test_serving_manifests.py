@@ -1,0 +1,107 @@
+"""The objects of a service."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.engines.kubernetes.serving import manifests, naming
+from fairway.errors import RefusedError
+from fairway.plan.service import commands
+from fairway.spec.service import ServiceSpec
+from fairway.state.job import Origin
+from fairway.state.service import Service, ServiceKey
+
+KEY = ServiceKey("team", "adds")
+AROUND = manifests.Around(Installation(image="fairway:1"), "http://operator:8080", "adds-1234")
+
+
+def service(model_format: str = "onnx", **spec: Any) -> Service:
+    asked = ServiceSpec.model_validate(spec or {"model": "adds@3"})
+    model = "adds@3" if asked.model else ""
+    return commands.applied(None, KEY, asked, model, model_format if model else "", Origin(), {}, 0.0)
+
+
+def made(found: Service, count: int = 2) -> dict[str, Any]:
+    return manifests.deployment(found, found.revisions[0], count, AROUND)
+
+
+def container(body: dict[str, Any]) -> dict[str, Any]:
+    (found,) = body["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def test_a_revision_is_a_deployment_that_fetches_its_model_and_listens_to_its_whole_network() -> None:
+    body = made(service())
+    assert (body["metadata"]["name"], body["spec"]["replicas"]) == ("adds-r1", 2)
+    assert body["spec"]["selector"]["matchLabels"] == naming.replica_labels(KEY, 1)
+    pod = body["spec"]["template"]["spec"]
+    (fetch,) = pod["initContainers"]
+    assert fetch["command"][-4:] == ["--url", "http://operator:8080/v1/given/models/adds@3", "--into", "/fairway/model"]
+    assert fetch["env"][0]["valueFrom"]["secretKeyRef"] == {"name": "adds-1234", "key": "token"}
+    words = container(body)["command"]
+    assert words[:4] == ["python3", "-I", "-m", "fairway.serving.replica"]
+    assert words[words.index("--folder") + 1] == "/fairway/model"
+    assert words[words.index("--port") + 1] == "20000"
+    assert words[-2:] == ["--host", "0.0.0.0"]
+    assert pod["schedulerName"] == "fairway"
+    assert container(body)["readinessProbe"]["httpGet"] == {"path": "/v2/health/ready", "port": 20000}
+
+
+def test_the_template_is_the_same_whatever_the_count_and_the_digest_says_so() -> None:
+    one, two = made(service(), 1), made(service(), 7)
+    assert one["spec"]["template"] == two["spec"]["template"]
+    assert one["metadata"]["annotations"] == two["metadata"]["annotations"]
+    other = made(service(model="adds@3", env={"A": "b"}))
+    assert other["metadata"]["annotations"] != one["metadata"]["annotations"]
+
+
+def test_amounts_graces_queues_and_gpus_are_told() -> None:
+    asked = {"cpu": "2", "memory": "1Gi", "gpu": "1", "gpu_type": ["A100"]}
+    body = made(service(model="adds@3", resources=asked, limits={"memory": "2Gi"}, grace="20s", queue="team-a", secrets=["KEY"]))
+    amounts = {"requests": {"cpu": "2000m", "memory": str(1 << 30)}, "limits": {"memory": "2Gi"}}
+    assert container(body)["resources"] == amounts
+    template = body["spec"]["template"]
+    assert template["spec"]["terminationGracePeriodSeconds"] == 20 + manifests.LINGER + manifests.KILL_MARGIN
+    told = template["metadata"]["annotations"]
+    assert (told[marks.QUEUE], told[marks.GPUS], told[marks.GPU_TYPES]) == ("team-a", "1", '["A100"]')
+    assert {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "fairway-secrets", "key": "KEY"}}} in container(body)["env"]
+
+
+def test_a_command_runs_in_its_image_with_its_port() -> None:
+    body = made(service(command=["serve", "--port", "{{port}}"], environment={"image": "mine:1"}, ready="/up"))
+    found = container(body)
+    assert (found["image"], found["command"]) == ("mine:1", ["serve", "--port", "20000"])
+    assert {"name": "FAIRWAY_PORT", "value": "20000"} in found["env"]
+    assert found["readinessProbe"]["httpGet"]["path"] == "/up"
+    assert body["spec"]["template"]["spec"]["initContainers"] == []
+
+
+def test_other_formats_run_in_what_the_table_says_or_are_refused_in_words() -> None:
+    found = service("torch-export")
+    with pytest.raises(RefusedError, match="none that serves torch-export") as refused:
+        made(found)
+    assert "serve-torch-export" in refused.value.fix
+    table = Installation(image="fairway:1", runtimes={"serve-torch-export": Runtime("torch:2", "/venv/bin/python")})
+    around = replace(AROUND, installation=table)
+    body = manifests.deployment(found, found.revisions[0], 1, around)
+    assert container(body)["image"] == "torch:2"
+    assert container(body)["command"][0] == "/venv/bin/python"
+
+
+def test_the_router_begins_with_the_plan_that_the_cluster_keeps_and_lingers_when_it_goes() -> None:
+    body = manifests.router(KEY, 2, AROUND)
+    pod = body["spec"]["template"]["spec"]
+    (found,) = pod["containers"]
+    assert found["command"][found["command"].index("--plan") + 1] == "/fairway/plan/plan.json"
+    assert pod["volumes"] == [{"name": "plan", "configMap": {"name": "adds-router"}}]
+    assert found["env"][0]["valueFrom"]["secretKeyRef"] == {"name": "adds-1234", "key": "router"}
+    assert found["lifecycle"] == {"preStop": {"sleep": {"seconds": manifests.LINGER}}}
+    front = manifests.front_service(KEY, "adds", 80)
+    assert front["spec"]["selector"] == body["spec"]["selector"]["matchLabels"]
+    assert naming.url(KEY, "adds", 80, "cluster.local") == "http://adds.team.svc.cluster.local"
+    assert naming.url(KEY, "adds", 8000, "cluster.local") == "http://adds.team.svc.cluster.local:8000"
