@@ -138,8 +138,8 @@ def place(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def test_from_a_run_to_the_next_version_without_a_failed_request(place: Place) -> None:
     place.train("first", 1)
-    place.train("second", 2)
     place.serve(model="adds@1")
+    place.train("second", 2)
     place.until("the first version answers", ready="2/2", phase="Ready")
     asker = {"name": "asker", "image": image.FAIRWAY, "command": ["python3", "-I", "-c", ASK, "adds"]}
     spec = {"containers": [asker], "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}
@@ -166,4 +166,3 @@ def test_from_a_run_to_the_next_version_without_a_failed_request(place: Place) -
     heard = place.heard()
     assert heard["failed"] == 0, heard
     assert set(heard["answers"]) == {"1.0", "2.0"}
-    print(heard)

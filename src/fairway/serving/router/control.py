@@ -72,9 +72,16 @@ class Control:
             loop = asyncio.get_running_loop()
             loop.call_at(max(loop.time(), self._told + _WAKE_SECONDS), self._tell)
 
+    def close(self) -> None:
+        """Listen to nobody any more."""
+        if self._server is not None:
+            self._server.close()
+        self.stop_listening()
+
     def stop_listening(self) -> None:
         """Let go of the listening socket."""
-        os.close(self._listener)
+        if self._listener >= 0:
+            os.close(self._listener)
         self._listener = -1
 
     def _tell(self) -> None:

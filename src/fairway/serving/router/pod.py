@@ -85,6 +85,7 @@ class RouterPod:
             await self._ended.wait()
         finally:
             sweeper.cancel()
+            self._control.close()
 
     def _read_plan(self) -> None:
         try:

@@ -1,0 +1,80 @@
+"""Routers that are told over the network: by those who know the token, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fairway.app.system import SystemClock
+from fairway.serving.router.control import Control
+from fairway.serving.router.desk import Desk, Limits
+from fairway.serving.router.remote import RemoteRouters
+from fairway.state.route import WHOLE, Backend, RoutePlan
+
+PLAN = RoutePlan("team/adds", (Backend("r1-1", 1, "127.0.0.1:9"),), ((1, WHOLE),))
+
+
+@asynccontextmanager
+async def control() -> AsyncIterator[tuple[Desk, Control, str]]:
+    """A router's control port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        desk = Desk("epoch", Limits(), lambda: None)
+        found = Control(desk, listener)
+        port = await found.start_at_port(0, "secret")
+        try:
+            yield desk, found, f"127.0.0.1:{port}"
+        finally:
+            desk.put(RoutePlan("team/adds"))
+            found.close()
+
+
+async def test_a_plan_is_in_force_when_it_was_put_and_what_was_counted_is_told() -> None:
+    async with control() as (desk, _, address):
+        routers = RemoteRouters(SystemClock())
+        await routers.put(address, "secret", PLAN)
+        assert desk.routes.plan == PLAN
+        desk.arrived = 7
+        load = await routers.look(address, "secret")
+        assert (load.arrived, load.epoch) == (7, "epoch")
+        assert routers.together([load, load]).arrived == 14
+
+
+async def test_who_does_not_know_the_token_is_not_heard() -> None:
+    async with control() as (desk, _, address):
+        routers = RemoteRouters(SystemClock())
+        with pytest.raises(OSError, match="does not take the plan: it hung up"):
+            await routers.put(address, "guess", PLAN)
+        with pytest.raises(OSError, match="says nothing"):
+            await routers.look(address, "")
+        assert desk.routes.plan.backends == ()
+
+
+async def test_whoever_follows_hears_what_is_urgent_and_when_it_is_over() -> None:
+    async with control() as (_, told, address):
+        woken = asyncio.Event()
+        following = asyncio.create_task(RemoteRouters(SystemClock()).follow(address, "secret", woken.set))
+        while not woken.is_set():
+            told.wake()
+            await asyncio.sleep(0.01)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_the_listening_socket_is_given_to_nobody_over_the_network() -> None:
+    async with control() as (_, _, address):
+        host, port = address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"secret\nlistener\n")
+        assert await reader.readexactly(1) == b"-"
+        writer.close()
+
+
+async def test_one_that_is_not_there_is_an_error_of_the_network() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(OSError, match=r"refused|Connect"):
+        await RemoteRouters(SystemClock()).put(f"127.0.0.1:{port}", "secret", PLAN)
