@@ -246,7 +246,7 @@ class Jobs:
         current, _ = split_attempts(job, self._application.tasks(job))
         used = await self._application.engine.usage([task.key for task in current])
         points = self._application.points(job, limit=CURVE_POINTS * max(1, len(current)))
-        view = usage_list(job, current, {key: (use.cpu, use.memory) for key, use in used.items()}, points)
+        view = usage_list(job, current, {key: (use.cpu, use.memory, use.gpu) for key, use in used.items()}, points)
         return show(asked, view, text=lambda page: usage_text(view, page), called=lambda: (task.name for task in view.tasks))
 
     def _now(self) -> float:

@@ -96,9 +96,9 @@ class TaskInside:
 class TaskUsage:
     """What a task uses now, all its processes together."""
 
-    cpu: float
-    """Cores."""
-    memory: int
+    cpu: float | None
+    """Cores; None: nobody says."""
+    memory: int | None
     """Bytes; pages that processes share are divided between them."""
     gpu: float | None = None
     """The part of the time in which its devices compute, for whomever; None: nobody says, or it has none."""

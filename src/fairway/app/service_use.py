@@ -61,7 +61,7 @@ def part_of(job: Job, task: Task, used: TaskUsage, now: float) -> ReplicaUse:
     memory = quantity.byte_count(limits.memory) if limits.memory else task.need.memory
     return ReplicaUse(
         now,
-        cpu=used.cpu / cores if cores else None,
+        cpu=used.cpu / cores if cores and used.cpu is not None else None,
         gpu=None if task.shares_gpus else used.gpu,
-        memory=used.memory / memory if memory else None,
+        memory=used.memory / memory if memory and used.memory is not None else None,
     )

@@ -39,6 +39,7 @@ from fairway.engines.kubernetes.leader import Leader
 from fairway.engines.kubernetes.lifetime import until_told
 from fairway.engines.kubernetes.marks import CODE, MANAGED_BY, MANAGER
 from fairway.engines.kubernetes.objects import Custom
+from fairway.engines.kubernetes.operator.cluster_nodes import both
 from fairway.engines.kubernetes.operator.engine import BY_RUN, KubernetesEngine, by_run
 from fairway.engines.kubernetes.operator.gangs import Gangs, Surroundings
 from fairway.engines.kubernetes.operator.installation import Installation
@@ -149,14 +150,20 @@ class Operator:
         found_by = {BY_RUN: by_run, BY_SERVICE: by_service}
         self._pods = Mirror(self._reading, kinds.PODS, Scope(labels=f"{MANAGED_BY}={MANAGER}"), found_by)
         self._nodes = Mirror(self._reading, kinds.NODES)
+        self._gpu_nodes = Mirror(self._reading, kinds.GPU_NODES)
         self._objects = Mirror(self._reading, kinds.TRAINING_JOBS)
         self._record = Record(self._reading, self._acting, self._clock, self._installation.namespace, settings.home)
-        self._gangs = Gangs(self._acting, self._installation, lambda job: self._around(job, _kept_secret(settings.home)))
+        self._gangs = Gangs(
+            self._acting,
+            self._installation,
+            lambda job: self._around(job, _kept_secret(settings.home)),
+            both(self._nodes, self._gpu_nodes),
+        )
         self._served = ServingMirrors(self._reading)
 
     async def run(self) -> None:
         """Follow the cluster; act while it is the leader."""
-        mirrors = (self._pods, self._nodes, self._objects, self._record.queues, *self._served.all)
+        mirrors = (self._pods, self._nodes, self._gpu_nodes, self._objects, self._record.queues, *self._served.all)
         following = [asyncio.create_task(mirror.run()) for mirror in mirrors]
         try:
             await all_synced(*mirrors)
@@ -209,6 +216,7 @@ class Operator:
             self._gangs,
             Keeping(self._acting, home / "logs"),
             self._owner_of,
+            self._gpu_nodes,
         )
         application = Application(
             store,

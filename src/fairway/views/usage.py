@@ -16,6 +16,7 @@ from fairway.views.listing import short_device
 from fairway.views.metric import Point
 from fairway.views.table import Column, Page, table
 
+Used = tuple[float | None, int | None, float | None]
 _RECENT = 5
 """Reports that a speed is taken over; old curves are thin, so that more of them would reach far back."""
 
@@ -33,6 +34,8 @@ class TaskUsageView(msgspec.Struct, frozen=True):
     """Bytes that it holds; 0 when it asked for none."""
     memory_used: int | None
     devices: tuple[str, ...] = ()
+    gpu_used: float | None = None
+    """The part of the time in which its devices compute, for whomever; None when nobody says."""
     step: int | None = None
     steps_per_second: float | None = None
     """As the run's own for the task that speaks for it, else over its last reports; None for one that reports nothing."""
@@ -46,8 +49,8 @@ class UsageList(msgspec.Struct, frozen=True):
     tasks: tuple[TaskUsageView, ...]
 
 
-def usage_list(job: Job, tasks: Sequence[Task], used: Mapping[TaskKey, tuple[float, int]], points: Iterable[Point]) -> UsageList:
-    """The tasks with what was seen of each, as (cores, bytes), and the points of the run in order of time."""
+def usage_list(job: Job, tasks: Sequence[Task], used: Mapping[TaskKey, Used], points: Iterable[Point]) -> UsageList:
+    """The tasks with what was seen of each, as (cores, bytes, part of its GPUs), and the points of the run in order of time."""
     speaker = job.progress.speaker or leader(tuple(job.spec.roles))
     told: dict[str, list[tuple[float, int]]] = {}
     for point in points:
@@ -63,7 +66,7 @@ def usage_list(job: Job, tasks: Sequence[Task], used: Mapping[TaskKey, tuple[flo
     return UsageList(job.key.name, job.phase, tuple(found))
 
 
-def _task(task: Task, used: tuple[float, int] | None, step: int | None, speed: float | None) -> TaskUsageView:
+def _task(task: Task, used: Used | None, step: int | None, speed: float | None) -> TaskUsageView:
     return TaskUsageView(
         name=task.key.task,
         phase=task.phase,
@@ -72,6 +75,7 @@ def _task(task: Task, used: tuple[float, int] | None, step: int | None, speed: f
         memory=task.need.memory,
         memory_used=used[1] if used else None,
         devices=task.devices,
+        gpu_used=used[2] if used else None,
         step=step,
         steps_per_second=speed if used else None,
     )
@@ -110,7 +114,7 @@ def _row(task: TaskUsageView) -> list[str]:
         task.phase.value,
         f"{task.cpu_used:.2f} of {quantity.show_number(round(task.cpu, 2))}" if task.cpu_used is not None else "-",
         f"{quantity.show_bytes(task.memory_used)}{held}" if task.memory_used is not None else "-",
-        ",".join(short_device(name) for name in task.devices),
+        ",".join(short_device(name) for name in task.devices) + (f" {task.gpu_used:.0%}" if task.gpu_used is not None else ""),
         f"{task.step:,}" if task.step is not None else "",
         phrases.measure(task.steps_per_second) if task.steps_per_second else "",
     ]

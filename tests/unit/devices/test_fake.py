@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fairway.devices.fake import FakeProbe, parse
@@ -34,3 +36,13 @@ def test_none_is_none() -> None:
 def test_what_is_not_understood_is_named(text: str) -> None:
     with pytest.raises(UsageError, match=text):
         parse(text, "pool")
+
+
+def test_a_broken_device_and_a_file_that_changes(tmp_path: Path) -> None:
+    assert [device.healthy for device in parse("3xT4,sick:1", "pool")] == [True, False, True]
+    said = tmp_path / "gpus"
+    said.write_text("1xT4")
+    probe = FakeProbe(f"@{said}", "pool")
+    assert [device.healthy for device in probe.devices(lambda _: True)] == [True]
+    said.write_text("1xT4,sick:0")
+    assert [device.healthy for device in probe.devices(lambda _: True)] == [False]

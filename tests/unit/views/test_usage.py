@@ -25,7 +25,7 @@ def point(time: float, step: int | None, task: str = "worker-1") -> MetricPoint:
 
 def test_used_of_held_and_the_speed_of_each() -> None:
     points = [point(float(second), 10 * second) for second in range(1, 8)] + [point(8.0, None), point(8.0, 5, "evaluator-0")]
-    usage = usage_list(JOB, TASKS, {task.key: (0.987, 512 << 20) for task in TASKS}, points)
+    usage = usage_list(JOB, TASKS, {task.key: (0.987, 512 << 20, None) for task in TASKS}, points)
     first, second = usage.tasks
     assert (first.step, first.steps_per_second) == (90, 9.0)
     assert (second.step, second.steps_per_second) == (70, 10.0)
@@ -45,5 +45,10 @@ def test_what_does_not_run_uses_nothing_and_has_no_speed() -> None:
 
 
 def test_steps_that_went_back_give_no_speed() -> None:
-    usage = usage_list(JOB, TASKS, {TASKS[1].key: (0.0, 1)}, [point(1.0, 50), point(2.0, 3)])
+    usage = usage_list(JOB, TASKS, {TASKS[1].key: (0.0, 1, None)}, [point(1.0, 50), point(2.0, 3)])
     assert (usage.tasks[1].step, usage.tasks[1].steps_per_second) == (3, None)
+
+
+def test_how_busy_its_gpus_are_is_told_where_nothing_else_is_known() -> None:
+    usage = usage_list(JOB, TASKS[:1], {TASKS[0].key: (None, None, 0.874)}, [])
+    assert usage_text(usage, Page()).splitlines()[1].split()[:4] == ["worker-0", "Running", "GPU-0", "87%"]

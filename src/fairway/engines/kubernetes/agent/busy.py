@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
@@ -27,8 +28,11 @@ class BusyServer:
 
     async def open(self, port: int) -> int:
         """Listen; returns the port."""
-        self._server = await asyncio.start_server(self._answer, None, port, limit=_HEAD_LIMIT)
-        found: int = self._server.sockets[0].getsockname()[1]
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        listening = socket.create_server(("", port), family=family, dualstack_ipv6=both)
+        self._server = await asyncio.start_server(self._answer, sock=listening, limit=_HEAD_LIMIT)
+        found: int = listening.getsockname()[1]
         return found
 
     async def close(self) -> None:

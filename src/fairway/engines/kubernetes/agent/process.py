@@ -85,7 +85,8 @@ class Agent:
         try:
             port = await self._server.open(self._settings.port)
             if self._settings.address:
-                self._endpoint = f"http://{self._settings.address}:{port}"
+                address = self._settings.address
+                self._endpoint = f"http://{f'[{address}]' if ':' in address else address}:{port}"
             await self._nodes.synced()
             await self._gpu_nodes.synced()
             said = self._gpu_nodes.get(self._settings.node)

@@ -34,6 +34,8 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
         _rule(GROUP, ("modelservices",), *FOLLOW),
         _rule(GROUP, ("modelservices/status",), "patch"),
         _rule("", ("nodes",), *FOLLOW),
+        # What pods use, where metrics-server is there.
+        _rule("metrics.k8s.io", ("pods",), "list"),
         # Which GPUs nodes have, and who hands them out.
         _rule(GROUP, ("gpunodes",), *FOLLOW),
         # What callers change through the record is changed in objects, after the API server was asked whether they may.

@@ -15,9 +15,9 @@ from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.engines.kubernetes.objects import GpuNode, Pod
 from fairway.engines.kubernetes.objects import Node as NodeObject
-from fairway.engines.kubernetes.objects import Pod
-from fairway.engines.kubernetes.operator import naming, observe
+from fairway.engines.kubernetes.operator import naming, observe, pod_usage
 from fairway.engines.kubernetes.operator.cluster_nodes import is_ready, node_of
 from fairway.engines.kubernetes.operator.gangs import Gangs
 from fairway.engines.kubernetes.operator.keeping import Keeping
@@ -57,6 +57,7 @@ class KubernetesEngine:
         gangs: Gangs,
         keeping: Keeping,
         owner: Callable[[JobKey], dict[str, object] | None],
+        gpu_nodes: Mirror[GpuNode] | None = None,
     ) -> None:
         self._client = client
         self._pods = pods
@@ -64,6 +65,7 @@ class KubernetesEngine:
         self._gangs = gangs
         self._keeping = keeping
         self._owner = owner
+        self._gpu_nodes = gpu_nodes
         self._wake: Callable[[], None] = lambda: None
         self._made: dict[str, tuple[Pod, float]] = {}
         """Pods that were made, and when, until the mirror has them."""
@@ -99,7 +101,9 @@ class KubernetesEngine:
 
     async def nodes(self) -> tuple[Node, ...]:
         """What there is to run on, whoever else uses it."""
-        return tuple(sorted((node_of(node) for node in self._nodes), key=lambda node: node.name))
+        known = self._gpu_nodes
+        found = (node_of(node, known.get(node.metadata.name) if known is not None else None) for node in self._nodes)
+        return tuple(sorted(found, key=lambda node: node.name))
 
     # Acting
 
@@ -286,9 +290,9 @@ class KubernetesEngine:
         raise _not_here(key, "is a pod")
 
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
-        """Nothing is known here of what pods use."""
-        del keys
-        return {}
+        """What is known of what their pods use."""
+        pods = {key: pod for key in keys if (pod := self._find(key)) is not None}
+        return await pod_usage.look(self._client, pods, self._gpu_nodes)
 
 
 def _run_of(pod: Pod) -> JobKey | None:

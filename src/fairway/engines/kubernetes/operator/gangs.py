@@ -13,7 +13,7 @@ from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.objects import Pod
 from fairway.engines.kubernetes.operator import naming, policy
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
-from fairway.engines.kubernetes.operator.manifests import network
+from fairway.engines.kubernetes.operator.manifests import gpu, network
 from fairway.engines.kubernetes.operator.manifests.data import inputs
 from fairway.engines.kubernetes.operator.manifests.pod import Manifest, pod
 from fairway.errors import FairwayError, RefusedError
@@ -45,10 +45,17 @@ class Surroundings:
 class Gangs:
     """Turns `BindGang` into pods."""
 
-    def __init__(self, client: Client, installation: Installation, around: Callable[[Job], Surroundings]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        installation: Installation,
+        around: Callable[[Job], Surroundings],
+        nodes: Callable[[], gpu.Nodes] = tuple,
+    ) -> None:
         self._client = client
         self._installation = installation
         self._around = around
+        self._nodes = nodes
 
     async def make(self, action: BindGang) -> list[Pod]:
         """The pods of the action's tasks, made now or before. Raises `FairwayError` when not all could be; then none is left."""
@@ -96,7 +103,14 @@ class Gangs:
         runtime, around = self.runtime(job), self._around(job)
         topology = naming.topology(job, (*action.tasks, *action.peers), self._installation.cluster_domain)
         bodies = [pod(job, task, topology, self._installation, runtime, around.code) for task in action.tasks]
-        return [_surrounded(body, around) for body in bodies]
+        roles = job.spec.roles
+        needs = {task.key.role: task.need for task in action.tasks}
+        givers = {role: gpu.giver(need, roles[role].placement, self._nodes, self._installation) for role, need in needs.items()}
+        given = [
+            gpu.give(body, task.need, roles[task.key.role].placement, givers[task.key.role], self._nodes, self._installation)
+            for task, body in zip(action.tasks, bodies, strict=True)
+        ]
+        return [_surrounded(body, around) for body in given]
 
     def runtime(self, job: Job) -> Runtime:
         """What the run's pods run in."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -83,22 +82,18 @@ def test_the_scheduler_is_told_of_the_gang() -> None:
     assert gang.size == 2
 
 
-def test_resources_shares_and_types_are_asked_for() -> None:
-    asked = {"cpu": "2", "memory": "1Gi", "gpu": "0.5", "gpu_type": ["A100"], "other": {"rdma/hca": 1}}
+def test_resources_are_asked_for_and_gpus_are_left_to_whoever_gives_them() -> None:
+    asked = {"cpu": "2", "memory": "1Gi", "gpu": "1", "other": {"rdma/hca": 1}}
     body = made(job(1, resources=asked, limits={"memory": "2Gi"}))
     assert body["spec"]["containers"][0]["resources"] == {
         "requests": {"cpu": "2000m", "memory": str(1 << 30), "rdma/hca": "1"},
         "limits": {"rdma/hca": "1", "memory": "2Gi"},
     }
-    noted = body["metadata"]["annotations"]
-    assert (noted[marks.GPUS], noted[marks.GPU_MILLI], json.loads(noted[marks.GPU_TYPES])) == ("1", "500", ["A100"])
 
 
-def test_whole_gpus_are_counted_where_the_clusters_own_scheduler_places() -> None:
+def test_where_the_clusters_own_scheduler_places_ours_is_not_named() -> None:
     theirs = Installation(image="fairway:1", scheduler="")
-    body = made(job(1, resources={"gpu": "2"}), installation=theirs)
-    assert body["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
-    assert "schedulerName" not in body["spec"]
+    assert "schedulerName" not in made(job(1), installation=theirs)["spec"]
 
 
 def test_secrets_are_references_and_never_values() -> None:

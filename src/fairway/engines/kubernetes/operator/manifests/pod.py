@@ -15,7 +15,6 @@ from fairway.launch.render import render
 from fairway.launch.topology import Folders, Topology
 from fairway.runtime.pod.order import VARIABLE, PodOrder, Start
 from fairway.spec.job import Role
-from fairway.spec.resources import WHOLE_GPU
 from fairway.state.job import Job
 from fairway.state.task import Need, Task, TaskKey
 from fairway.units import quantity
@@ -47,7 +46,7 @@ def pod(job: Job, task: Task, topology: Topology, installation: Installation, ru
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": int(quantity.seconds(job.spec.grace)) + KILL_MARGIN,
         "initContainers": [_bringer(installation, code)],
-        "containers": [_container(job, task, topology, installation, runtime, data)],
+        "containers": [_container(job, task, topology, runtime, data)],
         "volumes": [*_volumes(role, installation, code), *data.volumes, *runtime.volumes],
         **({"schedulerName": installation.scheduler} if installation.scheduler else {}),
         **({"nodeSelector": dict(role.placement.labels)} if role.placement.labels else {}),
@@ -64,7 +63,7 @@ def pod(job: Job, task: Task, topology: Topology, installation: Installation, ru
             "finalizers": [FINALIZER],
             "annotations": {
                 **marks.write_gang(gang_mark(job, topology)),
-                **_gpu_marks(task.need, role),
+                **({marks.NODES: json.dumps(list(role.placement.nodes))} if role.placement.nodes else {}),
                 marks.PRIORITY: str(job.spec.priority),
             },
         },
@@ -92,23 +91,9 @@ def gang_mark(job: Job, topology: Topology) -> marks.GangMark:
     )
 
 
-def _gpu_marks(need: Need, role: Role) -> dict[str, str]:
-    found: dict[str, str] = {}
-    if role.placement.nodes:
-        found[marks.NODES] = json.dumps(list(role.placement.nodes))
-    if not need.gpus:
-        return found
-    found |= {marks.GPUS: str(need.gpus)}
-    found |= {marks.GPU_MILLI: str(need.gpu_milli)} if need.gpu_milli != WHOLE_GPU else {}
-    found |= {marks.GPU_MEMORY: str(need.gpu_memory)} if need.gpu_memory else {}
-    found |= {marks.GPU_TYPES: json.dumps(list(need.gpu_type))} if need.gpu_type else {}
-    found |= {marks.DEVICES: json.dumps(list(role.placement.devices))} if role.placement.devices else {}
-    return found
-
-
-def _container(job: Job, task: Task, topology: Topology, installation: Installation, runtime: Runtime, data: Inputs) -> Manifest:
+def _container(job: Job, task: Task, topology: Topology, runtime: Runtime, data: Inputs) -> Manifest:
     limits = job.spec.roles[task.key.role].limits
-    requests = _amounts(task.need, installation)
+    requests = _amounts(task.need)
     capped = {"cpu": limits.cpu, "memory": limits.memory}
     most = {name: str(value) for name, value in capped.items() if value is not None}
     counted = {name: value for name, value in requests.items() if name not in ("cpu", "memory")}
@@ -117,7 +102,7 @@ def _container(job: Job, task: Task, topology: Topology, installation: Installat
         "image": runtime.image,
         "command": [runtime.python, "-m", "fairway.runtime.pod"],
         "workingDir": CODE,
-        "env": _variables(job, task, runtime, order(job, task, topology, data.values, mpi.agent(job.spec, runtime, INJECTED))),
+        "env": _variables(job, runtime, order(job, task, topology, data.values, mpi.agent(job.spec, runtime, INJECTED))),
         "resources": {"requests": requests, "limits": {**counted, **most}},
         "volumeMounts": [*_mounts(job), *data.mounts, *runtime.mounts],
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -125,7 +110,7 @@ def _container(job: Job, task: Task, topology: Topology, installation: Installat
     }
 
 
-def _variables(job: Job, task: Task, runtime: Runtime, told: PodOrder) -> list[Manifest]:
+def _variables(job: Job, runtime: Runtime, told: PodOrder) -> list[Manifest]:
     plain = {
         **runtime.env,
         **network.variables(job.spec),
@@ -135,9 +120,6 @@ def _variables(job: Job, task: Task, runtime: Runtime, told: PodOrder) -> list[M
     }
     found: list[Manifest] = [{"name": name, "value": value} for name, value in plain.items()]
     found += [{"name": name, "valueFrom": {"secretKeyRef": {"name": SECRETS, "key": name}}} for name in job.spec.secrets]
-    if task.need.gpus:
-        chosen = {"fieldRef": {"fieldPath": f"metadata.annotations['{marks.GPU_IDS}']"}}
-        found.append({"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": chosen})
     return found
 
 
@@ -171,15 +153,13 @@ def order(job: Job, task: Task, topology: Topology, data: dict[str, str], agent:
     )
 
 
-def _amounts(need: Need, installation: Installation) -> Manifest:
-    """What the kubelet and any scheduler are told; GPUs by count only where whole ones are asked for."""
+def _amounts(need: Need) -> Manifest:
+    """What the kubelet and any scheduler are told; GPUs are given last (`manifests/gpu.py`)."""
     found: Manifest = {name: str(count) for name, count in need.other.items()}
     if need.cpu:
         found["cpu"] = f"{round(need.cpu * 1000)}m"
     if need.memory:
         found["memory"] = str(need.memory)
-    if need.gpus and need.gpu_milli == WHOLE_GPU and not installation.scheduler:
-        found[installation.gpu_resource] = str(need.gpus)
     return found
 
 
