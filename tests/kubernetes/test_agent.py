@@ -2,45 +2,70 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from cluster import kwok
 from cluster.agents import Agents
 from cluster.control_plane import ControlPlane
 from cluster.installed import Installed, Jobs
 from cluster.process import wait_for
 
+from fairway.app.system import SystemClock
 from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.agent import report
+from fairway.engines.kubernetes.client import api, config, errors, kinds
 from fairway.engines.kubernetes.install.agent import policy
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
 
 Add = Callable[..., list[str]]
+GPUS = "/apis/fairway.dev/v1alpha1/gpunodes"
+PLURALS = {
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+}
 
 
 @pytest.fixture(scope="module")
 def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     found = Installed(control_plane, tmp_path_factory.mktemp("fairway"))
-    found.installation = Installation(image="fairway:test", runtimes={"default": Runtime("none")}, gpus="fairway")
+    found.installation = Installation(image="fairway:test", runtimes={"default": Runtime("none")})
     found.install()
-    for one in policy("fairway-system"):
-        plural = {"ValidatingAdmissionPolicy": "validatingadmissionpolicies"}.get(
-            one["kind"], "validatingadmissionpolicybindings"
-        )
-        control_plane.apply(one, f"/apis/admissionregistration.k8s.io/v1/{plural}/{one['metadata']['name']}")
+    policies = [
+        (one, f"/apis/admissionregistration.k8s.io/v1/{PLURALS[one['kind']]}/{one['metadata']['name']}")
+        for one in policy("fairway-system")
+    ]
+    for one, path in policies:
+        control_plane.apply(one, path)
     found.start("operator")
     found.start("scheduler")
     yield found
     found.stop()
+    for _, path in policies:
+        control_plane.request("DELETE", path)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def agents(installed: Installed) -> Iterator[Agents]:
     folder = installed.folder / "agents"
     folder.mkdir(exist_ok=True)
     found = Agents(installed.plane, folder)
     yield found
     found.stop()
+
+
+@pytest.fixture(scope="module")
+def nodes(installed: Installed, agents: Agents) -> Iterator[list[str]]:
+    """Three nodes that Fairway manages, with eight GPUs each."""
+    names = kwok.add_nodes(installed.plane, 3, prefix="gpu")
+    for name in names:
+        agents.start(name, "8xA100-80GB")
+    for name in names:
+        agents.until(name, count=8, healthy=8, type="A100")
+    yield names
+    kwok.remove_nodes(installed.plane, names)
 
 
 @pytest.fixture
@@ -56,27 +81,190 @@ def jobs(installed: Installed, namespace: str, kwok_nodes: Add) -> Iterator[Jobs
     wait_for("nothing is left", lambda: not found.pods(), 60.0)
 
 
-def ids(pod: dict[str, Any]) -> list[str]:
-    return [one for one in pod["metadata"]["annotations"].get(marks.GPU_IDS, "").split(",") if one]
-
-
 def submit(jobs: Jobs, name: str, workers: int = 1, *, placement: dict[str, Any] | None = None, **resources: Any) -> None:
     """A job whose workers ask for GPUs."""
     role = {
         "replicas": {"min": workers, "max": workers},
         "command": ["python", "train.py"],
-        "resources": {"cpu": "1", **resources},
-        "placement": {"tolerations": ["kwok"], **(placement or {})},
+        "resources": {"cpu": "100m", **resources},
+        "placement": placement or {},
     }
     jobs.submit(name, roles={"worker": role})
 
 
-def test_a_gpu_that_an_agent_found_is_handed_out_in_the_binding(jobs: Jobs, agents: Agents, kwok_nodes: Add) -> None:
-    (node,) = kwok_nodes(1)
-    agents.start(node, "2xA100-80GB")
-    agents.until(node, count=2, healthy=2, type="A100")
-    submit(jobs, "one", gpu="1")
-    jobs.runs("one")
-    (pod,) = jobs.pods("one")
-    known = [gpu["uuid"] for gpu in agents.status(node)["gpus"]]
-    assert ids(pod) == known[:1] or ids(pod) == known[1:]
+def ids(pod: dict[str, Any]) -> list[str]:
+    return [one for one in pod["metadata"]["annotations"].get(marks.GPU_IDS, "").split(",") if one]
+
+
+def taken(jobs: Jobs) -> Counter[str]:
+    """Thousandths of each device that pods hold, as their bindings say."""
+    found: Counter[str] = Counter()
+    for pod in jobs.pods():
+        if pod["status"]["phase"] not in ("Succeeded", "Failed"):
+            found.update(dict.fromkeys(ids(pod), int(pod["metadata"]["annotations"].get(marks.GPU_SHARE, 1000))))
+    return found
+
+
+def uuids(agents: Agents, node: str) -> list[str]:
+    return [gpu["uuid"] for gpu in agents.status(node)["gpus"]]
+
+
+def node_of(plane: ControlPlane, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = plane.get(f"/api/v1/nodes/{name}")[1]
+    return found
+
+
+def unhealthy(plane: ControlPlane, name: str) -> str | None:
+    conditions = node_of(plane, name)["status"]["conditions"]
+    return next((one["status"] for one in conditions if one["type"] == report.CONDITION), None)
+
+
+def tainted(plane: ControlPlane, name: str) -> bool:
+    return any(one["key"] == report.TAINT.key for one in node_of(plane, name)["spec"].get("taints", ()))
+
+
+def test_gangs_get_whole_and_shared_gpus_and_no_device_is_given_twice(
+    installed: Installed, jobs: Jobs, agents: Agents, nodes: list[str]
+) -> None:
+    submit(jobs, "whole", 2, gpu="4")
+    submit(jobs, "shares", 4, gpu="0.25")
+    submit(jobs, "node", gpu="8")
+    for name in ("whole", "shares", "node"):
+        jobs.runs(name)
+    devices = {name: uuids(agents, name) for name in nodes}
+    for pod in jobs.pods():
+        if ids(pod):
+            assert set(ids(pod)) <= set(devices[pod["spec"]["nodeName"]])
+    assert [len(ids(pod)) for pod in jobs.pods("whole")] == [4, 4]
+    (alone,) = jobs.pods("node")
+    assert sorted(ids(alone)) == sorted(devices[alone["spec"]["nodeName"]])
+    shared = {tuple(ids(pod)) for pod in jobs.pods("shares")}
+    assert len(shared) == 1, "four quarters are packed on one device"
+    part = jobs.pods("shares")[0]["metadata"]["annotations"][marks.GPU_PART]
+    assert part == "0.250"
+    assert max(taken(jobs).values()) == 1000
+    free = next(uuid for own in devices.values() for uuid in own if uuid not in taken(jobs))
+    submit(jobs, "named", placement={"devices": [free]}, gpu="1")
+    jobs.runs("named")
+    assert ids(jobs.pods("named")[0]) == [free]
+
+    # Another scheduler takes over and dies in the middle of a gang; one more goes on.
+    before = installed.processes.pop("scheduler")
+    before.terminate()
+    before.wait(timeout=60)
+    submit(jobs, "later", 2, gpu="2")
+    submit(jobs, "parts", 2, gpu="0.5")
+    installed.start("scheduler", FAIRWAY_CRASH_AT="api.bind:after:2").wait(timeout=120)
+    assert max(taken(jobs).values()) == 1000
+    installed.start("scheduler")
+    for name in ("later", "parts"):
+        jobs.runs(name)
+    found = taken(jobs)
+    assert max(found.values()) == 1000
+    asked = 2 * 4000 + 4 * 250 + 8000 + 2 * 2000 + 2 * 500 + 1000
+    assert sum(found.values()) == asked
+
+    # What cannot be had now is said as on one machine.
+    submit(jobs, "greedy", 2, gpu="8")
+    status = jobs.until("greedy", "says why", lambda status: "GPUs" in status.get("message", ""))
+    assert status["message"].startswith("needs 8 GPUs for each of 2 worker tasks, which start together")
+
+
+def test_an_agent_that_is_killed_says_nothing_new_and_goes_on(installed: Installed, agents: Agents, nodes: list[str]) -> None:
+    name = nodes[1]
+    before = installed.plane.get(f"{GPUS}/{name}")[1]
+    agents.kill(name)
+    agents.gpus(name, "8xA100-80GB,sick:5")
+    agents.start(name)
+    agents.until(name, healthy=7)
+    wait_for("the condition", lambda: unhealthy(installed.plane, name) == "True", 60.0)
+    agents.kill(name)
+    broken = installed.plane.get(f"{GPUS}/{name}")[1]
+    assert (before["metadata"]["uid"], before["spec"]) == (broken["metadata"]["uid"], broken["spec"])
+    agents.start(name)
+    agents.gpus(name, "8xA100-80GB")
+    agents.until(name, healthy=8)
+    wait_for("the condition is gone", lambda: unhealthy(installed.plane, name) == "False", 60.0)
+    assert not tainted(installed.plane, name)
+    quiet = installed.plane.get(f"{GPUS}/{name}")[1]["metadata"]["resourceVersion"]
+    agents.gpus(nodes[2], "8xA100-80GB,sick:0")
+    agents.until(nodes[2], healthy=7)  # So long, others have looked several times.
+    agents.gpus(nodes[2], "8xA100-80GB")
+    agents.until(nodes[2], healthy=8)
+    assert installed.plane.get(f"{GPUS}/{name}")[1]["metadata"]["resourceVersion"] == quiet
+
+
+def test_nothing_is_placed_on_a_broken_gpu_nor_on_a_node_of_broken_ones(
+    installed: Installed, jobs: Jobs, agents: Agents, kwok_nodes: Add
+) -> None:
+    (name,) = kwok_nodes(1, labels={"pool": "small"})
+    here = {"labels": {"pool": "small"}}
+    agents.start(name, "2xT4,sick:0")
+    agents.until(name, count=2, healthy=1)
+    wait_for("the condition", lambda: unhealthy(installed.plane, name) == "True", 60.0)
+    submit(jobs, "first", placement=here, gpu="1")
+    jobs.runs("first")
+    assert ids(jobs.pods("first")[0]) == uuids(agents, name)[1:]
+    submit(jobs, "second", placement=here, gpu="1")
+    jobs.until("second", "says why", lambda status: "needs 1 GPU" in status.get("message", ""))
+    agents.gpus(name, "2xT4,sick:0,sick:1")
+    wait_for("the taint", lambda: tainted(installed.plane, name), 60.0)
+    jobs.submit("third", roles={"worker": {"command": ["x"], "resources": {"cpu": "100m"}, "placement": here}})
+    jobs.until("third", "says why", lambda status: status.get("phase") == "Pending" and status.get("message", "") != "")
+    assert not any(pod["spec"].get("nodeName") for run in ("second", "third") for pod in jobs.pods(run))
+    agents.gpus(name, "2xT4")
+    for run in ("second", "third"):
+        jobs.runs(run)
+    assert ids(jobs.pods("second")[0]) == uuids(agents, name)[:1]
+    assert not tainted(installed.plane, name)
+    assert unhealthy(installed.plane, name) == "False"
+    agents.kill(name)
+
+
+def test_where_a_plugin_hands_out_gpus_they_are_counted_and_nothing_else(
+    installed: Installed, jobs: Jobs, agents: Agents, nodes: list[str], kwok_nodes: Add
+) -> None:
+    (name,) = kwok_nodes(1, labels={"pool": "plugin"}, capacity={"nvidia.com/gpu": "4"})
+    agents.start(name, "4xA100-80GB")
+    agents.until(name, count=4)
+    there, elsewhere = {"labels": {"pool": "plugin"}}, {"nodes": nodes}
+    submit(jobs, "counted", 2, placement=there, gpu="2")
+    submit(jobs, "ours", placement=elsewhere, gpu="1")
+    submit(jobs, "part", placement=there, gpu="0.5")
+    submit(jobs, "exact", placement={**there, "devices": ["1"]}, gpu="1")
+    for run in ("counted", "ours"):
+        jobs.runs(run)
+    for pod in jobs.pods("counted"):
+        assert pod["spec"]["nodeName"] == name
+        assert pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
+        assert not ids(pod)
+    (pod,) = jobs.pods("ours")
+    assert set(ids(pod)) < set(uuids(agents, pod["spec"]["nodeName"]))
+    for run, words in (("part", "50% of a GPU"), ("exact", "the GPU 1")):
+        status = jobs.until(run, "is refused", lambda status: status.get("phase") == "Failed")
+        assert f"asks for {words}, and GPUs of {name} are handed out by a device plug-in" in status["message"]
+    agents.kill(name)
+
+
+async def test_an_agent_may_write_of_its_own_node_only(installed: Installed, agents: Agents, nodes: list[str]) -> None:
+    own, other = nodes[:2]
+    async with api.connect(config.read_kubeconfig(agents.kubeconfig(own)).target(), SystemClock()) as client:
+        head = {"apiVersion": kinds.GPU_NODES.api_version, "kind": "GpuNode"}
+        with pytest.raises(errors.ApiError, match=f"its own node only: {own}, not {other}"):
+            await client.apply_status(kinds.GPU_NODES, {**head, "metadata": {"name": other}, "status": {"count": 0}}, manager="x")
+        with pytest.raises(errors.ApiError, match="its own node only"):
+            await client.create(kinds.GPU_NODES, {**head, "metadata": {"name": "nowhere"}})
+        with pytest.raises(errors.Forbidden):
+            await client.delete(kinds.GPU_NODES, own)
+        taint = {"op": "add", "path": "/spec/taints", "value": [{"key": "x", "effect": "NoSchedule"}]}
+        with pytest.raises(errors.ApiError, match="may change no taint but"):
+            await client.patch(kinds.NODES, own, "", [taint])
+        label = {"op": "add", "path": "/metadata/labels/x", "value": "y"}
+        with pytest.raises(errors.ApiError, match="may change nothing else of a node"):
+            await client.patch(kinds.NODES, own, "", [label])
+        ready = {"type": "Ready", "status": "False", "reason": "x", "message": "x"}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": own}, "status": {"conditions": [ready]}}
+        with pytest.raises(errors.ApiError, match="may change no condition but"):
+            await client.apply_status(kinds.NODES, body, manager="x")
+        with pytest.raises(errors.Forbidden):
+            await client.list(kinds.PODS)

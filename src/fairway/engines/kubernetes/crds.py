@@ -8,9 +8,8 @@ server estimates what a rule may cost, so that everything a rule looks at has a 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from fairway.engines.kubernetes import rules, schemas
+from fairway.engines.kubernetes import gpu_schema, rules, schemas
 from fairway.engines.kubernetes.objects import Manifest
 from fairway.engines.kubernetes.schemas import Schema, rule
 from fairway.spec.crd import GROUP, VERSION, structural
@@ -313,79 +312,25 @@ def _queue_status() -> Schema:
 
 
 def _gpu_node() -> _Looks:
-    spec: Schema = {
-        "type": "object",
-        "description": "How the GPUs of this node are handed out.",
-        "default": {},
-        "properties": {
-            "managed": {
-                "type": "boolean",
-                "default": False,
-                "description": "Whether Fairway's scheduler hands them out. Never on a node that runs a device plug-in.",
-            },
-            "mode": {
-                "type": "string",
-                "enum": ["whole", "shared"],
-                "default": "shared",
-                "description": "whole: a GPU is one pod's; shared: pods may ask for parts, too.",
-            },
-            "exclude": {
-                "type": "array",
-                "items": {"type": "string"},
-                "description": "GPUs by UUID that nothing is placed on.",
-            },
-        },
-    }
-    schema = schemas.whole("The GPUs of a node, as its agent found them.", spec, _gpu_status(), required=False)
+    schema = schemas.whole("The GPUs of a node, as its agent found them.", gpu_schema.spec(), gpu_schema.status(), required=False)
     return _Looks(
         "gpunodes",
         ("gn",),
         False,
         schema,
         (
-            ("Managed", ".spec.managed", "boolean"),
-            ("Mode", ".spec.mode"),
             ("Type", ".status.type"),
             ("GPUs", ".status.count", "integer"),
             ("Healthy", ".status.healthy", "integer"),
+            ("By", ".status.handedOutBy"),
         ),
-        (("Driver", ".status.driver"), ("Memory", ".status.memory"), ("Said", ".status.heartbeat", "date")),
+        (
+            ("Mode", ".spec.mode"),
+            ("Driver", ".status.driver"),
+            ("Memory", ".status.memory"),
+            ("Said", ".status.heartbeat", "date"),
+        ),
         (".spec.mode",),
-    )
-
-
-def _gpu_status() -> Schema:
-    gpu: dict[str, Any] = {
-        "uuid": schemas.text("Which one."),
-        "index": schemas.integer("Its number on the node."),
-        "type": schemas.text("What a probe calls it: A100."),
-        "memory": {"type": "integer", "format": "int64", "description": "Bytes."},
-        "numa": schemas.integer("The NUMA node it hangs on; -1 when unknown."),
-        "island": schemas.text("GPUs of one island reach each other over direct links."),
-        "healthy": {"type": "boolean", "description": "Whether anything may be placed on it."},
-        "reason": schemas.text("Why it is not healthy."),
-    }
-    return schemas.status(
-        {
-            "type": schemas.text("What a probe calls them."),
-            "count": schemas.integer("GPUs that there are."),
-            "healthy": schemas.integer("GPUs that work."),
-            "memory": schemas.text("Memory of one."),
-            "driver": schemas.text("Version of the driver."),
-            "heartbeat": {
-                "type": "string",
-                "format": "date-time",
-                "description": "When the agent last had something new to say.",
-            },
-            "endpoint": schemas.text("Where the agent says how busy they are."),
-            "gpus": {
-                "type": "array",
-                "description": "Every GPU.",
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["uuid"],
-                "items": {"type": "object", "required": ["uuid"], "properties": gpu},
-            },
-        }
     )
 
 

@@ -129,13 +129,14 @@ class Agent:
 
     async def _tell_gpus(self, node: Node, devices: tuple[Device, ...]) -> None:
         name = self._settings.node
-        status = report.status_of(devices, self._probe.driver(), self._endpoint)
         known = self._gpu_nodes.get(name)
         if known is None or known.metadata.deletion_timestamp is not None:
             try:
                 known = await self._client.create(kinds.GPU_NODES, report.new_node(node, self._settings.managed))
             except errors.AlreadyExists:
                 return  # The mirror is behind; it wakes us.
+        by = report.giver_of(node, known.spec.managed)
+        status = report.status_of(devices, self._probe.driver(), by, self._endpoint)
         if known.status != status:
             body = report.status_body(name, status, self._clock.now())
             self._gpu_nodes.put(await self._client.apply_status(kinds.GPU_NODES, body, manager=MANAGER))

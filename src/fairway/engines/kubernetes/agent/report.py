@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes import gpus, marks
 from fairway.engines.kubernetes.client import kinds
 from fairway.engines.kubernetes.objects import Gpu, GpuNodeStatus, Node, Taint, condition
 from fairway.engines.kubernetes.times import stamp
@@ -22,9 +22,9 @@ TAINT = Taint(f"{marks.DOMAIN}/gpu-unhealthy", "", "NoSchedule")
 SICK = "its driver reports errors that make results wrong, or it does not answer"
 
 
-def status_of(devices: Sequence[Device], driver: str, endpoint: str) -> GpuNodeStatus:
+def status_of(devices: Sequence[Device], driver: str, handed_out_by: str, endpoint: str) -> GpuNodeStatus:
     """What is told of the devices."""
-    gpus = tuple(
+    found = tuple(
         Gpu(
             uuid=one.uuid,
             index=one.index,
@@ -37,7 +37,14 @@ def status_of(devices: Sequence[Device], driver: str, endpoint: str) -> GpuNodeS
         )
         for one in devices
     )
-    return GpuNodeStatus(gpus, driver, endpoint)
+    return GpuNodeStatus(found, driver, handed_out_by, endpoint)
+
+
+def giver_of(node: Node, managed: bool) -> str:
+    """Who hands out the GPUs of the node, for people. A plug-in goes before us: it does not know what we gave away."""
+    if gpus.by_plugin(node):
+        return "a device plug-in" + ("; managed: true is not heeded until it is taken off this node" if managed else "")
+    return "Fairway" if managed else "nobody"
 
 
 def new_node(node: Node, managed: bool) -> Body:
@@ -48,16 +55,17 @@ def new_node(node: Node, managed: bool) -> Body:
 
 def status_body(name: str, status: GpuNodeStatus, now: float) -> Body:
     """The status, to be applied: with what people look for beside it."""
-    gpus = status.gpus
+    own = status.gpus
     told = {
-        "type": "+".join(dict.fromkeys(one.type for one in gpus if one.type)),
-        "count": len(gpus),
-        "healthy": sum(one.healthy for one in gpus),
-        "memory": quantity.show_bytes(min((one.memory for one in gpus), default=0)),
+        "type": "+".join(dict.fromkeys(one.type for one in own if one.type)),
+        "count": len(own),
+        "healthy": sum(one.healthy for one in own),
+        "memory": quantity.show_bytes(min((one.memory for one in own), default=0)),
         "driver": status.driver,
+        "handedOutBy": status.handed_out_by,
         "endpoint": status.endpoint,
         "heartbeat": stamp(now),
-        "gpus": [_gpu(one) for one in gpus],
+        "gpus": [_gpu(one) for one in own],
     }
     return {**_head(name), "status": told}
 

@@ -54,6 +54,7 @@ class GpuNodeStatus(Part, frozen=True):
 
     gpus: tuple[Gpu, ...] = ()
     driver: str = ""
+    handed_out_by: str = ""
     endpoint: str = ""
     """Where the agent says how busy they are."""
 

@@ -210,7 +210,7 @@ class Follower:
             head, obstacle = line.first(), found.get(line.key)
             if head is None or obstacle is None:
                 continue
-            hold = explain.hold(head, obstacle, ledger.nodes)
+            hold = self.ground.with_plugins(explain.hold(head, obstacle, ledger.nodes))
             told |= dict.fromkeys((each.key for each in line.in_order()), hold)
         return told | {key: Hold("unsupported", words) for key, words in self.refused.items()}
 

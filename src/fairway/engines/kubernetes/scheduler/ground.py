@@ -5,7 +5,7 @@ A node's value is what it can give, less what pods of other schedulers hold ther
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fairway.engines.kubernetes import amounts, gpus, marks
 from fairway.engines.kubernetes.objects import GpuNode, Pod, Taint, condition
@@ -13,6 +13,7 @@ from fairway.engines.kubernetes.objects import Node as NodeObject
 from fairway.engines.kubernetes.scheduler import fitting
 from fairway.engines.kubernetes.scheduler.needs import PodNeed, host_ports, need_of
 from fairway.plan.scheduling.shape import Where
+from fairway.state.job import Hold
 from fairway.state.node import Node
 
 _OWN_FIELDS = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
@@ -35,6 +36,8 @@ class Ground:
     def __init__(self) -> None:
         self._objects: dict[str, NodeObject] = {}
         self._gpus: dict[str, GpuNode] = {}
+        self._plugged: set[str] = set()
+        """Nodes on which a device plug-in hands out GPUs."""
         self._whole_only = False
         """Whether there ever was a node that takes no shares."""
         self._held: dict[str, Held] = {}
@@ -57,6 +60,10 @@ class Ground:
         else:
             self._objects[name] = found
         self.changed.add(name)
+        if found is not None and gpus.by_plugin(found):
+            self._plugged.add(name)
+        else:
+            self._plugged.discard(name)
         if before is None or found is None or before.metadata.labels != found.metadata.labels:
             self._matching.clear()
             self.generation += 1
@@ -151,6 +158,14 @@ class Ground:
             # To the core no limit is 0, so a full node keeps everybody away.
             texts.append("fairway.dev/full=:NoSchedule")
         return tuple(dict.fromkeys(texts))
+
+    def with_plugins(self, hold: Hold) -> Hold:
+        """Why a gang waits for GPUs of ours, where there are others that it cannot have."""
+        if hold.reason != "gpu" or not self._plugged:
+            return hold
+        count = len(self._plugged)
+        nodes = f"{count} node{'' if count == 1 else 's'}"
+        return replace(hold, message=f"{hold.message}; GPUs of {nodes} are handed out by a device plug-in, which gives it none")
 
     # What pods may have
 

@@ -20,7 +20,7 @@ def node(taints: tuple[str, ...] = (), conditions: tuple[dict[str, Any], ...] = 
 
 
 def test_what_was_written_reads_back_as_what_was_meant() -> None:
-    status = report.status_of([GOOD, BAD], "550.1", "http://10.0.0.1:8081")
+    status = report.status_of([GOOD, BAD], "550.1", "Fairway", "http://10.0.0.1:8081")
     body = report.status_body("n", status, 0.0)
     assert msgspec.convert(body, GpuNode).status == status
     told = body["status"]
@@ -32,7 +32,7 @@ def test_the_object_goes_with_its_node_and_leaves_its_spec_to_others() -> None:
     body = report.new_node(node(), managed=True)
     assert body["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]
     assert body["spec"] == {"managed": True}
-    assert "spec" not in report.status_body("n", report.status_of([GOOD], "", ""), 0.0)
+    assert "spec" not in report.status_body("n", report.status_of([GOOD], "", "", ""), 0.0)
 
 
 def test_a_sick_gpu_is_told_once_and_taken_back() -> None:
@@ -60,3 +60,10 @@ def test_a_node_without_a_gpu_that_works_keeps_pods_away_and_one_with_some_does_
     assert report.taint_patch(node(("other",)), [BAD]) == [test, {"op": "add", "path": "/spec/taints/-", "value": taint}]
     assert report.taint_patch(node(("other", report.TAINT.key)), [BAD]) == []
     assert report.taint_patch(node(("other", report.TAINT.key)), [GOOD]) == [test, {"op": "remove", "path": "/spec/taints/1"}]
+
+
+def test_who_hands_them_out_is_told() -> None:
+    plugged = msgspec.convert({"status": {"capacity": {"nvidia.com/gpu": "1"}}}, Node)
+    assert [report.giver_of(node(), managed) for managed in (True, False)] == ["Fairway", "nobody"]
+    assert report.giver_of(plugged, managed=False) == "a device plug-in"
+    assert "not heeded until it is taken off this node" in report.giver_of(plugged, managed=True)

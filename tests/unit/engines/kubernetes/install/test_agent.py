@@ -1,0 +1,49 @@
+"""The agent as it is installed: on its own node, with no more than it needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairway.engines.kubernetes.install.agent import agent
+from fairway.engines.kubernetes.install.manifests import manifests
+from fairway.engines.kubernetes.operator.installation import Installation
+
+HERE = Installation(image="fairway:1", namespace="tools", gpus="fairway", gpu_runtime_class="nvidia", gpu_nodes={"gpu": "yes"})
+
+
+def the(kind: str, installation: Installation = HERE) -> dict[str, Any]:
+    (found,) = [one for one in agent(installation) if one["kind"] == kind]
+    return found
+
+
+def test_it_is_part_of_what_is_installed() -> None:
+    assert all(one in manifests(HERE) for one in agent(HERE))
+
+
+def test_it_has_no_privilege_and_sees_nothing_of_the_host() -> None:
+    pod = the("DaemonSet")["spec"]["template"]["spec"]
+    assert not {"hostPID", "hostNetwork", "hostIPC", "volumes"} & set(pod)
+    context = pod["containers"][0]["securityContext"]
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert (context["allowPrivilegeEscalation"], context.get("privileged", False)) == (False, False)
+
+
+def test_it_runs_where_the_administrator_says_and_on_nodes_that_keep_others_away() -> None:
+    pod = the("DaemonSet")["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "gpu": "yes"}
+    assert pod["runtimeClassName"] == "nvidia"
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert "runtimeClassName" not in the("DaemonSet", Installation(image="f"))["spec"]["template"]["spec"]
+
+
+def test_it_is_told_its_node_and_who_hands_out_gpus() -> None:
+    for installation, managed in ((HERE, "true"), (Installation(image="f"), "false")):
+        env = {one["name"]: one for one in the("DaemonSet", installation)["spec"]["template"]["spec"]["containers"][0]["env"]}
+        assert env["FAIRWAY_AGENT_NODE"]["valueFrom"]["fieldRef"]["fieldPath"] == "spec.nodeName"
+        assert env["FAIRWAY_AGENT_MANAGED"]["value"] == managed
+
+
+def test_the_policy_is_for_its_account_alone() -> None:
+    (only,) = the("ValidatingAdmissionPolicy")["spec"]["matchConditions"]
+    assert only["expression"] == "request.userInfo.username == 'system:serviceaccount:tools:fairway-agent'"
+    assert the("ValidatingAdmissionPolicyBinding")["spec"] == {"policyName": "fairway-agent", "validationActions": ["Deny"]}
