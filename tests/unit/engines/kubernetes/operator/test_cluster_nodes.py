@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from fairway.engines.kubernetes.objects import Node
+from fairway.engines.kubernetes.objects import GpuNode, Node
 from fairway.engines.kubernetes.operator.cluster_nodes import is_ready, node_of
 
 
@@ -13,6 +13,14 @@ def test_amounts_are_read_as_the_api_writes_them() -> None:
     plain = {"metadata": {"name": "a", "labels": {"topology.kubernetes.io/zone": "z"}}, "status": {"allocatable": given}}
     found = node_of(msgspec.convert(plain, Node))
     assert (found.cpu, found.memory, found.tasks, found.other, found.rack) == (3.92, 65811517, 110, {"nvidia.com/gpu": 8}, "z")
+
+
+def test_gpus_that_our_scheduler_hands_out_are_devices() -> None:
+    node = msgspec.convert({"metadata": {"name": "a"}}, Node)
+    status = {"gpus": [{"uuid": "x", "type": "A100"}]}
+    found = node_of(node, msgspec.convert({"spec": {"managed": True}, "status": status}, GpuNode))
+    assert [(device.uuid, device.type) for device in found.devices] == [("x", "A100")]
+    assert node_of(node, msgspec.convert({"status": status}, GpuNode)).devices == ()
 
 
 def test_a_node_is_ready_unless_it_says_otherwise() -> None:

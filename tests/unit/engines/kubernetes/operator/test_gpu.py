@@ -110,6 +110,12 @@ def test_a_share_is_told_to_frameworks_as_on_one_machine() -> None:
     assert told["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
 
 
+def test_who_wants_no_neighbours_takes_the_whole_gpu_and_stays_within_its_part() -> None:
+    given = give(body(), HALF, Placement(alone=True), Giver.FAIRWAY, those(), FAIRWAY)
+    assert marks.GPU_MILLI not in given["metadata"]["annotations"]
+    assert variables(given["spec"]["containers"][0])["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.500"
+
+
 def test_a_plugin_is_asked_for_a_number_and_says_itself_which() -> None:
     given = give(body(), Need(gpus=2), ANY, Giver.PLUGIN, those(), PLUGIN)
     (container,) = given["spec"]["containers"]

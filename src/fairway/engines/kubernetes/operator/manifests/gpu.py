@@ -127,7 +127,7 @@ def give(
             spec["affinity"] = _labelled_nodes(spec.get("affinity") or {}, need, nodes())
         return {**body, "spec": spec}
     first, *others = [_seeing(one, _annotation(marks.GPU_IDS)) for one in spec["containers"]]
-    spec["containers"] = [_within_share(first, need), *others]
+    spec["containers"] = [_within_share(first, need, placement), *others]
     annotations = {**body["metadata"].get("annotations", {}), **_asked(need, placement)}
     return {**body, "metadata": {**body["metadata"], "annotations": annotations}, "spec": spec}
 
@@ -142,16 +142,17 @@ def _seeing(container: Manifest, devices: Manifest | None) -> Manifest:
     return {**container, "env": env if devices is None else [*env, {"name": VISIBLE, **devices}]}
 
 
-def _within_share(container: Manifest, need: Need) -> Manifest:
+def _within_share(container: Manifest, need: Need, placement: Placement) -> Manifest:
     """A task that shares a GPU is told to keep within its part, as on one machine; nothing but its framework holds it to that."""
     if need.gpu_milli == WHOLE_GPU:
         return container
     limits = framework_limits(Share(need.gpu_milli, need.gpu_memory, ()))
-    # What part of the memory it is depends on the device, which is not known yet.
-    said: list[Manifest] = [
-        {"name": name, **(_annotation(marks.GPU_PART) if name.endswith("MEM_FRACTION") else {"value": value})}
-        for name, value in limits.items()
-    ]
+    said: list[Manifest] = [{"name": name, "value": value} for name, value in limits.items()]
+    if not placement.alone:
+        # What part of the memory it is depends on the device, which is not known yet.
+        said = [
+            {"name": one["name"], **_annotation(marks.GPU_PART)} if one["name"].endswith("MEM_FRACTION") else one for one in said
+        ]
     return {**container, "env": [*container["env"], *said]}
 
 
@@ -183,7 +184,7 @@ def _labelled_nodes(affinity: Manifest, need: Need, nodes: Nodes) -> Manifest:
 def _asked(need: Need, placement: Placement) -> dict[str, str]:
     """What our scheduler is told."""
     found = {marks.GPUS: str(need.gpus)}
-    found |= {marks.GPU_MILLI: str(need.gpu_milli)} if need.gpu_milli != WHOLE_GPU else {}
+    found |= {marks.GPU_MILLI: str(need.gpu_milli)} if need.gpu_milli != WHOLE_GPU and not placement.alone else {}
     found |= {marks.GPU_MEMORY: str(need.gpu_memory)} if need.gpu_memory else {}
     found |= {marks.GPU_TYPES: json.dumps(list(need.gpu_type))} if need.gpu_type else {}
     return found | ({marks.DEVICES: json.dumps(list(placement.devices))} if placement.devices else {})
