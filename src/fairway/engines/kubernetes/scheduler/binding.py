@@ -1,22 +1,18 @@
-"""Carries decisions out: binds gangs whole, takes back what could not be, asks others to make room."""
+"""Carries decisions out: binds gangs whole, and takes back what could not be."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
-from fairway.app.ports import Clock
 from fairway.engines.kubernetes import gpus, marks
 from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.objects import Pod
-from fairway.engines.kubernetes.scheduler.follow import Bind, Room
+from fairway.engines.kubernetes.scheduler.follow import Bind
 from fairway.engines.kubernetes.scheduler.gangs import Place
-from fairway.engines.kubernetes.times import stamp
 from fairway.errors import FairwayError
-from fairway.plan.scheduling import explain
-from fairway.state.job import Leaving
 
 log = logging.getLogger("fairway.scheduler")
 
@@ -96,50 +92,3 @@ class Binder:
             except FairwayError as error:
                 log.warning("%s/%s of a half bound gang is left: %s", pod.metadata.namespace, pod.metadata.name, error)
         self._gave_up(pods)
-
-
-class Evictor:
-    """Asks gangs to make room: the operator's by a mark, others by eviction."""
-
-    def __init__(self, client: Client, clock: Clock) -> None:
-        self._client = client
-        self._clock = clock
-
-    async def make_room(self, room: Room) -> None:
-        """Say it on every pod; the operator lets the run save and leave."""
-        words = explain.eviction(room.eviction)
-        leaving = Leaving(room.eviction.cause.value, words, self._clock.now(), dict(room.eviction.sizes))
-        for pod in room.pods:
-            if pod.metadata.labels.get(marks.MANAGED_BY) == marks.MANAGER:
-                await self._trying(self._mark(pod, leaving), pod)
-            else:
-                await self._trying(self._evict(pod, words), pod)
-
-    async def _trying(self, work: Awaitable[None], pod: Pod) -> None:
-        try:
-            await work
-        except FairwayError as error:
-            log.warning("could not ask %s/%s to leave: %s", pod.metadata.namespace, pod.metadata.name, error)
-
-    async def _mark(self, pod: Pod, leaving: Leaving) -> None:
-        place = "/metadata/annotations/" + marks.LEAVE.replace("/", "~1")
-        test = {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}
-        change = {"op": "add", "path": place, "value": marks.write_leave(leaving)}
-        await self._client.patch(kinds.PODS, pod.metadata.name, pod.metadata.namespace, [test, change])
-
-    async def _evict(self, pod: Pod, words: str) -> None:
-        told = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "PreemptionByScheduler",
-            "message": words,
-            "lastTransitionTime": stamp(self._clock.now()),
-        }
-        body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": pod.metadata.name, "namespace": pod.metadata.namespace, "uid": pod.metadata.uid},
-            "status": {"conditions": [told]},
-        }
-        await self._client.apply_status(kinds.PODS, body, manager="fairway-scheduler")
-        await self._client.evict(pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)

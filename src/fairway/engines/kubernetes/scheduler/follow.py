@@ -63,6 +63,8 @@ class Follower:
         self._gangs: dict[JobKey, dict[str, Pod]] = {}
         self._assumed: dict[str, Place] = {}
         """By the uid of the pod."""
+        self._leaving: set[str] = set()
+        """Uids of pods that were asked to go: it takes a moment until that is seen on them."""
         self._dirty: set[JobKey] = set()
         self._queues: dict[str, Queue | None] = {}
         """Those that changed since the last decision."""
@@ -86,6 +88,7 @@ class Follower:
         if now is None or now.over:
             own.pop(key, None)
             self._assumed.pop(known.metadata.uid, None)
+            self._leaving.discard(known.metadata.uid)
             self._shapes.forget(known.metadata.uid)
             if known.status.phase == "Succeeded":
                 self._finished.add(gang)
@@ -115,6 +118,12 @@ class Follower:
             self._assumed.pop(pod.metadata.uid, None)
             self._dirty.add(gangs.key_of_gang(pod))
 
+    def stays(self, pods: Sequence[Pod]) -> None:
+        """These were to make room, and could not be asked: the core may choose anew."""
+        for pod in pods:
+            self._leaving.discard(pod.metadata.uid)
+            self._dirty.add(gangs.key_of_gang(pod))
+
     # Deciding
 
     def decide(self, now: float) -> Outcome:
@@ -131,6 +140,7 @@ class Follower:
         decision = self.scheduler.decide(now)
         binds = tuple(self._start(start) for start in decision.starts)
         rooms = tuple(Room(each, tuple(self._gangs.get(each.key, {}).values())) for each in decision.evictions)
+        self._leaving.update(pod.metadata.uid for room in rooms for pod in room.pods)
         return Outcome(binds, rooms, decision.wake_at)
 
     def _tell_places(self, now: float) -> None:
@@ -163,7 +173,7 @@ class Follower:
         self._note_refusal(key, wrong)
         before = ledger.running.get(key)
         since = before.since if before is not None else now
-        sits = gangs.running_of(key, members, self._shapes, since) if not wrong else None
+        sits = gangs.running_of(key, members, self._shapes, since, self._leaving) if not wrong else None
         if sits is None and before is not None:
             self.scheduler.apply(Left(key, now, key in self._finished), now)
         elif sits is not None and sits != before:

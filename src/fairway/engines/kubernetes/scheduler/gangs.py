@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from fairway.engines.kubernetes import gpus, marks
@@ -148,8 +148,13 @@ def request_of(key: JobKey, members: Sequence[Member], shapes: Shapes) -> Reques
     return _request(key, waiting, Gang(_parts(waiting, gang, shapes), gang is not None and gang.same_rack), gang)
 
 
-def running_of(key: JobKey, members: Sequence[Member], shapes: Shapes, since: float) -> Running | None:
-    """What the pods that sit hold; None when none does. `since` when, until a node has begun with one of them."""
+def running_of(
+    key: JobKey, members: Sequence[Member], shapes: Shapes, since: float, leaving: Collection[str] = ()
+) -> Running | None:
+    """What the pods that sit hold; None when none does. `since` when, until a node has begun with one of them.
+
+    `leaving` are the uids of pods that were asked to go, seen or not.
+    """
     sitting = sorted((member for member in members if member.place is not None), key=lambda member: member.order)
     if not sitting:
         return None
@@ -157,7 +162,7 @@ def running_of(key: JobKey, members: Sequence[Member], shapes: Shapes, since: fl
     seats = tuple(_seat(member, shapes) for member in sitting)
     since = min((at for member in sitting if (at := seconds(member.pod.status.start_time)) is not None), default=since)
     going = all(member.pod.metadata.deletion_timestamp is not None for member in sitting)
-    told = any(marks.LEAVE in member.pod.metadata.annotations for member in sitting)
+    told = any(marks.LEAVE in member.pod.metadata.annotations or member.pod.metadata.uid in leaving for member in sitting)
     parts = tuple(_as_run(part, gang) for part in _parts(sitting, gang, shapes))
     request = _request(key, sitting, Gang(parts, gang is not None and gang.same_rack), gang)
     return Running(request, seats, since, gang.saved if gang is not None else None, leaving=going or told)

@@ -14,7 +14,8 @@ from fairway.engines.kubernetes.client.connection import Connection
 from fairway.engines.kubernetes.client.mirror import Mirror, all_synced
 from fairway.engines.kubernetes.leader import Leader
 from fairway.engines.kubernetes.objects import Custom, Pod
-from fairway.engines.kubernetes.scheduler.binding import Binder, Evictor
+from fairway.engines.kubernetes.scheduler.binding import Binder
+from fairway.engines.kubernetes.scheduler.evicting import Evictor
 from fairway.engines.kubernetes.scheduler.follow import Follower
 from fairway.engines.kubernetes.scheduler.gangs import Place
 from fairway.engines.kubernetes.scheduler.telling import Telling
@@ -47,9 +48,11 @@ class SchedulerProcess:
         self.follower = Follower(Scheduler())
         self._telling = Telling(acting, clock, identity)
         self._binder = Binder(acting, self._gave_up, self._bound)
-        self._evictor = Evictor(acting, clock)
+        self._evictor = Evictor(acting, clock, self._stays)
         self._wake = asyncio.Event()
         self._work: set[asyncio.Task[Any]] = set()
+        self._leaving: set[asyncio.Task[Any]] = set()
+        """Those who make room: it may take them long, and nobody waits for them."""
         self._changed = True
 
     async def run(self) -> None:
@@ -60,7 +63,7 @@ class SchedulerProcess:
             await all_synced(*mirrors)
             await self._leader.run(self._lead)
         finally:
-            for one in [*following, *self._work]:
+            for one in [*following, *self._work, *self._leaving]:
                 one.cancel()
 
     async def _lead(self) -> None:
@@ -100,9 +103,9 @@ class SchedulerProcess:
             self._wake.clear()
             outcome = self.follower.decide(self._clock.now())
             for bind in outcome.binds:
-                self._do(self._binder.bind(bind))
+                self._do(self._binder.bind(bind), self._work)
             for room in outcome.rooms:
-                self._do(self._evictor.make_room(room))
+                self._do(self._evictor.make_room(room), self._leaving)
             if outcome.binds or outcome.rooms:
                 self._changed = True
             rest = LONGEST_REST if outcome.wake_at is None else max(0.0, min(LONGEST_REST, outcome.wake_at - self._clock.now()))
@@ -118,16 +121,21 @@ class SchedulerProcess:
         # Whatever else has arrived by now belongs to the same decision.
         await asyncio.sleep(0)
 
-    def _do(self, work: Coroutine[Any, Any, Any]) -> None:
+    @staticmethod
+    def _do(work: Coroutine[Any, Any, Any], among: set[asyncio.Task[Any]]) -> None:
         task = asyncio.create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
+        among.add(task)
+        task.add_done_callback(among.discard)
 
     def _bound(self, pod: Pod, place: Place) -> None:
         self._telling.bound(pod, place.node)
 
     def _gave_up(self, pods: Any) -> None:
         self.follower.failed(pods)
+        self._wake.set()
+
+    def _stays(self, pods: Any) -> None:
+        self.follower.stays(pods)
         self._wake.set()
 
     async def _tell(self) -> None:

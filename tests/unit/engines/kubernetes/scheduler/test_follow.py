@@ -254,6 +254,25 @@ def test_the_more_urgent_makes_room_and_the_operator_is_told_whom_to_ask() -> No
     assert room.eviction.to_whom == JobKey("team", "pod/high")
 
 
+def test_a_gang_that_was_asked_to_leave_is_not_asked_again_before_its_mark_is_seen() -> None:
+    cluster = Cluster(node("a", cpu="1"))
+    low = pod("low", nodeName="a", phase="Running")
+    cluster.pod(low)
+    cluster.decide()
+    cluster.pod(pod("high", priority=1000))
+    cluster.now += 600
+    assert cluster.follower.decide(cluster.now).rooms
+    # Something else changes on the pod, and what is seen of it has no mark yet.
+    cluster.pod(pod("low", nodeName="a", phase="Running", labels={"new": "yes"}))
+    cluster.now += 1
+    assert not cluster.follower.decide(cluster.now).rooms
+    assert cluster.follower.scheduler.ledger.running[JobKey("team", "pod/low")].leaving
+    # Whoever could not be asked stays, and may be asked again.
+    cluster.follower.stays([low])
+    cluster.now += 600
+    assert cluster.follower.decide(cluster.now).rooms
+
+
 def test_a_heartbeat_changes_nothing() -> None:
     cluster = Cluster(node("a"))
     cluster.decide()
