@@ -17,6 +17,7 @@ SECRETS = Resource(objects.Secret, "", "v1", "secrets", "Secret")
 CLAIMS = Resource(objects.Claim, "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 VOLUMES = Resource(objects.PersistentVolume, "", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 STORAGE_CLASSES = Resource(objects.StorageClass, "storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
+CSI_NODES = Resource(objects.CsiNode, "storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
 PRIORITY_CLASSES = Resource(
     objects.PriorityClass, "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
 )
@@ -32,8 +33,8 @@ JOB_QUEUES = Resource(objects.Custom, GROUP, VERSION, "jobqueues", "JobQueue", n
 GPU_NODES = Resource(objects.GpuNode, GROUP, VERSION, "gpunodes", "GpuNode", namespaced=False)
 
 _BUILT_IN: tuple[Resource[Any], ...] = (
-    PODS, NODES, NAMESPACES, SERVICES, CONFIG_MAPS, SECRETS, CLAIMS, VOLUMES, STORAGE_CLASSES, PRIORITY_CLASSES, LEASES, EVENTS,
-    DEPLOYMENTS, DEFINITIONS, TRAINING_JOBS, MODEL_SERVICES, JOB_QUEUES, GPU_NODES,
+    PODS, NODES, NAMESPACES, SERVICES, CONFIG_MAPS, SECRETS, CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES, PRIORITY_CLASSES,
+    LEASES, EVENTS, DEPLOYMENTS, DEFINITIONS, TRAINING_JOBS, MODEL_SERVICES, JOB_QUEUES, GPU_NODES,
 )  # fmt: skip
 
 BY_KIND: dict[tuple[str, str], Resource[Any]] = {(one.api_version, one.kind): one for one in _BUILT_IN}

@@ -51,6 +51,11 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
         _rule("", ("pods/status",), "patch"),
         _rule("", ("pods/binding", "pods/eviction"), "create"),
         _rule("", ("nodes",), *FOLLOW),
+        # Rules of pods about other pods name namespaces by their labels.
+        _rule("", ("namespaces",), *FOLLOW),
+        # A claim that waits for its first consumer is told the node; a volume that is there is promised to its claim.
+        _rule("", ("persistentvolumeclaims", "persistentvolumes"), *FOLLOW, "patch"),
+        _rule("storage.k8s.io", ("storageclasses", "csinodes"), *FOLLOW),
         _rule("events.k8s.io", ("events",), "create"),
     ),
     # Only for its own node: an admission policy sees to that (`install/agent.py`).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairway.engines.kubernetes.objects.meta import ObjectReference, Part, Thing
-from fairway.engines.kubernetes.objects.selecting import NodeSelector, ResourceNeeds
+from fairway.engines.kubernetes.objects.selecting import LabelSelector, NodeSelector, ResourceNeeds
 
 
 class ClaimSpec(Part, frozen=True):
@@ -14,6 +14,7 @@ class ClaimSpec(Part, frozen=True):
     volume_name: str = ""
     volume_mode: str = "Filesystem"
     resources: ResourceNeeds = ResourceNeeds()
+    selector: LabelSelector | None = None
 
 
 class ClaimStatus(Part, frozen=True):
@@ -39,6 +40,7 @@ class CsiSource(Part, frozen=True):
     """The driver behind a volume."""
 
     driver: str = ""
+    volume_handle: str = ""
 
 
 class PersistentVolumeSpec(Part, frozen=True):
@@ -49,6 +51,8 @@ class PersistentVolumeSpec(Part, frozen=True):
     node_affinity: VolumeNodeAffinity | None = None
     claim_ref: ObjectReference | None = None
     csi: CsiSource | None = None
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
 
 
 class PersistentVolume(Thing, frozen=True):
@@ -58,8 +62,47 @@ class PersistentVolume(Thing, frozen=True):
     status: ClaimStatus = ClaimStatus()
 
 
+class TopologyRule(Part, frozen=True):
+    """A label of nodes, and the values that will do."""
+
+    key: str
+    values: tuple[str, ...] = ()
+
+
+class TopologyTerm(Part, frozen=True):
+    """Rules that hold together."""
+
+    match_label_expressions: tuple[TopologyRule, ...] = ()
+
+
 class StorageClass(Thing, frozen=True):
     """How volumes are made."""
 
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"
+    allowed_topologies: tuple[TopologyTerm, ...] = ()
+
+
+class AttachLimit(Part, frozen=True):
+    """How many volumes of a driver a node takes."""
+
+    count: int | None = None
+
+
+class NodeDriver(Part, frozen=True):
+    """A driver of volumes on a node."""
+
+    name: str
+    allocatable: AttachLimit | None = None
+
+
+class NodeDrivers(Part, frozen=True):
+    """All drivers of a node."""
+
+    drivers: tuple[NodeDriver, ...] = ()
+
+
+class CsiNode(Thing, frozen=True):
+    """What drivers of volumes say of the node of the same name."""
+
+    spec: NodeDrivers = NodeDrivers()

@@ -6,12 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from fairway.engines.kubernetes import gpus, marks
+from fairway.engines.kubernetes import gpus
 from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.objects import Pod
 from fairway.engines.kubernetes.scheduler.follow import Bind
 from fairway.engines.kubernetes.scheduler.gangs import Place
+from fairway.engines.kubernetes.scheduler.volumes import Volumes
 from fairway.errors import FairwayError
 
 log = logging.getLogger("fairway.scheduler")
@@ -30,8 +31,9 @@ Bound = Callable[[Pod, Place], None]
 class Binder:
     """Binds gangs."""
 
-    def __init__(self, client: Client, gave_up: Gave, bound: Bound) -> None:
+    def __init__(self, client: Client, gave_up: Gave, bound: Bound, volumes: Volumes | None = None) -> None:
         self._client = client
+        self._volumes = volumes
         self._gave_up = gave_up
         self._bound = bound
         self._slots = asyncio.Semaphore(IN_FLIGHT)
@@ -40,6 +42,13 @@ class Binder:
 
     async def bind(self, gang: Bind) -> bool:
         """Bind all pods of the gang. When one cannot be, those that were are deleted: no gang stays half."""
+        if gang.claims and self._volumes is not None:
+            try:
+                await self._volumes.bind(gang.claims)
+            except FairwayError as error:
+                log.warning("%s could not be bound: %s", gang.key, error)
+                self._gave_up([pod for pod, _ in gang.pods])
+                return False
         async with self._turns:
             try:
                 async with asyncio.timeout(GANG_TIMEOUT):

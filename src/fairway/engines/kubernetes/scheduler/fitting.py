@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from fairway.engines.kubernetes.objects import Node, NodeSelectorTerm, Pod, Requirement, Taint, Toleration
+from fairway.engines.kubernetes.objects import Node, NodeSelector, NodeSelectorTerm, Pod, Requirement, Taint, Toleration
 
 KEEPS_AWAY = ("NoSchedule", "NoExecute")
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
@@ -46,10 +46,12 @@ def matches(pod: Pod, node: Node) -> bool:
     """Whether the node is one of those that the pod's required affinity names; without any, all are."""
     affinity = pod.spec.affinity
     required = affinity.node_affinity.required if affinity is not None and affinity.node_affinity is not None else None
-    if required is None:
-        return True
-    # Terms are alternatives; one that says nothing names no node.
-    return any(_term(term, node) for term in required.node_selector_terms)
+    return required is None or selects(required, node)
+
+
+def selects(selector: NodeSelector, node: Node) -> bool:
+    """Whether the node is one of these. Terms are alternatives; one that says nothing names no node."""
+    return any(_term(term, node) for term in selector.node_selector_terms)
 
 
 def has_affinity(pod: Pod) -> bool:
@@ -95,18 +97,31 @@ def _compared(requirement: Requirement, value: str | None) -> bool:
     return own > wanted if requirement.operator == "Gt" else own < wanted
 
 
+class Names(tuple[str, ...]):
+    """Names of nodes, many of them perhaps: looked up and compared fast."""
+
+    _set: frozenset[str]
+    _number: int
+
+    def __new__(cls, names: Iterable[str]) -> Names:
+        """These, in this order."""
+        found = super().__new__(cls, names)
+        found._set = frozenset(found)
+        found._number = tuple.__hash__(found)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._set
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 def unsupported(pod: Pod) -> str:
     """What the pod asks for and cannot have from this scheduler, in words; empty when there is nothing of that kind."""
     spec = pod.spec
-    affinity = spec.affinity
     if spec.resource_claims:
         return "it asks for resource claims (DRA), which this scheduler does not hand out"
-    if affinity is not None and affinity.pod_affinity is not None and affinity.pod_affinity.required:
-        return "it requires to lie beside other pods (podAffinity); use placement.together or same_rack"
-    if affinity is not None and affinity.pod_anti_affinity is not None and affinity.pod_anti_affinity.required:
-        return "it requires to lie apart from other pods (podAntiAffinity); use placement.apart"
-    if any(spread.when_unsatisfiable == "DoNotSchedule" for spread in spec.topology_spread_constraints):
-        return "it requires an even spread (topologySpreadConstraints with DoNotSchedule)"
-    if any(volume.ephemeral is not None for volume in spec.volumes):
-        return "it has ephemeral claims, which would have to be bound first"
+    if any(one.operator in ("Lt", "Gt") for one in spec.tolerations):
+        return "it tolerates taints by comparing numbers (operator Lt or Gt), which this scheduler does not do"
     return ""

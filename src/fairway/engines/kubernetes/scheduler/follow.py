@@ -10,13 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fairway.engines.kubernetes import marks
-from fairway.engines.kubernetes.objects import GpuNode, Node, Pod
+from fairway.engines.kubernetes.objects import GpuNode, Node, Pod, key_of
 from fairway.engines.kubernetes.scheduler import gangs
+from fairway.engines.kubernetes.scheduler.families import Families
 from fairway.engines.kubernetes.scheduler.gangs import Member, Place
 from fairway.engines.kubernetes.scheduler.ground import Ground
+from fairway.engines.kubernetes.scheduler.narrowing import Narrowed, Narrowing
+from fairway.engines.kubernetes.scheduler.storage import ToBind
 from fairway.plan.scheduling import explain
 from fairway.plan.scheduling.decision import Evict, Start
 from fairway.plan.scheduling.delta import Asked, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
+from fairway.plan.scheduling.request import Request
 from fairway.plan.scheduling.scheduler import Scheduler
 from fairway.plan.scheduling.shape import Seat
 from fairway.state.job import Hold, JobKey
@@ -26,6 +30,8 @@ log = logging.getLogger("fairway.scheduler")
 
 MOST_EXPLAINED = 200
 """So many lines of waiting gangs are told why at a time, those first that start first."""
+PAUSE = 5.0
+"""Seconds until a gang is looked at again whose places would not do when it got them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,8 @@ class Bind:
 
     key: JobKey
     pods: tuple[tuple[Pod, Place], ...]
+    claims: tuple[ToBind, ...] = ()
+    """What must have its volume first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,7 @@ class Follower:
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.ground = Ground()
+        self.narrowing = Narrowing(scheduler.ledger)
         self._shapes = gangs.Shapes(self.ground)
         self._gangs: dict[JobKey, dict[str, Pod]] = {}
         self._assumed: dict[str, Place] = {}
@@ -71,6 +80,14 @@ class Follower:
         self._generation = 0
         self._finished: set[JobKey] = set()
         """Gangs of which a pod has ended well since they were looked at last."""
+        self._narrowed: dict[JobKey, Narrowed] = {}
+        """Gangs whose places depend on other pods or on volumes, and what the core was asked for."""
+        self._families = Families()
+        self._paused: dict[JobKey, float] = {}
+        self._retried: set[JobKey] = set()
+        """Gangs whose places were taken back the last time that they got some."""
+        self._seen: tuple[tuple[int, int], int] = ((0, 0), 0)
+        """Up to which changes of others gangs were looked at."""
         self.refused: dict[JobKey, str] = {}
         """Gangs that can have no place from this scheduler, and why."""
 
@@ -82,6 +99,7 @@ class Follower:
         assert known is not None
         if known.spec.scheduler_name != marks.SCHEDULER:
             self.ground.see_stranger(key, now)
+            self._lies(key, now, now.spec.node_name if now is not None else "")
             return
         gang = gangs.key_of_gang(known)
         own = self._gangs.setdefault(gang, {})
@@ -90,19 +108,28 @@ class Follower:
             self._assumed.pop(known.metadata.uid, None)
             self._leaving.discard(known.metadata.uid)
             self._shapes.forget(known.metadata.uid)
+            self._lies(key, None, "")
             if known.status.phase == "Succeeded":
                 self._finished.add(gang)
         else:
             own[key] = now
             if now.spec.node_name:
                 self._assumed.pop(now.metadata.uid, None)
+                self._lies(key, now, now.spec.node_name)
         self._dirty.add(gang)
+
+    def _lies(self, key: str, pod: Pod | None, node: str) -> None:
+        if pod is not None and node and not pod.over:
+            self.narrowing.put(pod, node)
+        else:
+            self.narrowing.drop(key)
 
     def node(self, key: str, before: Node | None, now: Node | None) -> None:
         """A node came, changed or went."""
         if before is not None and now is not None and _alike(before, now):
             return  # A heartbeat.
         self.ground.see(key, now)
+        self.narrowing.company.node(key, now)
 
     def gpu_node(self, key: str, _before: GpuNode | None, now: GpuNode | None) -> None:
         """What an agent says of its node's GPUs."""
@@ -115,7 +142,8 @@ class Follower:
     def failed(self, pods: Sequence[Pod]) -> None:
         """Bindings of these pods were given up: their places are free again."""
         for pod in pods:
-            self._assumed.pop(pod.metadata.uid, None)
+            if self._assumed.pop(pod.metadata.uid, None) is not None:
+                self.narrowing.drop(key_of(pod))
             self._dirty.add(gangs.key_of_gang(pod))
 
     def stays(self, pods: Sequence[Pod]) -> None:
@@ -132,16 +160,38 @@ class Follower:
         if self.ground.generation != self._generation:
             self._generation = self.ground.generation
             self._dirty |= set(self.scheduler.ledger.room.keys())
-        for key in sorted(self._dirty):
-            self._tell_gang(key, now)
-        self._dirty.clear()
+        self._look_again(now)
+        while self._dirty:
+            dirty, self._dirty = sorted(self._dirty), set()
+            for key in dirty:
+                self._tell_gang(key, now)
         self._finished.clear()
         self._tell_places(now)  # Gangs may have brought host ports that no node had so far.
         decision = self.scheduler.decide(now)
-        binds = tuple(self._start(start) for start in decision.starts)
+        binds = tuple(bind for start in decision.starts if (bind := self._start(start, now)) is not None)
         rooms = tuple(Room(each, tuple(self._gangs.get(each.key, {}).values())) for each in decision.evictions)
         self._leaving.update(pod.metadata.uid for room in rooms for pod in room.pods)
-        return Outcome(binds, rooms, decision.wake_at)
+        return Outcome(binds, rooms, self._wake(decision.wake_at, now))
+
+    def _look_again(self, now: float) -> None:
+        """Gangs whose places depend on others are looked at whenever others have changed."""
+        company, ledger = self.narrowing.company, self.scheduler.ledger
+        for key in [key for key, until in self._paused.items() if until <= now]:
+            del self._paused[key]
+            self._dirty.add(key)
+        version, terms = self._seen
+        if company.terms != terms:
+            self._dirty |= set(ledger.room.keys())
+        if self.narrowing.version != version or any(each.parts or each.request is None for each in self._narrowed.values()):
+            self._dirty |= {key for key in self._narrowed if self._families.leads(key)}
+        self._seen = (self.narrowing.version, company.terms)
+
+    def _wake(self, at: float | None, now: float) -> float | None:
+        """Those whose turn comes when another of their kind has started are looked at once more, at once."""
+        again = [self._paused[key] for key in self._paused]
+        if self._dirty and self._families.waiting:
+            again.append(now)
+        return min([*again, *([at] if at is not None else [])], default=None)
 
     def _tell_places(self, now: float) -> None:
         ledger = self.scheduler.ledger
@@ -169,6 +219,7 @@ class Follower:
         members = self.members(key)
         if not members:
             self._gangs.pop(key, None)
+            self._paused.pop(key, None)
         wrong = gangs.problem(members)
         self._note_refusal(key, wrong)
         before = ledger.running.get(key)
@@ -179,11 +230,27 @@ class Follower:
         elif sits is not None and sits != before:
             self.scheduler.apply(Sits(sits), now)
         asks = gangs.request_of(key, members, self._shapes) if not wrong else None
+        asks = self._narrow(key, asks, members)
         if asks is not None:
             if ledger.room.get(key) != asks:
                 self.scheduler.apply(Asked(asks), now)
         elif key in ledger.room:
             self.scheduler.apply(Withdrawn(key), now)
+
+    def _narrow(self, key: JobKey, asks: Request | None, members: Sequence[Member]) -> Request | None:
+        """What the core is asked for, where that depends on others; None when it is not asked now."""
+        waiting = sorted((member for member in members if member.place is None), key=lambda member: member.order)
+        if asks is None or not any(self.narrowing.concerns(member.pod) for member in waiting):
+            self._narrowed.pop(key, None)
+            self._dirty.update(self._families.leave(key))
+            return asks
+        if key in self._paused:
+            return None
+        if len(waiting) == 1 and not self._families.join(key, asks, waiting[0].pod):
+            self._narrowed.pop(key, None)
+            return None
+        found = self._narrowed[key] = self.narrowing.narrowed(asks, waiting)
+        return found.request
 
     def _note_refusal(self, key: JobKey, wrong: str) -> None:
         if wrong:
@@ -191,21 +258,43 @@ class Follower:
         else:
             self.refused.pop(key, None)
 
-    def _start(self, start: Start) -> Bind:
-        """Give the seats to the pods that wait, in order."""
+    def _start(self, start: Start, now: float) -> Bind | None:
+        """Give the seats to the pods that wait, in order. None when others that got theirs just now are in the way."""
         left: dict[str, list[Seat]] = {}
         for seat in sorted(start.seats, key=lambda seat: seat.index):
             left.setdefault(seat.role, []).append(seat)
-        bound = []
+        narrowed = self._narrowed.get(start.key)
+        parts = narrowed.parts if narrowed is not None else {}
+        given = []
         for member in sorted(self.members(start.key), key=lambda member: member.order):
             if member.place is None:
-                seat = left[member.role].pop(0)
-                place = gangs.place_of(seat, self.scheduler.ledger.nodes)
-                self._assumed[member.pod.metadata.uid] = place
-                bound.append((member.pod, place))
+                seat = left[parts.get(member.pod.metadata.uid, member.role)].pop(0)
+                given.append((member.pod, gangs.place_of(seat, self.scheduler.ledger.nodes)))
         # Its seats are known by their places now: what the core has of them must be what the pods will say.
         self._dirty.add(start.key)
-        return Bind(start.key, tuple(bound))
+        if not self.narrowing.seat([(pod, place.node) for pod, place in given]):
+            self._take_back(start.key, now)
+            return None
+        self._retried.discard(start.key)
+        self._assumed.update((pod.metadata.uid, place) for pod, place in given)
+        return Bind(start.key, tuple(given), self._claims(given) if narrowed is not None else ())
+
+    def _claims(self, given: Sequence[tuple[Pod, Place]]) -> tuple[ToBind, ...]:
+        nodes, storage = self.narrowing.company.nodes, self.narrowing.storage
+        return tuple(one for pod, place in given for one in storage.to_bind(pod, nodes[place.node]))
+
+    def _take_back(self, key: JobKey, now: float) -> None:
+        """As if it had never started."""
+        memory, name = self.scheduler.ledger.memory, str(key)
+        ran, left = memory.ran.get(name), memory.left.get(name)
+        self.scheduler.apply(Left(key, now), now)
+        del memory.ran[name], memory.left[name]
+        if ran is not None:
+            memory.ran[name] = ran
+        if left is not None:
+            memory.left[name] = left
+        self._paused[key] = now + PAUSE if key in self._retried else now
+        self._retried.symmetric_difference_update({key})
 
     # Telling why
 
@@ -221,8 +310,18 @@ class Follower:
             if head is None or obstacle is None:
                 continue
             hold = self.ground.with_plugins(explain.hold(head, obstacle, ledger.nodes))
-            told |= dict.fromkeys((each.key for each in line.in_order()), hold)
+            told |= {each.key: self._in_words(each.key, hold) for each in line.in_order()}
+        told |= {key: self._in_words(key, None) for key, found in self._narrowed.items() if found.request is None}
+        told |= {key: told[first] for key, first in self._families.followers() if first in told}
         return told | {key: Hold("unsupported", words) for key, words in self.refused.items()}
+
+    def _in_words(self, key: JobKey, hold: Hold | None) -> Hold:
+        """Where the core knows names of nodes only, it is said here why they are not others."""
+        narrowed = self._narrowed.get(key)
+        if hold is not None and (narrowed is None or hold.reason != "placement" or not narrowed.words):
+            return hold
+        words = narrowed.words if narrowed is not None else ""
+        return Hold("placement", f"no node will do: {words}", "it goes on by itself when that changes")
 
 
 def _alike(before: Node, now: Node) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fairway.app.ports import Clock
@@ -13,12 +13,13 @@ from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.connection import Connection
 from fairway.engines.kubernetes.client.mirror import Mirror, all_synced
 from fairway.engines.kubernetes.leader import Leader
-from fairway.engines.kubernetes.objects import Custom, Pod
+from fairway.engines.kubernetes.objects import Claim, Custom, Pod
 from fairway.engines.kubernetes.scheduler.binding import Binder
 from fairway.engines.kubernetes.scheduler.evicting import Evictor
 from fairway.engines.kubernetes.scheduler.follow import Follower
 from fairway.engines.kubernetes.scheduler.gangs import Place
 from fairway.engines.kubernetes.scheduler.telling import Telling
+from fairway.engines.kubernetes.scheduler.volumes import Volumes
 from fairway.errors import FairwayError
 from fairway.plan.scheduling.scheduler import Scheduler
 from fairway.spec.document import read_data
@@ -45,9 +46,15 @@ class SchedulerProcess:
         self._nodes = Mirror(reading, kinds.NODES)
         self._queues = Mirror(reading, kinds.JOB_QUEUES)
         self._gpu_nodes = Mirror(reading, kinds.GPU_NODES)
+        self._namespaces = Mirror(reading, kinds.NAMESPACES)
+        self._claims = Mirror(reading, kinds.CLAIMS)
+        self._volumes_there = Mirror(reading, kinds.VOLUMES)
+        self._classes = Mirror(reading, kinds.STORAGE_CLASSES)
+        self._drivers = Mirror(reading, kinds.CSI_NODES)
         self.follower = Follower(Scheduler())
         self._telling = Telling(acting, clock, identity)
-        self._binder = Binder(acting, self._gave_up, self._bound)
+        self._volumes = Volumes(acting, self._claims.get, self.follower.narrowing.storage.release)
+        self._binder = Binder(acting, self._gave_up, self._bound, self._volumes)
         self._evictor = Evictor(acting, clock, self._stays)
         self._wake = asyncio.Event()
         self._work: set[asyncio.Task[Any]] = set()
@@ -57,7 +64,8 @@ class SchedulerProcess:
 
     async def run(self) -> None:
         """Follow the cluster; decide while it is the leader."""
-        mirrors = (self._pods, self._nodes, self._queues, self._gpu_nodes)
+        mirrors: tuple[Mirror[Any], ...] = (self._pods, self._nodes, self._queues, self._gpu_nodes, self._namespaces)
+        mirrors += (self._claims, self._volumes_there, self._classes, self._drivers)
         following = [asyncio.create_task(mirror.run()) for mirror in mirrors]
         try:
             await all_synced(*mirrors)
@@ -70,14 +78,31 @@ class SchedulerProcess:
         self._nodes.listen(lambda key, before, now: self._hear(self.follower.node, key, before, now))
         self._gpu_nodes.listen(lambda key, before, now: self._hear(self.follower.gpu_node, key, before, now))
         self._queues.listen(self._queue)
+        self._follow_storage()
         self._pods.listen(self._pod)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._decide())
             group.create_task(self._tell())
             group.create_task(self._telling.run())
 
-    def _hear(self, told: Any, key: str, before: Any, now: Any) -> None:
-        told(key, before, now)
+    def _follow_storage(self) -> None:
+        narrowing = self.follower.narrowing
+        storage = narrowing.storage
+        self._volumes_there.listen(lambda key, _, now: self._hear(storage.see, storage.volumes, key, now))
+        self._classes.listen(lambda key, _, now: self._hear(storage.see, storage.classes, key, now))
+        self._drivers.listen(lambda key, _, now: self._hear(storage.see, storage.drivers, key, now))
+        self._namespaces.listen(
+            lambda key, _, now: self._hear(narrowing.company.space, key, now.metadata.labels if now is not None else None)
+        )
+        self._claims.listen(self._claim)
+
+    def _claim(self, key: str, _before: Claim | None, now: Claim | None) -> None:
+        storage = self.follower.narrowing.storage
+        self._hear(storage.see, storage.claims, key, now)
+        self._do(self._volumes.hear(), self._leaving)
+
+    def _hear(self, told: Callable[..., None], *what: Any) -> None:
+        told(*what)
         self._wake.set()
 
     def _pod(self, key: str, before: Pod | None, now: Pod | None) -> None:

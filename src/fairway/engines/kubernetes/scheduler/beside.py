@@ -1,0 +1,142 @@
+"""Which nodes a pod may have because of the pods that lie there: required affinity and anti-affinity, even spread. Pure.
+
+The rules are those of the API: what lies somewhere counts, whoever placed it, and so does what others that lie somewhere say
+against the pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from fairway.engines.kubernetes.objects import LabelSelector, Node, Pod, Requirement, TopologySpread
+from fairway.engines.kubernetes.scheduler import fitting
+from fairway.engines.kubernetes.scheduler.company import Company, Kin, Question, attracted, repelled, rule_of
+
+HARD = "DoNotSchedule"
+HOSTNAME = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One reason for which nodes will not do."""
+
+    words: str
+    """`other pods keep it away`"""
+    admits: Callable[[Node], bool]
+
+
+def asks(pod: Pod) -> bool:
+    """Whether the pod itself says anything about other pods."""
+    affinity = pod.spec.affinity
+    if affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None):
+        return bool(attracted(pod) or repelled(pod))
+    return any(one.when_unsatisfiable == HARD for one in pod.spec.topology_spread_constraints)
+
+
+def is_kept_away(pod: Pod, company: Company) -> bool:
+    """Whether somebody who lies somewhere says anything against this pod."""
+    return next(company.keeping_away(pod), None) is not None
+
+
+def checks(pod: Pod, company: Company) -> Iterator[Check]:
+    """What a node must pass, as things are."""
+    yield from _kept_away(pod, company)
+    yield from _affinity(pod, company)
+    yield from _anti_affinity(pod, company)
+    yield from _spread(pod, company)
+
+
+def _label(node: Node, key: str) -> str | None:
+    return node.metadata.labels.get(key)
+
+
+def _not_in(key: str, taken: Collection[str]) -> Callable[[Node], bool]:
+    def admits(node: Node) -> bool:
+        return _label(node, key) not in taken
+
+    return admits
+
+
+def _kept_away(pod: Pod, company: Company) -> Iterator[Check]:
+    for term, where in company.keeping_away(pod):
+        taken = company.domains(term.key, where)
+        yield Check("pods that lie there do not want it beside them", _not_in(term.key, taken))
+
+
+def _affinity(pod: Pod, company: Company) -> Iterator[Check]:
+    terms = attracted(pod)
+    if not terms:
+        return
+    kin = tuple(term.kin for term in terms)
+    where = company.where(Question(kin))
+    found = {term.key: company.domains(term.key, where) for term in terms}
+    # Somebody must be the first of those who want to lie together.
+    first = not any(found.values()) and company.is_one_of(kin, pod)
+
+    def admits(node: Node) -> bool:
+        values = [(key, _label(node, key)) for key in found]
+        if any(value is None for _, value in values):
+            return False
+        return first or all(value in found[key] for key, value in values)
+
+    yield Check("the pods that it must lie beside are elsewhere", admits)
+
+
+def _anti_affinity(pod: Pod, company: Company) -> Iterator[Check]:
+    for term in repelled(pod):
+        taken = company.domains(term.key, company.where(Question((term.kin,))))
+        yield Check("pods that it must not lie beside are there", _not_in(term.key, taken))
+
+
+def _spread(pod: Pod, company: Company) -> Iterator[Check]:
+    hard = [one for one in pod.spec.topology_spread_constraints if one.when_unsatisfiable == HARD]
+    if not hard:
+        return
+    keys = {one.topology_key for one in hard}
+    counted = [node for node in company.nodes.values() if keys <= node.metadata.labels.keys()]
+    for one in hard:
+        yield _even(pod, one, company, [node for node in counted if _includes(one, pod, node)])
+
+
+def _even(pod: Pod, one: TopologySpread, company: Company, counted: list[Node]) -> Check:
+    kin = Kin(rule_of(_selector(one, pod)), frozenset({pod.metadata.namespace}))
+    where = company.where(Question((kin,), staying=True))
+    by_domain: dict[str, int] = {}
+    for node in counted:
+        value = node.metadata.labels[one.topology_key]
+        by_domain[value] = by_domain.get(value, 0) + where.get(node.metadata.name, 0)
+    least = min(by_domain.values(), default=0)
+    if len(by_domain) < (one.min_domains or 1):
+        least = 0
+    own = 1 if company.is_one_of((kin,), pod) else 0
+
+    def admits(node: Node) -> bool:
+        value = _label(node, one.topology_key)
+        return value is not None and by_domain.get(value, 0) + own - least <= one.max_skew
+
+    return Check(f"more pods than elsewhere would lie in one {one.topology_key}", admits)
+
+
+def _selector(one: TopologySpread, pod: Pod) -> LabelSelector | None:
+    """With the pod's own values of the labels that are named by key."""
+    if one.label_selector is None or not one.match_label_keys:
+        return one.label_selector
+    labels = pod.metadata.labels
+    own = tuple(Requirement(key, "In", (labels[key],)) for key in one.match_label_keys if key in labels)
+    return LabelSelector(one.label_selector.match_labels, one.label_selector.match_expressions + own)
+
+
+def _includes(one: TopologySpread, pod: Pod, node: Node) -> bool:
+    """Whether the node counts when evenness is measured."""
+    if one.node_affinity_policy != "Ignore" and not _is_selected(pod, node):
+        return False
+    if one.node_taints_policy != "Honor":
+        return True
+    taints = [taint for taint in node.spec.taints if taint.effect in fitting.KEEPS_AWAY]
+    return all(any(fitting.tolerates(each, taint) for each in pod.spec.tolerations) for taint in taints)
+
+
+def _is_selected(pod: Pod, node: Node) -> bool:
+    labels: Mapping[str, str] = node.metadata.labels
+    return all(labels.get(name) == value for name, value in pod.spec.node_selector.items()) and fitting.matches(pod, node)

@@ -1,0 +1,242 @@
+"""Which places a gang may have besides what the core knows: because of the pods that lie there, and of its volumes. Pure.
+
+The core is told names of nodes. For one pod these are the nodes that will do as things are. The pods of a gang may depend on
+each other: then places for all of them are looked for here, one pod after the other, and the core is asked for just those.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from fairway.engines.kubernetes.objects import Pod, key_of
+from fairway.engines.kubernetes.scheduler import beside
+from fairway.engines.kubernetes.scheduler.beside import Check
+from fairway.engines.kubernetes.scheduler.company import Company, attracted, repelled
+from fairway.engines.kubernetes.scheduler.fitting import Names
+from fairway.engines.kubernetes.scheduler.gangs import Member
+from fairway.engines.kubernetes.scheduler.storage import Storage, claims_of
+from fairway.plan.scheduling.ledger import Ledger
+from fairway.plan.scheduling.request import Request
+from fairway.plan.scheduling.shape import Gang, Part, Shape
+
+MOST_TRIES = 8
+"""So many parts of the cluster are tried for a gang that must lie in one."""
+NOWHERE = Names(("(no node will do)",))
+"""To the core, no names at all mean any node."""
+
+Within = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """What the core is asked for."""
+
+    request: Request | None
+    """None: there is nothing that it could be asked for now."""
+    words: str = ""
+    """Why nodes will not do, for people."""
+    parts: dict[str, str] = field(default_factory=dict)
+    """By uid: the part that stands for this pod, where it is not its role."""
+
+
+class Narrowing:
+    """Knows who lies where and which volumes there are."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.company = Company()
+        self.storage = Storage()
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Another one when what was found out may no longer hold."""
+        return self.company.version, self.storage.version
+
+    def put(self, pod: Pod, node: str) -> None:
+        """The pod lies there."""
+        self.company.put(key_of(pod), pod, node)
+        if pod.spec.volumes:
+            self.storage.put(key_of(pod), pod, node)
+
+    def drop(self, key: str) -> None:
+        """It lies nowhere any more."""
+        self.company.drop(key)
+        self.storage.drop(key)
+
+    def concerns(self, pod: Pod) -> bool:
+        """Whether anything here matters for the pod."""
+        return bool(beside.asks(pod) or (pod.spec.volumes and claims_of(pod)) or beside.is_kept_away(pod, self.company))
+
+    # Nodes for one pod
+
+    def _checks(self, pod: Pod) -> list[Check]:
+        return [*beside.checks(pod, self.company), *self.storage.checks(pod)]
+
+    def nodes(self, pod: Pod) -> tuple[list[str], Counter[str]]:
+        """The nodes that will do as things are; and how many will not, by the words for it."""
+        checks, fit, refused = self._checks(pod), [], Counter[str]()
+        for name, node in self.company.nodes.items():
+            wrong = next((check.words for check in checks if not check.admits(node)), None)
+            if wrong is None:
+                fit.append(name)
+            else:
+                refused[wrong] += 1
+        return fit, refused
+
+    # Gangs
+
+    def narrowed(self, request: Request, waiting: Sequence[Member]) -> Narrowed:
+        """What to ask the core for, so that whatever it gives will do."""
+        wrong = next((words for member in waiting if (words := self.storage.problem(member.pod))), "")
+        if wrong:
+            return Narrowed(None, wrong)
+        if len(waiting) == 1:
+            fit, refused = self.nodes(waiting[0].pod)
+            part = request.gang.parts[0]
+            gang = replace(request.gang, parts=(replace(part, shape=_within(part.shape, fit)),))
+            return Narrowed(replace(request, gang=gang), _words(refused))
+        return self._for_all(request, waiting)
+
+    def _for_all(self, request: Request, waiting: Sequence[Member]) -> Narrowed:
+        for within in self._regions(request, waiting):
+            found = self._assign(request, waiting, within)
+            if found is not None:
+                return self._pinned(request, waiting, found)
+        refused = self.nodes(waiting[0].pod)[1]
+        if not all(_only_hosts(member.pod) for member in waiting):
+            return Narrowed(None, f"its {len(waiting)} pods find no places beside each other; {_words(refused)}")
+        # The core knows this rule itself, so that it can make and keep room.
+        parts = [replace(part, apart=part.least > 1, shape=self._outside(part, waiting)) for part in request.gang.parts]
+        return Narrowed(replace(request, gang=replace(request.gang, parts=tuple(parts))), _words(refused))
+
+    def _outside(self, part: Part, waiting: Sequence[Member]) -> Shape:
+        first = next(member.pod for member in waiting if member.role == part.role)
+        return _within(part.shape, self.nodes(first)[0])
+
+    def _regions(self, request: Request, waiting: Sequence[Member]) -> Iterator[Within]:
+        """Parts of the cluster to look in: all of it, then one after the other of those in which the gang must lie together."""
+        if not request.gang.same_rack:
+            yield lambda _: True
+        else:
+            racks = sorted({node.rack for node in self._ledger.nodes.values()})
+            yield from (_in_rack(self._ledger, rack) for rack in racks[:MOST_TRIES])
+            return
+        keys = {term.key for member in waiting for term in attracted(member.pod)}
+        for key in sorted(keys):
+            values = Counter(value for node in self.company.nodes.values() if (value := node.metadata.labels.get(key)))
+            yield from (_labelled(self.company, key, value) for value, _ in values.most_common(MOST_TRIES))
+
+    def _assign(self, request: Request, waiting: Sequence[Member], within: Within) -> dict[str, str] | None:
+        """A node for each pod, by uid; found one after the other, each beside those before."""
+        cluster, found = self._ledger.cluster, dict[str, str]()
+        parts = {part.role: part for part in request.gang.parts}
+        used: dict[str, set[str]] = {}
+        with self._trying() as put:
+            kept = self._ledger.memory.reservations.get(str(request.key))
+            if kept is not None:
+                cluster.give(kept.seats)
+            for block in _blocks(waiting, parts):
+                part, first = parts[block[0].role], block[0]
+                away = used.setdefault(first.role, set()) if part.apart else set()
+                names = [name for name in self.nodes(first.pod)[0] if within(name) and name not in away]
+                asked = replace(part, shape=_within(part.shape, names), least=len(block), most=len(block))
+                seats = cluster.try_place(Gang((asked,)))
+                if seats is None:
+                    return None
+                for member, seat in zip(block, seats, strict=True):
+                    put(member.pod, seat.node)
+                    found[member.pod.metadata.uid] = seat.node
+                    used.setdefault(first.role, set()).add(seat.node)
+        return found
+
+    @contextmanager
+    def _trying(self) -> Iterator[Callable[[Pod, str], None]]:
+        """Whatever is put or placed meanwhile was never there."""
+        company, storage = self.company, self.storage
+        before = company.version, company.terms, storage.version
+        mark, keys = self._ledger.cluster.mark(), list[str]()
+
+        def put(pod: Pod, node: str) -> None:
+            keys.append(key_of(pod))
+            self.put(pod, node)
+
+        try:
+            yield put
+        finally:
+            for key in keys:
+                self.drop(key)
+            self._ledger.cluster.undo(mark)
+            company.version, company.terms, storage.version = before
+
+    def _pinned(self, request: Request, waiting: Sequence[Member], found: dict[str, str]) -> Narrowed:
+        """The same gang, asked for at just these places."""
+        shapes = {part.role: part for part in request.gang.parts}
+        counts = Counter((member.role, found[member.pod.metadata.uid]) for member in waiting)
+        parts = tuple(
+            Part(f"{role}@{node}", _within(shapes[role].shape, (node,)), count, count) for (role, node), count in counts.items()
+        )
+        names = {member.pod.metadata.uid: f"{member.role}@{found[member.pod.metadata.uid]}" for member in waiting}
+        return Narrowed(replace(request, gang=replace(request.gang, parts=parts)), parts=names)
+
+    # Taking places
+
+    def seat(self, pods: Sequence[tuple[Pod, str]]) -> bool:
+        """The pods lie there now, one after the other; False, and nothing, when one must not lie there any more."""
+        done: list[str] = []
+        for pod, name in pods:
+            if not self._may_lie(pod, name):
+                for key in done:
+                    self.drop(key)
+                return False
+            self.put(pod, name)
+            done.append(key_of(pod))
+        return True
+
+    def _may_lie(self, pod: Pod, name: str) -> bool:
+        if not self.concerns(pod):
+            return True
+        node = self.company.nodes.get(name)
+        if node is None or self.storage.problem(pod):
+            return False
+        return all(check.admits(node) for check in self._checks(pod))
+
+
+def _blocks(waiting: Sequence[Member], parts: dict[str, Part]) -> Iterator[list[Member]]:
+    """Pods to be placed at a time: one, or all of a role that stays together."""
+    left = list(waiting)
+    while left:
+        first = left[0]
+        whole = parts[first.role].together
+        block = [member for member in left if member.role == first.role] if whole else [first]
+        left = [member for member in left if member not in block]
+        yield block
+
+
+def _only_hosts(pod: Pod) -> bool:
+    """Whether all that it asks is to lie on another node than some."""
+    spread = any(one.when_unsatisfiable == beside.HARD for one in pod.spec.topology_spread_constraints)
+    return not spread and not attracted(pod) and all(term.key == beside.HOSTNAME for term in repelled(pod))
+
+
+def _within(shape: Shape, names: Iterable[str]) -> Shape:
+    """The same, on these nodes only."""
+    allowed = set(names)
+    bounds = shape.where.nodes
+    kept = Names(sorted(name for name in (bounds or allowed) if name in allowed)) or NOWHERE
+    return replace(shape, where=replace(shape.where, nodes=kept))
+
+
+def _in_rack(ledger: Ledger, rack: str) -> Within:
+    return lambda name: name in ledger.nodes and ledger.nodes[name].rack == rack
+
+
+def _labelled(company: Company, key: str, value: str) -> Within:
+    return lambda name: company.nodes[name].metadata.labels.get(key) == value
+
+
+def _words(refused: Counter[str]) -> str:
+    told = [f"{words} ({count} {'node' if count == 1 else 'nodes'})" for words, count in refused.most_common(3)]
+    return "; ".join(told)

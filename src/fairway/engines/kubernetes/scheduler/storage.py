@@ -1,0 +1,252 @@
+"""Which nodes a pod may have because of its volumes, and what must be done to them before it is bound. Pure.
+
+A claim that has its volume binds the pod to where that can be reached. One that waits for its first consumer is told the node
+first: by a mark, for whoever makes volumes, or by promising it a volume that is there already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from fairway.engines.kubernetes import amounts
+from fairway.engines.kubernetes.objects import Claim, CsiNode, Node, PersistentVolume, Pod, StorageClass
+from fairway.engines.kubernetes.scheduler import fitting
+from fairway.engines.kubernetes.scheduler.beside import Check
+from fairway.engines.kubernetes.scheduler.company import rule_of
+
+ALONE = "ReadWriteOncePod"
+LATER = "WaitForFirstConsumer"
+BY_HAND = "kubernetes.io/no-provisioner"
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+ZONES = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ToBind:
+    """A claim that must have its volume before its pod is bound."""
+
+    claim: Claim
+    node: str
+    volume: PersistentVolume | None = None
+    """One that is there and is promised to it; None: one is made."""
+
+
+def claims_of(pod: Pod) -> tuple[str, ...]:
+    """The names of the claims that the pod mounts. Those of its own are named after it."""
+    found = []
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            found.append(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral is not None:
+            found.append(f"{pod.metadata.name}-{volume.name}")
+    return tuple(found)
+
+
+class Storage:
+    """Claims, volumes and drivers as they are, and who uses them."""
+
+    def __init__(self) -> None:
+        self.claims: dict[str, Claim] = {}
+        self.volumes: dict[str, PersistentVolume] = {}
+        self.classes: dict[str, StorageClass] = {}
+        self.drivers: dict[str, CsiNode] = {}
+        self._users: dict[str, dict[str, str]] = {}
+        """By claim: the node of each pod that mounts it."""
+        self._mounts: dict[str, tuple[str, ...]] = {}
+        self._promised: dict[str, str] = {}
+        """By volume: the claim that it was chosen for, until that is seen."""
+        self.version = 0
+
+    def put(self, key: str, pod: Pod, node: str) -> None:
+        """The pod lies there."""
+        self.drop(key)
+        mounts = tuple(f"{pod.metadata.namespace}/{name}" for name in claims_of(pod))
+        if mounts:
+            self._mounts[key] = mounts
+            self.version += 1
+        for claim in mounts:
+            self._users.setdefault(claim, {})[key] = node
+
+    def drop(self, key: str) -> None:
+        """It lies nowhere any more."""
+        for claim in self._mounts.pop(key, ()):
+            self._users[claim].pop(key, None)
+            self.version += 1
+
+    def see(self, among: dict[str, T], key: str, found: T | None) -> None:
+        """A claim, a volume, a class or the drivers of a node are so, or are gone."""
+        if found is None:
+            among.pop(key, None)
+        else:
+            among[key] = found
+        self.version += 1
+
+    # What keeps a pod waiting, wherever
+
+    def problem(self, pod: Pod) -> str:
+        """Why its volumes let the pod lie nowhere now, in words; empty when they do."""
+        for name in claims_of(pod):
+            claim = self.claims.get(f"{pod.metadata.namespace}/{name}")
+            wrong = self._wrong(claim, name, pod)
+            if wrong:
+                return f"its volume claim {name} {wrong}"
+        return ""
+
+    def _wrong(self, claim: Claim | None, name: str, pod: Pod) -> str:
+        if claim is None:
+            return "does not exist yet"
+        own = any(volume.ephemeral is not None and f"{pod.metadata.name}-{volume.name}" == name for volume in pod.spec.volumes)
+        if own and not any(owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references):
+            return "belongs to somebody else: delete it, or rename the pod"
+        if claim.metadata.deletion_timestamp is not None:
+            return "is being deleted"
+        if claim.status.phase == "Lost":
+            return "has lost its volume"
+        users = self._users.get(f"{pod.metadata.namespace}/{name}", {})
+        if ALONE in claim.spec.access_modes and any(user != _key(pod) for user in users):
+            return f"is for one pod at a time, and {next(iter(users)).partition('/')[2]} uses it"
+        if not claim.spec.volume_name and not self._waits_for_consumer(claim):
+            return "has no volume yet"
+        if claim.spec.volume_name and claim.spec.volume_name not in self.volumes:
+            return f"names the volume {claim.spec.volume_name}, which does not exist"
+        return ""
+
+    def _class(self, claim: Claim) -> StorageClass | None:
+        name = claim.spec.storage_class_name
+        if name is not None:
+            return self.classes.get(name)
+        marked = [one for one in self.classes.values() if one.metadata.annotations.get(DEFAULT_CLASS) == "true"]
+        return marked[0] if marked else None
+
+    def _waits_for_consumer(self, claim: Claim) -> bool:
+        found = self._class(claim)
+        return found is not None and found.volume_binding_mode == LATER
+
+    # Where it may lie
+
+    def checks(self, pod: Pod) -> Iterator[Check]:
+        """What a node must pass, as things are."""
+        for name in claims_of(pod):
+            claim = self.claims.get(f"{pod.metadata.namespace}/{name}")
+            if claim is None:
+                continue
+            volume = self.volumes.get(claim.spec.volume_name)
+            if volume is not None:
+                yield Check(f"the volume of its claim {name} is out of reach", partial(reaches, volume))
+            else:
+                yield Check(f"no volume can be had there for its claim {name}", partial(self._can_have, claim))
+        if claims_of(pod):
+            yield Check("its node would have more volumes attached than it takes", partial(self._can_attach, pod))
+
+    def _can_have(self, claim: Claim, node: Node) -> bool:
+        if self._volume_for(claim, node) is not None:
+            return True
+        found = self._class(claim)
+        if found is None or found.provisioner in ("", BY_HAND):
+            return False
+        terms = found.allowed_topologies
+        labels = node.metadata.labels
+        return not terms or any(
+            all(labels.get(rule.key) in rule.values for rule in term.match_label_expressions) for term in terms
+        )
+
+    def _volume_for(self, claim: Claim, node: Node) -> PersistentVolume | None:
+        """The smallest volume that is there, free, good enough and in reach."""
+        fits = [volume for volume in self.volumes.values() if self._is_free(volume, claim) and _suits(volume, claim)]
+        near = [volume for volume in fits if reaches(volume, node)]
+        return min(near, key=lambda one: (_size(one.spec.capacity), one.metadata.name), default=None)
+
+    def _is_free(self, volume: PersistentVolume, claim: Claim) -> bool:
+        key = f"{claim.metadata.namespace}/{claim.metadata.name}"
+        if self._promised.get(volume.metadata.name, key) != key:
+            return False
+        holder = volume.spec.claim_ref
+        if holder is None:
+            return volume.status.phase == "Available"
+        return f"{holder.namespace}/{holder.name}" == key and holder.uid in ("", claim.metadata.uid)
+
+    def _can_attach(self, pod: Pod, node: Node) -> bool:
+        name = node.metadata.name
+        found = self.drivers.get(name)
+        limits = {one.name: one.allocatable.count for one in (found.spec.drivers if found is not None else ()) if one.allocatable}
+        if not limits:
+            return True
+        there = [claim for claim, users in self._users.items() if name in users.values()]
+        wanted = [f"{pod.metadata.namespace}/{claim}" for claim in claims_of(pod)]
+        before, after = self._attached(there), self._attached([*there, *wanted])
+        return all(
+            count is None or len(after.get(driver, ())) <= count or len(after[driver]) == len(before.get(driver, ()))
+            for driver, count in limits.items()
+        )
+
+    def _attached(self, claims: Iterable[str]) -> dict[str, set[str]]:
+        """By driver: the volumes that these claims have, or will have."""
+        found: dict[str, set[str]] = {}
+        for key in claims:
+            claim = self.claims.get(key)
+            volume = self.volumes.get(claim.spec.volume_name) if claim is not None else None
+            if volume is not None and volume.spec.csi is not None:
+                found.setdefault(volume.spec.csi.driver, set()).add(volume.spec.csi.volume_handle or volume.metadata.name)
+            elif volume is None and claim is not None and (made_by := self._class(claim)) is not None:
+                found.setdefault(made_by.provisioner, set()).add(key)
+        return found
+
+    # What must be done first
+
+    def to_bind(self, pod: Pod, node: Node) -> tuple[ToBind, ...]:
+        """Claims of the pod that must get their volumes for this node; what is chosen for them is promised to nobody else."""
+        found = []
+        for name in claims_of(pod):
+            key = f"{pod.metadata.namespace}/{name}"
+            claim = self.claims.get(key)
+            if claim is None or claim.spec.volume_name:
+                continue
+            volume = self._volume_for(claim, node)
+            if volume is not None:
+                self._promised[volume.metadata.name] = key
+                self.version += 1
+            found.append(ToBind(claim, node.metadata.name, volume))
+        return tuple(found)
+
+    def release(self, wanted: Iterable[ToBind]) -> None:
+        """Nothing is promised any more: it is done, or was given up."""
+        for one in wanted:
+            if one.volume is not None:
+                self._promised.pop(one.volume.metadata.name, None)
+        self.version += 1
+
+
+def reaches(volume: PersistentVolume, node: Node) -> bool:
+    """Whether the volume can be had on the node."""
+    for key in ZONES:
+        zones = volume.metadata.labels.get(key)
+        if zones is not None and node.metadata.labels.get(key) not in zones.split("__"):
+            return False
+    bounds = volume.spec.node_affinity
+    return bounds is None or bounds.required is None or fitting.selects(bounds.required, node)
+
+
+def _suits(volume: PersistentVolume, claim: Claim) -> bool:
+    asked = claim.spec
+    return (
+        volume.spec.storage_class_name == (asked.storage_class_name or "")
+        and set(asked.access_modes) <= set(volume.spec.access_modes)
+        and volume.spec.volume_mode == asked.volume_mode
+        and _size(volume.spec.capacity) >= _size(asked.resources.requests)
+        and volume.metadata.deletion_timestamp is None
+        and (asked.selector is None or rule_of(asked.selector).holds(volume.metadata.labels))
+    )
+
+
+def _size(given: dict[str, str]) -> int:
+    return amounts.whole(given.get("storage", "0"))
+
+
+def _key(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"

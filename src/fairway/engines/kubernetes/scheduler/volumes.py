@@ -1,0 +1,111 @@
+"""Gives claims their volumes before their pods are bound: whoever makes volumes is told the node, and waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from fairway.engines.kubernetes.client import errors, kinds
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.objects import Claim, key_of
+from fairway.engines.kubernetes.scheduler.storage import ToBind
+from fairway.errors import FairwayError
+
+log = logging.getLogger("fairway.scheduler")
+
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+VOLUME_TIMEOUT = 120.0
+"""Seconds after which a volume that does not come is not waited for any more."""
+
+_MARK = "/metadata/annotations/" + SELECTED_NODE.replace("/", "~1")
+
+
+class VolumeTimeoutError(FairwayError):
+    """A claim did not get its volume in time."""
+
+    code = "volume_timeout"
+
+
+class Volumes:
+    """Has claims bound, and takes back what was asked when one is not."""
+
+    def __init__(self, client: Client, claim: Callable[[str], Claim | None], done: Callable[[Iterable[ToBind]], None]) -> None:
+        """`claim` reads one as it is now by its key; `done` is told of claims that are not waited for any more."""
+        self._client = client
+        self._claim = claim
+        self._done = done
+        self._heard = asyncio.Condition()
+
+    async def hear(self) -> None:
+        """Some claim has changed."""
+        async with self._heard:
+            self._heard.notify_all()
+
+    async def bind(self, wanted: Sequence[ToBind]) -> None:
+        """Wait until all have their volumes. Raises what went wrong; then nothing is asked for any more."""
+        if not wanted:
+            return
+        try:
+            async with asyncio.timeout(VOLUME_TIMEOUT):
+                for one in wanted:
+                    await self._ask(one)
+                async with self._heard:
+                    await self._heard.wait_for(lambda: all(self._is_bound(one) for one in wanted))
+        except TimeoutError as error:
+            await self._take_back(wanted)
+            names = ", ".join(one.claim.metadata.name for one in wanted if not self._is_bound(one))
+            message = f"the volume claims {names} were not bound within {VOLUME_TIMEOUT:g} s"
+            raise VolumeTimeoutError(message, fix="see what the storage class's provisioner says of them") from error
+        except FairwayError:
+            await self._take_back(wanted)
+            raise
+        finally:
+            self._done(wanted)
+
+    def _is_bound(self, one: ToBind) -> bool:
+        found = self._claim(key_of(one.claim))
+        return found is not None and found.metadata.uid == one.claim.metadata.uid and found.status.phase == "Bound"
+
+    async def _ask(self, one: ToBind) -> None:
+        if one.volume is not None:
+            await self._promise(one)
+            return
+        claim = one.claim.metadata
+        change: dict[str, Any] = {"op": "add", "path": _MARK, "value": one.node}
+        if not claim.annotations:
+            change = {"op": "add", "path": "/metadata/annotations", "value": {SELECTED_NODE: one.node}}
+        await self._client.patch(kinds.CLAIMS, claim.name, claim.namespace, [_is_still(claim.uid), change])
+
+    async def _promise(self, one: ToBind) -> None:
+        """A volume that is there is written down as this claim's; the volume controller does the rest."""
+        assert one.volume is not None
+        claim = one.claim.metadata
+        holder = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": claim.namespace, "name": claim.name}
+        marks = {**one.volume.metadata.annotations, BOUND_BY_CONTROLLER: "yes"}
+        changes: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": one.volume.metadata.resource_version},
+            {"op": "add", "path": "/spec/claimRef", "value": {**holder, "uid": claim.uid}},
+            {"op": "add", "path": "/metadata/annotations", "value": marks},
+        ]
+        await self._client.patch(kinds.VOLUMES, one.volume.metadata.name, "", changes)
+
+    async def _take_back(self, wanted: Sequence[ToBind]) -> None:
+        """No node is chosen any more for what has no volume: another may be, the next time."""
+        for one in wanted:
+            if self._is_bound(one) or one.volume is not None:
+                continue
+            claim = one.claim.metadata
+            changes = [_is_still(claim.uid), {"op": "test", "path": _MARK, "value": one.node}, {"op": "remove", "path": _MARK}]
+            try:
+                await self._client.patch(kinds.CLAIMS, claim.name, claim.namespace, changes)
+            except (errors.NotFound, errors.Invalid, errors.Conflict):
+                continue  # It is gone, or somebody else has chosen.
+            except FairwayError as error:
+                log.warning("the node chosen for %s/%s stays chosen: %s", claim.namespace, claim.name, error)
+
+
+def _is_still(uid: str) -> dict[str, str]:
+    return {"op": "test", "path": "/metadata/uid", "value": uid}
