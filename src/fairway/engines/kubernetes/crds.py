@@ -290,6 +290,7 @@ def _job_queue() -> _Looks:
             ("Weight", ".spec.weight"),
             ("Running", ".status.running", "integer"),
             ("Waiting", ".status.waiting", "integer"),
+            ("Share", ".status.share"),
         ),
         (
             ("CPU", ".spec.quota.cpu"),
@@ -307,6 +308,7 @@ def _queue_status() -> Schema:
             "running": schemas.integer("Runs that hold something."),
             "waiting": schemas.integer("Runs that wait."),
             "used": {**schemas.amounts("What its runs hold together.")},
+            "share": schemas.text("The largest part that they hold of any resource."),
         }
     )
 

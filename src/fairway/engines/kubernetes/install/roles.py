@@ -47,6 +47,8 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
     ),
     "scheduler": (
         _rule(GROUP, ("jobqueues", "gpunodes"), *FOLLOW),
+        # How queues stand is said on them.
+        _rule(GROUP, ("jobqueues/status",), "patch"),
         _rule("", ("pods",), *FOLLOW, "patch", "delete"),
         _rule("", ("pods/status",), "patch"),
         _rule("", ("pods/binding", "pods/eviction"), "create"),
@@ -74,3 +76,5 @@ OWN_RULES: dict[str, tuple[Rule, ...]] = {
     if process != "agent"  # There is one on every node, and each acts.
 }
 """By process: what it may do in its own namespace, where its lease lies."""
+# What the scheduler must not forget lies in a ConfigMap.
+OWN_RULES["scheduler"] += (_rule("", ("configmaps",), "get", "create", "patch"),)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.objects import GpuNode, Node, Pod, key_of
-from fairway.engines.kubernetes.scheduler import gangs
+from fairway.engines.kubernetes.scheduler import gangs, memory
 from fairway.engines.kubernetes.scheduler.families import Families
 from fairway.engines.kubernetes.scheduler.gangs import Member, Place
 from fairway.engines.kubernetes.scheduler.ground import Ground
@@ -78,6 +78,7 @@ class Follower:
         self._queues: dict[str, Queue | None] = {}
         """Those that changed since the last decision."""
         self._generation = 0
+        self._begun = False
         self._finished: set[JobKey] = set()
         """Gangs of which a pod has ended well since they were looked at last."""
         self._narrowed: dict[JobKey, Narrowed] = {}
@@ -146,6 +147,10 @@ class Follower:
                 self.narrowing.drop(key_of(pod))
             self._dirty.add(gangs.key_of_gang(pod))
 
+    def forget(self, now: float) -> None:
+        """Runs that have left and do not come back are of no use any more."""
+        memory.forget(self.scheduler.ledger, self._gangs.keys(), now)
+
     def stays(self, pods: Sequence[Pod]) -> None:
         """These were to make room, and could not be asked: the core may choose anew."""
         for pod in pods:
@@ -165,6 +170,9 @@ class Follower:
             dirty, self._dirty = sorted(self._dirty), set()
             for key in dirty:
                 self._tell_gang(key, now)
+        if not self._begun:
+            memory.drop_stale(self.scheduler.ledger)
+            self._begun = True
         self._finished.clear()
         self._tell_places(now)  # Gangs may have brought host ports that no node had so far.
         decision = self.scheduler.decide(now)
@@ -285,14 +293,14 @@ class Follower:
 
     def _take_back(self, key: JobKey, now: float) -> None:
         """As if it had never started."""
-        memory, name = self.scheduler.ledger.memory, str(key)
-        ran, left = memory.ran.get(name), memory.left.get(name)
+        kept, name = self.scheduler.ledger.memory, str(key)
+        ran, left = kept.ran.get(name), kept.left.get(name)
         self.scheduler.apply(Left(key, now), now)
-        del memory.ran[name], memory.left[name]
+        del kept.ran[name], kept.left[name]
         if ran is not None:
-            memory.ran[name] = ran
+            kept.ran[name] = ran
         if left is not None:
-            memory.left[name] = left
+            kept.left[name] = left
         self._paused[key] = now + PAUSE if key in self._retried else now
         self._retried.symmetric_difference_update({key})
 

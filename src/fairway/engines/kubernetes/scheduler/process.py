@@ -14,17 +14,14 @@ from fairway.engines.kubernetes.client.connection import Connection
 from fairway.engines.kubernetes.client.mirror import Mirror, all_synced
 from fairway.engines.kubernetes.leader import Leader
 from fairway.engines.kubernetes.objects import Claim, Custom, Pod
+from fairway.engines.kubernetes.scheduler import memory, queues
 from fairway.engines.kubernetes.scheduler.binding import Binder
 from fairway.engines.kubernetes.scheduler.evicting import Evictor
 from fairway.engines.kubernetes.scheduler.follow import Follower
 from fairway.engines.kubernetes.scheduler.gangs import Place
 from fairway.engines.kubernetes.scheduler.telling import Telling
 from fairway.engines.kubernetes.scheduler.volumes import Volumes
-from fairway.errors import FairwayError
 from fairway.plan.scheduling.scheduler import Scheduler
-from fairway.spec.document import read_data
-from fairway.spec.queue import JobQueue
-from fairway.state.queue import queue_of
 
 log = logging.getLogger("fairway.scheduler")
 
@@ -32,6 +29,8 @@ LEASE = "fairway-scheduler"
 TELL_EVERY = 1.0
 """Seconds between two rounds of saying why."""
 LONGEST_REST = 60.0
+KEEP_EVERY = 300.0
+"""Seconds between two writes of what must not be forgotten; it is also written when a leader ends."""
 
 
 class SchedulerProcess:
@@ -52,8 +51,10 @@ class SchedulerProcess:
         self._classes = Mirror(reading, kinds.STORAGE_CLASSES)
         self._drivers = Mirror(reading, kinds.CSI_NODES)
         self.follower = Follower(Scheduler())
+        self._keeper = memory.Keeper(acting, namespace)
+        self._queue_telling = queues.QueueTelling(acting)
         self._telling = Telling(acting, clock, identity)
-        self._volumes = Volumes(acting, self._claims.get, self.follower.narrowing.storage.release)
+        self._volumes = Volumes(acting, self._claims.get, lambda wanted: self.follower.narrowing.storage.release(wanted))
         self._binder = Binder(acting, self._gave_up, self._bound, self._volumes)
         self._evictor = Evictor(acting, clock, self._stays)
         self._wake = asyncio.Event()
@@ -75,6 +76,13 @@ class SchedulerProcess:
                 one.cancel()
 
     async def _lead(self) -> None:
+        self.follower = Follower(Scheduler(await self._keeper.recall()))
+        try:
+            await self._work_as_leader()
+        finally:
+            await self._keeper.keep(self.follower.scheduler.ledger.memory)
+
+    async def _work_as_leader(self) -> None:
         self._nodes.listen(lambda key, before, now: self._hear(self.follower.node, key, before, now))
         self._gpu_nodes.listen(lambda key, before, now: self._hear(self.follower.gpu_node, key, before, now))
         self._queues.listen(self._queue)
@@ -84,6 +92,7 @@ class SchedulerProcess:
             group.create_task(self._decide())
             group.create_task(self._tell())
             group.create_task(self._telling.run())
+            group.create_task(self._keep())
 
     def _follow_storage(self) -> None:
         narrowing = self.follower.narrowing
@@ -111,16 +120,9 @@ class SchedulerProcess:
         self._hear(self.follower.pod, key, before, now)
 
     def _queue(self, key: str, _before: Custom | None, now: Custom | None) -> None:
-        described = None
-        if now is not None:
-            try:
-                plain = {"kind": "JobQueue", "apiVersion": kinds.JOB_QUEUES.api_version, "metadata": {"name": key}}
-                document = read_data({**plain, "spec": now.spec_data()})
-                assert isinstance(document, JobQueue)
-                described = queue_of(document)
-            except FairwayError as error:
-                log.warning("the queue %s is not used: %s", key, error)
-        self.follower.queue(key, described)
+        if _before is not None and now is not None and _before.spec == now.spec:
+            return  # Only what we say of it is another.
+        self.follower.queue(key, queues.described(key, now) if now is not None else None)
         self._wake.set()
 
     async def _decide(self) -> None:
@@ -163,6 +165,12 @@ class SchedulerProcess:
         self.follower.stays(pods)
         self._wake.set()
 
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(KEEP_EVERY)
+            self.follower.forget(self._clock.now())
+            await self._keeper.keep(self.follower.scheduler.ledger.memory)
+
     async def _tell(self) -> None:
         """Say why, when something has changed and those who can start are on their way."""
         while True:
@@ -170,7 +178,9 @@ class SchedulerProcess:
             if not self._changed or self._work:
                 continue
             self._changed = False
-            for key, hold in self.follower.holds(self._clock.now()).items():
+            holds = self.follower.holds(self._clock.now())
+            for key, hold in holds.items():
                 waiting = [member.pod for member in self.follower.members(key) if member.place is None]
                 if waiting:
                     await self._telling.waits(min(waiting, key=lambda pod: pod.metadata.name), hold)
+            await self._queue_telling.tell(queues.statuses(self.follower.scheduler.ledger, holds))

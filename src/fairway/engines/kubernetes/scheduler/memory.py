@@ -1,0 +1,125 @@
+"""What the core must not forget, kept in a ConfigMap: read when a scheduler begins to lead, written rarely, bounded in size.
+
+Who sits where is not kept: the pods say it. What is kept is what queues have used lately, how long runs took, how long runs that
+wait again have run, and the places that are kept for those that wait.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import zlib
+from collections.abc import Collection
+
+from fairway.engines.kubernetes.client import errors, kinds
+from fairway.engines.kubernetes.client.api import Client
+from fairway.errors import FairwayError
+from fairway.plan.scheduling import memory as core
+from fairway.plan.scheduling.ledger import Ledger, key_of
+from fairway.plan.scheduling.memory import SchedulerMemory
+from fairway.state.job import JobKey
+
+log = logging.getLogger("fairway.scheduler")
+
+NAME = "fairway-scheduler-memory"
+FIELD = "memory"
+MANAGER = "fairway-scheduler"
+MOST_BYTES = 512 * 1024
+"""Of the text that is written: an object may have a megabyte and a half."""
+MOST_RUNS = 2_000
+MOST_NAMES = 8
+"""Shapes that name more nodes than that are of a moment's use only."""
+RETURNS_WITHIN = 3600.0
+"""Seconds after which a run that left is not expected back."""
+
+
+def forget(ledger: Ledger, present: Collection[JobKey], now: float) -> None:
+    """Runs that left and do not come back are of no use any more."""
+    left = ledger.memory.left
+    ledger.forget_others(lambda key: key in present or now - left.get(str(key), now) < RETURNS_WITHIN)
+
+
+def worth_keeping(memory: SchedulerMemory) -> SchedulerMemory:
+    """The part of it that a scheduler which begins cannot learn from the cluster."""
+    latest = sorted(memory.left, key=lambda name: memory.left[name])[-MOST_RUNS:]
+    return SchedulerMemory(
+        usage=dict(memory.usage),
+        ran={name: memory.ran[name] for name in latest if name in memory.ran},
+        left={name: memory.left[name] for name in latest},
+        reservations={
+            name: kept
+            for name, kept in memory.reservations.items()
+            if all(len(seat.shape.where.nodes) <= MOST_NAMES for seat in kept.seats)
+        },
+        futile=dict(memory.futile),
+        history=memory.history,
+        calibration=memory.calibration,
+        started=[(shape, count) for shape, count in memory.started if len(shape.where.nodes) <= MOST_NAMES],
+        lessons=memory.lessons,
+        mix=memory.mix,
+    )
+
+
+def write(memory: SchedulerMemory) -> str:
+    """As text of a bounded size: what is least missed is left out first."""
+    kept = worth_keeping(memory)
+    for leave_out in ((), ("reservations", "futile"), ("started",), ("ran", "left")):
+        for name in leave_out:
+            setattr(kept, name, type(getattr(kept, name))())
+        text = base64.b64encode(zlib.compress(kept.encode())).decode()
+        if len(text) <= MOST_BYTES:
+            return text
+    return ""
+
+
+def read(text: str) -> SchedulerMemory:
+    """What was written; nothing, and whatever cannot be read, gives an empty memory."""
+    try:
+        return core.decode(zlib.decompress(base64.b64decode(text, validate=True))) if text else SchedulerMemory()
+    except (ValueError, zlib.error):
+        return SchedulerMemory()
+
+
+def drop_stale(ledger: Ledger) -> None:
+    """Places that were kept for runs which do not wait any more are free."""
+    for name in [name for name in ledger.memory.reservations if key_of(name) not in ledger.room]:
+        ledger.unreserve(key_of(name))
+
+
+class Keeper:
+    """Reads and writes the ConfigMap."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._written = ""
+
+    async def recall(self) -> SchedulerMemory:
+        """What the last leader wrote; an empty memory when there is none."""
+        try:
+            found = await self._client.get(kinds.CONFIG_MAPS, NAME, self._namespace)
+        except errors.NotFound:
+            return SchedulerMemory()
+        except FairwayError as error:
+            log.warning("what earlier schedulers have learnt could not be read: %s", error)
+            return SchedulerMemory()
+        self._written = found.data.get(FIELD, "")
+        return read(self._written)
+
+    async def keep(self, memory: SchedulerMemory) -> None:
+        """Write it, if it is another than before."""
+        text = write(memory)
+        if text == self._written:
+            return
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": NAME, "namespace": self._namespace},
+            "data": {FIELD: text},
+        }
+        try:
+            await self._client.apply(kinds.CONFIG_MAPS, body, manager=MANAGER)
+        except FairwayError as error:
+            log.warning("what was learnt could not be kept: %s", error)
+            return
+        self._written = text

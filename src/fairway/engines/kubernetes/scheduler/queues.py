@@ -1,0 +1,85 @@
+"""JobQueue objects: described to the core, and told how they stand."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from fairway.engines.kubernetes.client import kinds
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.objects import Custom
+from fairway.errors import FairwayError
+from fairway.plan.scheduling import explain
+from fairway.plan.scheduling.ledger import Ledger
+from fairway.spec.document import read_data
+from fairway.spec.queue import JobQueue
+from fairway.state.job import Hold, JobKey
+from fairway.state.queue import Queue, queue_of
+
+log = logging.getLogger("fairway.scheduler")
+
+MANAGER = "fairway-scheduler-status"
+MOST_REASONS = 5
+
+
+def described(name: str, found: Custom) -> Queue | None:
+    """The queue that an object describes; None for one that cannot be understood, which is not used."""
+    head = {"kind": "JobQueue", "apiVersion": kinds.JOB_QUEUES.api_version, "metadata": {"name": name}}
+    try:
+        document = read_data({**head, "spec": found.spec_data()})
+    except FairwayError as error:
+        log.warning("the queue %s is not used: %s", name, error)
+        return None
+    assert isinstance(document, JobQueue)
+    return queue_of(document)
+
+
+def statuses(ledger: Ledger, holds: Mapping[JobKey, Hold]) -> dict[str, dict[str, Any]]:
+    """By queue: what its object says of it. Only queues that are described."""
+    waiting = {name: [request.key for request in ledger.room.requests(name)] for name in ledger.room.queues()}
+    running = Counter(each.request.queue for each in ledger.running.values())
+    found = {}
+    for name in ledger.queues:
+        used = ledger.accounts.used.get(name, {})
+        dominant, share = ledger.accounts.dominant(name)
+        found[name] = {
+            "running": running[name],
+            "waiting": len(waiting.get(name, ())),
+            "used": {what: explain.number(what, count) for what, count in sorted(used.items()) if count},
+            "share": f"{share:.0%} of {dominant}" if dominant else "",
+            "reasons": _reasons([holds[key] for key in waiting.get(name, ()) if key in holds]),
+        }
+    return found
+
+
+def _reasons(holds: list[Hold]) -> list[dict[str, Any]]:
+    """Why its runs wait, the most common first, with the words of one of them."""
+    counts = Counter(hold.reason for hold in holds)
+    words = {hold.reason: hold.message for hold in holds}
+    return [{"reason": reason, "count": count, "message": words[reason]} for reason, count in counts.most_common(MOST_REASONS)]
+
+
+class QueueTelling:
+    """Writes statuses that have changed."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._told: dict[str, dict[str, Any]] = {}
+
+    async def tell(self, found: Mapping[str, dict[str, Any]]) -> None:
+        """Say how queues stand, where that is another than what was said."""
+        for name in [name for name in self._told if name not in found]:
+            del self._told[name]
+        for name, status in found.items():
+            if self._told.get(name) == status:
+                continue
+            kind = kinds.JOB_QUEUES
+            body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "status": status}
+            try:
+                await self._client.apply_status(kind, body, manager=MANAGER)
+            except FairwayError as error:
+                log.debug("could not say how queue %s stands: %s", name, error)
+                continue
+            self._told[name] = status
