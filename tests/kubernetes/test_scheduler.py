@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cluster.control_plane import ControlPlane
-from cluster.installed import SYSTEM, Installed
+from cluster.installed import Installed
 from cluster.process import wait_for
 
 Add = Callable[..., list[str]]
@@ -171,7 +171,7 @@ def test_the_same_pods_are_admitted_on_the_same_nodes(pods: Pods, kwok_nodes: Ad
         for scheduler in ("fairway", "default-scheduler"):
             for node in nodes:
                 case = f"{number}-{scheduler[0]}-{node}"
-                lying, comer = _scene(random.Random(number), case, nodes)  # noqa: S311 cases, no secrets
+                lying, comer = _scene(random.Random(number), case, nodes)
                 for index, one in enumerate(lying):
                     pods.make(f"lies-{case}-{index}", scheduler, **one)
                 comers[f"comes-{case}"] = (number, scheduler, node)
@@ -185,9 +185,9 @@ def test_the_same_pods_are_admitted_on_the_same_nodes(pods: Pods, kwok_nodes: Ad
             scheduler: {node for (case, by, node), bound in found.items() if (case, by) == (number, scheduler) and bound}
             for scheduler in ("fairway", "default-scheduler")
         }
-        scene = _scene(random.Random(number), "case", nodes)  # noqa: S311 cases, no secrets
+        scene = _scene(random.Random(number), "case", nodes)
         assert admitted["fairway"] == admitted["default-scheduler"], f"case {number}: {scene}"
-    assert len({bound for bound in found.values()}) == 2, "some are admitted, some are not"
+    assert len(set(found.values())) == 2, "some are admitted, some are not"
 
 
 def _decided(pods: Pods, comers: dict[str, tuple[int, str, str]]) -> dict[tuple[int, str, str], bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes import causes, marks
 from fairway.engines.kubernetes.objects import ContainerStatus, Pod, Terminated, condition
 from fairway.engines.kubernetes.times import seconds
 from fairway.runtime.pod import ending
@@ -21,16 +21,6 @@ _DISRUPTED = {
     "NodeAffinity": "its node no longer has the labels it asked for",
     "UnexpectedAdmissionError": "its node could not give it the devices it was promised",
 }
-_STUCK = frozenset(
-    {
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "RunContainerError",
-    }
-)
 
 
 def report(key: TaskKey, pod: Pod) -> TaskReport:
@@ -126,19 +116,14 @@ def _ended(pod: Pod) -> Terminated | None:
 
 def _words(pod: Pod) -> str:
     """Why it waits or what it does, in words; empty when there is nothing to say."""
-    scheduled = condition(pod.status.conditions, "PodScheduled")
     if not pod.spec.node_name:
-        return scheduled.message if scheduled is not None and scheduled.status == "False" else ""
+        return causes.words(pod)
     if pod.status.phase == "Failed":
         failed = next((status for status in pod.status.init_container_statuses if _failed(status)), None)
         return f"the code could not be brought into the pod: {_last_words(failed)}" if failed is not None else ""
     if pod.status.phase != "Pending":
         return ""
-    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        waiting = status.state.waiting
-        if waiting is not None and waiting.reason in _STUCK:
-            return f"{waiting.reason}: {waiting.message or status.image}"
-    return f"starts on {pod.spec.node_name}"
+    return causes.words(pod) or f"starts on {pod.spec.node_name}"
 
 
 def _failed(status: ContainerStatus) -> bool:

@@ -1,0 +1,159 @@
+"""Why a pod does not run, for reasons outside our scheduler: from the cluster's words to ours. Pure.
+
+The kubelet, the API server, kube-scheduler and the volume controllers each say it in their own way: in the status of containers,
+in a condition, in an Event, or in the answer to a request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fairway.engines.kubernetes.objects import ContainerStatus, Event, Pod, condition
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why, in one word and in a sentence; and what would help."""
+
+    reason: str
+    message: str
+    helps: str = ""
+
+
+_IMAGE = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable"}
+)
+_MADE = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PostStartHookError"})
+_VOLUME = frozenset({"FailedMount", "FailedAttachVolume", "FailedMapVolume", "ProvisioningFailed", "FailedBinding"})
+_NETWORK = frozenset({"FailedCreatePodSandBox", "NetworkNotReady"})
+_REFUSED = frozenset({"FailedCreate", "FailedScheduling", "Failed"})
+_REFUSED_BY_NODE = {
+    "NodeAffinity": "its labels are not those that the pod asks for",
+    "UnexpectedAdmissionError": "it could not give the devices that were promised",
+    "NodePorts": "a port of the node is taken",
+    "Evicted": "it ran short",
+    "NodeShutdown": "it shuts down",
+    "Terminated": "it shuts down",
+    "Preempting": "it makes room for a critical pod",
+    "InvalidNodeInfo": "it is not known yet",
+    "TaintToleration": "it has a taint that the pod does not tolerate",
+}
+_QUOTA = re.compile(
+    r"exceeded quota: (?P<name>[^,]+), requested: (?P<asked>.*?), used: (?P<used>.*?), limited: (?P<most>.*)", re.S
+)
+_LIMITS = re.compile(r"failed quota: (?P<name>[^:]+): (?P<what>.*)", re.S)
+_HOOK = re.compile(r'admission webhook "(?P<name>[^"]+)" denied the request:? ?(?P<why>.*)', re.S)
+_POLICY = re.compile(r"ValidatingAdmissionPolicy '(?P<name>[^']+)'.* denied request: (?P<why>.*)", re.S)
+_SECURITY = re.compile(r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.*)', re.S)
+MOST_WORDS = 400
+
+
+def of_pod(pod: Pod) -> Cause | None:
+    """What the pod itself tells; None when nothing keeps it, as far as it says."""
+    refused = _refused_by_node(pod)
+    if refused is not None:
+        return refused
+    if pod.over:
+        return None
+    if not pod.spec.node_name:
+        return _unplaced(pod)
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        found = _container(status)
+        if found is not None:
+            return found
+    return None
+
+
+def of_events(events: Iterable[Event]) -> Cause | None:
+    """What was told of the pod last, where it is a reason that the pod itself does not carry."""
+    for event in sorted(events, key=lambda one: one.event_time or "", reverse=True):
+        if event.type == "Normal":
+            continue
+        words = _short(event.note)
+        if event.reason in _VOLUME:
+            return Cause(
+                "volume", f"its volumes are not ready: {words}", "see the claim and its storage class: kubectl describe pvc"
+            )
+        if event.reason in _NETWORK:
+            return Cause("network", f"its node could not give it a network: {words}", "see the network plug-in of that node")
+        if event.reason in _REFUSED and (found := of_refusal(event.note)) is not None:
+            return found
+    return None
+
+
+def of_refusal(message: str) -> Cause | None:
+    """What the API server's refusal to make a pod means; None when it is none of those known."""
+    if match := _QUOTA.search(message):
+        words = (
+            f"the namespace's quota {match['name']} is used up: asked {match['asked']}, used {match['used']} of {match['most']}"
+        )
+        return Cause(
+            "namespace quota", _short(words), f"something in the namespace must end, or the ResourceQuota {match['name']} grow"
+        )
+    if match := _LIMITS.search(message):
+        words = f"the namespace's quota {match['name']} asks that pods say more: {match['what']}"
+        return Cause("namespace quota", _short(words), "say these resources in the document")
+    if match := _HOOK.search(message) or _POLICY.search(message):
+        words = f"the cluster's rule {match['name']} refuses it: {match['why'] or 'it does not say why'}"
+        return Cause("admission", _short(words), "change what the rule names, or ask whoever runs the cluster")
+    if match := _SECURITY.search(message):
+        words = f"the namespace allows pods of level {match['level']} only: {match['why']}"
+        return Cause("admission", _short(words), "ask for less, or use a namespace that allows it")
+    return None
+
+
+def words(pod: Pod) -> str:
+    """The sentence alone; empty when there is nothing to say."""
+    found = of_pod(pod)
+    return found.message if found is not None else ""
+
+
+def _refused_by_node(pod: Pod) -> Cause | None:
+    reason, node = pod.status.reason, pod.spec.node_name
+    if pod.status.phase != "Failed" or not reason:
+        return None
+    if reason.startswith("OutOf"):
+        words = f"node {node} had no {reason.removeprefix('OutOf')} left when the pod arrived: {pod.status.message or reason}"
+        return Cause("node", _short(words), "nothing to do; it is placed anew")
+    if reason in _REFUSED_BY_NODE:
+        more = f" ({pod.status.message})" if pod.status.message else ""
+        return Cause(
+            "node", _short(f"node {node} did not take it: {_REFUSED_BY_NODE[reason]}{more}"), "nothing to do; it is placed anew"
+        )
+    return None
+
+
+def _unplaced(pod: Pod) -> Cause | None:
+    if pod.spec.scheduling_gates:
+        names = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
+        return Cause("gate", f"it is held by {names}", "whoever put the gate there takes it away")
+    told = condition(pod.status.conditions, "PodScheduled")
+    if told is None or told.status != "False" or not told.message:
+        return None
+    message, text = told.message, told.message.lower()
+    if "persistentvolumeclaim" in text or "volume claim" in text:
+        return Cause("volume", message, "see the claim and its storage class: kubectl describe pvc")
+    if "untolerated taint" in text:
+        return Cause("taint", message, "let the document tolerate it, or use other nodes")
+    return Cause("placement", message)
+
+
+def _container(status: ContainerStatus) -> Cause | None:
+    waiting = status.state.waiting
+    if waiting is None:
+        return None
+    words = _short(f"{waiting.reason}: {waiting.message or status.image}")
+    if waiting.reason in _IMAGE:
+        return Cause("image", words, f"check that {status.image or 'the image'} exists, and the pull secrets")
+    if waiting.reason in _MADE:
+        return Cause("container", words, "see what the document names: secrets, config maps, the command")
+    if waiting.reason == "CrashLoopBackOff":
+        return Cause("container", words, "see its logs")
+    return None
+
+
+def _short(text: str) -> str:
+    said = " ".join(text.split())
+    return said if len(said) <= MOST_WORDS else said[: MOST_WORDS - 1] + "\u2026"
