@@ -30,11 +30,13 @@ def exact(text: str) -> Fraction:
     return number * Fraction(10) ** int(unit[1:])
 
 
+@lru_cache(maxsize=4096)
 def milli(text: str) -> int:
     """In thousandths, rounded up."""
     return ceil(exact(text) * 1000)
 
 
+@lru_cache(maxsize=4096)
 def whole(text: str) -> int:
     """In ones, rounded up."""
     return ceil(exact(text))

@@ -92,7 +92,7 @@ class Shapes:
     def of(self, pod: Pod) -> Shape:
         """What the pod takes, and where it may lie."""
         known = self._known.get(pod.metadata.uid)
-        if known is not None and known[0] is pod and known[1] == self._ground.generation:
+        if known is not None and known[1] == self._ground.generation and (known[0] is pod or _asks_the_same(known[0], pod)):
             return known[2]
         shape = shape_of(pod, self._ground)
         self._known[pod.metadata.uid] = (pod, self._ground.generation, shape)
@@ -101,6 +101,28 @@ class Shapes:
     def forget(self, uid: str) -> None:
         """The pod is gone."""
         self._known.pop(uid, None)
+
+
+_ASKING = (marks.NODES, marks.DEVICES, marks.GPUS, marks.GPU_MILLI, marks.GPU_MEMORY, marks.GPU_TYPES)
+
+
+def _asks_the_same(before: Pod, now: Pod) -> bool:
+    """Whether both take the same and may lie at the same places: most changes of a pod are of its status."""
+    if any(status.allocated_resources for pod in (before, now) for status in pod.status.container_statuses):
+        return False
+    one, other = before.spec, now.spec
+    noted, marked = before.metadata.annotations, now.metadata.annotations
+    return (
+        one.containers == other.containers
+        and one.init_containers == other.init_containers
+        and one.resources == other.resources
+        and one.overhead == other.overhead
+        and one.node_selector == other.node_selector
+        and one.tolerations == other.tolerations
+        and one.affinity == other.affinity
+        and one.host_network == other.host_network
+        and all(noted.get(name) == marked.get(name) for name in _ASKING)
+    )
 
 
 def shape_of(pod: Pod, ground: Ground) -> Shape:

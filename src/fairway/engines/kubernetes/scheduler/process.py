@@ -29,6 +29,8 @@ LEASE = "fairway-scheduler"
 TELL_EVERY = 1.0
 """Seconds between two rounds of saying why."""
 LONGEST_REST = 60.0
+READY = 16
+"""Connections that are there when the work begins."""
 KEEP_EVERY = 300.0
 """Seconds between two writes of what must not be forgotten; it is also written when a leader ends."""
 
@@ -38,7 +40,7 @@ class SchedulerProcess:
 
     def __init__(self, connection: Connection, clock: Clock, namespace: str, identity: str) -> None:
         self._clock = clock
-        reading = Client(connection)
+        self._reading = reading = Client(connection)
         self._leader = Leader(reading, namespace, LEASE, identity)
         acting = Client(connection, permit=lambda: self._leader.leading)
         self._pods = Mirror(reading, kinds.PODS)
@@ -77,6 +79,8 @@ class SchedulerProcess:
 
     async def _lead(self) -> None:
         self.follower = Follower(Scheduler(await self._keeper.recall()))
+        # The first gang should not have to wait until there are connections for all its pods.
+        await asyncio.gather(*(self._reading.plain("/version") for _ in range(READY)), return_exceptions=True)
         try:
             await self._work_as_leader()
         finally:
@@ -131,6 +135,7 @@ class SchedulerProcess:
             outcome = self.follower.decide(self._clock.now())
             for bind in outcome.binds:
                 self._do(self._binder.bind(bind), self._work)
+            self._telling.make_way(busy=bool(self._work))
             for room in outcome.rooms:
                 self._do(self._evictor.make_room(room), self._leaving)
             if outcome.binds or outcome.rooms:
@@ -148,11 +153,11 @@ class SchedulerProcess:
         # Whatever else has arrived by now belongs to the same decision.
         await asyncio.sleep(0)
 
-    @staticmethod
-    def _do(work: Coroutine[Any, Any, Any], among: set[asyncio.Task[Any]]) -> None:
+    def _do(self, work: Coroutine[Any, Any, Any], among: set[asyncio.Task[Any]]) -> None:
         task = asyncio.create_task(work)
         among.add(task)
         task.add_done_callback(among.discard)
+        task.add_done_callback(lambda _: self._telling.make_way(busy=bool(self._work)))
 
     def _bound(self, pod: Pod, place: Place) -> None:
         self._telling.bound(pod, place.node)

@@ -40,6 +40,8 @@ class Telling:
         self._told: dict[str, str] = {}
         """By uid of the pod: why it waits, as it was told."""
         self._number = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
 
     def bound(self, pod: Pod, node: str) -> None:
         """A pod got its place."""
@@ -78,17 +80,29 @@ class Telling:
         """The pod is gone."""
         self._told.pop(pod.metadata.uid, None)
 
+    def make_way(self, *, busy: bool) -> None:
+        """While pods are being bound, Events take little of what the API server can do."""
+        if busy:
+            self._quiet.clear()
+        else:
+            self._quiet.set()
+
     async def run(self) -> None:
         """Write Events until cancelled."""
+        always = asyncio.Event()
+        always.set()
         async with asyncio.TaskGroup() as group:
-            for _ in range(WRITERS):
-                group.create_task(self._write())
+            group.create_task(self._write(always))
+            for _ in range(WRITERS - 1):
+                group.create_task(self._write(self._quiet))
 
-    async def _write(self) -> None:
+    async def _write(self, when: asyncio.Event) -> None:
         while True:
+            await when.wait()
             while not self._unsaid:
                 self._something.clear()
                 await self._something.wait()
+                await when.wait()
             body = self._unsaid.popleft()
             try:
                 await self._client.create(kinds.EVENTS, body, body["metadata"]["namespace"])
