@@ -59,7 +59,7 @@ class Binder:
         if not failed:
             return True
         log.warning("%s could not be bound: %s", gang.key, failed[0])
-        await self._take_back([pod for pod, _ in gang.pods])
+        await self.take_back([pod for pod, _ in gang.pods])
         return False
 
     async def _bind(self, pod: Pod, place: Place) -> None:
@@ -89,7 +89,7 @@ class Binder:
             return False
         return found.metadata.uid == pod.metadata.uid and found.spec.node_name == place.node
 
-    async def _take_back(self, pods: Sequence[Pod]) -> None:
+    async def take_back(self, pods: Sequence[Pod]) -> None:
         """Nothing can be unbound, so that what was bound is deleted; whoever made it makes it again."""
         for pod in pods:
             try:

@@ -15,6 +15,7 @@ from fairway.engines.kubernetes.scheduler import gangs, memory
 from fairway.engines.kubernetes.scheduler.families import Families
 from fairway.engines.kubernetes.scheduler.gangs import Member, Place
 from fairway.engines.kubernetes.scheduler.ground import Ground
+from fairway.engines.kubernetes.scheduler.halves import Halves
 from fairway.engines.kubernetes.scheduler.narrowing import Narrowed, Narrowing
 from fairway.engines.kubernetes.scheduler.storage import ToBind
 from fairway.plan.scheduling import explain
@@ -58,6 +59,8 @@ class Outcome:
 
     binds: tuple[Bind, ...] = ()
     rooms: tuple[Room, ...] = ()
+    halves: tuple[tuple[Pod, ...], ...] = ()
+    """Bound pods of gangs that stay half: they are taken back."""
     wake_at: float | None = None
 
 
@@ -84,6 +87,7 @@ class Follower:
         self._narrowed: dict[JobKey, Narrowed] = {}
         """Gangs whose places depend on other pods or on volumes, and what the core was asked for."""
         self._families = Families()
+        self._halves = Halves()
         self._paused: dict[JobKey, float] = {}
         self._retried: set[JobKey] = set()
         """Gangs whose places were taken back the last time that they got some."""
@@ -179,7 +183,7 @@ class Follower:
         binds = tuple(bind for start in decision.starts if (bind := self._start(start, now)) is not None)
         rooms = tuple(Room(each, tuple(self._gangs.get(each.key, {}).values())) for each in decision.evictions)
         self._leaving.update(pod.metadata.uid for room in rooms for pod in room.pods)
-        return Outcome(binds, rooms, self._wake(decision.wake_at, now))
+        return Outcome(binds, rooms, tuple(self._halves.overdue(now)), self._wake(decision.wake_at, now))
 
     def _look_again(self, now: float) -> None:
         """Gangs whose places depend on others are looked at whenever others have changed."""
@@ -196,7 +200,7 @@ class Follower:
 
     def _wake(self, at: float | None, now: float) -> float | None:
         """Those whose turn comes when another of their kind has started are looked at once more, at once."""
-        again = [self._paused[key] for key in self._paused]
+        again = [*self._paused.values(), *([half] if (half := self._halves.next()) is not None else [])]
         if self._dirty and self._families.waiting:
             again.append(now)
         return min([*again, *([at] if at is not None else [])], default=None)
@@ -225,6 +229,7 @@ class Follower:
     def _tell_gang(self, key: JobKey, now: float) -> None:
         ledger = self.scheduler.ledger
         members = self.members(key)
+        self._halves.look(key, members, now)
         if not members:
             self._gangs.pop(key, None)
             self._paused.pop(key, None)

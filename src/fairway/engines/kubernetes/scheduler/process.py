@@ -135,6 +135,8 @@ class SchedulerProcess:
             outcome = self.follower.decide(self._clock.now())
             for bind in outcome.binds:
                 self._do(self._binder.bind(bind), self._work)
+            for half in outcome.halves:
+                self._do(self._binder.take_back(half), self._work)
             self._telling.make_way(busy=bool(self._work))
             for room in outcome.rooms:
                 self._do(self._evictor.make_room(room), self._leaving)

@@ -56,6 +56,25 @@ def test_a_gang_that_does_not_fit_whole_gets_nothing_and_says_why() -> None:
     assert "which start together (2 of 3 would find a place); 2 of 2 are free" in cluster.why("mnist-1")
 
 
+def test_a_gang_that_stays_half_bound_is_taken_back_and_one_whose_pod_starts_again_is_not() -> None:
+    """A scheduler that begins finds what another left: the rest is placed if there is room, and not waited for otherwise."""
+    cluster = Cluster(node("a", cpu="2"))
+    cluster.pod(gang_pod(0, 2, nodeName="a"), gang_pod(1, 2))
+    assert cluster.decide() == {"mnist-1-worker-1-r0": "a"}
+    full = Cluster(node("a", cpu="1"))
+    full.pod(gang_pod(0, 2, nodeName="a"), gang_pod(1, 2))
+    outcome = full.follower.decide(1000.0)
+    assert (outcome.halves, outcome.wake_at) == ((), 1030.0)
+    ((half,),) = full.follower.decide(1030.0).halves
+    assert half.metadata.name == "mnist-1-worker-0-r0"
+    again = Cluster(node("a", cpu="1"))
+    restarted = gang_pod(1, 2)
+    restarted.metadata.labels[marks.ATTEMPT] = "1"
+    again.pod(gang_pod(0, 2, nodeName="a"), restarted)
+    again.follower.decide(1000.0)
+    assert again.follower.decide(1030.0).halves == ()
+
+
 def test_apart_and_together_are_kept() -> None:
     cluster = Cluster(node("a", cpu="4"), node("b", cpu="4"))
     cluster.pod(*(gang_pod(index, 2, wish={"apart": True}) for index in range(2)))

@@ -1,0 +1,57 @@
+"""Gangs of which only some pods are bound: whoever bound them ended in between, or others took the rest of the room. Pure.
+
+The rest is placed as soon as there is room. After a time the gang is taken back whole: half of one helps nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.objects import Pod
+from fairway.engines.kubernetes.scheduler.gangs import Member
+from fairway.state.job import JobKey
+
+HALF_TIMEOUT = 30.0
+"""Seconds that a gang may be half bound."""
+
+
+class Halves:
+    """Which gangs are half bound, and since when."""
+
+    def __init__(self) -> None:
+        self._since: dict[JobKey, float] = {}
+        self._bound: dict[JobKey, tuple[Pod, ...]] = {}
+
+    def look(self, key: JobKey, members: Sequence[Member], now: float) -> None:
+        """These are the pods of a gang now."""
+        bound = _half(members) if len(members) > 1 else ()
+        if bound:
+            self._since.setdefault(key, now)
+            self._bound[key] = bound
+        elif key in self._since:
+            del self._since[key], self._bound[key]
+
+    def overdue(self, now: float) -> list[tuple[Pod, ...]]:
+        """The bound pods of gangs that have been half bound for too long; each is told once a time."""
+        late = [key for key, since in self._since.items() if now - since >= HALF_TIMEOUT]
+        for key in late:
+            self._since[key] = now
+        return [self._bound[key] for key in late]
+
+    def next(self) -> float | None:
+        """When to look again."""
+        return min(self._since.values()) + HALF_TIMEOUT if self._since else None
+
+
+def _half(members: Sequence[Member]) -> tuple[Pod, ...]:
+    """The bound pods that were made together with others that wait."""
+    waiting = {_made(member.pod) for member in members if member.place is None}
+    if not waiting:
+        return ()
+    return tuple(member.pod for member in members if member.pod.spec.node_name and _made(member.pod) in waiting)
+
+
+def _made(pod: Pod) -> tuple[str, str]:
+    """Equal for pods that start together. One that starts again while its peers go on has an attempt of its own."""
+    return pod.metadata.annotations.get(marks.GANG, pod.metadata.uid), pod.metadata.labels.get(marks.ATTEMPT, "")
