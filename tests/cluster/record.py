@@ -70,6 +70,12 @@ class Person:
         assert code is None or ended.returncode == code, f"fairway {' '.join(words)}: {ended}"
         return ended
 
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """The same, going on."""
+        command = [sys.executable, "-m", "fairway.cli.main", *words]
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, env=self.env, cwd=self.work, text=True, **streams)  # type: ignore[call-overload]
+
     def json(self, *words: str) -> Any:
         """What it prints, as data."""
         return json.loads(self.run(*words, "-o", "json").stdout)

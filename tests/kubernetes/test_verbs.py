@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from cluster.control_plane import ControlPlane
 from cluster.installed import Installed, Jobs
 from cluster.process import wait_for
-from cluster.record import Person, start_operator
+from cluster.record import API_SERVICE, Person, start_operator
 
 Add = Callable[..., list[str]]
 JOB = """
@@ -45,6 +49,33 @@ def bind(plane: ControlPlane, namespace: str, user: str, role: str) -> None:
     }
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
     status, answer = plane.request("POST", path, body)
+    assert status == 201, answer
+
+
+def grant_queues(plane: ControlPlane, user: str) -> None:
+    rules = [{"apiGroups": ["fairway.dev"], "resources": ["jobqueues"], "verbs": ["patch", "create"]}]
+    root = "/apis/rbac.authorization.k8s.io/v1"
+    plane.request("POST", f"{root}/clusterroles", {"metadata": {"name": "queues"}, "rules": rules})
+    body = {
+        "metadata": {"name": f"{user}-queues"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "queues"},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    status, answer = plane.request("POST", f"{root}/clusterrolebindings", body)
+    assert status == 201, answer
+
+
+def allow_record(plane: ControlPlane, namespace: str, user: str) -> None:
+    """May ask the record for everything, and nothing else."""
+    rules = [{"apiGroups": ["record.fairway.dev"], "resources": ["*"], "verbs": ["*"]}]
+    root = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    plane.request("POST", f"{root}/roles", {"metadata": {"name": "record"}, "rules": rules})
+    body = {
+        "metadata": {"name": f"{user}-record"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "record"},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    status, answer = plane.request("POST", f"{root}/rolebindings", body)
     assert status == 201, answer
 
 
@@ -103,3 +134,132 @@ def test_one_who_may_edit_a_namespace_uses_the_verbs_there(ann: Person, installe
     assert installed.plane.get(f"{jobs.path}/mnist-1")[0] == 404
     assert ann.json("list")["jobs"] == []
     assert "on local" in ann.run("use", "local").stderr
+
+
+def test_what_would_be_made_is_shown_as_objects_and_nothing_is_made(ann: Person, installed: Installed, namespace: str) -> None:
+    ann.env["FAIRWAY_CONTEXT"] = "lab"
+    shown = ann.run("submit", "job.yaml", "--plan", "-o", "yaml")
+    objects = list(yaml.safe_load_all(shown.stdout))
+    assert [one["kind"] for one in objects] == ["TrainingJob", "Service", "Pod", "Pod"]
+    assert {one["metadata"]["namespace"] for one in objects} == {namespace}
+    assert objects[2]["metadata"]["name"] == "mnist-1-worker-0-r0"
+    assert "would have 2 workers" in ann.run("submit", "job.yaml", "--plan").stdout
+    assert ann.json("list")["jobs"] == []
+    # What is printed can be applied as it is.
+    path = f"/apis/fairway.dev/v1alpha1/namespaces/{namespace}/trainingjobs?dryRun=All"
+    status, answer = installed.plane.request("POST", path, objects[0])
+    assert status == 201, answer
+
+
+def test_a_run_in_the_foreground_is_followed_to_its_end(ann: Person, installed: Installed, namespace: str) -> None:
+    ann.env["FAIRWAY_CONTEXT"] = "lab"
+    jobs = Jobs(installed, namespace)
+    running = ann.start("run", "job.yaml")
+    wait_for("its object", lambda: installed.plane.get(f"{jobs.path}/mnist-1")[0] == 200, 60.0)
+    jobs.runs("mnist-1")
+    waiting = ann.start("wait", "mnist-1")
+    for pod in jobs.pods("mnist-1"):
+        jobs.annotate(pod["metadata"]["name"], runs_for="10ms")
+    _, words = running.communicate(timeout=60)
+    assert running.returncode == 0, words
+    assert "mnist-1: 2 tasks" in words
+    assert "mnist-1 succeeded" in words
+    waiting.communicate(timeout=60)
+    assert waiting.returncode == 0
+
+
+def test_documents_of_every_kind_are_applied_with_the_callers_own_rights(
+    ann: Person, installed: Installed, namespace: str
+) -> None:
+    ann.env["FAIRWAY_CONTEXT"] = "lab"
+    (ann.work / "queue.yaml").write_text("kind: JobQueue\nname: research\nweight: 2\n")
+    refused = ann.run("apply", "-f", "queue.yaml", code=5)
+    assert 'User "ann" cannot patch resource "jobqueues" in API group "fairway.dev" at the cluster scope' in refused.stderr
+    assert installed.plane.get("/apis/fairway.dev/v1alpha1/jobqueues/research")[0] == 404
+    grant_queues(installed.plane, "ann")
+    (ann.work / "job.yaml").write_text(f"{JOB}queue: research\n")
+    applied = ann.json("apply", "-f", ".")["applied"]
+    assert [(one["kind"], one["name"], one["action"]) for one in applied] == [
+        ("TrainingJob", "mnist-1", "created"),
+        ("JobQueue", "research", "created"),
+    ]
+    assert installed.plane.get("/apis/fairway.dev/v1alpha1/jobqueues/research")[1]["spec"]["weight"] == "2"
+    assert [one["action"] for one in ann.json("apply", "-f", ".")["applied"]] == ["unchanged", "unchanged"]
+    ann.run("delete", "mnist-1")
+    installed.plane.request("DELETE", "/apis/fairway.dev/v1alpha1/jobqueues/research")
+
+
+def test_nobody_gets_more_here_than_the_api_server_gives(
+    ann: Person, installed: Installed, namespace: str, tmp_path: Path
+) -> None:
+    ann.env["FAIRWAY_CONTEXT"] = "lab"
+    elsewhere = ann.run("list", "-n", "kube-system", code=5).stderr
+    assert 'User "ann" cannot list resource "jobs" in API group "record.fairway.dev" in the namespace "kube-system"' in elsewhere
+    # A document that names another namespace is judged by that one.
+    (ann.work / "theirs.yaml").write_text(JOB.replace("name: mnist", "name: mnist\nnamespace: kube-system"))
+    assert 'cannot create resource "trainingjobs"' in ann.run("submit", "theirs.yaml", code=5).stderr
+    assert "in a folder of your machine" in ann.run("submit", "--in-place", "--", "python", "train.py", code=5).stderr
+
+    bind(installed.plane, namespace, "vic", "view")
+    vic = Person(installed.plane, tmp_path, "vic", namespace)
+    vic.env["FAIRWAY_CONTEXT"] = "lab"
+    (vic.work / "job.yaml").write_text(JOB)
+    assert vic.json("list")["jobs"] == []
+    assert 'User "vic" cannot create resource' in vic.run("submit", "job.yaml", code=5).stderr
+    # The record's own rights are not enough: the object is what counts.
+    allow_record(installed.plane, namespace, "vic")
+    said = vic.run("submit", "-n", namespace, "--", "python", "-c", "1", code=5).stderr
+    assert 'User "vic" cannot create resource "trainingjobs" in API group "fairway.dev"' in said
+
+    assert "is not possible on a cluster" in vic.run("model", "register", "x", str(vic.work), code=2).stderr
+
+    nobody = Person(installed.plane, tmp_path, "nobody", namespace)
+    assert 'User "nobody" cannot list' in nobody.run("--context", "lab", "list", code=5).stderr
+
+
+def test_what_is_in_the_way_is_said_in_words(ann: Person, installed: Installed) -> None:
+    assert "has no context 'lap' (named by the caller); it has lab" in ann.run("use", "lap", code=3).stderr
+    assert "there is no kubeconfig ./nothing.yaml" in ann.run("use", "./nothing.yaml", code=2).stderr
+    assert "* local" in ann.run("use").stdout
+    copy = ann.work / "team.kubeconfig"
+    copy.write_text(ann.kubeconfig.read_text())
+    ann.env["KUBECONFIG"] = str(ann.work / "gone")
+    assert "on lab /" in ann.run("use", "./team.kubeconfig").stderr
+    assert ann.json("list")["jobs"] == []
+    copy.write_text("{")
+    assert "is no YAML" in ann.run("list", code=2).stderr
+    plain = json.loads(ann.kubeconfig.read_text())
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        plain["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{probe.getsockname()[1]}"
+    copy.write_text(json.dumps(plain))
+    assert "does not answer: Connection refused" in ann.run("list", code=4).stderr
+    plain["clusters"][0]["cluster"]["server"] = installed.plane.server
+    plain["users"][0]["user"] = {"token": "nobody-knows-this"}
+    copy.write_text(json.dumps(plain))
+    assert "does not know you: Unauthorized" in ann.run("list", code=5).stderr
+    assert "on local" in ann.run("use", "local").stderr
+
+
+def test_only_the_api_server_is_listened_to(installed: Installed) -> None:
+    port = installed.plane.get(API_SERVICE)[1]["spec"]["service"]["port"]
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    request = b"GET /apis HTTP/1.1\r\nHost: x\r\nX-Remote-User: admin\r\n\r\n"
+    for pair in (None, installed.plane.authority.client("admin", ["system:masters"])):
+        if pair is not None:
+            context.load_cert_chain(pair.certificate, pair.key)
+        with socket.create_connection(("127.0.0.1", port)) as plain:
+            try:
+                with context.wrap_socket(plain) as secure:
+                    secure.sendall(request)
+                    heard = secure.recv(1)
+            except OSError:
+                heard = b""
+        assert heard == b"", "somebody who is not the API server was answered"
+
+
+def test_while_the_operator_is_away_that_is_said(ann: Person, installed: Installed) -> None:
+    ann.env["FAIRWAY_CONTEXT"] = "lab"
+    installed.kill("operator")
+    assert "Fairway on lab does not answer" in ann.run("list", code=4).stderr

@@ -121,6 +121,10 @@ class CallersApplication(Application):
 
     # Queries
 
+    def standing(self, submission: Submission, queues: Sequence[Queue] = ()) -> Job | None:
+        """The newest run of the series, when it asks for the same."""
+        return super().standing(self._from_caller(submission), queues)
+
     async def preview(self, submission: Submission, queues: Sequence[Queue] = ()) -> Plan:
         """What a submit would do now, under the name that the run would get at the earliest."""
         submission = self._from_caller(submission)
