@@ -1,0 +1,87 @@
+"""The verbs that need a pod that runs: logs that are followed, commands and files inside. Operator and scheduler are pods."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster import image
+from cluster.nodes import RealCluster
+from cluster.process import wait_for
+from cluster.record import Person, available
+
+from fairway.engines.kubernetes.install.manifests import manifests
+from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+
+pytestmark = pytest.mark.timeout(600)
+
+PROGRAM = """
+import os, pathlib, time
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], flush=True)
+outputs = pathlib.Path(os.environ["FAIRWAY_SHARED_DIR"])
+(outputs / "said").write_text("something to take home")
+while not (outputs / "go").exists():
+    time.sleep(0.05)
+print("it was told:", (outputs / "go").read_text(), flush=True)
+"""
+NAMESPACE = "verbs"
+
+
+@pytest.fixture(scope="module")
+def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
+    plane = real_nodes.plane
+    plane.start_scheduler()
+    real_nodes.load(image.fairway(tmp_path_factory.mktemp("image") / "fairway.tar", ["kubernetes"]))
+    installation = Installation(image=image.FAIRWAY, runtimes={"default": Runtime(image.FAIRWAY)})
+    for one in manifests(installation):
+        plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=json.dumps(one))
+    system = ("-n", installation.namespace)
+    # Another module may have installed with other settings: processes read them when they start.
+    plane.kubectl(*system, "delete", "pods", "-l", "app.kubernetes.io/part-of=fairway", "--wait=false")
+    plane.kubectl(*system, "wait", "--for=condition=Available", "deployment", "--all", "--timeout=120s")
+    words = lambda: plane.kubectl(*system, "logs", "deploy/fairway-operator", "--tail=30")  # noqa: E731
+    wait_for("the record", lambda: available(plane), 120.0, words)
+    plane.kubectl("create", "namespace", NAMESPACE)
+    plane.kubectl("-n", NAMESPACE, "create", "rolebinding", "ann", "--clusterrole=edit", "--user=ann")
+    yield real_nodes
+    plane.kubectl("-n", NAMESPACE, "delete", "trainingjobs", "--all", "--wait=true", "--timeout=60s")
+    plane.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+
+
+def test_logs_are_followed_and_one_goes_inside_a_pod(cluster: RealCluster, tmp_path: Path) -> None:
+    ann = Person(cluster.plane, tmp_path, "ann", NAMESPACE)
+    ann.env["FAIRWAY_CONTEXT"] = "lab"
+    role = {"command": ["python3", "-c", PROGRAM], "replicas": {"min": 1, "max": 1}}
+    document = {"kind": "TrainingJob", "name": "talk", "framework": "pytorch", "roles": {"worker": role}}
+    (ann.work / "talk.yaml").write_text(json.dumps(document))
+    submitted = ann.run("submit", "talk.yaml")
+    assert submitted.stdout == "talk-1\n"
+    with ann.start("logs", "-f", "talk") as following:
+        assert following.stdout is not None
+        assert following.stdout.readline() == "rank 0 of 1\n"
+
+        inside = ann.run("exec", "talk", "--", "python3", "-c", "import os; print(os.environ['RANK'], os.getcwd())")
+        assert inside.stdout == "0 /fairway/code\n"
+        assert "in the pod talk-1-worker-0-r0" in inside.stderr
+        assert ann.run("exec", "talk", "--", "sh", "-c", "exit 7", code=7).stdout == ""
+        assert ann.run("exec", "talk", "--", "cat", given="through the API server").stdout == "through the API server"
+        assert "does not run" in ann.run("exec", "talk", "--index", "3", "--", "true", code=5).stderr
+
+        ann.run("cp", "talk:shared/said", "said.txt")
+        assert (ann.work / "said.txt").read_text() == "something to take home"
+        assert "is there already" in ann.run("cp", "talk:shared/said", "said.txt", code=5).stderr
+        assert "there is no" in ann.run("cp", "talk:shared/nothing", "nothing", code=3).stderr
+        assert "leads out" in ann.run("cp", "talk:shared/../../../etc/passwd", "x", code=3).stderr
+        (ann.work / "go").write_text("go on")
+        ann.run("cp", "go", "talk:shared/go")
+        assert following.stdout.readline() == "it was told: go on\n"
+        assert following.wait(timeout=60) == 0
+    assert ann.run("wait", "talk").returncode == 0
+    assert ann.run("logs", "talk").stdout == "rank 0 of 1\nit was told: go on\n"
+
+    bob = Person(cluster.plane, tmp_path, "bob", NAMESPACE)
+    cluster.plane.kubectl("-n", NAMESPACE, "create", "rolebinding", "bob", "--clusterrole=view", "--user=bob")
+    said = bob.run("--context", "lab", "exec", "talk", "--", "true", code=5).stderr
+    assert "does not run" in said
