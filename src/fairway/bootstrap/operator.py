@@ -21,6 +21,7 @@ from fairway.api.mlflow.token import token_of
 from fairway.api.told import make_told
 from fairway.app import crash
 from fairway.app.application import Application
+from fairway.app.resizing import resize
 from fairway.app.submission import Submission
 from fairway.app.system import SystemClock
 from fairway.app.tracking import Speaker
@@ -53,6 +54,7 @@ from fairway.registry.dataset import Datasets
 from fairway.registry.model import Models
 from fairway.registry.remote import open_blobs
 from fairway.settings import environment
+from fairway.spec.job import Replicas
 from fairway.state.job import Job, JobKey, Origin
 from fairway.state.task import Task
 from fairway.stores.sqlite.store import SqliteStore
@@ -127,6 +129,11 @@ class ClusterRuns:
     async def resume(self, key: JobKey) -> Job:
         """Let it go on."""
         return await self._application.resume(key)
+
+    async def resize(self, key: JobKey, sizes: Mapping[str, Replicas]) -> Job | None:
+        """Let it save and start again with other sizes."""
+        application = self._application
+        return await resize(application.loop, application.store, application.clock, key, sizes)
 
     def known(self, key: JobKey) -> Job | None:
         """The run of that name."""

@@ -11,7 +11,7 @@ from fairway.engines.kubernetes.schemas import Schema, rule
 SECRETS, VARIABLE = 64, 256
 """Bounds: secrets of a document, characters of a variable's name."""
 REFERENCE = 512
-"""Characters of a model's name and version, and of a metric's."""
+"""Characters of a model's name and version, and of an image's."""
 
 
 def add_to_job(spec: Schema) -> None:
@@ -47,7 +47,6 @@ def add_to_service(spec: Schema) -> None:
         ),
     )
     rollout = own["rollout"]
-    rollout["properties"]["guard"]["properties"]["metric"]["maxLength"] = REFERENCE
     schemas.add_rules(
         rollout,
         rule(
@@ -55,7 +54,7 @@ def add_to_service(spec: Schema) -> None:
             "has in_place, and blue-green and shadow keep the old replicas beside the new ones; use strategy: rolling or canary",
         ),
         rule(
-            "self.strategy != 'shadow' || !has(self.guard) || !has(self.guard.metric) || size(self.guard.metric) == 0",
+            "self.strategy != 'shadow' || !has(self.guard) || !has(self.guard.metric)",
             "guard.metric: compares answers that people saw, and nobody sees those of a shadow release; use strategy: ab",
         ),
     )

@@ -6,6 +6,7 @@ The uid of the object is a label of the run, so that an object that was deleted 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.operator import status
 from fairway.errors import FairwayError
 from fairway.spec.document import read_data
-from fairway.spec.job import TrainingJob
+from fairway.spec.job import Replicas, TrainingJob
 from fairway.state.job import Job, JobKey, Origin
 from fairway.state.phase import Intent, JobPhase
 from fairway.state.task import Task
@@ -48,6 +49,10 @@ class Runs(Protocol):
 
     async def resume(self, key: JobKey) -> Job:
         """Let a run that was stopped go on."""
+        ...
+
+    async def resize(self, key: JobKey, sizes: Mapping[str, Replicas]) -> Job | None:
+        """Give a run's roles other sizes; None when it is over."""
         ...
 
     def known(self, key: JobKey) -> Job | None:
@@ -106,8 +111,22 @@ class Intake:
         if suspend and not known.phase.over and known.intent is Intent.RUN:
             return await self._runs.stop(known.key)
         if not suspend and known.phase is JobPhase.STOPPED:
-            return await self._runs.resume(known.key)
-        return known
+            known = await self._runs.resume(known.key)
+        seen = found.status.get("observedGeneration") == found.metadata.generation
+        return known if seen or known.phase.over else await self._sized_as_wished(found, known)
+
+    async def _sized_as_wished(self, found: Custom, known: Job) -> Job:
+        """As large as the object says: `/scale` and edits of `replicas` take effect on a run that runs."""
+        try:
+            wished = submission_of(found).document.spec.roles
+        except FairwayError as error:
+            # The API server took it, and we would not: the run goes on as it was.
+            log.info("a change of %s is left out: %s", known.key, error)
+            return known
+        sizes = {name: role.replicas for name, role in wished.items() if name in known.spec.roles}
+        if all(known.spec.roles[name].replicas == size for name, size in sizes.items()):
+            return known
+        return await self._runs.resize(known.key, sizes) or known
 
     async def _tell(self, found: Custom, told: dict[str, Any]) -> None:
         if told == found.status:
