@@ -46,6 +46,7 @@ class Cluster:
             image=image.FAIRWAY,
             runtimes=made,
             run_volume={"hostPath": {"path": str(self.runs)}},
+            record={"emptyDir": {}},
             allowed=Allowed(host_paths=(str(EXAMPLES),)),
         )
         fetch = [sys.executable, str(EXAMPLES / "data" / "mnist.py"), "--to", str(cache)]

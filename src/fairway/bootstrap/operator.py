@@ -29,6 +29,7 @@ from fairway.bootstrap.pods import given_to_pods
 from fairway.bootstrap.record import Record
 from fairway.bootstrap.servers import SecondServer, config
 from fairway.bootstrap.serving import ClusterServing, ServingMirrors
+from fairway.engines.kubernetes import health
 from fairway.engines.kubernetes.client import config as clusters
 from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
@@ -78,6 +79,8 @@ class OperatorSettings:
     """`FAIRWAY_OPERATOR_ENDPOINT`: that address as pods know it."""
     crash_at: str
     identity: str
+    health_port: str = ""
+    """`FAIRWAY_HEALTH_PORT`: where kubelets ask."""
 
     @classmethod
     def from_environment(cls, given: Mapping[str, str]) -> OperatorSettings:
@@ -90,6 +93,7 @@ class OperatorSettings:
             endpoint=given.get("FAIRWAY_OPERATOR_ENDPOINT", ""),
             crash_at=given.get("FAIRWAY_CRASH_AT", ""),
             identity=f"{given.get('HOSTNAME') or socket.gethostname()}_{os.getpid()}",
+            health_port=given.get(health.PORT, ""),
         )
 
 
@@ -172,6 +176,7 @@ class Operator:
         """Follow the cluster; act while it is the leader."""
         mirrors = (self._pods, self._nodes, self._gpu_nodes, self._objects, self._record.queues, *self._served.all)
         following = [asyncio.create_task(mirror.run()) for mirror in mirrors]
+        following.append(asyncio.create_task(health.answer(self._settings.health_port, health.Health(mirrors, self._leader))))
         try:
             await all_synced(*mirrors)
             await self._leader.run(self._lead)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from fairway.cli.grammar import PLAN, Command, Flag, Options
+from fairway.cli.grammar import PLAN, Command, Flag, Options, Word
 from fairway.cli.session import say, write
-from fairway.errors import FairwayError, UsageError
+from fairway.errors import FairwayError, NotFoundError, UnavailableError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,51 +14,112 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fairway.engines.kubernetes.client.api import Client
+    from fairway.engines.kubernetes.install.discovering import Ground
     from fairway.engines.kubernetes.operator.installation import Installation
 
 EXTRA = "pip install 'fairway[kubernetes]'"
 
 
 def kubernetes(options: Options) -> int:
-    """Apply definitions, accounts, roles, operator and scheduler; or print them."""
-    found = manifests(options)
+    """Apply definitions, accounts, roles, operator and scheduler; or print them, or write them as a chart."""
+    if options.text("to") or options.word():
+        return _write_chart(options)
+    chosen = _chosen(options)
+    found = manifests(chosen)
     if options.on("plan"):
-        write(as_yaml(found))
+        write(_printed(found, options.text("format", "yaml")))
         say(f"{len(found)} objects; nothing was changed (--plan). They can be applied by kubectl as they are.")
         return 0
 
     async def apply(client: Client) -> None:
         from fairway.engines.kubernetes.install.applying import apply_all
+        from fairway.engines.kubernetes.install.manifests import everything
 
-        await apply_all(client, found, say)
+        await apply_all(client, found, say, everything(chosen))
 
     on_cluster(options, apply)
-    namespace = found[0]["metadata"]["name"]
-    say(f"done; `kubectl -n {namespace} get pods` shows the processes, `kubectl get trainingjobs -A` everybody's jobs")
+    say(f"done; `kubectl -n {chosen.namespace} get pods` shows the processes, `kubectl get trainingjobs -A` everybody's jobs")
     return 0
 
 
-def manifests(options: Options, image: str = "") -> list[dict[str, Any]]:
-    """Everything that belongs to the installation that the flags and the file describe."""
+def manifests(chosen: Installation) -> list[dict[str, Any]]:
+    """Everything that belongs to an installation."""
     from fairway.engines.kubernetes.install import manifests as made
 
-    return made.manifests(installation(options, image))
+    return made.manifests(chosen)
 
 
-def installation(options: Options, image: str = "") -> Installation:
-    """What the administrator's file says, and the flags over it. `image`: where neither names one."""
+def _write_chart(options: Options) -> int:
+    """`--to helm DIR`: the same objects as a chart, with the settings as its values."""
+    from pathlib import Path
+
+    from fairway.engines.kubernetes.install.chart import chart
+
+    if not options.text("to") or not options.word():
+        message = "a chart is written with --to helm, into a folder"
+        raise UsageError(message, fix="fairway install kubernetes --to helm DIR")
+    folder = Path(options.word())
+    files = chart(installation(options, required=False))
+    if not options.on("plan"):
+        for place, text in files.items():
+            path = folder / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    say(f"{folder}: {len(files)} files{'; nothing was changed (--plan)' if options.on('plan') else ''}")
+    say(f"helm install fairway {folder} --namespace fairway-system --create-namespace --set image=IMAGE")
+    return 0
+
+
+def _chosen(options: Options) -> Installation:
+    """The installation, with what was not said decided by what the cluster has."""
+    from fairway.engines.kubernetes.install.choosing import choose
+
+    said = installation(options)
+    given = _given(options)
+    ground = _ground(options)
+    chosen, words = choose(said, given, ground)
+    for line in words:
+        say(line)
+    return chosen
+
+
+def _ground(options: Options) -> Ground | None:
+    """What the cluster has; None when it cannot be asked, which a plan may do without."""
+    from fairway.engines.kubernetes.install.discovering import discover
+
+    found: list[Ground] = []
+
+    async def look(client: Client) -> None:
+        found.append(await discover(client))
+
+    try:
+        on_cluster(options, look)
+    except (UnavailableError, UsageError, NotFoundError) as error:
+        if not options.on("plan"):
+            raise
+        say(f"no cluster was asked what it has: {error.message}")
+    return found[0] if found else None
+
+
+def _given(options: Options) -> dict[str, Any]:
+    """What the administrator's file says, and the flags over it."""
+    given: dict[str, Any] = _read(options.text("settings")) if options.text("settings") else {}
+    for key in ("image", "system-namespace", "scheduler"):
+        if options.text(key):
+            given["namespace" if key == "system-namespace" else key] = options.text(key)
+    if given.get("scheduler") == "cluster":
+        given["scheduler"] = ""
+    return given
+
+
+def installation(options: Options, *, required: bool = True) -> Installation:
+    """What was said, checked. Without `required` no image need be named."""
     import msgspec
 
     from fairway.engines.kubernetes.operator.installation import Installation
 
-    given: dict[str, Any] = _read(options.text("settings")) if options.text("settings") else {}
-    for key in ("image", "system-namespace"):
-        if options.text(key):
-            given["namespace" if key == "system-namespace" else key] = options.text(key)
-    if options.text("scheduler"):
-        given["scheduler"] = "fairway" if options.text("scheduler") == "fairway" else ""
-    given.setdefault("image", image)
-    if not given["image"]:
+    given = {"image": "", **_given(options)}
+    if required and not given["image"]:
         message = "no image is named for operator and scheduler"
         raise UsageError(message, fix="fairway install kubernetes --image REGISTRY/fairway:VERSION")
     try:
@@ -107,17 +168,30 @@ def on_cluster(options: Options, work: Callable[[Client], Awaitable[None]]) -> N
     asyncio.run(act())
 
 
-def as_yaml(found: list[dict[str, Any]]) -> bytes:
-    """The objects as one stream of documents."""
+def _printed(found: list[dict[str, Any]], how: str) -> bytes:
+    """The objects as one stream of documents, or as a list that kubectl reads too."""
+    import json
+
     import yaml
 
+    if how == "name":
+        from fairway.engines.kubernetes.install.applying import called
+
+        return "".join(f"{called(one)}\n" for one in found).encode()
+    if how == "json":
+        return (json.dumps({"apiVersion": "v1", "kind": "List", "items": found}, indent=2) + "\n").encode()
     return yaml.safe_dump_all(found, sort_keys=False, width=130, allow_unicode=True).encode()
 
 
 FLAGS = (
     Flag("--settings -f", "a YAML file: image, runtimes, run_volume, allowed ... (docs/kubernetes.md)", "FILE"),
     Flag("--image", "Fairway's own image, for operator, scheduler and the step that brings code into pods", "IMAGE"),
-    Flag("--scheduler", "who places pods (default: fairway)", "NAME", choices=("fairway", "cluster")),
+    Flag(
+        "--scheduler",
+        "who places pods (default: fairway; the cluster where Kueue, Volcano or KAI is found)",
+        "NAME",
+        choices=("fairway", "cluster"),
+    ),
     Flag("--system-namespace", "where operator and scheduler run (default: fairway-system)", "NAME"),
     PLAN,
 )
@@ -127,9 +201,15 @@ COMMANDS = {
         "install kubernetes",
         "Install on the cluster that kubectl talks to: definitions, accounts with their roles, operator and scheduler.",
         kubernetes,
-        flags=FLAGS,
+        words=(Word("DIR", "where --to helm writes the chart", optional=True),),
+        flags=(
+            *FLAGS,
+            Flag("--to", "write a chart into DIR instead", "FORM", choices=("helm",)),
+            Flag("--format -o", "how --plan prints: yaml, json, name", "FORMAT", choices=("yaml", "json", "name")),
+        ),
         examples=(
-            "fairway install kubernetes --image registry/fairway:1 --plan > fairway.yaml",
+            "fairway install kubernetes --image registry/fairway:1 --plan -o yaml > fairway.yaml",
+            "fairway install kubernetes --to helm chart",
             "fairway install kubernetes -f installation.yaml",
         ),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairway.cli.grammar import PLAN, Command, Flag, Options
-from fairway.cli.install import FLAGS, manifests, on_cluster
+from fairway.cli.install import FLAGS, installation, on_cluster
 from fairway.cli.session import say
 
 TYPE_CHECKING = False
@@ -13,22 +13,25 @@ if TYPE_CHECKING:
 
 def kubernetes(options: Options) -> int:
     """Take the processes, accounts and roles away; with --all also the kinds, and everybody's objects of them."""
-    # What is taken away has a name, whatever its image was.
-    found, whole = manifests(options, image="any"), options.on("all")
+    from fairway.engines.kubernetes.install.applying import KEPT, called
+    from fairway.engines.kubernetes.install.manifests import everything
+
+    # What is taken away has a name, whatever else was chosen.
+    found, whole = everything(installation(options, required=False)), options.on("all")
     if options.on("plan"):
-        kept = ("Namespace",) if whole else ("Namespace", "CustomResourceDefinition")
-        for one in reversed([one for one in found if one["kind"] not in kept]):
-            say(f"{one['kind']} {one['metadata']['name']} would go")
+        for one in reversed([one for one in found if whole or one["kind"] not in KEPT]):
+            say(f"{called(one)} would go, if it is there")
         say("nothing was changed (--plan)")
         return 0
 
     async def remove(client: Client) -> None:
         from fairway.engines.kubernetes.install.applying import remove_all
 
-        await remove_all(client, found, say, definitions=whole)
+        await remove_all(client, found, say, whole=whole)
 
     on_cluster(options, remove)
-    say("done" if whole else "done; everybody's objects and their kinds are still there (--all takes them away too)")
+    kept = "everybody's objects, their kinds and the operator's record are still there (--all takes them away too)"
+    say("done" if whole else f"done; {kept}")
     return 0
 
 
@@ -38,8 +41,8 @@ COMMANDS = {
         "Take Fairway off the cluster that kubectl talks to. Jobs that run lose whoever looks after them.",
         kubernetes,
         flags=(
-            *(flag for flag in FLAGS if flag.key in ("settings", "scheduler", "system-namespace")),
-            Flag("--all", "also our kinds, and with them every TrainingJob, ModelService and JobQueue"),
+            *(flag for flag in FLAGS if flag.key in ("settings", "system-namespace")),
+            Flag("--all", "also our kinds with every TrainingJob, ModelService and JobQueue, the record, and the namespace"),
             PLAN,
         ),
         examples=("fairway uninstall kubernetes --plan",),

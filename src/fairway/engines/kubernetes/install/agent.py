@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.agent.report import CONDITION, TAINT
+from fairway.engines.kubernetes.install.accounts import cluster_role
+from fairway.engines.kubernetes.install.processes import USER
 from fairway.engines.kubernetes.install.roles import CLUSTER_RULES
+from fairway.engines.kubernetes.install.shape import PART_OF, Manifest, head
 from fairway.engines.kubernetes.operator.installation import Installation
 from fairway.spec.crd import GROUP
 
-Manifest = dict[str, Any]
-
 NAME = "fairway-agent"
 PORT = 8081
-PART_OF = {"app.kubernetes.io/part-of": "fairway"}
-RBAC = "rbac.authorization.k8s.io"
 ADMISSION = "admissionregistration.k8s.io/v1"
 
 
@@ -26,16 +22,7 @@ def agent(installation: Installation) -> list[Manifest]:
 
 def account(namespace: str) -> list[Manifest]:
     """Who the agents are, and what they may do on any node, as far as roles can tell nodes apart."""
-    subject = {"kind": "ServiceAccount", "name": NAME, "namespace": namespace}
-    return [
-        _head("ServiceAccount", "v1", namespace),
-        {**_head("ClusterRole", f"{RBAC}/v1"), "rules": [dict(rule) for rule in CLUSTER_RULES["agent"]]},
-        {
-            **_head("ClusterRoleBinding", f"{RBAC}/v1"),
-            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": NAME},
-            "subjects": [subject],
-        },
-    ]
+    return [_head("ServiceAccount", "v1", namespace), *cluster_role(NAME, CLUSTER_RULES["agent"], NAME, namespace)]
 
 
 def policy(namespace: str) -> list[Manifest]:
@@ -120,7 +107,12 @@ def _daemon_set(installation: Installation) -> Manifest:
         "serviceAccountName": NAME,
         "priorityClassName": "system-node-critical",
         "containers": [container],
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         # It must speak of nodes that keep others away, and of those above all.
         "tolerations": [{"operator": "Exists"}],
         "nodeSelector": {"kubernetes.io/os": "linux", **installation.gpu_nodes},
@@ -149,5 +141,4 @@ def _variables(installation: Installation) -> list[Manifest]:
 
 
 def _head(kind: str, api: str, namespace: str = "") -> Manifest:
-    metadata: Manifest = {"name": NAME, "labels": {marks.MANAGED_BY: marks.MANAGER, **PART_OF}}
-    return {"apiVersion": api, "kind": kind, "metadata": {**metadata, **({"namespace": namespace} if namespace else {})}}
+    return head(kind, NAME, namespace, api)

@@ -1,45 +1,137 @@
-"""Carries an installation out: applies every object, waits for our kinds, and takes all of it away again."""
+"""Carries an installation out: everything is tried first, then applied; and taken away again, all of it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.paths import Resource
-from fairway.errors import UnavailableError
+from fairway.engines.kubernetes.install.shape import VERSION_LABEL
+from fairway.errors import ConflictError, FairwayError, RefusedError, UnavailableError
+from fairway.version import VERSION
 
 MANAGER = "fairway-install"
 PATIENCE = 60.0
 """Seconds until a kind that was defined must be served."""
 DEFINITION = "CustomResourceDefinition"
+NAMESPACE = "Namespace"
+CLAIM = "PersistentVolumeClaim"
+KEPT = (DEFINITION, NAMESPACE, CLAIM)
+"""Holds what is everybody's: taken away only when that is said."""
+TOLD = 5
+"""Refusals that are told one by one."""
+LEASES = ("fairway-operator", "fairway-scheduler")
+"""What the processes make for themselves."""
 
 Say = Callable[[str], None]
 Manifest = dict[str, Any]
 
 
-async def apply_all(client: Client, manifests: Iterable[Manifest], say: Say) -> None:
-    """Make it so, in order; what is so already stays. Each object is told of as it is done."""
-    for one in manifests:
-        resource = await _resource(client, one)
-        await client.apply(resource, one, manager=MANAGER)
-        say(f"{called(one)} is there")
+async def apply_all(client: Client, manifests: Sequence[Manifest], say: Say, left: Iterable[Manifest] = ()) -> None:
+    """Make it so, in order; what is so already stays, and what another installation `left` goes.
+
+    Everything is tried first without changing anything: where one object would be refused nothing is changed, and all refusals
+    are told. An installation by a newer version is left alone.
+    """
+    await _refuse_older(client, manifests)
+    await _try_all(client, manifests)
+    for done, one in enumerate(manifests):
+        try:
+            changed = await _apply(client, one)
+        except FairwayError as error:
+            message = f"{called(one)}: {error.message}; {done} of {len(manifests)} objects are as they should be"
+            kind = UnavailableError if isinstance(error, UnavailableError) else RefusedError
+            raise kind(message, fix="mend that and say it again: it goes on where it stopped") from error
+        say(f"{called(one)} {'is there' if changed else 'was so already'}")
         if one["kind"] == DEFINITION:
             await _served(client, one["metadata"]["name"])
+    wanted = {called(one) for one in manifests}
+    await remove_each(client, [one for one in left if called(one) not in wanted and one["kind"] not in KEPT], say)
 
 
-async def remove_all(client: Client, manifests: Iterable[Manifest], say: Say, *, definitions: bool = False) -> None:
-    """Take it away, the last first. Definitions stay, and with them everybody's objects, unless they are asked for too."""
-    gone = [one for one in manifests if one["kind"] != "Namespace" and (definitions or one["kind"] != DEFINITION)]
-    for one in reversed(gone):
-        resource = await _resource(client, one)
-        namespace = one["metadata"].get("namespace", "")
-        if await client.delete(resource, one["metadata"]["name"], namespace):
-            say(f"{called(one)} is gone")
+async def _apply(client: Client, one: Manifest) -> bool:
+    """Whether it changed anything."""
+    resource = await _plain(client, one)
+    before = await _version(client, resource, one)
+    after = await client.apply(resource, one, manager=MANAGER)
+    return before != str(after["metadata"]["resourceVersion"])
+
+
+async def _version(client: Client, resource: Resource[dict[str, Any]], one: Manifest) -> str:
+    try:
+        found = await client.get(resource, one["metadata"]["name"], one["metadata"].get("namespace", ""))
+    except (errors.NotFound, errors.Forbidden):
+        return ""
+    return str(found["metadata"]["resourceVersion"])
+
+
+async def _refuse_older(client: Client, manifests: Sequence[Manifest]) -> None:
+    """Older definitions would take fields away from objects that have them."""
+    for one in manifests:
+        if one["kind"] != DEFINITION:
+            continue
+        try:
+            there = await client.get(await _plain(client, one), one["metadata"]["name"])
+        except (errors.NotFound, errors.Forbidden):
+            continue  # Whoever may not even look is refused in the next step, in the API server's own words.
+        version = there["metadata"].get("labels", {}).get(VERSION_LABEL, "")
+        if _number(version) > _number(VERSION):
+            message = f"the cluster has Fairway {version}, and this is {VERSION}: {one['metadata']['name']} would lose fields"
+            raise ConflictError(message, fix=f"use Fairway {version} or newer: pip install -U fairway")
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdecimal())
+
+
+async def _try_all(client: Client, manifests: Sequence[Manifest]) -> None:
+    """Let the API server say what it would do. The namespace is made for that, and goes again when anything is refused."""
+    made = [one for one in manifests if one["kind"] == NAMESPACE and not await _version(client, await _plain(client, one), one)]
+    refused: list[tuple[Manifest, FairwayError]] = []
+    for one in [*made, *(one for one in manifests if one not in made)]:
+        try:
+            await client.apply(await _plain(client, one), one, manager=MANAGER, dry_run=one not in made)
+        except errors.NotFound as error:
+            # Nobody made its namespace: that is what was refused.
+            refused += [] if refused else [(one, error)]
+        except (errors.Unavailable, errors.Unauthorized):
+            raise
+        except FairwayError as error:
+            refused.append((one, error))
+    if not refused:
+        return
+    for one in made:
+        if one not in [each for each, _ in refused]:
+            await client.delete(kinds.NAMESPACES, one["metadata"]["name"])
+    told = [f"{called(one)}: {error.message}" for one, error in refused[:TOLD]]
+    more = [f"and {len(refused) - TOLD} more"] if len(refused) > TOLD else []
+    raise RefusedError(f"nothing was changed: {'; '.join([*told, *more])}", fix=refused[0][1].fix)
+
+
+async def remove_all(client: Client, manifests: Sequence[Manifest], say: Say, *, whole: bool = False) -> None:
+    """Take it away, the last first. Kinds, record and namespace stay, and with them everybody's objects, unless all must go."""
+    gone = [one for one in manifests if whole or one["kind"] not in KEPT]
+    namespace = next(one["metadata"]["name"] for one in manifests if one["kind"] == NAMESPACE)
+    await remove_each(client, [one for one in gone if one["kind"] != NAMESPACE], say)
+    for name in LEASES:
+        await client.delete(kinds.LEASES, name, namespace)
     await _let_pods_go(client, say)
+    await remove_each(client, [one for one in gone if one["kind"] == NAMESPACE], say)
+
+
+async def remove_each(client: Client, gone: Sequence[Manifest], say: Say) -> None:
+    """Take these away, the last first, where they are there."""
+    for one in reversed(gone):
+        try:
+            resource = await _plain(client, one)
+        except errors.NotFound:
+            continue  # The cluster does not even know the kind.
+        if await client.delete(resource, one["metadata"]["name"], one["metadata"].get("namespace", "")):
+            say(f"{called(one)} is gone")
 
 
 async def _let_pods_go(client: Client, say: Say) -> None:
@@ -68,8 +160,10 @@ def called(one: Manifest) -> str:
     )
 
 
-async def _resource(client: Client, one: Manifest) -> Resource[Any]:
-    return await client.resource(one["apiVersion"], one["kind"])
+async def _plain(client: Client, one: Manifest) -> Resource[dict[str, Any]]:
+    """Where the object lives; read as plain data, whatever it is."""
+    known: Resource[Any] = await client.resource(one["apiVersion"], one["kind"])
+    return Resource(dict, known.group, known.version, known.plural, known.kind, known.namespaced)
 
 
 async def _served(client: Client, name: str) -> None:

@@ -1,39 +1,41 @@
-"""Everything that is applied, in order. Pure."""
+"""Everything that is applied, in order. Pure: `fairway install`, `--plan` and the Helm chart say it in three ways."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 import msgspec
 
 from fairway.engines.kubernetes import crds, marks
 from fairway.engines.kubernetes.install import aggregation
+from fairway.engines.kubernetes.install.accounts import account, cluster_role
 from fairway.engines.kubernetes.install.agent import agent
-from fairway.engines.kubernetes.install.roles import CLUSTER_RULES, OWN_RULES, Rule
+from fairway.engines.kubernetes.install.processes import budget, deployment, monitor
+from fairway.engines.kubernetes.install.roles import NEIGHBOUR_RULES
+from fairway.engines.kubernetes.install.shape import Manifest, Section, head, labels
 from fairway.engines.kubernetes.operator.installation import Installation
-
-Manifest = dict[str, Any]
 
 PORT = 8080
 CONFIG = "fairway-installation"
 CONFIG_FOLDER = "/etc/fairway"
 HOME = "/var/lib/fairway"
 RUNS = "/var/lib/fairway-runs"
-PART_OF = {"app.kubernetes.io/part-of": "fairway"}
+CLAIM = "fairway-record"
+CLAIMED = {"persistentVolumeClaim": {"claimName": CLAIM}}
+NAMESPACE = "namespace"
+"""The section that a chart leaves to whoever installs it."""
 
 
-def manifests(installation: Installation, record: Manifest | None = None) -> list[Manifest]:
-    """All objects. `record` is a volume source for what the operator keeps; without one it is lost with the operator's pod."""
-    processes = ["operator", "scheduler"] if installation.scheduler == marks.SCHEDULER else ["operator"]
-    found: list[Manifest] = [_namespace(installation), *(dict(one) for one in crds.definitions()), _config(installation)]
-    for process in processes:
-        found += _account(process, installation.namespace)
-    found.append(_operator(installation, record or {"emptyDir": {}}))
-    found.append(_service(installation.namespace))
-    if "scheduler" in processes:
-        found.append(_scheduler(installation))
-    found += aggregation.record_objects(installation.namespace, {marks.MANAGED_BY: marks.MANAGER, **PART_OF})
-    return found + agent(installation)
+def manifests(installation: Installation) -> list[Manifest]:
+    """All objects of this installation."""
+    return [one for section in SECTIONS if section.wanted(installation) for one in section.objects(installation)]
+
+
+def everything(installation: Installation) -> list[Manifest]:
+    """All objects that any installation with these names may have: what another one may have left."""
+    return [one for section in SECTIONS for one in section.objects(installation)]
 
 
 def endpoint(installation: Installation) -> str:
@@ -41,75 +43,33 @@ def endpoint(installation: Installation) -> str:
     return f"http://fairway-operator.{installation.namespace}.svc.{installation.cluster_domain}:{PORT}"
 
 
-def _head(kind: str, name: str, namespace: str = "", api: str = "v1") -> Manifest:
-    metadata: Manifest = {"name": name, "labels": {marks.MANAGED_BY: marks.MANAGER, **PART_OF}}
-    return {"apiVersion": api, "kind": kind, "metadata": {**metadata, **({"namespace": namespace} if namespace else {})}}
+def settings(installation: Installation) -> str:
+    """The administrator's choices as the operator reads them: the very text that a chart makes of its values."""
+    plain: dict[str, Any] = msgspec.to_builtins(installation)
+    text = json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _namespace(installation: Installation) -> Manifest:
-    return _head("Namespace", installation.namespace)
+def digest(text: str) -> str:
+    """Changes with the settings, so that the operator starts anew."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _config(installation: Installation) -> Manifest:
-    text = msgspec.json.format(msgspec.json.encode(installation), indent=2).decode()
-    return {**_head("ConfigMap", CONFIG, installation.namespace), "data": {"installation.json": text}}
+def _definitions(_installation: Installation) -> list[Manifest]:
+    found = [dict(one) for one in crds.definitions()]
+    return [{**one, "metadata": {**one["metadata"], "labels": labels()}} for one in found]
 
 
-def _account(process: str, namespace: str) -> list[Manifest]:
-    name = f"fairway-{process}"
-    who = [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]
-    rbac = "rbac.authorization.k8s.io"
-    return [
-        _head("ServiceAccount", name, namespace),
-        {**_head("ClusterRole", name, api=f"{rbac}/v1"), "rules": _rules(CLUSTER_RULES[process])},
-        {
-            **_head("ClusterRoleBinding", name, api=f"{rbac}/v1"),
-            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
-            "subjects": who,
-        },
-        {**_head("Role", name, namespace, f"{rbac}/v1"), "rules": _rules(OWN_RULES[process])},
-        {
-            **_head("RoleBinding", name, namespace, f"{rbac}/v1"),
-            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": name},
-            "subjects": who,
-        },
-    ]
+def _config(installation: Installation) -> list[Manifest]:
+    return [{**head("ConfigMap", CONFIG, installation.namespace), "data": {"installation.json": settings(installation)}}]
 
 
-def _rules(rules: tuple[Rule, ...]) -> list[Rule]:
-    return [dict(rule) for rule in rules]
+def _claim(installation: Installation) -> list[Manifest]:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": installation.record_size}}}
+    return [{**head("PersistentVolumeClaim", CLAIM, installation.namespace), "spec": spec}]
 
 
-def _deployment(
-    process: str, installation: Installation, replicas: int, container: Manifest, volumes: list[Manifest]
-) -> Manifest:
-    name = f"fairway-{process}"
-    labels = {"app.kubernetes.io/name": name}
-    pod: Manifest = {
-        "serviceAccountName": name,
-        "containers": [{"name": process, "image": installation.image, **container}],
-        "volumes": volumes,
-        # Whatever happens to nodes, these are needed to mend it.
-        "priorityClassName": "system-cluster-critical",
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        # Five minutes, which is the default, are long without anybody who looks after jobs.
-        "tolerations": [
-            {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
-            for what in ("not-ready", "unreachable")
-        ],
-    }
-    return {
-        **_head("Deployment", name, installation.namespace, "apps/v1"),
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "strategy": {"type": "Recreate"} if process == "operator" else {"type": "RollingUpdate"},
-            "template": {"metadata": {"labels": {**labels, **PART_OF}}, "spec": pod},
-        },
-    }
-
-
-def _operator(installation: Installation, record: Manifest) -> Manifest:
+def _operator(installation: Installation) -> list[Manifest]:
     env = {
         "FAIRWAY_INSTALLATION": f"{CONFIG_FOLDER}/installation.json",
         "FAIRWAY_HOME": HOME,
@@ -124,26 +84,59 @@ def _operator(installation: Installation, record: Manifest) -> Manifest:
         "env": [{"name": name, "value": value} for name, value in env.items()],
         "ports": [{"containerPort": PORT, "name": "told"}],
         "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts],
-        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
     }
     volumes = [
         {"name": "config", "configMap": {"name": CONFIG}},
-        {"name": "record", **record},
+        {"name": "record", **(installation.record or CLAIMED)},
         {"name": "runs", **installation.run_volume},
     ]
-    return _deployment("operator", installation, 1, container, volumes)
-
-
-def _scheduler(installation: Installation) -> Manifest:
-    container = {
-        "command": ["python3", "-m", "fairway.engines.kubernetes.scheduler"],
-        "env": [{"name": "FAIRWAY_SYSTEM_NAMESPACE", "value": installation.namespace}],
-        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
-    }
-    return _deployment("scheduler", installation, 2, container, [])
+    marked = {f"{marks.DOMAIN}/settings": digest(settings(installation))}
+    return [
+        *account("operator", installation.namespace),
+        deployment("operator", installation, container, volumes, annotations=marked),
+        budget("operator", installation.namespace),
+        _service(installation.namespace),
+    ]
 
 
 def _service(namespace: str) -> Manifest:
     ports = [{"name": "told", "port": PORT, "targetPort": "told"}]
     selector = {"app.kubernetes.io/name": "fairway-operator"}
-    return {**_head("Service", "fairway-operator", namespace), "spec": {"selector": selector, "ports": ports}}
+    return {**head("Service", "fairway-operator", namespace), "spec": {"selector": selector, "ports": ports}}
+
+
+def _scheduler(installation: Installation) -> list[Manifest]:
+    container = {
+        "command": ["python3", "-m", "fairway.engines.kubernetes.scheduler"],
+        "env": [{"name": "FAIRWAY_SYSTEM_NAMESPACE", "value": installation.namespace}],
+    }
+    return [
+        *account("scheduler", installation.namespace),
+        deployment("scheduler", installation, container, replicas=installation.replicas),
+        budget("scheduler", installation.namespace),
+    ]
+
+
+def _neighbour(name: str) -> Section:
+    """What the operator may do with the objects of a neighbour, where there is one."""
+    return Section(
+        name,
+        lambda here: cluster_role(f"fairway-operator-{name}", NEIGHBOUR_RULES[name], "fairway-operator", here.namespace),
+        lambda here: here.queueing == name,
+        f'eq .Values.queueing "{name}"',
+    )
+
+
+SECTIONS = (
+    Section(NAMESPACE, lambda here: [head("Namespace", here.namespace)]),
+    Section("kinds", _definitions),
+    Section("settings", _config),
+    Section("record", _claim, lambda here: not here.record, "not .Values.record"),
+    Section("operator", _operator),
+    Section("scheduler", _scheduler, lambda here: here.scheduler == marks.SCHEDULER, f'eq .Values.scheduler "{marks.SCHEDULER}"'),
+    Section("record-api", lambda here: aggregation.record_objects(here.namespace, labels())),
+    Section("agent", agent, lambda here: here.agent, ".Values.agent"),
+    *(_neighbour(name) for name in NEIGHBOUR_RULES),
+    Section("monitoring", lambda here: [monitor(here.namespace)], lambda here: here.monitoring, ".Values.monitoring"),
+)
+"""In the order in which they are applied; taken away the other way round."""

@@ -78,3 +78,12 @@ OWN_RULES: dict[str, tuple[Rule, ...]] = {
 """By process: what it may do in its own namespace, where its lease lies."""
 # What the scheduler must not forget lies in a ConfigMap.
 OWN_RULES["scheduler"] += (_rule("", ("configmaps",), "get", "create", "patch"),)
+
+NEIGHBOUR_RULES: dict[str, tuple[Rule, ...]] = {
+    # Why a group of pods is not admitted stands in its Workload.
+    "kueue": (_rule("kueue.x-k8s.io", ("workloads",), *FOLLOW),),
+    # A gang is an object that we make, and says itself why it waits.
+    "volcano": (_rule("scheduling.volcano.sh", ("podgroups",), *FOLLOW, "create", "patch"),),
+    "kai": (_rule("scheduling.run.ai", ("podgroups",), *FOLLOW, "create", "patch"),),
+}
+"""By neighbour: what the operator may do beside, where that neighbour queues and places."""

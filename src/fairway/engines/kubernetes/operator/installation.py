@@ -29,6 +29,13 @@ class Allowed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Such as IPC_LOCK, for RDMA."""
 
 
+PROCESS_RESOURCES: dict[str, dict[str, dict[str, str]]] = {
+    "operator": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+    "scheduler": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+}
+"""What our own processes ask for where nobody says otherwise."""
+
+
 class Installation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole of it; a ConfigMap holds it as JSON."""
 
@@ -37,11 +44,24 @@ class Installation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     namespace: str = "fairway-system"
     cluster_domain: str = "cluster.local"
     scheduler: str = "fairway"
-    """Who places pods; empty: the cluster's own scheduler."""
+    """Who places pods; empty: the cluster's own scheduler, or the neighbour that `queueing` names."""
+    queueing: str = ""
+    """Whose queues are used where the cluster places: kueue, volcano, kai; empty: nobody's."""
     runtimes: dict[str, Runtime] = {}
     """By framework; `default` for all others."""
     run_volume: dict[str, Any] = msgspec.field(default_factory=lambda: {"emptyDir": {}})
     """A volume source that all pods of a run share (checkpoints, outputs), such as a claim that many nodes may write to."""
+    record: dict[str, Any] = {}
+    """A volume source for what the operator keeps (history, models); empty: a claim of `record_size` of the default class."""
+    record_size: str = "10Gi"
+    replicas: int = 2
+    """Schedulers, of which one acts. The operator is one: its record has one writer."""
+    resources: dict[str, dict[str, dict[str, str]]] = msgspec.field(default_factory=lambda: dict(PROCESS_RESOURCES))
+    """What our own processes ask for, by process."""
+    monitoring: bool = False
+    """Whether a PodMonitor tells Prometheus of our processes."""
+    agent: bool = True
+    """Whether an agent on every node tells of its GPUs."""
     gpu_resource: str = "nvidia.com/gpu"
     """What the device plug-in calls whole GPUs."""
     gpus: Literal["plugin", "fairway"] = "plugin"

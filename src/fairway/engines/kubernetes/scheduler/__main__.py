@@ -12,6 +12,7 @@ import uvloop
 
 from fairway.app import crash
 from fairway.app.system import SystemClock
+from fairway.engines.kubernetes import health
 from fairway.engines.kubernetes.client import config
 from fairway.engines.kubernetes.client.connection import Connection
 from fairway.engines.kubernetes.lifetime import until_told
@@ -25,7 +26,8 @@ async def schedule() -> None:
     identity = f"{os.environ.get('HOSTNAME') or socket.gethostname()}_{os.getpid()}"
     namespace = os.environ.get("FAIRWAY_SYSTEM_NAMESPACE") or "fairway-system"
     async with Connection(config.find(os.environ), clock) as connection:
-        await until_told(SchedulerProcess(connection, clock, namespace, identity).run())
+        process = SchedulerProcess(connection, clock, namespace, identity, os.environ.get(health.PORT, ""))
+        await until_told(process.run())
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fairway.app.ports import Clock
+from fairway.engines.kubernetes import health
 from fairway.engines.kubernetes.client import kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.connection import Connection
@@ -38,8 +39,9 @@ KEEP_EVERY = 300.0
 class SchedulerProcess:
     """One scheduler."""
 
-    def __init__(self, connection: Connection, clock: Clock, namespace: str, identity: str) -> None:
+    def __init__(self, connection: Connection, clock: Clock, namespace: str, identity: str, health_port: str = "") -> None:
         self._clock = clock
+        self._health_port = health_port
         self._reading = reading = Client(connection)
         self._leader = Leader(reading, namespace, LEASE, identity)
         acting = Client(connection, permit=lambda: self._leader.leading)
@@ -70,6 +72,7 @@ class SchedulerProcess:
         mirrors: tuple[Mirror[Any], ...] = (self._pods, self._nodes, self._queues, self._gpu_nodes, self._namespaces)
         mirrors += (self._claims, self._volumes_there, self._classes, self._drivers)
         following = [asyncio.create_task(mirror.run()) for mirror in mirrors]
+        following.append(asyncio.create_task(health.answer(self._health_port, health.Health(mirrors, self._leader))))
         try:
             await all_synced(*mirrors)
             await self._leader.run(self._lead)

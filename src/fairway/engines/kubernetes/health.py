@@ -1,0 +1,122 @@
+"""How a process of the cluster says that it lives, whether it is ready, and what it counts: for kubelets and for Prometheus.
+
+`/healthz` is answered while the process's loop turns. `/readyz` says yes once everything that is followed is complete, whether
+this process leads or stands by. `/metrics` is the text that Prometheus reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.engines.kubernetes.leader import Leader
+
+log = logging.getLogger("fairway.health")
+
+PORT = "FAIRWAY_HEALTH_PORT"
+"""The variable that says where it is answered; without it nobody listens."""
+PATIENCE = 10.0
+"""Seconds in which a question must have arrived."""
+LONGEST = 8192
+"""Bytes of a question."""
+
+_WORDS = {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Service Unavailable"}
+
+
+@dataclass(frozen=True)
+class Health:
+    """What a process can say of itself."""
+
+    mirrors: Sequence[Mirror[Any]]
+    """What is followed."""
+    leader: Leader
+
+    def waits_for(self) -> tuple[str, ...]:
+        """What is not complete yet; nothing when the process is ready."""
+        return tuple(mirror.resource.plural for mirror in self.mirrors if not mirror.complete)
+
+    def answer(self, path: str) -> tuple[int, str]:
+        """A status and a text."""
+        if path == "/healthz":
+            return 200, "ok\n"
+        if path == "/readyz":
+            waiting = self.waits_for()
+            if waiting:
+                return 503, f"not ready: {', '.join(waiting)} not read yet\n"
+            return 200, "leading\n" if self.leader.leading else "standing by\n"
+        if path == "/metrics":
+            return 200, self.metrics()
+        return 404, "there are /healthz, /readyz and /metrics\n"
+
+    def metrics(self) -> str:
+        """In the text format of Prometheus."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        lines = [
+            *_metric("fairway_leading", "gauge", "Whether this process acts, or stands by (0).", {"": int(self.leader.leading)}),
+            *_metric("fairway_ready", "gauge", "Whether all that is followed is complete.", {"": int(not self.waits_for())}),
+            *_metric(
+                "fairway_mirrored_objects",
+                "gauge",
+                "Objects of the cluster that are followed.",
+                {f'{{kind="{mirror.resource.plural}"}}': len(mirror) for mirror in self.mirrors},
+            ),
+            *_metric(
+                "process_cpu_seconds_total", "counter", "Processor time that was used.", {"": usage.ru_utime + usage.ru_stime}
+            ),
+            *_metric("process_peak_memory_bytes", "gauge", "The most memory that was held.", {"": usage.ru_maxrss * 1024}),
+        ]
+        return "\n".join([*lines, ""])
+
+
+def _metric(name: str, kind: str, help: str, values: Mapping[str, float]) -> list[str]:
+    return [f"# HELP {name} {help}", f"# TYPE {name} {kind}", *(f"{name}{labels} {value:g}" for labels, value in values.items())]
+
+
+async def answer(port: str, health: Health) -> None:
+    """Answer on this port, for ever; nobody where none is given."""
+    if not port:
+        return
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                writer.write(_response(*health.answer(await _asked(reader))))
+                await writer.drain()
+        except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            log.debug("somebody asked and did not wait for the answer: %s", error)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(take, sock=_listening(int(port)), limit=LONGEST)
+    log.info("answers /healthz, /readyz and /metrics on port %s", server.sockets[0].getsockname()[1])
+    async with server:
+        await server.serve_forever()
+
+
+def _listening(port: int) -> socket.socket:
+    """For kubelets of both families, where the machine has both."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))
+
+
+async def _asked(reader: asyncio.StreamReader) -> str:
+    """The path of a request; whatever else it says does not matter."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    words = head.split(b"\r\n", 1)[0].split()
+    if len(words) != 3 or words[0] not in (b"GET", b"HEAD"):
+        message = "this is no question that is answered here"
+        raise ValueError(message)
+    return words[1].decode("ascii", "replace").partition("?")[0]
+
+
+def _response(status: int, text: str) -> bytes:
+    body = text.encode()
+    head = f"HTTP/1.1 {status} {_WORDS[status]}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+    return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body

@@ -1,0 +1,41 @@
+"""The account of a process, with its roles. Pure."""
+
+from __future__ import annotations
+
+from fairway.engines.kubernetes.install.roles import CLUSTER_RULES, OWN_RULES, Rule
+from fairway.engines.kubernetes.install.shape import RBAC, Manifest, head
+
+
+def account(process: str, namespace: str) -> list[Manifest]:
+    """Who the process is, what it may do in the whole cluster, and what in its own namespace."""
+    name = f"fairway-{process}"
+    return [
+        head("ServiceAccount", name, namespace),
+        *cluster_role(name, CLUSTER_RULES[process], name, namespace),
+        {**head("Role", name, namespace, f"{RBAC}/v1"), "rules": _rules(OWN_RULES[process])},
+        {
+            **head("RoleBinding", name, namespace, f"{RBAC}/v1"),
+            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},
+            "subjects": _who(name, namespace),
+        },
+    ]
+
+
+def cluster_role(name: str, rules: tuple[Rule, ...], who: str, namespace: str) -> list[Manifest]:
+    """A role in the whole cluster, given to an account."""
+    return [
+        {**head("ClusterRole", name, api=f"{RBAC}/v1"), "rules": _rules(rules)},
+        {
+            **head("ClusterRoleBinding", name, api=f"{RBAC}/v1"),
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
+            "subjects": _who(who, namespace),
+        },
+    ]
+
+
+def _who(name: str, namespace: str) -> list[Manifest]:
+    return [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]
+
+
+def _rules(rules: tuple[Rule, ...]) -> list[Rule]:
+    return [dict(rule) for rule in rules]

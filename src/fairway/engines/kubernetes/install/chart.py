@@ -1,0 +1,213 @@
+"""The same objects as a Helm chart, whose values are the administrator's settings. Pure.
+
+The objects are made of an installation whose every choice is a mark, and each mark is then written as the template of its value:
+there is one source, and no object is spelled twice.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import json
+import re
+from typing import Any
+
+import msgspec
+import yaml
+
+from fairway.engines.kubernetes.install.manifests import CLAIMED, NAMESPACE, SECTIONS, digest, settings
+from fairway.engines.kubernetes.install.shape import Manifest
+from fairway.engines.kubernetes.operator import installation as described
+from fairway.engines.kubernetes.operator.installation import PROCESS_RESOURCES, Installation
+from fairway.version import VERSION
+
+KEEP = {"helm.sh/resource-policy": "keep"}
+"""On definitions: with them everybody's objects would go."""
+_NO_VOLUME: dict[str, Any] = {"emptyDir": {}}
+SHARED = "fairway"
+"""The choice of `gpus` that changes objects."""
+_WIDTH = 130
+_MARK = re.compile(r"@@([a-z_.]+)@@")
+_WHOLE = re.compile(r"'@@([a-z_.]+)@@'")
+_OPTIONAL = re.compile(r"^( *)(\w+): '@@(gpu_runtime_class)@@'\n", re.MULTILINE)
+_SWITCH = re.compile(r"'?@@(\w+)=(\w+)\?(\w+):(\w+)@@'?")
+_MERGED = re.compile(r"^( *)'@@([a-z_.]+)@@': null\n", re.MULTILINE)
+
+_TEMPLATES = {
+    "image": '(required "image: name the image of Fairway itself" .Values.image)',
+    "namespace": ".Release.Namespace",
+    "settings": '(include "fairway.settings" .)',
+    "settings_digest": '(include "fairway.settings" . | sha256sum)',
+    "run_volume": '(include "fairway.runs" . | fromJson)',
+    "record": f"(.Values.record | default (fromJson `{json.dumps(CLAIMED)}`))",
+}
+"""What a mark becomes, where it is not the value of the same name."""
+
+_HELPERS = """\
+{{/* Helm merges what is given into what is default: a default volume would stay beside another. */}}
+{{- define "fairway.runs" -}}
+{{ toJson (.Values.run_volume | default (dict "emptyDir" dict)) }}
+{{- end -}}
+{{/* What the operator reads: these values, and where they are installed. */}}
+{{- define "fairway.settings" -}}
+{{ $runs := include "fairway.runs" . | fromJson -}}
+{{ mustToPrettyJson (merge (dict "namespace" .Release.Namespace "run_volume" $runs) (omit .Values "global" "run_volume")) }}
+{{- end -}}
+"""
+_NOTES = """\
+Fairway {{ .Chart.AppVersion }} is in {{ .Release.Namespace }}.
+{{- if hasKey .Values.record "emptyDir" }}
+WARNING: the operator keeps its record in an emptyDir: history and models are lost with its pod.
+{{- end }}
+
+kubectl -n {{ .Release.Namespace }} get pods     # operator and scheduler
+kubectl get trainingjobs -A                      # everybody's jobs
+"""
+
+
+def chart(installation: Installation) -> dict[str, str]:
+    """The files of the chart, by path; the values are those of this installation."""
+    values: dict[str, Any] = msgspec.to_builtins(installation)
+    del values["namespace"]  # where the release is installed
+    if values["run_volume"] == _NO_VOLUME:
+        values["run_volume"] = {}
+    about = {
+        "apiVersion": "v2",
+        "name": "fairway",
+        "description": "Training and serving of machine learning models: operator, scheduler and kinds.",
+        "type": "application",
+        "version": VERSION,
+        "appVersion": VERSION,
+        "kubeVersion": ">=1.35.0-0",
+    }
+    return {
+        "Chart.yaml": _yaml(about),
+        "values.yaml": _values(values),
+        "values.schema.json": json.dumps(_schema(), indent=2) + "\n",
+        "templates/_helpers.tpl": _HELPERS,
+        "templates/NOTES.txt": _NOTES,
+        **_templates(),
+    }
+
+
+def _templates() -> dict[str, str]:
+    marked = _marked()
+    shared = msgspec.structs.replace(marked, gpus=SHARED)
+    known = {}
+    for each in (marked, shared):
+        text = settings(each)
+        known |= {text: "@@settings@@", digest(text): "@@settings_digest@@"}
+    found = {}
+    for section in SECTIONS:
+        if section.name == NAMESPACE:
+            continue
+        pairs = zip(section.objects(shared), section.objects(marked), strict=True)
+        both = [_either(_replaced(one, known), _replaced(other, known), "gpus", SHARED) for one, other in pairs]
+        objects = [_kept(one) for one in both]
+        written = "".join(f"---\n{_as_template(_yaml(one))}" for one in objects)
+        found[f"templates/{section.name}.yaml"] = (
+            f"{{{{- if {section.condition} }}}}\n{written}{{{{- end }}}}\n" if section.condition else written
+        )
+    return found
+
+
+def _marked() -> Installation:
+    """An installation in which every choice that an object shows is a mark."""
+    return msgspec.structs.replace(
+        Installation(image="@@image@@"),
+        namespace="@@namespace@@",
+        cluster_domain="@@cluster_domain@@",
+        run_volume={"@@run_volume@@": None},
+        record={"@@record@@": None},
+        record_size="@@record_size@@",
+        replicas="@@replicas@@",
+        gpu_nodes={"@@gpu_nodes@@": None},
+        gpu_runtime_class="@@gpu_runtime_class@@",
+        resources={process: {f"@@resources.{process}@@": None} for process in PROCESS_RESOURCES},
+    )
+
+
+def _replaced(value: Any, known: dict[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _replaced(each, known) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_replaced(each, known) for each in value]
+    return known.get(value, value) if isinstance(value, str) else value
+
+
+def _kept(one: Manifest) -> Manifest:
+    """A definition outlives the release."""
+    if one["kind"] != "CustomResourceDefinition":
+        return one
+    metadata = one["metadata"]
+    return {**one, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **KEEP}}}
+
+
+def _as_template(text: str) -> str:
+    text = text.replace("{{", '{{ "{{" }}')
+    text = _MERGED.sub(_merged, text)
+    text = _OPTIONAL.sub(_optional, text)
+    text = _SWITCH.sub(_switch, text)
+    text = _WHOLE.sub(lambda found: f"{{{{ toJson {_value(found[1])} }}}}", text)
+    return _MARK.sub(lambda found: f"{{{{ {_value(found[1])} }}}}", text)
+
+
+def _merged(found: re.Match[str]) -> str:
+    """Fields of a value among others."""
+    return f"{{{{- with {_value(found[2])} }}}}{{{{- toYaml . | nindent {len(found[1])} }}}}{{{{- end }}}}\n"
+
+
+def _optional(found: re.Match[str]) -> str:
+    """A field that is there when its value is."""
+    return f"{{{{- with {_value(found[3])} }}}}\n{found[1]}{found[2]}: {{{{ toJson . }}}}\n{{{{- end }}}}\n"
+
+
+def _switch(found: re.Match[str]) -> str:
+    """One text or another, by a value that has two."""
+    name, value, one, other = found.groups()
+    return f'{{{{ if eq .Values.{name} "{value}" }}}}{json.dumps(one)}{{{{ else }}}}{json.dumps(other)}{{{{ end }}}}'
+
+
+def _either(one: Any, other: Any, name: str, value: str) -> Any:
+    """An object that is so where a value is chosen, and otherwise where not: texts that differ become a switch."""
+    if isinstance(one, dict):
+        return {key: _either(each, other[key], name, value) for key, each in one.items()}
+    if isinstance(one, list):
+        return [_either(each, beside, name, value) for each, beside in zip(one, other, strict=True)]
+    return one if one == other else f"@@{name}={value}?{one}:{other}@@"
+
+
+def _value(name: str) -> str:
+    return _TEMPLATES.get(name, f".Values.{name}")
+
+
+def _values(values: dict[str, Any]) -> str:
+    """Each value under what it is for."""
+    said = _said()
+    heads = {name: f"# {said[name]}\n" if name in said else "" for name in values}
+    return "\n".join(heads[name] + _yaml({name: value}) for name, value in values.items())
+
+
+def _said() -> dict[str, str]:
+    """What the settings say of themselves, by name: the strings under the fields."""
+    tree = ast.parse(inspect.getsource(described))
+    body = next(one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == "Installation").body
+    found = {}
+    for field, words in itertools.pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(words, ast.Expr):
+            found[field.target.id] = str(ast.literal_eval(words.value))
+    return found
+
+
+def _schema() -> dict[str, Any]:
+    """What values may be: Helm refuses others by it, as `fairway install` does."""
+    schema = msgspec.json.schema(Installation)
+    del schema["$defs"]["Installation"]["properties"]["namespace"]
+    schema["$defs"]["Installation"]["properties"]["global"] = {"description": "Helm's own."}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _yaml(data: Any) -> str:
+    found: str = yaml.safe_dump(data, sort_keys=False, width=_WIDTH, allow_unicode=True)
+    return found

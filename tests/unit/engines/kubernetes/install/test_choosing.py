@@ -1,0 +1,58 @@
+"""What was not said is decided by what the cluster has, and told."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairway.engines.kubernetes.install.choosing import choose
+from fairway.engines.kubernetes.install.discovering import Ground
+from fairway.engines.kubernetes.neighbours import found
+from fairway.engines.kubernetes.operator.installation import Installation
+from fairway.errors import RefusedError
+
+ALONE = Installation(image="fairway:1")
+KUEUE = Ground(found({"apps", "kueue.x-k8s.io"}))
+
+
+def test_alone_on_a_cluster_fairway_places() -> None:
+    chosen, words = choose(ALONE, (), Ground())
+    assert (chosen, words) == (ALONE, [])
+
+
+def test_beside_somebody_who_queues_it_stays_theirs() -> None:
+    chosen, words = choose(ALONE, (), KUEUE)
+    assert (chosen.scheduler, chosen.queueing) == ("", "kueue")
+    assert "kueue is there: queueing and placing stay its own (--scheduler fairway takes them over)" in words
+
+
+def test_what_was_said_stands() -> None:
+    chosen, words = choose(ALONE, {"scheduler": "fairway"}, KUEUE)
+    assert (chosen.scheduler, chosen.queueing) == ("fairway", "")
+    assert "Fairway queues and places its own pods all the same" in words[0]
+    theirs = Installation(image="fairway:1", scheduler="")
+    assert choose(theirs, {"scheduler": ""}, KUEUE)[0].queueing == "kueue"
+    assert choose(theirs, {"scheduler": "", "queueing": ""}, KUEUE)[0].queueing == ""
+
+
+def test_prometheus_is_told_of_us_where_it_is() -> None:
+    chosen, words = choose(ALONE, (), Ground(found({"monitoring.coreos.com"})))
+    assert chosen.monitoring
+    assert "a Prometheus operator is there: a PodMonitor tells it of our processes" in words
+    assert not choose(ALONE, {"monitoring": False}, Ground(found({"monitoring.coreos.com"})))[0].monitoring
+
+
+def test_a_record_without_a_volume_is_refused_with_both_ways_out() -> None:
+    with pytest.raises(RefusedError, match="no default storage class") as refused:
+        choose(ALONE, (), Ground(makes_volumes=False))
+    assert "persistentVolumeClaim" in refused.value.fix
+    assert "emptyDir" in refused.value.fix
+
+
+def test_a_record_that_is_lost_is_said() -> None:
+    chosen, words = choose(Installation(image="x", record={"emptyDir": {}}), {"record"}, Ground(makes_volumes=False))
+    assert chosen.record == {"emptyDir": {}}
+    assert words == ["warning: the record lies in an emptyDir: history and models are lost with the operator's pod"]
+
+
+def test_without_a_cluster_nothing_is_decided() -> None:
+    assert choose(ALONE, (), None) == (ALONE, [])
