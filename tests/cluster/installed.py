@@ -40,10 +40,10 @@ class Installed:
         self.installation = Installation(image="fairway:test", runtimes={"default": Runtime("none")})
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def install(self) -> None:
-        """Apply everything but the Deployments, whose programs run here."""
+    def install(self, *, kinds: bool = True) -> None:
+        """Apply everything but the Deployments, whose programs run here; without `kinds` ours must be there already."""
         for one in manifests(self.installation):
-            if one["kind"] in _PATHS:
+            if one["kind"] in _PATHS and (kinds or one["kind"] != "CustomResourceDefinition"):
                 self.plane.apply(one, _PATHS[one["kind"]].format(**one["metadata"]))
         (self.folder / "installation.json").write_bytes(msgspec.json.encode(self.installation))
         path = "/apis/fairway.dev/v1alpha1/trainingjobs"

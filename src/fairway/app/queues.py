@@ -24,6 +24,8 @@ class Queues:
     def __init__(self, loop: Loop, people: People) -> None:
         self._loop = loop
         self._people = people
+        self.theirs = False
+        """Whether somebody else queues (on a cluster): names that are not known here are theirs to judge."""
 
     def all(self) -> list[Queue]:
         """Every queue, in order of name."""
@@ -87,7 +89,10 @@ class Queues:
 
         `also` are queues that are about to be put.
         """
-        queue = _asked_for(series, spec.queue, {**self._known(), **{queue.name: queue for queue in also}})
+        known = {**self._known(), **{queue.name: queue for queue in also}}
+        if self.theirs and spec.queue not in known:
+            return spec
+        queue = _asked_for(series, spec.queue, known)
         if not admits(queue, user, () if EVERYBODY in queue.members else self._people.groups_of(user)):
             message = f"{user or 'somebody without a name'} may not submit to the queue {queue.name}: {_members(queue)} may"
             raise DeniedError(message, fix=self._others(queue, user))
@@ -107,7 +112,7 @@ class Queues:
         """Raises when the queue of one of these runs has gone, and is not put with them."""
         known = {*self._known(), *(queue.name for queue in also)}
         for job in jobs:
-            if job.spec.queue not in known:
+            if job.spec.queue not in known and not self.theirs:
                 message = f"the queue {job.spec.queue} of {job.key.name} is not there any more"
                 raise ConflictError(message, fix="apply its document again, or submit to another queue")
 

@@ -47,6 +47,7 @@ from fairway.engines.kubernetes.operator.gangs import Gangs, Surroundings
 from fairway.engines.kubernetes.operator.installation import Installation
 from fairway.engines.kubernetes.operator.intake import UID, Intake
 from fairway.engines.kubernetes.operator.keeping import Keeping
+from fairway.engines.kubernetes.operator.outside import Outside
 from fairway.engines.kubernetes.record.application import CallersApplication
 from fairway.engines.kubernetes.serving.naming import BY_SERVICE, by_service
 from fairway.engines.local.secrets import FileSecrets
@@ -171,11 +172,13 @@ class Operator:
             both(self._nodes, self._gpu_nodes),
         )
         self._served = ServingMirrors(self._reading)
+        self._outside = Outside(self._reading, self._acting, self._installation.queueing)
 
     async def run(self) -> None:
         """Follow the cluster; act while it is the leader."""
         mirrors = (self._pods, self._nodes, self._gpu_nodes, self._objects, self._record.queues, *self._served.all)
         following = [asyncio.create_task(mirror.run()) for mirror in mirrors]
+        following.append(asyncio.create_task(self._outside.run()))
         following.append(asyncio.create_task(health.answer(self._settings.health_port, health.Health(mirrors, self._leader))))
         try:
             await all_synced(*mirrors)
@@ -230,6 +233,7 @@ class Operator:
             self._owner_of,
             self._gpu_nodes,
         )
+        engine.ask(self._outside)
         application = Application(
             store,
             serving.engine(engine),
@@ -242,6 +246,7 @@ class Operator:
             places=False,
         )
         serving.attach(application)
+        application.queues.theirs = bool(self._installation.queueing)
         runs = self._settings.runs
         application.models.output_of = lambda key, name: str(runs / key.namespace / key.name / "outputs" / name)
         return application

@@ -105,6 +105,12 @@ async def test_what_is_as_it_was_is_not_put_again(tmp_path: Path) -> None:
         assert app.queues.find("research").borrow is False
 
 
+async def test_where_others_queue_a_name_that_is_not_known_is_theirs(tmp_path: Path) -> None:
+    async with desk(tmp_path) as app:
+        app.queues.theirs = True
+        assert (await app.submit(ask(queue="gpu-team"))).spec.queue == "gpu-team"
+
+
 async def test_a_queue_that_is_not_there_is_refused_with_the_one_that_was_meant(tmp_path: Path) -> None:
     async with desk(tmp_path) as app:
         await put(app, a_queue())

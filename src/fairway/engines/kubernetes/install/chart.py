@@ -94,7 +94,7 @@ def chart(installation: Installation) -> dict[str, str]:
 def _templates() -> dict[str, str]:
     marked = _marked()
     shared = msgspec.structs.replace(marked, gpus=SHARED)
-    known = {}
+    known: dict[str, str] = {}
     for each in (marked, shared):
         text = settings(each)
         known |= {text: "@@settings@@", digest(text): "@@settings_digest@@"}

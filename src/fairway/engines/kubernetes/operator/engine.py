@@ -22,6 +22,7 @@ from fairway.engines.kubernetes.operator.cluster_nodes import is_ready, node_of
 from fairway.engines.kubernetes.operator.gangs import Gangs
 from fairway.engines.kubernetes.operator.keeping import Keeping
 from fairway.engines.kubernetes.operator.manifests.service import service
+from fairway.engines.kubernetes.operator.outside import Outside
 from fairway.errors import ConflictError, FairwayError
 from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, ForgetLogs, NudgeTask
 from fairway.state.job import Job, JobKey
@@ -66,6 +67,7 @@ class KubernetesEngine:
         self._keeping = keeping
         self._owner = owner
         self._gpu_nodes = gpu_nodes
+        self._outside: Outside | None = None
         self._wake: Callable[[], None] = lambda: None
         self._made: dict[str, tuple[Pod, float]] = {}
         """Pods that were made, and when, until the mirror has them."""
@@ -74,9 +76,15 @@ class KubernetesEngine:
         self._told_over: set[TaskKey] = set()
         self._background: set[asyncio.Future[None]] = set()
 
+    def ask(self, outside: Outside) -> None:
+        """Somebody else queues and places: gangs are made for them, and they say why something waits."""
+        self._outside = self._gangs.outside = outside
+
     async def start(self, wake: Callable[[], None]) -> None:
         """Begin: the mirrors are complete."""
         self._wake = wake
+        if self._outside is not None:
+            self._outside.changed = wake
         self._nodes.listen(self._node_changed)
         self._pods.listen(self._changed)
 
@@ -214,7 +222,9 @@ class KubernetesEngine:
         lost = self._lost_node(pod) if not pod.over else ""
         if lost:
             return TaskReport(key, TaskPhase.LOST, node=lost, exit=Exit(disrupted=f"its node {lost} was lost"))
-        return observe.report(key, pod)
+        found = observe.report(key, pod)
+        theirs = self._outside.why(pod) if self._outside is not None and found.phase is TaskPhase.PLACED else ""
+        return replace(found, message=theirs) if theirs else found
 
     async def observe(self, keys: Iterable[TaskKey]) -> list[TaskReport]:
         """What the pods of these tasks say. What was told over before and is asked no more is in the record: it may go."""

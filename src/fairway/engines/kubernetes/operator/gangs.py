@@ -16,6 +16,7 @@ from fairway.engines.kubernetes.operator.installation import Installation, Runti
 from fairway.engines.kubernetes.operator.manifests import gpu, network
 from fairway.engines.kubernetes.operator.manifests.data import inputs
 from fairway.engines.kubernetes.operator.manifests.pod import Manifest, pod
+from fairway.engines.kubernetes.operator.outside import Outside
 from fairway.errors import FairwayError, RefusedError
 from fairway.plan.action import BindGang
 from fairway.runtime import contract
@@ -56,11 +57,15 @@ class Gangs:
         self._installation = installation
         self._around = around
         self._nodes = nodes
+        self.outside: Outside | None = None
+        """Whoever else queues and places."""
 
     async def make(self, action: BindGang) -> list[Pod]:
         """The pods of the action's tasks, made now or before. Raises `FairwayError` when not all could be; then none is left."""
         bodies = self.manifests(action)
         await self._make_token(action.job, bodies[0])
+        if self.outside is not None:
+            await self.outside.make_group(action, self._around(action.job).owner)
         slots = asyncio.Semaphore(TOGETHER)
 
         async def make_one(body: Manifest) -> Pod:
@@ -110,7 +115,8 @@ class Gangs:
             gpu.give(body, task.need, roles[task.key.role].placement, givers[task.key.role], self._nodes, self._installation)
             for task, body in zip(action.tasks, bodies, strict=True)
         ]
-        return [_surrounded(body, around) for body in given]
+        made = [_surrounded(body, around) for body in given]
+        return self.outside.dressed(action, made, around.owner) if self.outside is not None else made
 
     def runtime(self, job: Job) -> Runtime:
         """What the run's pods run in."""
