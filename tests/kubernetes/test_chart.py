@@ -90,10 +90,13 @@ def test_with_default_values_it_is_what_install_applies(helm: Helm) -> None:
                 "scheduler": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}},
             },
             monitoring=True,
+            gpus="fairway",
+            gpu_nodes={"gpu": "yes"},
+            gpu_runtime_class="nvidia",
             allowed=Allowed(host_paths=("/data",), host_network=True, capabilities=("IPC_LOCK",)),
         ),
         *(
-            Installation(image="fairway:1", namespace="tools", scheduler="", queueing=name, record={"emptyDir": {}})
+            Installation(image="fairway:1", namespace="tools", scheduler="", queueing=name, record={"emptyDir": {}}, agent=False)
             for name in ("kueue", "volcano", "kai")
         ),
     ],
