@@ -198,13 +198,13 @@ def main(arguments: list[str]) -> None:
         part = {"bind": _bind, "sync": _sync}[arguments[0]]
         asyncio.run(part(int(arguments[1]), int(arguments[2])))
         return
-    numbers = tuple(map(int, arguments[1:]))
     sys.path.insert(0, str(ROOT / "tests"))
     if arguments[:1] == ["scheduler"]:
         from kubernetes_scheduler import scheduler  # noqa: PLC0415 it needs the cluster's programs, the client's part does not
 
-        scheduler(*numbers)
+        scheduler(*arguments[1:])
         return
+    numbers = tuple(map(int, arguments[1:]))
     if "KUBECONFIG" in os.environ:
         client(*numbers)
         return

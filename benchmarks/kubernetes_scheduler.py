@@ -1,4 +1,8 @@
-"""Scheduler and operator on pretended nodes: `python benchmarks/kubernetes.py scheduler [NODES PODS GANGS JOBS]`.
+"""Scheduler and operator on pretended nodes: `python benchmarks/kubernetes.py scheduler ROW [COUNT [NODES]]`.
+
+Each row of the table is one command, of about four minutes at full size on two idle cores: `singles` (10,000 pods), `delays`,
+`gangs` (1,000 of 8), `memory` (10,000 pods, with the first sync), `idle` (1,000 jobs); on 1,000 nodes. `all [NODES [SHARE]]` does
+them all, one after the other.
 
 Everything happens on one control plane, one after the other, kube-scheduler first. What is bound when, and who writes what, is
 read from the API server's audit log, whose moments are its own: a rate is the number of bindings less one over the time from the
@@ -9,7 +13,6 @@ kubelet while it is measured; the node controller is told to be patient.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import statistics
 import subprocess
@@ -18,16 +21,15 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from bench import tell
 from cluster import kwok
 from cluster.control_plane import ControlPlane
-from cluster.installed import COMMANDS, SYSTEM, Installed
+from cluster.installed import COMMANDS, Installed
 from cluster.process import wait_for
+from kubernetes_audit import KUBE, OPERATOR, OURS, Audit, Written
 
 from fairway.app.system import SystemClock
 from fairway.engines.kubernetes import marks
@@ -39,65 +41,12 @@ GANG = 8
 ROUNDS = 10
 IDLE = 30.0
 IN_FLIGHT = 16
-KUBE = "system:kube-scheduler"
-OURS = f"system:serviceaccount:{SYSTEM}:fairway-scheduler"
-OPERATOR = f"system:serviceaccount:{SYSTEM}:fairway-operator"
+PATIENCE = 150.0
+"""Seconds for bindings, so that no row takes much longer than four minutes."""
 PATIENT = ["--node-monitor-grace-period=2h", "--node-monitor-period=1m", "--terminated-pod-gc-threshold=0"]
 _FAST = ["--kube-api-qps=5000", "--kube-api-burst=5000"]
 _LASTING = ["--leader-elect-lease-duration=5m", "--leader-elect-renew-deadline=4m"]
 """On a machine that is busy to its limits it gives up its lease otherwise, and ends."""
-_POLICY = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived"],
-    "rules": [
-        {"level": "Metadata", "verbs": ["create"], "resources": [{"group": "", "resources": ["pods", "pods/binding"]}]},
-        {"level": "Metadata", "verbs": ["create", "update", "patch", "delete"], "users": [OURS, OPERATOR, KUBE]},
-        {"level": "Metadata", "verbs": ["create"], "resources": [{"group": "fairway.dev", "resources": ["trainingjobs"]}]},
-        {"level": "None"},
-    ],
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """One write, as the API server tells of it."""
-
-    user: str
-    verb: str
-    what: str
-    name: str
-    asked: float
-    done: float
-
-
-class Audit:
-    """The API server's audit log, read as it grows."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "audit.log"
-        policy = folder / "audit.json"
-        policy.write_text(json.dumps(_POLICY))
-        self.flags = ["--audit-log-path", str(self._path), "--audit-policy-file", str(policy), "--delete-collection-workers=16"]
-        self._read, self._rest = 0, b""
-
-    def news(self) -> list[Written]:
-        """Writes since the last call that succeeded."""
-        with self._path.open("rb") as log:
-            log.seek(self._read)
-            fresh = log.read()
-        self._read += len(fresh)
-        *lines, self._rest = (self._rest + fresh).split(b"\n")
-        return [found for line in lines if (found := _written(json.loads(line))) is not None]
-
-
-def _written(plain: dict[str, Any]) -> Written | None:
-    if plain["responseStatus"]["code"] >= 300:
-        return None
-    it = plain["objectRef"]
-    what = it["resource"] + (f"/{it['subresource']}" if "subresource" in it else "")
-    asked, done = (datetime.fromisoformat(plain[name]).timestamp() for name in ("requestReceivedTimestamp", "stageTimestamp"))
-    return Written(plain["user"]["username"], plain["verb"], what, it.get("name", ""), asked, done)
 
 
 class Bench:
@@ -105,6 +54,8 @@ class Bench:
 
     def __init__(self, plane: ControlPlane, audit: Audit, installed: Installed) -> None:
         self.plane, self.audit, self.installed = plane, audit, installed
+        self.steps: list[dict[str, float]] = []
+        """Of each delay: when pods were asked for and made, and when they were bound, in seconds."""
         self.seen: list[Written] = []
         """All writes while bindings were waited for the last time."""
 
@@ -135,7 +86,7 @@ class Bench:
                 free = {"metadata": {"finalizers": None}}
                 self.plane.request("PATCH", f"{path}/{pod['metadata']['name']}", free, "application/merge-patch+json")
 
-    def binds(self, user: str, count: int, patience: float = 300.0) -> list[Written]:
+    def binds(self, user: str, count: int, patience: float = PATIENCE) -> list[Written]:
         """Wait until this user has bound so many pods."""
         found: list[Written] = []
         self.seen.clear()
@@ -185,31 +136,39 @@ class Bench:
 
     # What is measured
 
-    def throughput(self, pods: int) -> None:
-        """Single pods bound a second, by both; the first gang on an empty cluster, by both."""
+    def singles(self, pods: int) -> None:
+        """Single pods bound a second, by both."""
         self.make(_single(number, "default-scheduler") for number in range(pods))
         began = time.time()
         with self.kube_scheduler():
             theirs = self._pace(KUBE, pods, began)
-            self.clear()
-            their_delays = [self._delay(KUBE, lambda n=n: self._gang(n, "default-scheduler")) for n in range(ROUNDS)]
+        self.clear()
         self.make(_single(number, marks.SCHEDULER) for number in range(pods))
         began = time.time()
         with self.ours("scheduler"):
             own = self._pace(OURS, pods, began)
             cpu = 1000 * _cpu(self.installed.processes["scheduler"].pid) / pods
-            self.clear()
-            delays = [self._delay(OURS, lambda n=n: self._gang(n, marks.SCHEDULER)) for n in range(ROUNDS)]
-            self.audit.news()
-            self.installed.start("operator")
-            self.ready(OPERATOR)
-            whole = [self._delay(OURS, lambda n=n: self._apply(n)) for n in range(ROUNDS)]
+        self.clear()
         ratio = own["rate"] / theirs["rate"]
         what = f"{pods} single pods: bound a second / kube-scheduler"
         tell(what, ratio, ">= 1.0", met=ratio >= 1, ours=own, kube=theirs, cpu_ms_a_pod=round(cpu, 2))
-        for what, found in (("pods", delays), ("a TrainingJob", whole)):
+
+    def delays(self, rounds: int) -> None:
+        """The first gang on an empty cluster, by both; as pods, and as a TrainingJob."""
+        with self.kube_scheduler():
+            their_delays = [self._delay(KUBE, lambda n=n: self._gang(n, "default-scheduler")) for n in range(rounds)]
+        with self.ours("scheduler"):
+            self.ready(OURS)
+            delays = [self._delay(OURS, lambda n=n: self._gang(n, marks.SCHEDULER)) for n in range(rounds)]
+            self.audit.news()
+            self.installed.start("operator")
+            self.ready(OPERATOR)
+            self.steps.clear()
+            whole = [self._delay(OURS, lambda n=n: self._apply(n)) for n in range(rounds)]
+        steps = {name: _milli([one[name] for one in self.steps]) for name in self.steps[0]}
+        for what, found, more in (("pods", delays, {}), ("a TrainingJob", whole, {"steps_ms": steps})):
             ratio = statistics.median(found) / statistics.median(their_delays)
-            seen = {"ours_ms": _milli(found), "kube_ms": _milli(their_delays)}
+            seen = {"ours_ms": _milli(found), "kube_ms": _milli(their_delays), **more}
             tell(
                 f"from applying {what} to {GANG} pods bound / kube-scheduler for the same pods",
                 ratio,
@@ -240,7 +199,12 @@ class Bench:
         self.audit.news()
         act()
         last = max(one.done for one in self.binds(user, GANG, 30.0))
-        began = min(one.asked for one in self.seen if one.what in ("pods", "trainingjobs") and one.verb == "create")
+        made = [one for one in self.seen if one.what in ("pods", "trainingjobs") and one.verb == "create"]
+        began = min(one.asked for one in made)
+        pods = [one for one in made if one.what == "pods"]
+        first = min(one.asked for one in self.seen if one.what == "pods/binding")
+        moments = {"first_pod": min(one.asked for one in pods), "last_pod": max(one.done for one in pods), "first_bind": first}
+        self.steps.append({name: at - began for name, at in {**moments, "last_bind": last}.items()})
         self.clear()
         return last - began
 
@@ -373,8 +337,31 @@ def _job(name: str, workers: int, *, suspend: bool) -> dict[str, Any]:
     }
 
 
-def scheduler(nodes: int = 1_000, pods: int = 10_000, gangs: int = 1_000, jobs: int = 1_000) -> None:
-    """Measure it all; a count of 0 leaves its part out."""
+ROWS: dict[str, tuple[Callable[[Bench, int], None], int]] = {
+    "singles": (Bench.singles, 10_000),
+    "delays": (Bench.delays, ROUNDS),
+    "gangs": (Bench.gangs, 1_000),
+    "memory": (Bench.footprint, 10_000),
+    "idle": (Bench.idle, 1_000),
+}
+"""By name: what is measured, and how many of it."""
+NODES = 1_000
+
+
+def scheduler(*words: str) -> None:
+    """Measure one row, `ROW [COUNT [NODES]]`, or all of them: `all [NODES [SHARE]]`, with only a share of each count."""
+    name, *numbers = words or ("all",)
+    if name != "all":
+        part, count = ROWS[name]
+        nodes = int(numbers[1]) if len(numbers) > 1 else NODES
+        _measure(nodes, [(part, int(numbers[0]) if numbers else count)])
+        return
+    nodes = int(numbers[0]) if numbers else NODES
+    share = float(numbers[1]) if len(numbers) > 1 else 1.0
+    _measure(nodes, [(part, max(1, round(share * count))) for part, count in ROWS.values()])
+
+
+def _measure(nodes: int, parts: list[tuple[Callable[[Bench, int], None], int]]) -> None:
     with tempfile.TemporaryDirectory() as place:
         audit = Audit(Path(place))
         with ControlPlane(apiserver=audit.flags, controllers=PATIENT) as plane:
@@ -384,7 +371,5 @@ def scheduler(nodes: int = 1_000, pods: int = 10_000, gangs: int = 1_000, jobs: 
             installed = Installed(plane, Path(place))
             installed.install()
             bench = Bench(plane, audit, installed)
-            parts = ((bench.throughput, pods), (bench.footprint, pods), (bench.idle, jobs), (bench.gangs, gangs))
             for part, count in parts:
-                if count:
-                    part(count)
+                part(bench, count)

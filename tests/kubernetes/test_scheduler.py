@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -338,3 +339,25 @@ def test_a_pod_that_its_budget_protects_makes_room_when_it_may(pods: Pods, kwok_
     pods.plane.request("DELETE", f"{budgets}/guard")
     pods.node("high")
     assert not pods.get("low")
+
+
+def test_a_gang_that_a_dead_scheduler_left_half_bound_is_not_left_so(installed: Installed, pods: Pods, kwok_nodes: Add) -> None:
+    """It ended between two bindings of a gang, and others took the room for the rest."""
+    (node,) = kwok_nodes(1, capacity={"cpu": "3"})
+    installed.stop()
+    parts = {"worker": {"size": 3, "least": 3, "most": 3}}
+    for index in range(3):
+        labels = {"fairway.dev/role": "worker", "fairway.dev/index": str(index)}
+        pods.make(f"gang-{index}", cpu="1", labels=labels, annotations=_gang("half", parts))
+    # What a scheduler leaves that ended after its first binding.
+    bound = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "gang-0"}, "target": {"kind": "Node", "name": node}}
+    status, answer = pods.plane.request("POST", f"{pods.path}/gang-0/binding", bound)
+    assert status == 201, answer
+    pods.make("taken", "default-scheduler", cpu="2", nodeName=node)
+    installed.start("scheduler")
+    wait_for("none of the gang is bound", lambda: not pods.get("gang-0"), PATIENCE, pods.last_words)
+    assert not any(_node(pod) for pod in pods.all() if pod["metadata"]["name"] != "taken")
+
+
+def _gang(name: str, parts: dict[str, Any]) -> dict[str, str]:
+    return {"fairway.dev/gang": name, "fairway.dev/gang-parts": json.dumps(parts)}
