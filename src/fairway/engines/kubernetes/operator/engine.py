@@ -118,10 +118,11 @@ class KubernetesEngine:
     async def perform(self, actions: Sequence[Action]) -> list[TaskReport]:
         """Do it, in order; what cannot be done now is reported, and said again by the next plan."""
         found: list[TaskReport] = []
+        reachable: set[JobKey] = set()
         for action in actions:
             match action:
                 case CreateTask():
-                    found.append(await self._create(action))
+                    found.append(await self._create(action, reachable))
                 case BindGang():
                     found += await self._bind(action)
                 case EvictTask():
@@ -140,15 +141,18 @@ class KubernetesEngine:
         except FairwayError as error:
             log.warning("could not %s: %s", what, error)
 
-    async def _create(self, action: CreateTask) -> TaskReport:
+    async def _create(self, action: CreateTask, reachable: set[JobKey]) -> TaskReport:
+        """The tasks of a run have one Service between them: once a turn is enough."""
         key = action.task.key
         too_long = naming.too_long(action.job)
         if too_long:
             return TaskReport(key, TaskPhase.FAILED, exit=Exit(126), message=too_long)
-        try:
-            await self._client.apply(kinds.SERVICES, service(action.job.key, self._owner(action.job.key)), manager=MANAGER)
-        except FairwayError as error:
-            return TaskReport(key, TaskPhase.PENDING, ready=False, message=str(error))
+        if action.job.key not in reachable:
+            try:
+                await self._client.apply(kinds.SERVICES, service(action.job.key, self._owner(action.job.key)), manager=MANAGER)
+            except FairwayError as error:
+                return TaskReport(key, TaskPhase.PENDING, ready=False, message=str(error))
+            reachable.add(action.job.key)
         return TaskReport(key, action.task.phase, ready=True)
 
     async def _bind(self, action: BindGang) -> list[TaskReport]:
