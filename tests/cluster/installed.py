@@ -49,6 +49,12 @@ class Installed:
         path = "/apis/fairway.dev/v1alpha1/trainingjobs"
         wait_for("our kinds", lambda: self.plane.get(path)[0] == 200)
 
+    def written(self, **changes: Any) -> Path:
+        """The administrator's file with some things otherwise, beside the usual one."""
+        path = self.folder / "other-installation.json"
+        path.write_bytes(msgspec.json.encode(msgspec.structs.replace(self.installation, **changes)))
+        return path
+
     def start(self, name: str, **more: str) -> subprocess.Popen[bytes]:
         """Start one of the processes, as its account."""
         account = f"system:serviceaccount:{SYSTEM}:fairway-{name}"

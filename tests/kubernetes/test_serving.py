@@ -8,7 +8,7 @@ import pytest
 from cluster.control_plane import ControlPlane
 from cluster.installed import Installed
 from cluster.process import wait_for
-from cluster.served import PATIENCE, Services, register
+from cluster.served import PATIENCE, Services, gateway_definitions, register
 
 Add = Callable[..., list[str]]
 
@@ -88,3 +88,38 @@ def test_what_cannot_be_served_says_why_and_is_served_when_it_can(services: Serv
     services.apply("adds", model="adds@1")
     status = services.until("adds", "is ready", lambda status: status.get("ready") == "1/1")
     assert status["url"] == f"http://adds-serving.{services.namespace}.svc.cluster.local"
+
+
+def test_a_gateway_that_is_there_splits_the_traffic_itself(installed: Installed, services: Services) -> None:
+    plane, path = services.plane, f"/apis/gateway.networking.k8s.io/v1/namespaces/{services.namespace}"
+    for body in gateway_definitions():
+        plane.apply(body, f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{body['metadata']['name']}")
+    wait_for("the Gateway API", lambda: plane.get(f"{path}/gateways")[0] == 200 and plane.get(f"{path}/httproutes")[0] == 200)
+    spec = {"gatewayClassName": "test", "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}
+    metadata = {"name": "front", "namespace": services.namespace}
+    gateway = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": metadata, "spec": spec}
+    plane.apply(gateway, f"{path}/gateways/front")
+    addressed = {"status": {"addresses": [{"type": "IPAddress", "value": "10.96.9.9"}]}}
+    plane.request("PATCH", f"{path}/gateways/front/status", addressed, "application/merge-patch+json")
+    installed.kill("operator")
+    installed.start("operator", FAIRWAY_INSTALLATION=str(installed.written(gateway=f"{services.namespace}/front")))
+
+    services.apply("adds", model="adds@1", replicas={"min": 1, "max": 1})
+    services.until("adds", "is ready", lambda status: status.get("ready") == "1/1")
+    wait_for("the route", lambda: plane.get(f"{path}/httproutes/adds")[0] == 200, PATIENCE, lambda: services.why_not("adds"))
+    assert services.counts("adds") == {"adds-r1": 1}
+    shadow = {"strategy": "shadow", "steps": [{"to": "50%", "for": "1h"}]}
+    services.apply("adds", model="adds@2", replicas={"min": 1, "max": 1}, rollout=shadow)
+
+    def copies() -> object:
+        return plane.get(f"{path}/httproutes/adds")[1]["spec"]["rules"][-1].get("filters", [{}])[0].get("requestMirror")
+
+    target = {"group": "", "kind": "Service", "name": "adds-r2", "port": 80}
+    copied = {"backendRef": target, "fraction": {"numerator": 5000, "denominator": 10000}}
+    wait_for("copies go to the next", lambda: copies() == copied, PATIENCE, lambda: f"{copies()} {services.why_not('adds')}")
+    (slice_,) = services.of("endpointslices", "adds", "/apis/discovery.k8s.io/v1")[:1]
+    assert slice_["endpoints"][0]["addresses"] == ["10.96.9.9"]
+    services.delete("adds")
+    wait_for("the route goes", lambda: plane.get(f"{path}/httproutes/adds")[0] == 404, PATIENCE)
+    installed.kill("operator")
+    installed.start("operator")

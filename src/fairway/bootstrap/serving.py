@@ -67,11 +67,12 @@ class ClusterServing:
         self._installation = installation
         self._clock = clock
         self._secret = secret
-        self._pods = pods
         self._mirrors = mirrors
         self._application: Application | None = None
         self._replicas = Replicas(client, pods)
-        self._router = ClusterRouter(pods, mirrors.deployments, RemoteRouters(clock), lambda key: self.tokens(key)[1])
+        self._watch = PodWatch(pods, clock, replica_load)
+        talk = RemoteRouters(clock)
+        self._router = ClusterRouter(pods, mirrors.deployments, talk, lambda key: self.tokens(key)[1], clock)
         whole = Mirrors(pods, mirrors.deployments, mirrors.services, mirrors.objects)
         self._objects = ServiceObjects(client, whole, installation, endpoint, self, clock.now)
         self._writing = Controller("services", self._objects.look)
@@ -82,7 +83,7 @@ class ClusterServing:
 
     def serving(self, models: ModelCatalogue) -> Serving:
         """What the application needs to serve models."""
-        return Serving(self._router, PodWatch(self._pods, self._clock, replica_load), models, PYTHON)
+        return Serving(self._router, self._watch, models, PYTHON)
 
     async def run(self, application: Application) -> None:
         """Keep objects and services in step until cancelled."""
@@ -112,6 +113,7 @@ class ClusterServing:
         """What is wanted comes from this application."""
         self._application = application
         self._replicas.snapshot = self.snapshot
+        self._router.by_gateway, self._router.loads = self._objects.by_gateway, self._watch.loads
         self._replicas.changed = self._router.changed = lambda key: self._writing.add(str(key))
 
     def _poking(self, taking: Controller) -> Callable[[ServiceKey | None], None]:

@@ -31,6 +31,10 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
         _rule("", ("configmaps",), "create", "patch"),
         # A revision of a service, and its router.
         _rule("apps", ("deployments",), *FOLLOW, "create", "patch", "delete"),
+        # The way to services by a gateway, where there is one.
+        _rule("gateway.networking.k8s.io", ("gateways",), "get"),
+        _rule("gateway.networking.k8s.io", ("httproutes",), "create", "patch", "delete"),
+        _rule("discovery.k8s.io", ("endpointslices",), "create", "patch"),
         _rule(GROUP, ("modelservices",), *FOLLOW),
         _rule(GROUP, ("modelservices/status",), "patch"),
         _rule("", ("nodes",), *FOLLOW),

@@ -70,6 +70,8 @@ class Installation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The RuntimeClass that brings NVIDIA's driver into containers; empty: nodes do so by default."""
     gpu_nodes: dict[str, str] = {}
     """Labels of the nodes that have GPUs: only there our agent runs. Empty: on all nodes."""
+    gateway: str = ""
+    """`NAMESPACE/NAME` of the Gateway by which services are asked, where there is one; empty: by our own router."""
     allowed: Allowed = Allowed()
 
     def runtime_for(self, framework: str) -> Runtime | None:

@@ -19,6 +19,8 @@ from fairway.engines.kubernetes.objects import Custom, Deployment, Pod, Thing
 from fairway.engines.kubernetes.objects import Service as ServiceObject
 from fairway.engines.kubernetes.operator.installation import Installation
 from fairway.engines.kubernetes.serving import manifests, naming, seating
+from fairway.engines.kubernetes.serving.gateway import Gateway, front_service
+from fairway.engines.kubernetes.serving.gateways import Gateways
 from fairway.engines.kubernetes.serving.manifests import DIGEST, Manifest
 from fairway.engines.kubernetes.serving.status import UID
 from fairway.errors import ConflictError
@@ -92,6 +94,7 @@ class ServiceObjects:
         self._installation = installation
         self._endpoint = endpoint
         self._wishes = wishes
+        self._gateways = Gateways(client, installation, now)
         self._now = now
         self._plans: dict[ServiceKey, Manifest] = {}
         """The ConfigMap that was applied last, by service."""
@@ -103,6 +106,10 @@ class ServiceObjects:
         """The name of the Service that people ask, by service."""
         self.trouble: dict[ServiceKey, str] = {}
         """Why the objects of a service are not as they should be, in words."""
+
+    def by_gateway(self, key: ServiceKey) -> bool:
+        """Whether requests to a service come by a gateway, not by our router."""
+        return self._gateways.leads(key)
 
     async def look(self, text: str) -> float | None:
         """Bring one service in step."""
@@ -124,13 +131,26 @@ class ServiceObjects:
         plan = self._wishes.plan(key)
         if plan is None:
             return None
-        front = await self._front(service, plan, owner)
+        gateway = await self._gateways.of(service.spec)
+        front = await self._front(service, plan, owner, gateway)
         children = owner or _reference("v1", "Service", front)
         around = manifests.Around(self._installation, self._endpoint, naming.secret_name(key, children["uid"]))
         await self._make_keys(key, around.secret, children)
-        await self._keep_plan(key, manifests.owned(manifests.plan_map(key, self._wishes.plan_text(plan)), children))
-        await self._deploy(manifests.owned(manifests.router(key, ROUTERS, around), owner))
-        return await self._revisions(service, owner, around)
+        again = await self._revisions(service, owner, around)
+        if gateway is not None:
+            await self._gateways.lead(key, plan, front, gateway, children)
+        else:
+            await self._keep_plan(key, manifests.owned(manifests.plan_map(key, self._wishes.plan_text(plan)), children))
+            await self._deploy(manifests.owned(manifests.router(key, ROUTERS, around), owner))
+        await self._gateways.leave(key, gateway)
+        await self._end_router(key, gateway)
+        return again
+
+    async def _end_router(self, key: ServiceKey, gateway: Gateway | None) -> None:
+        """A gateway has taken over."""
+        known = self._mirrors.deployments.get(f"{key.namespace}/{naming.router_name(key)}")
+        if gateway is not None and known is not None and known.metadata.labels.get(marks.SERVICE) == key.name:
+            await self._delete(known)
 
     async def _make_keys(self, key: ServiceKey, name: str, owner: Manifest) -> None:
         """The keys of the service's pods are always the same: what is there already is right."""
@@ -198,7 +218,7 @@ class ServiceObjects:
 
     # The front
 
-    async def _front(self, service: Service, plan: RoutePlan, owner: Manifest | None) -> ServiceObject:
+    async def _front(self, service: Service, plan: RoutePlan, owner: Manifest | None, gateway: Gateway | None) -> ServiceObject:
         """The Service that people ask, by the service's own name unless somebody else has it."""
         key, port = service.key, plan.port or naming.USUAL_PORT
         for name in (key.name, f"{key.name}-serving"):
@@ -209,7 +229,8 @@ class ServiceObjects:
             if known is None and await self._is_foreign(kinds.SERVICES, key, name):
                 continue
             self.fronts[key] = name
-            return await self._serve(manifests.owned(manifests.front_service(key, name, port), owner))
+            body = front_service(key, name, port, gateway)[0] if gateway else manifests.front_service(key, name, port)
+            return await self._serve(manifests.owned(body, owner))
         message = f"both names for the Service of {key} are taken: {key.name} and {key.name}-serving"
         raise ConflictError(message, fix="delete one of those Services, or call the ModelService otherwise")
 
@@ -235,7 +256,7 @@ class ServiceObjects:
             await self._client.apply(kinds.DEPLOYMENTS, body, manager=MANAGER)
 
     async def _serve(self, body: Manifest) -> ServiceObject:
-        metadata, spec = body["metadata"], body["spec"]
+        metadata, spec = body["metadata"], {"selector": {}, **body["spec"]}
         known = self._mirrors.services.get(f"{metadata['namespace']}/{metadata['name']}")
         ports = [port["port"] for port in spec["ports"]]
         if known is not None and (known.spec.selector, [port.port for port in known.spec.ports]) == (spec["selector"], ports):
@@ -248,6 +269,7 @@ class ServiceObjects:
             await self._delete(found)
         self._plans.pop(key, None)
         self._keys.pop(key, None)
+        self._gateways.forget(key)
         self.fronts.pop(key, None)
         self.trouble.pop(key, None)
 

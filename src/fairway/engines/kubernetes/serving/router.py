@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from fairway.app.ports import Clock
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Deployment, Pod
 from fairway.engines.kubernetes.serving import naming
-from fairway.state.load import RouteLoad
+from fairway.engines.kubernetes.serving.tally import Tally
+from fairway.state.load import ReplicaLoad, RouteLoad
 from fairway.state.route import RoutePlan
 from fairway.state.service import ServiceKey
 
@@ -60,8 +62,14 @@ class ClusterRouter:
     """
 
     def __init__(
-        self, pods: Mirror[Pod], deployments: Mirror[Deployment], talk: Talk, token: Callable[[ServiceKey], str]
+        self,
+        pods: Mirror[Pod],
+        deployments: Mirror[Deployment],
+        talk: Talk,
+        token: Callable[[ServiceKey], str],
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._pods = pods
         self._deployments = deployments
         self._talk = talk
@@ -70,6 +78,11 @@ class ClusterRouter:
         self._lines: dict[str, _Line] = {}
         self.plans: dict[ServiceKey, RoutePlan] = {}
         """What was put last, by service."""
+        self._tallies: dict[ServiceKey, Tally] = {}
+        self.by_gateway: Callable[[ServiceKey], bool] = lambda _key: False
+        """Whether a service is asked by a gateway; then its replicas say what came."""
+        self.loads: Callable[[ServiceKey], Mapping[str, ReplicaLoad]] = lambda _key: {}
+        """What the replicas of a service say of themselves, by name."""
         self.changed: Callable[[ServiceKey], None] = lambda _key: None
         """Called when a service has another plan, or none."""
 
@@ -97,6 +110,7 @@ class ClusterRouter:
         """The service is gone: so is its router, soon."""
         key = ServiceKey(*service.split("/", 1))
         self.plans.pop(key, None)
+        self._tallies.pop(key, None)
         self.changed(key)
 
     async def look(self) -> dict[str, RouteLoad]:
@@ -107,12 +121,19 @@ class ClusterRouter:
         for line, load in zip(lines, answers, strict=True):
             if load is not None:
                 found.setdefault(str(line.service), []).append(load)
-        return {service: self._talk.together(loads) for service, loads in found.items()}
+        return {service: self._talk.together(loads) for service, loads in found.items()} | self._by_gateway()
+
+    def _by_gateway(self) -> dict[str, RouteLoad]:
+        now, found = self._clock.now(), {}
+        for key, plan in self.plans.items():
+            if self.by_gateway(key):
+                tally = self._tallies.setdefault(key, Tally(f"gateway-{now}"))
+                found[str(key)] = tally.add(plan, self.loads(key), now)
+        return found
 
     async def kept(self) -> list[str]:
-        """The services that have a router."""
-        routers = [one.metadata for one in self._deployments if one.metadata.labels.get(marks.PART) == naming.ROUTER]
-        return sorted(f"{one.namespace}/{one.labels[marks.SERVICE]}" for one in routers)
+        """The services of which there is anything."""
+        return sorted({f"{one.metadata.namespace}/{one.metadata.labels[marks.SERVICE]}" for one in self._deployments})
 
     def _pod_changed(self, key: str, before: Pod | None, now: Pod | None) -> None:
         pod = now or before or Pod()

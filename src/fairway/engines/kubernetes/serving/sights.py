@@ -12,8 +12,10 @@ from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Pod
 from fairway.engines.kubernetes.serving import naming, seating
+from fairway.plan.service.replica import OWN_NAMESPACE
 from fairway.state.job import JobKey
 from fairway.state.load import ReplicaLoad
+from fairway.state.service import ServiceKey
 
 ASK_EVERY = 1.0
 """Seconds between two questions how busy a replica is."""
@@ -58,6 +60,16 @@ class PodWatch:
             if before is None or before.ready != ready:
                 self._seen[name] = Sight(ready, self._clock.now(), before.load if before else None)
         return self._seen
+
+    def loads(self, key: ServiceKey) -> dict[str, ReplicaLoad]:
+        """How busy the replicas of a service say they are, by name."""
+        start = f"{key.namespace}{OWN_NAMESPACE}/{key.name}-"
+        seen = self.seen().items()
+        return {
+            name.removeprefix(start): sight.load
+            for name, sight in seen
+            if sight.load is not None and naming.service_of(JobKey(*name.split("/", 1))) == str(key)
+        }
 
     async def close(self) -> None:
         """Stop looking."""

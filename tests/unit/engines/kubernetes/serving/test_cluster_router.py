@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairway.app.system import SystemClock
 from fairway.engines.kubernetes.client import kinds
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Deployment, Pod
@@ -72,7 +73,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def made(talk: Talk) -> tuple[ClusterRouter, Mirror[Pod], Mirror[Deployment]]:
     client: Any = None
     pods, deployments = Mirror(client, kinds.PODS), Mirror(client, kinds.DEPLOYMENTS)
-    return ClusterRouter(pods, deployments, talk, lambda key: f"token of {key.name}"), pods, deployments
+    return ClusterRouter(pods, deployments, talk, lambda key: f"token of {key.name}", SystemClock()), pods, deployments
 
 
 async def test_a_plan_reaches_every_router_also_one_that_comes_later() -> None:
