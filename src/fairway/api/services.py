@@ -229,7 +229,7 @@ class ServiceRoutes:
         return self._services.find(_key(asked))
 
     def _view(self, standing: Standing) -> ServiceView:
-        endpoint = endpoint_view(standing.service, self._services.model_of(standing.service))
+        endpoint = endpoint_view(self._services.url_of(standing.service), self._services.model_of(standing.service))
         view = service_view(standing.record, standing.measured, endpoint)
         return msgspec.structs.replace(view, router=self._services.routed_by(str(standing.service.key)))
 

@@ -23,6 +23,8 @@ class About:
     """The router that new services get: `fairway` or `envoy`."""
     envoy: str = ""
     """Where Envoy is, or how to get it."""
+    image: str = ""
+    """On a cluster, the image that Fairway itself runs in."""
 
 
 @dataclass(frozen=True, slots=True)

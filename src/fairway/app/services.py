@@ -165,6 +165,10 @@ class Services:
         except NotFoundError:
             return None
 
+    def url_of(self, service: Service) -> str:
+        """Where the service is asked; empty until it listens."""
+        return f"http://127.0.0.1:{service.port}" if service.port else ""
+
     def serving(self, version: ModelVersion) -> str:
         """Who serves a model version, or could go back to it, in words; empty when nobody does."""
         for standing in self.all():

@@ -48,7 +48,6 @@ from fairway.engines.kubernetes.operator.installation import Installation
 from fairway.engines.kubernetes.operator.intake import UID, Intake
 from fairway.engines.kubernetes.operator.keeping import Keeping
 from fairway.engines.kubernetes.operator.outside import Outside
-from fairway.engines.kubernetes.record.application import CallersApplication
 from fairway.engines.kubernetes.serving.naming import BY_SERVICE, by_service
 from fairway.engines.local.secrets import FileSecrets
 from fairway.errors import FairwayError
@@ -164,7 +163,7 @@ class Operator:
         self._nodes = Mirror(self._reading, kinds.NODES)
         self._gpu_nodes = Mirror(self._reading, kinds.GPU_NODES)
         self._objects = Mirror(self._reading, kinds.TRAINING_JOBS)
-        self._record = Record(self._reading, self._acting, self._clock, self._installation.namespace, settings.home)
+        self._record = Record(self._reading, self._acting, self._clock, self._installation, settings.home)
         self._gangs = Gangs(
             self._acting,
             self._installation,
@@ -176,7 +175,7 @@ class Operator:
 
     async def run(self) -> None:
         """Follow the cluster; act while it is the leader."""
-        mirrors = (self._pods, self._nodes, self._gpu_nodes, self._objects, self._record.queues, *self._served.all)
+        mirrors = (self._pods, self._nodes, self._gpu_nodes, self._objects, *self._record.mirrors, *self._served.all)
         following = [asyncio.create_task(mirror.run()) for mirror in mirrors]
         following.append(asyncio.create_task(self._outside.run()))
         following.append(asyncio.create_task(health.answer(self._settings.health_port, health.Health(mirrors, self._leader))))
@@ -200,7 +199,7 @@ class Operator:
         self._objects.listen(lambda key, _before, _now: controller.add(key))
         for job in application.store.active_jobs():
             controller.add(str(job.key))  # Its object may have gone while nobody looked.
-        await self._record.open(CallersApplication(application, self._acting, self._objects, self._gangs))
+        await self._record.open(application, self._objects, self._gangs)
         given = given_to_pods(self._settings.home, application, secret)
         server = SecondServer(config(make_told(application.loop.report, secret, given)))
         # Pods of other nodes come here.

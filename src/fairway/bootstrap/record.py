@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fairway.api.aggregated import make_aggregated
 from fairway.api.asgi import About, make_api
+from fairway.app.application import Application
 from fairway.app.ports import Clock
 from fairway.bootstrap.servers import SecondServer, config
 from fairway.engines.kubernetes.client import errors, kinds
@@ -21,6 +22,8 @@ from fairway.engines.kubernetes.client.paths import Resource
 from fairway.engines.kubernetes.controller import Controller
 from fairway.engines.kubernetes.install.aggregation import VARIABLE
 from fairway.engines.kubernetes.objects import Custom
+from fairway.engines.kubernetes.operator.gangs import Gangs
+from fairway.engines.kubernetes.operator.installation import Installation
 from fairway.engines.kubernetes.record import certificate, parts
 from fairway.engines.kubernetes.record.application import CallersApplication
 from fairway.engines.kubernetes.record.callers import Front, read_front
@@ -40,20 +43,22 @@ MANAGER = "fairway-operator"
 class Record:
     """The server, and the queues that it shows. `open` when the application is there; `close` before it goes."""
 
-    def __init__(self, reading: Client, acting: Client, clock: Clock, namespace: str, home: Path) -> None:
-        self.queues: Mirror[Custom] = Mirror(reading, kinds.JOB_QUEUES)
+    def __init__(self, reading: Client, acting: Client, clock: Clock, installation: Installation, home: Path) -> None:
+        self._queues: Mirror[Custom] = Mirror(reading, kinds.JOB_QUEUES)
+        self._services: Mirror[Custom] = Mirror(reading, kinds.MODEL_SERVICES)
+        self.mirrors = (self._queues, self._services)
         self._client = acting
         self._clock = clock
-        self._namespace = namespace
+        self._installation = installation
         self._home = home
         self._follower: Controller | None = None
         self._server: SecondServer | None = None
         self._listening: socket.socket | None = None
 
-    async def open(self, application: CallersApplication) -> None:
+    async def open(self, application: Application, objects: Mirror[Custom], gangs: Gangs) -> None:
         """Answer from now on, and tell the API server by which certificate it knows us."""
-        self._follower = follower = Controller("JobQueue", QueueObjects(application, self.queues).look, hands=1)
-        self.queues.listen(lambda key, _before, _now: follower.add(key))
+        self._follower = follower = Controller("JobQueue", QueueObjects(application, self._queues).look, hands=1)
+        self._queues.listen(lambda key, _before, _now: follower.add(key))
         port = environment().get(VARIABLE, "")
         if not port:
             return
@@ -61,9 +66,11 @@ class Record:
         if not front.authority:
             log.warning("the API server has no front proxy (--requestheader-client-ca-file): `fairway use` does not work here")
             return
-        own = certificate.make([f"{parts.SERVICE}.{self._namespace}.svc"], self._clock.now())
+        own = certificate.make([f"{parts.SERVICE}.{self._installation.namespace}.svc"], self._clock.now())
         codes = Codes(open_blobs(self._home / "blobs", ""), self._home / "received")
-        app = make_aggregated(make_api(application, About(VERSION, 0, "")), codes, lambda: front, VERSION)
+        callers = CallersApplication(application, self._client, objects, self._services, gangs)
+        about = About(VERSION, 0, "", image=self._installation.image)
+        app = make_aggregated(make_api(callers, about), codes, lambda: front, VERSION)
         self._server = SecondServer(config(app, _only(front)))
         # The API server comes here, from whatever node it runs on.
         self._listening = socket.create_server(("", int(port)), backlog=128)

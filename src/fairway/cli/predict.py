@@ -25,8 +25,9 @@ def predict(options: Options) -> int:
         raise UsageError(message, fix="fairway predict mnist@champion --data new@2 --out scored")
     session = Session(options)
     model = session.fetch(f"/v1/models/{quote(options.word())}")
+    wanted = make_job(options, session.namespace, model, _rows(session, options.text("data")))
     body = {
-        "document": make_job(options, session.namespace, model, _rows(session, options.text("data"))),
+        "document": _for_cluster(session, wanted) if session.cluster is not None else wanted,
         "origin": document.make_origin(os.getcwd(), interpreter=document.find_python()),
     }
     if options.on("plan"):
@@ -70,6 +71,15 @@ def make_job(options: Options, namespace: str, model: dict[str, Any], rows: str)
         "metadata": {"name": names.suggest_name(f"predict-{model['name']}"), "namespace": namespace},
         "spec": spec,
     }
+
+
+def _for_cluster(session: Session, wanted: dict[str, Any]) -> dict[str, Any]:
+    """The same in Fairway's own image, by the interpreter that is there."""
+    spec = wanted["spec"]
+    worker = spec["roles"]["worker"]
+    worker["command"] = ["python3", *worker["command"][1:]]
+    spec["environment"] = {"image": session.fetch("/v1/health")["image"]}
+    return wanted
 
 
 def _rows(session: Session, data: str) -> str:

@@ -22,7 +22,7 @@ def for_cluster(session: Session, body: dict[str, Any], *, folder: str, plan: bo
     """The body of a submit or an apply as a cluster takes it: documents that need nothing of this machine any more."""
     given = [body["document"]] if body.get("document") else rendered(session, body["documents"], body.get("file", ""))
     packed: dict[str, str] = {}
-    found = [_sent(session, document, folder, packed, plan=plan) for document in given]
+    found = [with_code(session, document, folder, packed, plan=plan) for document in given]
     kept = {key: value for key, value in body.items() if key not in ("document", "environment", "origin")}
     return {**kept, "documents": "\n---\n".join(json.dumps(document) for document in found)}
 
@@ -35,7 +35,8 @@ def rendered(session: Session, text: str, file: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(session.call("POST", "/v1/render", body=asked).read()))
 
 
-def _sent(session: Session, document: dict[str, Any], folder: str, packed: dict[str, str], *, plan: bool) -> dict[str, Any]:
+def with_code(session: Session, document: dict[str, Any], folder: str, packed: dict[str, str], *, plan: bool) -> dict[str, Any]:
+    """One document with its code sent, unless it is only planned; `packed` knows what was sent already, by folder."""
     spec = dict(document.get("spec") or {})
     code = spec.get("code") or {}
     if code.get("path") and not code.get("inPlace") and not plan:

@@ -28,8 +28,11 @@ _TYPE = re.compile(r"(?P<type>[^:]+):(?P<count>[0-9.]+)")
 def serve(options: Options) -> int:
     """Make the service so, wait until it answers, and print a request that works."""
     session = Session(options)
+    wanted = make_service(options, session.namespace)
+    if session.cluster is not None:
+        wanted = _for_cluster(session, wanted, plan=options.on("plan"))
     body = {
-        "document": make_service(options, session.namespace),
+        "document": wanted,
         "origin": document.make_origin(os.getcwd(), interpreter=document.find_python()),
     }
     if options.on("plan"):
@@ -40,26 +43,40 @@ def serve(options: Options) -> int:
     if options.on("detach"):
         return _print(session, options, name)
     say(f"{name}: waiting until it answers; Ctrl-C leaves it to itself")
-    settled = _watch(session, name) if is_terminal(2) else session.send("GET", service_path(name, "/settled"))
+    watched = is_terminal(2) or session.cluster is not None
+    settled = _watch(session, name) if watched else session.send("GET", service_path(name, "/settled"))
     if not settled["ready_replicas"] and settled["min_replicas"]:
         session.show(service_path(name))
         return 1
     return _print(session, options, name)
 
 
+def _for_cluster(session: Session, wanted: dict[str, Any], *, plan: bool) -> dict[str, Any]:
+    """A command's folder goes along: nothing of this machine is there."""
+    from fairway.cli.sending import with_code
+
+    spec = dict(wanted["spec"])
+    if "code" in spec:
+        spec["code"] = {"path": spec["code"]["path"]}
+    spec.pop("environment", None)
+    return with_code(session, {**wanted, "spec": spec}, os.getcwd(), {}, plan=plan)
+
+
 def _watch(session: Session, name: str) -> dict[str, Any]:
-    """Say how far it is on one line, until no release is under way and it answers."""
+    """Say how far it is on one line where there is a terminal, until no release is under way and it answers."""
+    terminal = is_terminal(2)
     while True:
         found: dict[str, Any] = session.fetch(service_path(name))
         release = found["release"]
         waits = bool(release) or (found["wanted_replicas"] > found["ready_replicas"] == 0 and not found["message"])
         if found["url"] and not waits:
-            sys.stderr.write("\r\x1b[K")
+            sys.stderr.write("\r\x1b[K" if terminal else "")
             return found
         part = f", {release['part']:.0%} of the traffic" if release and release["source"] else ""
         line = f"{found['phase']}: {found['ready_replicas']} of {found['wanted_replicas']} replicas ready{part}"
-        sys.stderr.write(f"\r\x1b[K{line} {found['message']}"[: terminal_width() or 200])
-        sys.stderr.flush()
+        if terminal:
+            sys.stderr.write(f"\r\x1b[K{line} {found['message']}"[: terminal_width() or 200])
+            sys.stderr.flush()
         time.sleep(LOOK_EVERY)
 
 

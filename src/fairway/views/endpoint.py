@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from fairway.state.model import ModelVersion
-from fairway.state.service import Service
 from fairway.views.request import curl_line, example_request
 
 
@@ -20,10 +19,9 @@ class EndpointView(msgspec.Struct, frozen=True):
     example_body: str = ""
 
 
-def endpoint_view(service: Service, model: ModelVersion | None) -> EndpointView:
-    """Where the service is asked; with the model, what may be asked."""
-    if not service.port:
+def endpoint_view(url: str, model: ModelVersion | None) -> EndpointView:
+    """Where the service is asked (nowhere yet, when that is empty); with the model, what may be asked."""
+    if not url:
         return EndpointView()
-    url = f"http://127.0.0.1:{service.port}"
     request = example_request(model) if model is not None else None
     return EndpointView(url, curl_line(url, request), request.path if request else "", request.body if request else "")

@@ -43,7 +43,8 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
         # Which GPUs nodes have, and who hands them out.
         _rule(GROUP, ("gpunodes",), *FOLLOW),
         # What callers change through the record is changed in objects, after the API server was asked whether they may.
-        _rule(GROUP, ("trainingjobs",), "create", "patch", "delete"),
+        _rule(GROUP, ("trainingjobs", "modelservices"), "create", "patch", "delete"),
+        _rule(GROUP, ("modelservices",), *FOLLOW),
         _rule(GROUP, ("jobqueues",), *FOLLOW, "create", "patch", "delete"),
         _rule("authorization.k8s.io", ("subjectaccessreviews",), "create"),
         # The API server must know our certificate.

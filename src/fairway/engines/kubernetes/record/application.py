@@ -21,7 +21,8 @@ from fairway.engines.kubernetes.client.paths import Resource
 from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.operator.gangs import Gangs
 from fairway.engines.kubernetes.operator.manifests.service import service
-from fairway.engines.kubernetes.record.callers import CALLER, review
+from fairway.engines.kubernetes.record.callers import CALLER, MANAGER, PATIENCE, review, sent_code
+from fairway.engines.kubernetes.record.services import CallersServices
 from fairway.errors import ConflictError, RefusedError, UnavailableError
 from fairway.plan.action import BindGang
 from fairway.plan.plan import Plan
@@ -32,9 +33,6 @@ from fairway.state.phase import JobPhase
 from fairway.state.queue import Queue
 from fairway.units import names
 
-PATIENCE = 45.0
-"""Seconds until what was asked of the cluster must show; the API server itself waits for sixty."""
-MANAGER = "fairway-record"
 _TRIES = 100
 """Names that are tried for a run; those before are of objects that somebody made by hand."""
 
@@ -42,8 +40,12 @@ _TRIES = 100
 class CallersApplication(Application):
     """The same parts as the operator's own; commands act on objects, in the name of whoever asks."""
 
-    def __init__(self, application: Application, client: Client, objects: Mirror[Custom], gangs: Gangs) -> None:
+    def __init__(
+        self, application: Application, client: Client, objects: Mirror[Custom], services: Mirror[Custom], gangs: Gangs
+    ) -> None:
         self.__dict__.update(application.__dict__)
+        if application.services is not None:
+            self.services = CallersServices(application.services, client, services)
         self._client = client
         self._objects = objects
         self._gangs = gangs
@@ -160,13 +162,12 @@ class CallersApplication(Application):
     @staticmethod
     def _from_caller(submission: Submission) -> Submission:
         """As the API server knows the caller, whatever the request says; of the caller's machine nothing is left."""
-        document, code = submission.document, submission.origin.code_digest
+        document = submission.document
+        code = sent_code(document.spec.code.path, submission.origin.code_digest)
         if document.spec.code.path.startswith(marks.BLOB):
             # Code that was sent before; in the run it is the folder that it works in.
-            code = document.spec.code.path
             spec = document.spec.model_copy(update={"code": document.spec.code.model_copy(update={"path": "."})})
             document = document.model_copy(update={"spec": spec})
-        code = code if code.startswith(marks.BLOB) else ""
         return replace(submission, document=document, origin=Origin(CALLER.get().user, code_digest=code), environment=None)
 
     @staticmethod

@@ -9,11 +9,16 @@ from typing import Any
 
 import msgspec
 
+from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.client import kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.paths import Resource
 from fairway.errors import DeniedError
 
+PATIENCE = 45.0
+"""Seconds until what was asked of the cluster must show; the API server itself waits for sixty."""
+MANAGER = "fairway-record"
+"""Who writes the fields of objects that callers ask for."""
 REVIEWS = Resource(dict, "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 FRONT_NAMESPACE, FRONT = "kube-system", "extension-apiserver-authentication"
 """The ConfigMap in which an API server says by what it is known."""
@@ -62,6 +67,12 @@ class Front:
                 key = name.removeprefix(prefix)
                 extra[key] = (*extra.get(key, ()), value)
         return Caller(user, tuple(value for name, value in given if name in self.group), extra)
+
+
+def sent_code(path: str, kept: str) -> str:
+    """What an object names as its code: what was sent for this document, else what it is known to have."""
+    found = path if path.startswith(marks.BLOB) else kept
+    return found if found.startswith(marks.BLOB) else ""
 
 
 async def read_front(client: Client) -> Front:

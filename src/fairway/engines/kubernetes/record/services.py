@@ -1,0 +1,119 @@
+"""Services as callers of the cluster's API have them: what they change, they change in ModelService objects."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from fairway.app.services import ServiceAsk, Services
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.client import errors, kinds
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.engines.kubernetes.objects import Custom
+from fairway.engines.kubernetes.operator.intake import UID
+from fairway.engines.kubernetes.record.callers import CALLER, MANAGER, PATIENCE, review, sent_code
+from fairway.errors import UnavailableError
+from fairway.spec.service import ModelService
+from fairway.state.job import Origin
+from fairway.state.service import Service, ServiceKey
+
+
+class CallersServices(Services):
+    """The same parts as the operator's own; commands act on objects, in the name of whoever asks."""
+
+    def __init__(self, services: Services, client: Client, objects: Mirror[Custom]) -> None:
+        self.__dict__.update(services.__dict__)
+        self._client = client
+        self._objects = objects
+
+    async def apply(self, ask: ServiceAsk) -> tuple[Service, str]:
+        """Make the object so, and the service with it: whoever follows the objects finds it done."""
+        ask = _from_caller(ask)
+        await self._review("create", ask.key)
+        await self._review("patch", ask.key)
+        self.planned(ask)  # refuses what cannot be
+        fresh = not self.is_kept(ask.key)
+        made = await self._client.apply(kinds.MODEL_SERVICES, _object(ask), manager=MANAGER)
+        meta = ask.document.metadata
+        labels = {**meta.labels, UID: made.metadata.uid}
+        document = ask.document.model_copy(update={"metadata": meta.model_copy(update={"labels": labels})})
+        service, word = await super().apply(replace(ask, document=document))
+        return service, "created" if fresh else word
+
+    async def scale(self, key: ServiceKey, floor: int) -> Service:
+        """Write the object's floor."""
+        await self._review("patch", key)
+        await self._patch_floor(key, floor)
+        return await super().scale(key, floor)
+
+    async def pause(self, key: ServiceKey) -> Service:
+        """Hold the release where it is."""
+        await self._review("patch", key)
+        return await super().pause(key)
+
+    async def resume(self, key: ServiceKey) -> Service:
+        """Let the release go on."""
+        await self._review("patch", key)
+        return await super().resume(key)
+
+    async def undo(self, key: ServiceKey) -> Service:
+        """Back to the revision before."""
+        await self._review("patch", key)
+        return await super().undo(key)
+
+    async def delete(self, key: ServiceKey) -> None:
+        """Delete the object; the service goes with it, when what it was asked is finished."""
+        await self._review("delete", key)
+        if not await self._client.delete(kinds.MODEL_SERVICES, key.name, key.namespace):
+            await super().delete(key)
+            return
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while self.is_kept(key):
+                    await self.changed()
+        except TimeoutError:
+            message = f"the service {key.name} is being deleted, and takes long to finish what it was asked"
+            raise UnavailableError(message, fix=f"`kubectl -n {key.namespace} get pods` shows what is left") from None
+
+    def url_of(self, service: Service) -> str:
+        """Where the service is asked inside the cluster, as its object says."""
+        found = self._objects.get(str(service.key))
+        return str(found.status.get("url") or "") if found is not None else ""
+
+    async def _review(self, verb: str, key: ServiceKey) -> None:
+        await review(self._client, CALLER.get(), verb, kinds.MODEL_SERVICES, key.namespace, key.name)
+
+    async def _patch_floor(self, key: ServiceKey, floor: int) -> None:
+        try:
+            change = [{"op": "add", "path": "/spec/floor", "value": floor}]
+            await self._client.patch(kinds.MODEL_SERVICES, key.name, key.namespace, change)
+        except errors.NotFound:
+            self.find(key)  # says so in our words, when there is no such service
+
+
+def _from_caller(ask: ServiceAsk) -> ServiceAsk:
+    """As the API server knows the caller; of the caller's machine nothing is left."""
+    code, spec = sent_code(ask.document.spec.code.path, ask.origin.code_digest), ask.document.spec
+    if spec.code.path.startswith(marks.BLOB):
+        spec = spec.model_copy(update={"code": spec.code.model_copy(update={"path": "."})})
+    document = ask.document.model_copy(update={"spec": spec})
+    return replace(ask, document=document, origin=Origin(CALLER.get().user, code_digest=code))
+
+
+def _object(ask: ServiceAsk) -> dict[str, Any]:
+    document: ModelService = ask.document
+    plain = document.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    annotations = {marks.USER: ask.origin.user, marks.CODE: ask.origin.code_digest}
+    return {
+        "apiVersion": kinds.MODEL_SERVICES.api_version,
+        "kind": kinds.MODEL_SERVICES.kind,
+        "metadata": {
+            "name": ask.key.name,
+            "namespace": ask.key.namespace,
+            "labels": dict(document.metadata.labels),
+            "annotations": {name: value for name, value in annotations.items() if value},
+        },
+        "spec": plain["spec"],
+    }
