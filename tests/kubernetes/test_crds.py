@@ -170,3 +170,23 @@ def test_a_running_job_takes_the_size_that_kubectl_scale_gives_it(jobs: Jobs, kw
     assert found == "trainingjob.fairway.dev/elastic\n"
     assert "made room 2 times" in kubectl("describe", "tj", "elastic", "-n", jobs.namespace)
     assert "How many replicas its workers should be" in kubectl("explain", "trainingjob.spec.size")
+
+
+def test_a_tensorboard_stands_beside_the_run_until_its_logs_go(jobs: Jobs, kwok_nodes: Add) -> None:
+    kwok_nodes(1, capacity={"cpu": "4"})
+    jobs.submit("seen", tensorboard={"serve": True}, keep={"logs": "1s"})
+    status = jobs.runs("seen")
+    assert status["tensorboard"] == f"http://seen-tensorboard.{jobs.namespace}.svc.cluster.local:6006"
+    paths = [
+        f"/apis/apps/v1/namespaces/{jobs.namespace}/deployments/seen-tensorboard",
+        f"/api/v1/namespaces/{jobs.namespace}/services/seen-tensorboard",
+    ]
+    for path in paths:
+        code, made = jobs.plane.get(path)
+        assert code == 200, made
+        assert made["metadata"]["ownerReferences"][0]["name"] == "seen"
+    (pod,) = jobs.pods("seen")
+    jobs.annotate(pod["metadata"]["name"], runs_for="10ms")
+    jobs.until("seen", "has succeeded", lambda status: status["phase"] == "Succeeded")
+    wait_for("its TensorBoard goes", lambda: [jobs.plane.get(path)[0] for path in paths] == [404, 404], 60.0)
+    jobs.until("seen", "says so", lambda status: "tensorboard" not in status)

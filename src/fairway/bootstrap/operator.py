@@ -41,6 +41,7 @@ from fairway.engines.kubernetes.leader import Leader
 from fairway.engines.kubernetes.lifetime import until_told
 from fairway.engines.kubernetes.marks import CODE, MANAGED_BY, MANAGER
 from fairway.engines.kubernetes.objects import Custom
+from fairway.engines.kubernetes.operator.boards import Boards
 from fairway.engines.kubernetes.operator.cluster_nodes import both
 from fairway.engines.kubernetes.operator.engine import BY_RUN, KubernetesEngine, by_run
 from fairway.engines.kubernetes.operator.gangs import Gangs, Surroundings
@@ -194,7 +195,9 @@ class Operator:
         application = self._build(serving)
         await application.loop.start()
         await application.models.start()
-        controller = Controller("TrainingJob", Intake(self._acting, self._objects, ClusterRuns(application), self._clock).look)
+        boards = Boards(self._acting, self._installation, self._owner_of, self._clock)
+        intake = Intake(self._acting, self._objects, ClusterRuns(application), self._clock, boards)
+        controller = Controller("TrainingJob", intake.look)
         application.loop.changes.append(lambda key: controller.add(str(key)))
         self._objects.listen(lambda key, _before, _now: controller.add(key))
         for job in application.store.active_jobs():

@@ -187,6 +187,8 @@ class TensorBoard(SpecModel):
 
     dir: str = ""
     """A folder with event files; default: `$FAIRWAY_TENSORBOARD_DIR`."""
+    serve: bool = False
+    """On a cluster: a TensorBoard beside the run for as long as its logs are kept. Here `fairway tensorboard` starts one."""
 
 
 class Keep(SpecModel):

@@ -18,6 +18,7 @@ from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.operator import status
+from fairway.engines.kubernetes.operator.boards import Boards
 from fairway.errors import FairwayError
 from fairway.spec.document import read_data
 from fairway.spec.job import Replicas, TrainingJob
@@ -67,11 +68,12 @@ class Runs(Protocol):
 class Intake:
     """Brings one object and its run in step; `look` is the work of a controller."""
 
-    def __init__(self, client: Client, objects: Mirror[Custom], runs: Runs, clock: Clock) -> None:
+    def __init__(self, client: Client, objects: Mirror[Custom], runs: Runs, clock: Clock, boards: Boards) -> None:
         self._client = client
         self._objects = objects
         self._runs = runs
         self._clock = clock
+        self._boards = boards
 
     async def look(self, key: str) -> float | None:
         """Make a run of a new object, end the run of one that is gone, and write the status."""
@@ -83,13 +85,16 @@ class Intake:
                 await self._runs.delete(run)
             known = None
         if found is None or found.metadata.deletion_timestamp is not None:
+            self._boards.forget(run)
             return None
         known = await self._take(found) if known is None else await self._as_wished(found, known)
-        if known is not None:
-            tasks = self._runs.tasks(known)
-            told = status.status_of(known, tasks, found.metadata.generation, found.status, self._clock.now())
-            await self._tell(found, told)
-        return None
+        if known is None:
+            return None
+        address, again = await self._boards.look(known)
+        tasks = self._runs.tasks(known)
+        told = status.status_of(known, tasks, found.metadata.generation, found.status, self._clock.now())
+        await self._tell(found, told | ({"tensorboard": address} if address else {}))
+        return again
 
     async def _take(self, found: Custom) -> Job | None:
         """Submit it, or say in its status why not. What was refused is looked at again when it is changed."""
