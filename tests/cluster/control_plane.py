@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from cluster import folders, programs
+from cluster import audit, folders, programs
 from cluster.certificates import Authority, Pair
 from cluster.process import Processes, StartError
 
@@ -91,6 +91,7 @@ class ControlPlane:
     def stop(self) -> None:
         """End every process by its id and remove the folder."""
         self.end()
+        audit.HEARD.add(self.folder)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def end(self) -> None:
@@ -155,6 +156,7 @@ class ControlPlane:
                 "--kubelet-client-certificate", to_kubelets.certificate,
                 "--kubelet-client-key", to_kubelets.key,
                 "--kubelet-preferred-address-types", "InternalIP",
+                *audit.flags(self.folder),
                 "--requestheader-client-ca-file", front.pair.certificate,
                 "--requestheader-allowed-names", "front-proxy-client",
                 "--requestheader-username-headers", "X-Remote-User",

@@ -21,3 +21,11 @@ def framework_python(request: pytest.FixtureRequest) -> str:
         pytest.skip(f"the environment of {marker.args[0]} cannot be installed here")
     assert made.returncode == 0, f"scripts/framework-venv {marker.args[0]} failed"
     return made.stdout.strip()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "last: looks at what all other tests did, and runs after them")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
