@@ -1,0 +1,107 @@
+"""What outlives a scheduler, and what does not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import msgspec
+from scheduling_world import Cluster, node, pod
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.client import errors
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.objects import ConfigMap
+from fairway.engines.kubernetes.scheduler import memory
+from fairway.engines.kubernetes.scheduler.follow import Follower
+from fairway.plan.scheduling.memory import Reservation, SchedulerMemory
+from fairway.plan.scheduling.scheduler import Scheduler
+from fairway.plan.scheduling.shape import Seat, Shape, Where
+from fairway.state.job import JobKey
+
+
+def test_use_and_durations_outlive_the_scheduler_and_pods_say_the_rest() -> None:
+    cluster = Cluster(node("a", cpu="2"))
+    cluster.pod(pod("x", annotations={marks.QUEUE: "red"}))
+    assert cluster.decide() == {"x": "a"}
+    cluster.now += 3600
+    cluster.pod(pod("x", annotations={marks.QUEUE: "red"}, nodeName="a", phase="Succeeded"))
+    cluster.decide()
+    before = cluster.follower.scheduler.ledger
+    kept = memory.read(memory.write(before.memory))
+    assert kept.usage["red"][0] > 0
+    assert kept.history.count == 1
+    assert not kept.sitting
+    again = Follower(Scheduler(kept))
+    assert again.scheduler.ledger.accounts.recent("red", cluster.now) == before.accounts.recent("red", cluster.now)
+
+
+def test_runs_that_do_not_come_back_are_forgotten() -> None:
+    cluster = Cluster(node("a"))
+    cluster.pod(pod("x", nodeName="a", phase="Running"))
+    cluster.decide()
+    cluster.gone(pod("x"))
+    cluster.decide()
+    kept = cluster.follower.scheduler.ledger.memory
+    cluster.follower.forget(cluster.now)
+    assert set(kept.left) == {"team/pod/x"}
+    cluster.follower.forget(cluster.now + memory.RETURNS_WITHIN + 1)
+    assert not kept.left
+    assert not kept.ran
+
+
+def test_places_kept_for_somebody_who_is_gone_are_free() -> None:
+    seat = Seat("pod", 0, Shape(cpu=4000), "a")
+    found = Follower(Scheduler(SchedulerMemory(reservations={"team/pod/gone": Reservation((seat,), 2000.0, 1000.0)})))
+    one, waiting = node("a"), pod("x", cpu="4")
+    found.node("a", None, one)
+    found.pod("team/x", None, waiting)
+    (bind,) = found.decide(1001.0).binds
+    assert bind.key == JobKey("team", "pod/x")
+
+
+def test_it_stays_within_its_bounds(monkeypatch: Any) -> None:
+    many = SchedulerMemory(
+        left={f"team/{number}": float(number) for number in range(memory.MOST_RUNS + 10)},
+        ran={f"team/{number}": (1.0, float(pow(number, 7, 1_000_003))) for number in range(memory.MOST_RUNS + 10)},
+        started=[(Shape(where=Where(nodes=tuple("abcdefghij"))), 1), (Shape(cpu=1), 2)],
+    )
+    kept = memory.read(memory.write(many))
+    assert len(kept.left) == memory.MOST_RUNS
+    assert "team/0" not in kept.left
+    assert kept.started == [(Shape(cpu=1), 2)]
+    monkeypatch.setattr(memory, "MOST_BYTES", 2_000)
+    assert not memory.read(memory.write(many)).ran
+    monkeypatch.setattr(memory, "MOST_BYTES", 10)
+    assert memory.write(many) == ""
+
+
+def test_what_cannot_be_read_is_an_empty_memory() -> None:
+    assert memory.read("") == memory.read("%%%") == memory.read("aGVsbG8=") == SchedulerMemory()
+
+
+def test_it_is_written_only_when_it_is_another() -> None:
+    class Server:
+        def __init__(self) -> None:
+            self.kept: dict[str, str] | None = None
+            self.writes = 0
+
+        async def get(self, *_: object) -> ConfigMap:
+            if self.kept is None:
+                raise errors.NotFound("none", asked="get", http=404)
+            return msgspec.convert({"data": self.kept}, ConfigMap)
+
+        async def apply(self, _kind: object, body: dict[str, Any], **_: object) -> None:
+            self.kept = body["data"]
+            self.writes += 1
+
+    async def scene() -> None:
+        server = Server()
+        keeper = memory.Keeper(cast(Client, server), "fairway-system")
+        assert await keeper.recall() == SchedulerMemory()
+        for _ in range(2):
+            await keeper.keep(SchedulerMemory(usage={"red": (0.5, 1000.0)}))
+        assert server.writes == 1
+        assert (await memory.Keeper(cast(Client, server), "fairway-system").recall()).usage == {"red": (0.5, 1000.0)}
+
+    asyncio.run(scene())

@@ -1,0 +1,84 @@
+"""Claims get their volumes before their pods are bound, or nothing of it stays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from fairway.engines.kubernetes.client import errors
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.objects import Claim, PersistentVolume
+from fairway.engines.kubernetes.scheduler import volumes
+from fairway.engines.kubernetes.scheduler.storage import ToBind
+from fairway.engines.kubernetes.scheduler.volumes import SELECTED_NODE, Volumes, VolumeTimeoutError
+
+
+def claim(phase: str = "Pending") -> Claim:
+    head = {"name": "data", "namespace": "team", "uid": "u1"}
+    return msgspec.convert({"metadata": head, "status": {"phase": phase}}, Claim)
+
+
+class Server:
+    """Takes patches; binds the claim when it is told to."""
+
+    def __init__(self, error: errors.ApiError | None = None) -> None:
+        self.patches: list[tuple[str, list[Any]]] = []
+        self.now = claim()
+        self.error = error
+
+    async def patch(self, _kind: object, name: str, _namespace: str, changes: Sequence[Any]) -> None:
+        self.patches.append((name, list(changes)))
+        if self.error is not None:
+            raise self.error
+
+
+def bind(server: Server, *wanted: ToBind, bound: bool = False) -> list[str]:
+    """Have them bound; which were not waited for any more afterwards."""
+    done: list[str] = []
+
+    async def scene() -> None:
+        found = Volumes(cast(Client, server), lambda _: server.now, lambda ones: done.extend(one.node for one in ones))
+        waiting = asyncio.create_task(found.bind(wanted))
+        if bound:
+            while not server.patches:
+                await asyncio.sleep(0)
+            server.now = claim("Bound")
+            await found.hear()
+        await waiting
+
+    asyncio.run(scene())
+    return done
+
+
+def test_whoever_makes_volumes_is_told_the_node_and_waited_for() -> None:
+    server = Server()
+    assert bind(server, ToBind(claim(), "a"), bound=True) == ["a"]
+    ((name, (test, change)),) = server.patches
+    assert (name, test["value"]) == ("data", "u1")
+    assert change["value"] == {SELECTED_NODE: "a"}
+
+
+def test_a_volume_that_is_there_is_promised() -> None:
+    server = Server()
+    volume = msgspec.convert({"metadata": {"name": "v1", "resourceVersion": "7"}}, PersistentVolume)
+    bind(server, ToBind(claim(), "a", volume), bound=True)
+    ((name, (test, holder, _)),) = server.patches
+    assert (name, test["value"]) == ("v1", "7")
+    assert (holder["value"]["name"], holder["value"]["uid"]) == ("data", "u1")
+
+
+def test_a_volume_that_does_not_come_is_not_waited_for_and_no_node_stays_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(volumes, "VOLUME_TIMEOUT", 0.05)
+    server = Server()
+    with pytest.raises(VolumeTimeoutError, match="data were not bound within"):
+        bind(server, ToBind(claim(), "a"))
+    assert [change["op"] for change in server.patches[-1][1]] == ["test", "test", "remove"]
+
+
+def test_a_refusal_is_told() -> None:
+    with pytest.raises(errors.Forbidden):
+        bind(Server(errors.Forbidden("no", asked="patch", http=403)), ToBind(claim(), "a"))
