@@ -104,6 +104,12 @@ def of_refusal(message: str) -> Cause | None:
     return None
 
 
+def refusal(message: str) -> str:
+    """A refusal to make a pod in our words, where they are known; else as it was said."""
+    found = of_refusal(message)
+    return found.message if found is not None else message
+
+
 def words(pod: Pod) -> str:
     """The sentence alone; empty when there is nothing to say."""
     found = of_pod(pod)

@@ -95,7 +95,9 @@ def test_what_a_refusal_means(message: str, reason: str, words: str) -> None:
     assert cause is not None
     assert cause.reason == reason
     assert words in cause.message
+    assert causes.refusal(message) == cause.message
 
 
 def test_any_other_refusal_is_nobodys() -> None:
     assert causes.of_refusal('pods "p" already exists') is None
+    assert causes.refusal("something else") == "something else"

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from dataclasses import replace
 
 from fairway.app.ports import LogChunk, LogQuery, Observation, TaskInside, TaskUsage
-from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes import causes, marks
 from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.mirror import Mirror
@@ -73,6 +73,8 @@ class KubernetesEngine:
         """Pods that were made, and when, until the mirror has them."""
         self._unready: dict[str, float] = {}
         """Nodes that do not answer, and since when, by our own clock."""
+        self._reachable: set[JobKey] = set()
+        """Runs whose Service was written in this turn."""
         self._told_over: set[TaskKey] = set()
         self._background: set[asyncio.Future[None]] = set()
 
@@ -118,11 +120,11 @@ class KubernetesEngine:
     async def perform(self, actions: Sequence[Action]) -> list[TaskReport]:
         """Do it, in order; what cannot be done now is reported, and said again by the next plan."""
         found: list[TaskReport] = []
-        reachable: set[JobKey] = set()
+        self._reachable.clear()
         for action in actions:
             match action:
                 case CreateTask():
-                    found.append(await self._create(action, reachable))
+                    found.append(await self._create(action))
                 case BindGang():
                     found += await self._bind(action)
                 case EvictTask():
@@ -141,26 +143,29 @@ class KubernetesEngine:
         except FairwayError as error:
             log.warning("could not %s: %s", what, error)
 
-    async def _create(self, action: CreateTask, reachable: set[JobKey]) -> TaskReport:
-        """The tasks of a run have one Service between them: once a turn is enough."""
+    async def _create(self, action: CreateTask) -> TaskReport:
         key = action.task.key
         too_long = naming.too_long(action.job)
         if too_long:
             return TaskReport(key, TaskPhase.FAILED, exit=Exit(126), message=too_long)
-        if action.job.key not in reachable:
-            try:
-                await self._client.apply(kinds.SERVICES, service(action.job.key, self._owner(action.job.key)), manager=MANAGER)
-            except FairwayError as error:
-                return TaskReport(key, TaskPhase.PENDING, ready=False, message=str(error))
-            reachable.add(action.job.key)
+        try:
+            await self._reach(action.job.key)
+        except FairwayError as error:
+            return TaskReport(key, TaskPhase.PENDING, ready=False, message=str(error))
         return TaskReport(key, action.task.phase, ready=True)
+
+    async def _reach(self, run: JobKey) -> None:
+        """The tasks of a run have one Service between them: once a turn is enough."""
+        if run not in self._reachable:
+            await self._client.apply(kinds.SERVICES, service(run, self._owner(run)), manager=MANAGER)
+            self._reachable.add(run)
 
     async def _bind(self, action: BindGang) -> list[TaskReport]:
         try:
             made = await self._gangs.make(action)
         except (errors.Unavailable, errors.TooManyRequests, errors.Forbidden, errors.Conflict) as error:
             # A quota, an admission rule, a server that restarts: it may be otherwise in a while.
-            return [TaskReport(task.key, TaskPhase.PENDING, message=str(error)) for task in action.tasks]
+            return [TaskReport(task.key, TaskPhase.PENDING, message=causes.refusal(str(error))) for task in action.tasks]
         except FairwayError as error:
             return [TaskReport(task.key, TaskPhase.FAILED, exit=Exit(126), message=str(error)) for task in action.tasks]
         for pod in made:
