@@ -19,6 +19,7 @@ from fairway.engines.kubernetes.objects import GpuNode, Pod
 from fairway.engines.kubernetes.objects import Node as NodeObject
 from fairway.engines.kubernetes.operator import naming, observe, pod_usage
 from fairway.engines.kubernetes.operator.cluster_nodes import is_ready, node_of
+from fairway.engines.kubernetes.operator.following import Following
 from fairway.engines.kubernetes.operator.gangs import Gangs
 from fairway.engines.kubernetes.operator.keeping import Keeping
 from fairway.engines.kubernetes.operator.manifests.service import service
@@ -77,6 +78,7 @@ class KubernetesEngine:
         """Runs whose Service was written in this turn."""
         self._told_over: set[TaskKey] = set()
         self._background: set[asyncio.Future[None]] = set()
+        self._following = Following(keeping, lambda run: pods.indexed(BY_RUN, str(run)))
 
     def ask(self, outside: Outside) -> None:
         """Somebody else queues and places: gangs are made for them, and they say why something waits."""
@@ -94,7 +96,10 @@ class KubernetesEngine:
         """Let go. Pods go on."""
 
     def _changed(self, key: str, before: Pod | None, now: Pod | None) -> None:
-        if self._made.pop(key, None) is not None or by_run(now or before or Pod()):
+        ours = by_run(now or before or Pod())
+        for run in ours:
+            self._following.tell(JobKey(*run.split("/", 1)))
+        if self._made.pop(key, None) is not None or ours:
             self._wake()
 
     def _node_changed(self, name: str, _before: NodeObject | None, now: NodeObject | None) -> None:
@@ -267,7 +272,9 @@ class KubernetesEngine:
 
     def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
         """The output of the run's tasks: of pods that run from their nodes, of others from the record."""
-        return self._keeping.logs(job, list(self._pods.indexed(BY_RUN, str(job.key))), query)
+        if query.follow and not job.phase.over:
+            return self._following.logs(job, query)
+        return self._keeping.logs(job, list(self._pods.indexed(BY_RUN, str(job.key))), replace(query, follow=False))
 
     async def kept(self) -> list[JobKey]:
         """The runs of which there are pods or logs."""
@@ -276,6 +283,7 @@ class KubernetesEngine:
 
     def release(self, key: JobKey) -> None:
         """The run is over: whoever follows its logs looks again."""
+        self._following.end(key)
         for task in [task for task in self._told_over if task.run == key]:
             letting = asyncio.ensure_future(self._settle_one(task))
             self._background.add(letting)

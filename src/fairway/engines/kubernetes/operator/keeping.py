@@ -93,6 +93,22 @@ class Keeping:
         async for chunk in self._from_nodes(live, query):
             yield chunk
 
+    def now(self) -> float:
+        """The time, as `LogQuery.since` has it."""
+        return self._client.connection.clock.now()
+
+    def stream(self, pod: Pod, query: LogQuery) -> AsyncIterator[bytes]:
+        """What a pod prints, from its node, for as long as it does."""
+        connection = self._client.connection
+        since = max(1, int(self.now() - query.since)) if query.since is not None else None
+        wish = LogWish(container=TASK, follow=True, tail=query.tail, since_seconds=since)
+        return inside.logs(connection, pod.metadata.name, pod.metadata.namespace, wish)
+
+    def read(self, key: TaskKey) -> bytes | None:
+        """The log of an attempt that has ended; None when it is not here."""
+        path = self._path(key)
+        return path.read_bytes() if path.exists() else None
+
     async def _from_nodes(self, live: Sequence[tuple[TaskKey, Pod]], query: LogQuery) -> AsyncIterator[LogChunk]:
         found: asyncio.Queue[LogChunk | None] = asyncio.Queue(maxsize=64)
         readers = [asyncio.create_task(self._read(key, pod, query, found)) for key, pod in live]
