@@ -14,6 +14,7 @@ from cluster.control_plane import ControlPlane
 from cluster.installed import Installed, Jobs
 from cluster.process import wait_for
 from cluster.record import API_SERVICE, Person, start_operator
+from cluster.served import Services, register
 
 Add = Callable[..., list[str]]
 JOB = """
@@ -35,6 +36,8 @@ roles:
 def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     found = Installed(control_plane, tmp_path_factory.mktemp("fairway"))
     found.install()
+    (found.folder / "home").mkdir()
+    register(found.folder / "home", 1, 2)
     start_operator(found)
     found.start("scheduler")
     yield found
@@ -187,6 +190,49 @@ def test_documents_of_every_kind_are_applied_with_the_callers_own_rights(
     assert [one["action"] for one in ann.json("apply", "-f", ".")["applied"]] == ["unchanged", "unchanged"]
     ann.run("delete", "mnist-1")
     installed.plane.request("DELETE", "/apis/fairway.dev/v1alpha1/jobqueues/research")
+
+
+SERVICE = """
+kind: ModelService
+name: adds
+model: adds@1
+replicas: {min: 1, max: 3}
+resources: {cpu: 100m}
+grace: 1s
+placement: {tolerations: ["*"]}
+"""
+
+
+def test_services_are_made_released_and_ended_as_objects(ann: Person, installed: Installed, namespace: str) -> None:
+    ann.env["FAIRWAY_CONTEXT"] = "lab"
+    services = Services(installed, namespace)
+    (ann.work / "service.yaml").write_text(SERVICE)
+    assert [one["version"] for one in ann.json("model", "list")["models"]] == [1, 2]
+    assert ann.json("apply", "-f", "service.yaml")["applied"][0]["action"] == "created"
+    assert ann.json("apply", "-f", "service.yaml")["applied"][0]["action"] == "unchanged"
+    services.until("adds", "is ready", lambda status: status.get("ready") == "1/1")
+    found = ann.json("get", "service/adds")
+    assert found["url"] == f"http://adds.{namespace}.svc.cluster.local"
+    assert [one["name"] for one in ann.json("list", "services")["services"]] == ["adds"]
+    assert "rule" in ann.json("why", "service/adds")
+    ann.run("scale", "service/adds", "2")
+    services.until("adds", "has its floor", lambda status: status["ready"] == "2/2")
+    assert installed.plane.get(f"{services.path}/adds")[1]["spec"]["floor"] == 2
+    ann.run("rollout", "start", "adds", "adds@2", "--strategy", "rolling")
+    assert installed.plane.get(f"{services.path}/adds")[1]["spec"]["model"] == "adds@2"
+    services.until("adds", "serves the next", lambda status: status["serves"] == "adds@2")
+    ann.run("rollout", "undo", "adds")
+    services.until("adds", "serves the first again", lambda status: status["serves"] == "adds@1")
+    assert ann.json("rollout", "history", "adds")
+    assert ann.run("serve", "adds@1", "--name", "other", "--detach", "-o", "name").stdout == "other\n"
+    assert ann.run("delete", "service/adds", "service/other").stdout == "adds\nother\n"
+    assert installed.plane.get(services.path)[1]["items"] == []
+
+    asked = ("predict", "adds@1", "--data", "s3://bucket/rows.csv", "--out", "scored")
+    objects = list(yaml.safe_load_all(ann.run(*asked, "--plan", "-o", "yaml").stdout))
+    assert objects[0]["spec"]["environment"] == {"image": "fairway:test"}
+    assert objects[0]["spec"]["roles"]["worker"]["command"][:4] == ["python3", "-I", "-m", "fairway.serving.predict"]
+    assert objects[0]["spec"]["data"]["model"] == "model://adds@1"
 
 
 def test_nobody_gets_more_here_than_the_api_server_gives(

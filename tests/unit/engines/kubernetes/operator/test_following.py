@@ -27,7 +27,7 @@ class World:
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
-        self.nodes: dict[str, list[bytes | None | Exception]] = {}
+        self.nodes: dict[str, list[bytes | Exception | None]] = {}
         """By pod: what the node says, piece by piece; None: it waits for more."""
         self.record: dict[TaskKey, bytes] = {}
         self.asked: list[LogQuery] = []
@@ -42,7 +42,7 @@ class World:
         self.following.tell(RUN)
         return name
 
-    def says(self, name: str, *pieces: bytes | None | Exception) -> None:
+    def says(self, name: str, *pieces: bytes | Exception | None) -> None:
         self.nodes[name] = list(pieces)
         self.more.set()
 
