@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from cluster.agents import Agents
 from cluster.control_plane import ControlPlane
 from cluster.installed import Installed, Jobs
 from cluster.process import wait_for
+from cluster.record import API_SERVICE, Person, start_operator
 
 from fairway.app.system import SystemClock
 from fairway.engines.kubernetes import marks
@@ -39,11 +41,11 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
     ]
     for one, path in policies:
         control_plane.apply(one, path)
-    found.start("operator")
+    start_operator(found)
     found.start("scheduler")
     yield found
     found.stop()
-    for _, path in policies:
+    for path in (*(path for _, path in policies), API_SERVICE):
         control_plane.request("DELETE", path)
 
 
@@ -124,7 +126,7 @@ def tainted(plane: ControlPlane, name: str) -> bool:
 
 
 def test_gangs_get_whole_and_shared_gpus_and_no_device_is_given_twice(
-    installed: Installed, jobs: Jobs, agents: Agents, nodes: list[str]
+    installed: Installed, jobs: Jobs, agents: Agents, nodes: list[str], tmp_path: Path
 ) -> None:
     submit(jobs, "whole", 2, gpu="4")
     submit(jobs, "shares", 4, gpu="0.25")
@@ -148,6 +150,19 @@ def test_gangs_get_whole_and_shared_gpus_and_no_device_is_given_twice(
     jobs.runs("named")
     assert ids(jobs.pods("named")[0]) == [free]
 
+    # The verbs show them, and how busy they are.
+    admin = Person(installed.plane, tmp_path, "admin", jobs.namespace, ["system:masters"])
+    admin.env["FAIRWAY_CONTEXT"] = "lab"
+    for name in nodes:
+        agents.gpus(name, "8xA100-80GB," + ",".join(f"busy:{index}:87" for index in range(8)))
+    wait_for("the use of its devices", lambda: admin.json("top", "job", "node")["tasks"][0]["gpu_used"] == 0.87, 60.0)
+    shown = {one["name"]: one for one in admin.json("top", "node")["nodes"]}
+    assert [(shown[name]["gpus"], [each["uuid"] for each in shown[name]["devices"]]) for name in nodes] == [
+        (8, devices[name]) for name in nodes
+    ]
+    assert {each["used"] for each in shown[alone["spec"]["nodeName"]]["devices"]} == {1.0}
+    assert {user for each in shown[alone["spec"]["nodeName"]]["devices"] for user in each["used_by"]} == {"node/worker-0"}
+
     # Another scheduler takes over and dies in the middle of a gang; one more goes on.
     before = installed.processes.pop("scheduler")
     before.terminate()
@@ -168,6 +183,7 @@ def test_gangs_get_whole_and_shared_gpus_and_no_device_is_given_twice(
     submit(jobs, "greedy", 2, gpu="8")
     status = jobs.until("greedy", "says why", lambda status: "GPUs" in status.get("message", ""))
     assert status["message"].startswith("needs 8 GPUs for each of 2 worker tasks, which start together")
+    assert "needs 8 GPUs for each of 2 worker tasks" in admin.run("why", "greedy").stdout
 
 
 def test_an_agent_that_is_killed_says_nothing_new_and_goes_on(installed: Installed, agents: Agents, nodes: list[str]) -> None:

@@ -1,5 +1,6 @@
-"""Pretended devices, for tests and laptops: `4xA100-80GB,2xT4`. `sick:3` among them makes the fourth a broken one.
+"""Pretended devices, for tests and laptops: `4xA100-80GB,2xT4`.
 
+`sick:3` among them makes the fourth a broken one, `busy:3:87` one that computes 87 % of the time.
 `@FILE` stands for what the file says, at every look anew.
 """
 
@@ -23,6 +24,7 @@ _MEMORY = {
 """GB, by type, where the text does not say."""
 _MOST = 1024
 _SICK = re.compile(r"sick:(?P<index>\d+)")
+_BUSY = re.compile(r"busy:(?P<index>\d+):(?P<percent>\d+)")
 
 
 class FakeProbe:
@@ -50,8 +52,9 @@ class FakeProbe:
         return Path(self._text[1:]).read_text() if self._text.startswith("@") else self._text
 
     def use(self) -> dict[str, float]:
-        """What exists in words only computes nothing, and says nothing."""
-        return {}
+        """As the text says; what it does not speak of computes nothing, and says nothing."""
+        told = {int(one["index"]): int(one["percent"]) / 100 for one in _BUSY.finditer(self._said())}
+        return {device.uuid: told[device.index] for device in self._devices if device.index in told}
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -65,6 +68,8 @@ def parse(text: str, pool: str) -> tuple[Device, ...]:
         broken = _SICK.fullmatch(part)
         if broken is not None:
             sick.add(int(broken["index"]))
+            continue
+        if _BUSY.fullmatch(part):
             continue
         match = _PART.fullmatch(part)
         if match is None:

@@ -44,5 +44,7 @@ def test_a_broken_device_and_a_file_that_changes(tmp_path: Path) -> None:
     said.write_text("1xT4")
     probe = FakeProbe(f"@{said}", "pool")
     assert [device.healthy for device in probe.devices(lambda _: True)] == [True]
-    said.write_text("1xT4,sick:0")
-    assert [device.healthy for device in probe.devices(lambda _: True)] == [False]
+    said.write_text("1xT4,sick:0,busy:0:87")
+    (device,) = probe.devices(lambda _: True)
+    assert not device.healthy
+    assert probe.use() == {device.uuid: 0.87}

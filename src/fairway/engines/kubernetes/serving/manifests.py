@@ -9,13 +9,13 @@ from typing import Any
 
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.engines.kubernetes.operator.manifests import gpu
 from fairway.engines.kubernetes.serving import naming
 from fairway.errors import RefusedError
 from fairway.launch.render import render
 from fairway.launch.topology import Folders, Member, Topology
 from fairway.plan.gang import need_of
 from fairway.plan.service.replica import ROLE, new_replica, ready_path, replica_run
-from fairway.spec.resources import WHOLE_GPU
 from fairway.state.job import Job
 from fairway.state.service import Revision, Service, ServiceKey
 from fairway.state.task import Need
@@ -63,19 +63,16 @@ def deployment(service: Service, revision: Revision, count: int, around: Around)
         marks.QUEUE: revision.spec.queue,
         marks.PRIORITY: str(revision.spec.priority),
         marks.SERIES: job.series,
-        **_gpu_marks(job),
+        **_node_marks(job),
     }
-    template = {
-        "metadata": {"labels": labels, "annotations": annotations},
-        "spec": _pod(service, revision, around),
-    }
+    template = {"metadata": {"labels": labels, "annotations": annotations}, "spec": _pod(service, revision, around)}
     spec = {
         "replicas": count,
         "selector": {"matchLabels": labels},
         # Nothing of a revision changes but the installation's own image: what is there goes when its successor is ready.
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
         "revisionHistoryLimit": 1,
-        "template": template,
+        "template": _with_gpus(template, job, around.installation),
     }
     head = _head("apps/v1", "Deployment", service.key, naming.revision_name(service.key, revision.number), labels)
     return _digested({**head, "spec": spec})
@@ -187,12 +184,12 @@ def _pod(service: Service, revision: Revision, around: Around) -> Manifest:
         **({"schedulerName": installation.scheduler} if installation.scheduler else {}),
         **({"nodeSelector": dict(role.placement.labels)} if role.placement.labels else {}),
         "initContainers": [_fetcher(revision, around)] if revision.model else [],
-        "containers": [_container(job, revision, runtime, installation)],
+        "containers": [_container(job, revision, runtime)],
         "volumes": [*volumes, *runtime.volumes],
     }
 
 
-def _container(job: Job, revision: Revision, runtime: Runtime, installation: Installation) -> Manifest:
+def _container(job: Job, revision: Revision, runtime: Runtime) -> Manifest:
     spec, role = revision.spec, job.spec.roles[ROLE]
     member = Member(ROLE, 0, "127.0.0.1", tuple(range(naming.REPLICA_PORT, naming.REPLICA_PORT + 3)))
     folders = Folders(
@@ -211,9 +208,6 @@ def _container(job: Job, revision: Revision, runtime: Runtime, installation: Ins
     env: list[Manifest] = [{"name": name, "value": value} for name, value in {**runtime.env, **process.env}.items()]
     env += [{"name": name, "valueFrom": {"secretKeyRef": {"name": SECRETS, "key": name}}} for name in spec.secrets]
     need = need_of(role, 0.0)
-    if need.gpus and installation.scheduler:
-        chosen = {"fieldRef": {"fieldPath": f"metadata.annotations['{marks.GPU_IDS}']"}}
-        env.append({"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": chosen})
     mounts: list[Manifest] = [{"name": "work", "mountPath": WORK}, {"name": "shm", "mountPath": "/dev/shm"}]
     mounts += [{"name": "model", "mountPath": MODEL, "readOnly": True}] if revision.model else []
     return {
@@ -231,7 +225,7 @@ def _container(job: Job, revision: Revision, runtime: Runtime, installation: Ins
         },
         # Whoever ends a pod, its Service and the routers hear of it before its process does.
         "lifecycle": {"preStop": {"sleep": {"seconds": LINGER}}},
-        "resources": _resources(need, role.limits.cpu, role.limits.memory, installation),
+        "resources": _resources(need, role.limits.cpu, role.limits.memory),
         "volumeMounts": [*mounts, *runtime.mounts],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
@@ -256,10 +250,8 @@ def _from_secret(name: str, variable: str, key: str) -> Manifest:
     return {"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}}
 
 
-def _resources(need: Need, cpu: str | None, memory: str | None, installation: Installation) -> Manifest:
+def _resources(need: Need, cpu: str | None, memory: str | None) -> Manifest:
     counted = {name: str(count) for name, count in need.other.items()}
-    if need.gpus and need.gpu_milli == WHOLE_GPU and not installation.scheduler:
-        counted[installation.gpu_resource] = str(need.gpus)
     asked = {
         **({"cpu": f"{round(need.cpu * 1000)}m"} if need.cpu else {}),
         **({"memory": str(need.memory)} if need.memory else {}),
@@ -268,17 +260,17 @@ def _resources(need: Need, cpu: str | None, memory: str | None, installation: In
     return {"requests": {**counted, **asked}, "limits": {**counted, **capped}}
 
 
-def _gpu_marks(job: Job) -> dict[str, str]:
+def _node_marks(job: Job) -> dict[str, str]:
+    nodes = job.spec.roles[ROLE].placement.nodes
+    return {marks.NODES: json.dumps(list(nodes))} if nodes else {}
+
+
+def _with_gpus(template: Manifest, job: Job, installation: Installation) -> Manifest:
+    """The same whatever nodes there are: a template that changed with them would replace pods that serve well."""
     role = job.spec.roles[ROLE]
     need = need_of(role, 0.0)
-    found = {marks.NODES: json.dumps(list(role.placement.nodes))} if role.placement.nodes else {}
-    if not need.gpus:
-        return found
-    found[marks.GPUS] = str(need.gpus)
-    found |= {marks.GPU_MILLI: str(need.gpu_milli)} if need.gpu_milli != WHOLE_GPU else {}
-    found |= {marks.GPU_MEMORY: str(need.gpu_memory)} if need.gpu_memory else {}
-    found |= {marks.GPU_TYPES: json.dumps(list(need.gpu_type))} if need.gpu_type else {}
-    return found
+    who = gpu.giver(need, role.placement, tuple, installation)
+    return gpu.give(template, need, role.placement, who, tuple, installation)
 
 
 def _tolerations(texts: tuple[str, ...]) -> list[Manifest]:

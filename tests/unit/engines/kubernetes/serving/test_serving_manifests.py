@@ -60,15 +60,24 @@ def test_the_template_is_the_same_whatever_the_count_and_the_digest_says_so() ->
     assert other["metadata"]["annotations"] != one["metadata"]["annotations"]
 
 
-def test_amounts_graces_queues_and_gpus_are_told() -> None:
-    asked = {"cpu": "2", "memory": "1Gi", "gpu": "1", "gpu_type": ["A100"]}
+def test_gpus_come_from_whoever_the_installation_says_and_shares_from_us() -> None:
+    own, theirs = Installation(image="f", gpus="fairway"), Installation(image="f")
+    for installation, asked, by_us in ((own, "1", True), (theirs, "1", False), (theirs, "0.5", True)):
+        found = service(model="adds@3", resources={"gpu": asked})
+        body = manifests.deployment(found, found.revisions[0], 1, replace(AROUND, installation=installation))
+        assert (marks.GPUS in body["spec"]["template"]["metadata"]["annotations"]) is by_us
+        assert ("nvidia.com/gpu" in container(body)["resources"]["limits"]) is not by_us
+
+
+def test_amounts_graces_queues_and_secrets_are_told() -> None:
+    asked = {"cpu": "2", "memory": "1Gi"}
     body = made(service(model="adds@3", resources=asked, limits={"memory": "2Gi"}, grace="20s", queue="team-a", secrets=["KEY"]))
     amounts = {"requests": {"cpu": "2000m", "memory": str(1 << 30)}, "limits": {"memory": "2Gi"}}
     assert container(body)["resources"] == amounts
     template = body["spec"]["template"]
     assert template["spec"]["terminationGracePeriodSeconds"] == 20 + manifests.LINGER + manifests.KILL_MARGIN
     told = template["metadata"]["annotations"]
-    assert (told[marks.QUEUE], told[marks.GPUS], told[marks.GPU_TYPES]) == ("team-a", "1", '["A100"]')
+    assert told[marks.QUEUE] == "team-a"
     assert {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "fairway-secrets", "key": "KEY"}}} in container(body)["env"]
 
 
