@@ -64,7 +64,7 @@ class Word:
 HELP = Flag("--help -h", "show this and do nothing")
 DEBUG = Flag("--debug", "show where an error came from")
 NAMESPACE = Flag("--namespace -n", "act in this namespace (FAIRWAY_NAMESPACE; default: default)", "NAME")
-CONTEXT = Flag("--context", "act there (FAIRWAY_CONTEXT; only `local` is known yet)", "NAME")
+CONTEXT = Flag("--context", "act there for this command: local, or a context of the kubeconfig (FAIRWAY_CONTEXT)", "NAME")
 COMMON = (NAMESPACE, CONTEXT, DEBUG, HELP)
 FORMAT = Flag("--format -o --output", ", ".join(FORMATS), "FORMAT", choices=FORMATS)
 FORMAT_SHORT = Flag("--format -o", ", ".join(FORMATS), "FORMAT", choices=FORMATS)
