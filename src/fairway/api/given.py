@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Protocol
 
 from starlette.requests import Request
@@ -116,9 +116,9 @@ def refusal(error: FairwayError) -> Response:
     return PlainTextResponse(f"{error}\n", error.status)
 
 
-def make_given(given: Given, beside: ASGIApp | None = None) -> ASGIApp:
+def make_given(routes: Sequence[Route], beside: ASGIApp | None = None) -> ASGIApp:
     """The routes, in front of whatever else listens there."""
-    router = Router(given.routes(), redirect_slashes=False)
+    router = Router(routes, redirect_slashes=False)
     if beside is not None:
         router.default = beside
     return router

@@ -25,7 +25,7 @@ from fairway.app.resizing import resize
 from fairway.app.submission import Submission
 from fairway.app.system import SystemClock
 from fairway.app.tracking import Speaker
-from fairway.bootstrap.pods import given_to_pods
+from fairway.bootstrap.pods import finder, given_to_pods, output_place
 from fairway.bootstrap.record import Record
 from fairway.bootstrap.servers import SecondServer, config
 from fairway.bootstrap.serving import ClusterServing, ServingMirrors
@@ -39,7 +39,7 @@ from fairway.engines.kubernetes.client.watch import Scope
 from fairway.engines.kubernetes.controller import Controller
 from fairway.engines.kubernetes.leader import Leader
 from fairway.engines.kubernetes.lifetime import until_told
-from fairway.engines.kubernetes.marks import CODE, MANAGED_BY, MANAGER
+from fairway.engines.kubernetes.marks import BLOB, CODE, MANAGED_BY, MANAGER
 from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.operator.boards import Boards
 from fairway.engines.kubernetes.operator.cluster_nodes import both
@@ -52,6 +52,7 @@ from fairway.engines.kubernetes.operator.outside import Outside
 from fairway.engines.kubernetes.serving.naming import BY_SERVICE, by_service
 from fairway.engines.local.secrets import FileSecrets
 from fairway.errors import FairwayError
+from fairway.registry.carried import Carried
 from fairway.registry.dataset import Datasets
 from fairway.registry.model import Models
 from fairway.registry.remote import open_blobs
@@ -156,6 +157,7 @@ class Operator:
         self._settings = settings
         self._installation = msgspec.json.decode(settings.installation.read_bytes(), type=Installation)
         self._clock = SystemClock()
+        self._carried = Carried(settings.home / "carried")
         self._reading = Client(connection)
         self._leader = Leader(self._reading, self._installation.namespace, LEASE, settings.identity)
         self._acting = Client(connection, permit=lambda: self._leader.leading)
@@ -203,7 +205,7 @@ class Operator:
         for job in application.store.active_jobs():
             controller.add(str(job.key))  # Its object may have gone while nobody looked.
         await self._record.open(application, self._objects, self._gangs)
-        given = given_to_pods(self._settings.home, application, secret)
+        given = given_to_pods(self._settings.home, application, self._carried, secret)
         server = SecondServer(config(make_told(application.loop.report, secret, given)))
         # Pods of other nodes come here.
         listening = socket.create_server(("", self._settings.port), backlog=512)
@@ -226,12 +228,14 @@ class Operator:
         blobs = open_blobs(home / "blobs", "")
         store = SqliteStore(home / "fairway.db")
         models = Models(home, blobs)
+        keeping = Keeping(self._acting, home / "logs", self._carried)
+        self._pods.listen(keeping.tailing.notice)
         engine = KubernetesEngine(
             self._acting,
             self._pods,
             self._nodes,
             self._gangs,
-            Keeping(self._acting, home / "logs"),
+            keeping,
             self._owner_of,
             self._gpu_nodes,
         )
@@ -250,7 +254,7 @@ class Operator:
         serving.attach(application)
         application.queues.theirs = bool(self._installation.queueing)
         runs = self._settings.runs
-        application.models.output_of = lambda key, name: str(runs / key.namespace / key.name / "outputs" / name)
+        application.models.output_of = lambda key, name: output_place(self._carried, runs, key, name)
         return application
 
     def _owner_of(self, key: JobKey) -> dict[str, Any] | None:
@@ -262,8 +266,9 @@ class Operator:
         found = self._objects.get(str(job.key))
         owner = _reference(found) if found is not None and found.metadata.uid == job.labels.get(UID) else None
         code = found.metadata.annotations.get(CODE, "") if found is not None else ""
+        code = BLOB + job.origin.code_digest if code.startswith(BLOB) else code
         token = token_of(secret, Speaker(job.key.namespace, job.key.name))
-        return Surroundings(owner, code, token, self._settings.endpoint)
+        return Surroundings(owner, code, token, self._settings.endpoint, finder(self._settings.home))
 
 
 def _reference(found: Custom) -> dict[str, Any]:

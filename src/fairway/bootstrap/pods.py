@@ -6,10 +6,12 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
+from fairway.api.brought import Brought
 from fairway.api.given import Given, make_given
 from fairway.app.application import Application
 from fairway.app.tracking import Speaker
-from fairway.engines.kubernetes.marks import BLOB
+from fairway.engines.kubernetes.operator.manifests.data import MODEL, Find, Version
+from fairway.registry.carried import Carried
 from fairway.registry.dataset import Datasets
 from fairway.registry.handing import Handing
 from fairway.registry.model import Models
@@ -21,11 +23,20 @@ SERVICE = "service:"
 """Before the name of a service, where a token names a run."""
 
 
-def given_to_pods(home: Path, application: Application, secret: bytes) -> ASGIApp:
-    """The routes by which pods get code, models and datasets."""
+def given_to_pods(home: Path, application: Application, carried: Carried, secret: bytes) -> ASGIApp:
+    """The routes by which pods get code, models and datasets, and bring checkpoints and outputs."""
     blobs = open_blobs(home / "blobs", "")
     contents = Handing(blobs, Models(home, blobs), Datasets(home, blobs))
-    return make_given(Given(contents, lambda speaker: code_of(application, speaker), secret))
+    given = Given(contents, lambda speaker: code_of(application, speaker), secret)
+    carried.tidy()
+    brought = Brought(carried, application.store.get_job, application.loop.report, secret)
+    return make_given([*given.routes(), *brought.routes()])
+
+
+def output_place(carried: Carried, runs: Path, key: JobKey, name: str) -> str:
+    """Where an output of a run lies: brought here by its pods, else on the volume that they share."""
+    brought = carried.output(key.namespace, key.name, name)
+    return str(brought if brought.is_dir() else runs / key.namespace / key.name / "outputs" / name)
 
 
 def code_of(application: Application, speaker: Speaker) -> tuple[str, ...]:
@@ -37,4 +48,19 @@ def code_of(application: Application, speaker: Speaker) -> tuple[str, ...]:
     else:
         job = application.store.get_job(JobKey(speaker.namespace, speaker.run))
         found = [job.origin.code_digest] if job is not None else []
-    return tuple(digest.removeprefix(BLOB) for digest in found if digest)
+    return tuple(digest for digest in found if digest)
+
+
+def finder(home: Path) -> Find:
+    """Looks up what the inputs of runs name."""
+    blobs = open_blobs(home / "blobs", "")
+    models, datasets = Models(home, blobs), Datasets(home, blobs)
+
+    def find(reference: str) -> Version:
+        if reference.startswith(MODEL):
+            return Version(f"/v1/given/models/{models.get(reference.removeprefix(MODEL))}")
+        version = datasets.get(reference)
+        inner = datasets.files(version)[0].path if version.is_file and not version.reference else ""
+        return Version(f"/v1/given/datasets/{version}", inner, version.reference)
+
+    return find

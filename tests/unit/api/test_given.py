@@ -45,7 +45,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     blobs = Blobs(home / "blobs")
     models, datasets = Models(home, blobs), Datasets(home, blobs)
     codes: dict[Speaker, tuple[str, ...]] = {}
-    app = make_given(Given(Handing(blobs, models, datasets), lambda speaker: codes.get(speaker, ()), SECRET))
+    app = make_given(Given(Handing(blobs, models, datasets), lambda speaker: codes.get(speaker, ()), SECRET).routes())
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         serving = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))

@@ -9,7 +9,8 @@ import sys
 import time
 
 from fairway.runtime import contract
-from fairway.runtime.pod import ending, remote
+from fairway.runtime.pod import ending, environment, remote
+from fairway.runtime.pod.carrying import Carrying, Operator
 from fairway.runtime.pod.order import TOKEN, VARIABLE, PodOrder
 from fairway.runtime.pod.processes import Process, Processes
 from fairway.runtime.pod.remote_listener import Listener
@@ -17,6 +18,8 @@ from fairway.runtime.pod.telling import Telling
 
 TERMINATION_LOG = "/dev/termination-log"
 CANNOT_RUN = 127
+NOT_BROUGHT = 74
+"""The program succeeded, and what it left could not be brought to the operator (EX_IOERR)."""
 
 
 class Runner:
@@ -33,14 +36,17 @@ class Runner:
         heard = _hear(signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
         self._prepare()
         given = {name: value for name, value in os.environ.items() if name not in (VARIABLE, TOKEN)}
+        if self._order.environment:
+            given = environment.activated(given, self._order.environment)
         try:
             given |= self._listen(given)
             self._processes.start(given)
         except (OSError, remote.RefusedError) as error:
             return self._cannot_run(error)
-        telling = self._telling()
-        if telling is not None:
-            telling.start()
+        telling, carrying = self._telling(), self._carrying()
+        for speaking in (telling, carrying):
+            if speaking is not None:
+                speaking.start()
         while self._processes.left or self._serves_others:
             self._wait(heard)
             self._processes.reap()
@@ -53,7 +59,8 @@ class Runner:
         self._processes.drain()
         if telling is not None:
             telling.finish()
-        return self._say(self._processes.culprit)
+        lost = carrying.finish(self._processes.culprit is None) if carrying is not None else ""
+        return self._say(self._processes.culprit, lost)
 
     def _telling(self) -> Telling | None:
         """Who tells the operator of metrics and checkpoints; None where there is nobody to tell."""
@@ -64,7 +71,16 @@ class Runner:
         wish = order.remote
         task, number = (wish.task, wish.number) if wish is not None else (order.task, order.number)
         ranks = max(len(order.starts), wish.ranks if wish is not None else 0)
-        return Telling(task, number, order.attempt, order.checkpoints, ranks, endpoint, token)
+        # What is carried counts when it has arrived, and not before.
+        checkpoints = "" if order.carries else order.checkpoints
+        return Telling(task, number, order.attempt, checkpoints, ranks, endpoint, token)
+
+    def _carrying(self) -> Carrying | None:
+        """Who brings to the operator what must outlive the pod; None where a volume does."""
+        endpoint, token = os.environ.get(contract.ENDPOINT, ""), os.environ.get(TOKEN, "")
+        if not self._order.carries or not endpoint or not token:
+            return None
+        return Carrying(Operator(endpoint, token), self._order.checkpoints, self._order.outputs)
 
     def _prepare(self) -> None:
         for folder in (self._order.attempt, *self._order.folders):
@@ -129,7 +145,12 @@ class Runner:
         _record(ending.encode(self._order.task, 0, CANNOT_RUN, None, words))
         return CANNOT_RUN
 
-    def _say(self, culprit: Process | None) -> int:
+    def _say(self, culprit: Process | None, lost: str = "") -> int:
+        if culprit is None and lost:
+            # The work is done and cannot be had: another attempt begins at the last checkpoint that can.
+            sys.stderr.write(f"fairway: {lost}\n")
+            _record(ending.encode(self._order.task, 0, NOT_BROUGHT, None, lost))
+            return NOT_BROUGHT
         if culprit is None and not any(start.argv for start in self._order.starts):
             # It was there for others, and somebody ended it before they were done.
             _record(ending.encode(self._order.task, 0, None, signal.SIGTERM))

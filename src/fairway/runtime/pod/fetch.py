@@ -16,7 +16,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from typing import Callable
+from typing import Callable, TypeVar
 
 from fairway.runtime.pod import archive
 
@@ -31,6 +31,9 @@ NOT_THERE = 3
 """Exit code: the operator has no such thing."""
 
 
+Result = TypeVar("Result")
+
+
 class RefusedError(Exception):
     """The operator says no: asking again would change nothing."""
 
@@ -43,10 +46,15 @@ def fetch(
     url: str, token: str, into: str, digest: str = "", patience: float = PATIENCE, pause: Callable[[float], None] = time.sleep
 ) -> int:
     """Bring it, whole; how many entries there were. Raises `RefusedError`, or `OSError` when patience is over."""
+    return patiently(lambda: _fetch_once(url, token, into, digest), url, patience, pause)
+
+
+def patiently(attempt: Callable[[], Result], url: str, patience: float, pause: Callable[[float], None] = time.sleep) -> Result:
+    """What the attempt gives, tried again while networks and operators fail."""
     end, wait = time.monotonic() + patience, 0.2
     while True:
         try:
-            return _fetch_once(url, token, into, digest)
+            return attempt()
         except (OSError, http.client.HTTPException, archive.BadArchiveError) as error:
             if time.monotonic() + wait > end:
                 words = f"{url} could not be brought here in {patience:.0f} s: {type(error).__name__}: {error}"
@@ -90,10 +98,15 @@ def opened(url: str, token: str) -> http.client.HTTPResponse:
         found: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=SILENCE)
     except urllib.error.HTTPError as error:
         words = error.read(2000).decode(errors="replace").strip()
-        if 400 <= error.code < 500 and error.code not in (408, 429):
-            raise RefusedError(f"{url}: {words or error.reason}", missing=error.code == 404) from error
-        raise OSError(f"HTTP {error.code}: {words or error.reason}") from error
+        raise refused(error.code, words or str(error.reason), url) from error
     return found
+
+
+def refused(code: int, words: str, what: str) -> Exception:
+    """What an answer means: `RefusedError` where asking again would change nothing, else `OSError`."""
+    if 400 <= code < 500 and code not in (408, 429):
+        return RefusedError(f"{what}: {words}", missing=code == 404)
+    return OSError(f"HTTP {code}: {words}")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -63,6 +63,9 @@ class PodOrder:
         number: int = 0,
         checkpoints: str = "",
         remote: Remote | None = None,
+        environment: str = "",
+        carries: bool = False,
+        outputs: dict[str, str] | None = None,
     ) -> None:
         self.task = task
         """`worker-0`."""
@@ -82,6 +85,12 @@ class PodOrder:
         """Where finished checkpoints appear."""
         self.remote = remote
         """How it listens for what other pods want started here; None: it does not."""
+        self.environment = environment
+        """The folder that names the virtual environment of the processes; empty: the image's own interpreter."""
+        self.carries = carries
+        """Whether checkpoints and outputs are brought to the operator: the pod's disk goes with it."""
+        self.outputs = outputs or {}
+        """Folders of outputs, by name."""
 
     def encode(self) -> str:
         """As text."""

@@ -12,6 +12,8 @@ from typing import IO
 
 from fairway.runtime.pod.order import PodOrder, Start
 
+_PRINTING = threading.Lock()
+
 
 class Process:
     """One of them."""
@@ -40,12 +42,13 @@ class Processes:
         for rank, start in enumerate(self._order.starts):
             if not start.argv:
                 continue
-            handle = self._spawn(start, environment, mark="" if alone or not rank else f"[{self._order.task}.{rank}] ")
+            mark = f"[{self._order.task}.{rank}] " if rank else ""
+            handle = self._spawn(start, environment, None if alone else mark)
             self._by_pid[handle.pid] = Process(rank, handle)
 
-    def _spawn(self, start: Start, environment: dict[str, str], mark: str) -> subprocess.Popen[bytes]:
-        """The first prints to the container's own output; what others print goes there line by line, marked."""
-        piped = bool(mark)
+    def _spawn(self, start: Start, environment: dict[str, str], mark: str | None) -> subprocess.Popen[bytes]:
+        """One that is alone prints to the container's own output; what several print goes there line by line, marked."""
+        piped = mark is not None
         handle = subprocess.Popen(
             start.argv,
             cwd=self._order.cwd,
@@ -55,7 +58,7 @@ class Processes:
             stderr=subprocess.STDOUT if piped else None,
             start_new_session=True,
         )
-        if handle.stdout is not None:
+        if handle.stdout is not None and mark is not None:
             pump = threading.Thread(target=_pump, args=(handle.stdout, mark.encode()), daemon=True)
             pump.start()
             self._pumps.append(pump)
@@ -101,10 +104,11 @@ class Processes:
 
 
 def _pump(source: IO[bytes], mark: bytes) -> None:
-    """Pass lines on, each with the mark of its process in front."""
+    """Pass lines on, each whole and with the mark of its process in front."""
     for line in source:
-        sys.stdout.buffer.write(mark + line)
-        sys.stdout.buffer.flush()
+        with _PRINTING:
+            sys.stdout.buffer.write(mark + line)
+            sys.stdout.buffer.flush()
 
 
 def _nobody(_pid: int, _status: int) -> None:

@@ -89,6 +89,8 @@ class Telling:
         return True
 
     def _newest_checkpoint(self) -> dict[str, Any] | None:
+        if not self._checkpoints:
+            return None
         try:
             with open(os.path.join(self._checkpoints, contract.LATEST), encoding="utf-8") as file:
                 name = file.read().strip()

@@ -192,7 +192,8 @@ class KubernetesEngine:
                 change = {"op": "add", "path": place, "value": action.reason}
                 await self._client.patch(kinds.PODS, name, namespace, [test, change])
             # With 0 the object would go before the processes do.
-            await self._client.delete(kinds.PODS, name, namespace, uid=uid, grace=max(1, int(action.grace)))
+            grace = int(action.grace) + self._gangs.margin if action.grace else 1
+            await self._client.delete(kinds.PODS, name, namespace, uid=uid, grace=grace)
         except FairwayError as error:
             log.warning("could not end %s: %s; it is tried again", action.key, error)
         return []
@@ -207,7 +208,7 @@ class KubernetesEngine:
             await self._client.delete(kinds.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
             await self._keeping.let_go(pod)
         await self._client.delete(kinds.SERVICES, naming.service_name(key), key.namespace)
-        self._keeping.forget(key)
+        self._keeping.forget_all(key)
 
     # Seeing
 

@@ -11,15 +11,18 @@ from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.objects import Pod
-from fairway.engines.kubernetes.operator import naming, policy
+from fairway.engines.kubernetes.operator import clone, naming, policy
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
 from fairway.engines.kubernetes.operator.manifests import gpu, network
-from fairway.engines.kubernetes.operator.manifests.data import inputs
-from fairway.engines.kubernetes.operator.manifests.pod import Manifest, pod
+from fairway.engines.kubernetes.operator.manifests.bringing import BRINGER
+from fairway.engines.kubernetes.operator.manifests.data import Find, inputs, nowhere
+from fairway.engines.kubernetes.operator.manifests.pod import Manifest, margin, pod
+from fairway.engines.kubernetes.operator.observe import TASK
 from fairway.engines.kubernetes.operator.outside import Outside
 from fairway.errors import FairwayError, RefusedError
 from fairway.plan.action import BindGang
 from fairway.runtime import contract
+from fairway.runtime.pod.fetch import TOKEN as GIVEN_TOKEN
 from fairway.runtime.pod.order import TOKEN
 from fairway.state.job import Job
 
@@ -32,15 +35,19 @@ TOGETHER = 16
 class Surroundings:
     """What a run's pods have in common on the cluster."""
 
-    def __init__(self, owner: Manifest | None = None, code: str = "", token: str = "", endpoint: str = "") -> None:
+    def __init__(
+        self, owner: Manifest | None = None, code: str = "", token: str = "", endpoint: str = "", find: Find = nowhere
+    ) -> None:
         self.owner = owner
         """The TrainingJob object: when it goes, the pods go."""
         self.code = code
-        """The ConfigMap with the code."""
+        """The ConfigMap with the code, or `blob:DIGEST`."""
         self.token = token
         """Proves to the operator who speaks."""
         self.endpoint = endpoint
         """Where the operator listens for what pods tell."""
+        self.find = find
+        """Looks versions of models and datasets up."""
 
 
 class Gangs:
@@ -59,6 +66,8 @@ class Gangs:
         self._nodes = nodes
         self.outside: Outside | None = None
         """Whoever else queues and places."""
+        self.margin = margin(installation)
+        """Seconds that a pod has beyond its task's grace, to say and to bring what is left."""
 
     async def make(self, action: BindGang) -> list[Pod]:
         """The pods of the action's tasks, made now or before. Raises `FairwayError` when not all could be; then none is left."""
@@ -99,15 +108,17 @@ class Gangs:
 
     def manifests(self, action: BindGang) -> list[Manifest]:
         """The pods as they would be made. Raises `RefusedError` for what the cluster's administrator does not allow."""
-        job, allowed = action.job, self._installation.allowed
+        job, allowed, around = action.job, self._installation.allowed, self._around(action.job)
         wrong = policy.refusals(job.spec.kubernetes.pod, allowed)
         wrong += network.refusals(job, allowed)
-        wrong += inputs(job.spec.data, allowed).refused
+        wrong += inputs(job.spec.data, allowed, around.find).refused
         if wrong:
             raise RefusedError("; ".join(wrong), fix="take it out of the document, or ask whoever runs the cluster")
-        runtime, around = self.runtime(job), self._around(job)
+        if job.spec.code.git is not None and not around.code:
+            clone.check(job.spec.code.git.url, job.spec.code.git.ref)
+        runtime = self.runtime(job)
         topology = naming.topology(job, (*action.tasks, *action.peers), self._installation.cluster_domain)
-        bodies = [pod(job, task, topology, self._installation, runtime, around.code) for task in action.tasks]
+        bodies = [pod(job, task, topology, self._installation, runtime, around.code, around.find) for task in action.tasks]
         roles = job.spec.roles
         needs = {task.key.role: task.need for task in action.tasks}
         givers = {role: gpu.giver(need, roles[role].placement, self._nodes, self._installation) for role, need in needs.items()}
@@ -151,9 +162,13 @@ def _surrounded(body: Manifest, around: Surroundings) -> Manifest:
     if around.owner is not None:
         body["metadata"]["ownerReferences"] = [around.owner]
     if around.token and around.endpoint:
-        container = next(one for one in body["spec"]["containers"] if one["name"] == "task")
-        container["env"] += [
-            {"name": contract.ENDPOINT, "value": around.endpoint},
-            {"name": TOKEN, "valueFrom": {"secretKeyRef": {"name": token_secret(body), "key": "token"}}},
-        ]
+        spoken = [(body["spec"]["containers"], TASK, TOKEN), (body["spec"]["initContainers"], BRINGER, GIVEN_TOKEN)]
+        for containers, name, variable in spoken:
+            container = next(one for one in containers if one["name"] == name)
+            container.setdefault("env", []).extend(
+                [
+                    {"name": contract.ENDPOINT, "value": around.endpoint},
+                    {"name": variable, "valueFrom": {"secretKeyRef": {"name": token_secret(body), "key": "token"}}},
+                ]
+            )
     return body

@@ -62,6 +62,8 @@ class Installation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether a PodMonitor tells Prometheus of our processes."""
     agent: bool = True
     """Whether an agent on every node tells of its GPUs."""
+    cache_volume: dict[str, Any] = {}
+    """A volume source for environments that are made from requirements; without one each pod makes its own."""
     gpu_resource: str = "nvidia.com/gpu"
     """What the device plug-in calls whole GPUs."""
     gpus: Literal["plugin", "fairway"] = "plugin"
@@ -73,6 +75,11 @@ class Installation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gateway: str = ""
     """`NAMESPACE/NAME` of the Gateway by which services are asked, where there is one; empty: by our own router."""
     allowed: Allowed = Allowed()
+
+    @property
+    def shares_runs(self) -> bool:
+        """Whether the pods of a run share a volume; where they do not, what must outlive a pod is brought to the operator."""
+        return bool(self.run_volume) and "emptyDir" not in self.run_volume
 
     def runtime_for(self, framework: str) -> Runtime | None:
         """What documents of this framework run in; None when nobody said."""

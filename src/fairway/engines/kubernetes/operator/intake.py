@@ -158,7 +158,9 @@ def submission_of(found: Custom) -> Submission:
     }
     document = read_data(plain, f"{metadata.namespace}/{metadata.name}")
     assert isinstance(document, TrainingJob)
-    origin = Origin(user=metadata.annotations.get(marks.USER, ""), code_digest=metadata.annotations.get(marks.CODE, ""))
+    # The digest alone: by it the registry knows that the code is needed, and models where they came from.
+    code = metadata.annotations.get(marks.CODE, "").removeprefix(marks.BLOB)
+    origin = Origin(user=metadata.annotations.get(marks.USER, ""), code_digest=code)
     return replace(Submission(document, origin), run=metadata.name)
 
 

@@ -1,4 +1,4 @@
-"""What outlives pods: their logs. Kept in the record's folder when a pod has ended, read from the node while it runs."""
+"""What outlives pods: their logs. Followed while a pod runs, kept in the record's folder whole when it has ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from fairway.engines.kubernetes.objects import Pod
 from fairway.engines.kubernetes.operator import naming
 from fairway.engines.kubernetes.operator.manifests.pod import FINALIZER, attempt_folder
 from fairway.engines.kubernetes.operator.observe import TASK
+from fairway.engines.kubernetes.operator.tailing import Tailing
 from fairway.errors import FairwayError
+from fairway.registry.carried import Carried
 from fairway.runtime import contract
 from fairway.state.job import Job, JobKey
 from fairway.state.task import TaskKey
@@ -28,38 +30,61 @@ log = logging.getLogger("fairway.operator")
 
 TAIL_BYTES = 8192
 CHUNK = 1 << 16
-_FILE = re.compile(r"(?P<role>.+)-(?P<index>[0-9]+)#(?P<attempt>[0-9]+)\.log")
+_FILE = re.compile(r"(?:\.(?=.*part$))?(?P<role>[^.].*)-(?P<index>[0-9]+)#(?P<attempt>[0-9]+)\.(?:log|part)")
+_LOST = "fairway: what it printed after this is lost"
+_GONE = b"unable to retrieve container logs for "
+"""What a kubelet answers in the place of a log when the container is not there any more, as if it were one."""
 
 
 class Keeping:
     """The record's folder of logs, and the way to pods whose logs are not there yet."""
 
-    def __init__(self, client: Client, folder: Path) -> None:
+    def __init__(self, client: Client, folder: Path, carried: Carried | None = None) -> None:
         self._client = client
         self._folder = folder
+        self._carried = carried
+        """What pods brought here besides."""
+        self.tailing = Tailing(self._whole, self._part_of)
+        """To be told of every change of a pod."""
 
     # When a pod has ended
 
     async def keep(self, pod: Pod, key: TaskKey) -> str:
-        """Copy the log into the record, once; its last lines. A log that cannot be read any more is no reason to wait."""
+        """Put the log into the record, once; its last lines. A log that cannot be read any more is no reason to wait."""
         path = self._path(key)
         if not await asyncio.to_thread(path.exists):
-            try:
-                await self._copy(pod, path)
-            except FairwayError as error:
-                log.warning("the log of %s is lost: %s", key, error)
-                return ""
+            await self.tailing.settled(f"{pod.metadata.namespace}/{pod.metadata.name}")
+            await self._copy(pod, key, path)
         return await asyncio.to_thread(_tail, path)
 
-    async def _copy(self, pod: Pod, path: Path) -> None:
+    async def _copy(self, pod: Pod, key: TaskKey, path: Path) -> None:
+        """From the node; where it has less than was read before, what was read before, with a word of what is lost."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        aside = path.with_name(f".{path.name}")
+        aside, part, why = path.with_name(f".{path.name}"), self._part(key), ""
         with aside.open("wb") as file:
-            wish = LogWish(container=TASK)
-            async for piece in inside.logs(self._client.connection, pod.metadata.name, pod.metadata.namespace, wish):
-                file.write(piece)
+            try:
+                async for piece in self._whole(pod, follow=False):
+                    file.write(piece)
+            except FairwayError as error:
+                why = error.message
+        if _gone(aside):
+            why = aside.read_text(errors="replace")
+            aside.write_bytes(b"")
+        followed = part.stat().st_size if part.exists() else 0
+        if followed > aside.stat().st_size:
+            os.replace(part, aside)
+        if why:
+            log.warning("the log of %s is not whole: %s", key, why)
+            with aside.open("ab") as file:
+                file.write(_lost(why))
         with crash.reach("engine.rename"):
             os.rename(aside, path)
+        part.unlink(missing_ok=True)
+
+    async def _whole(self, pod: Pod, follow: bool = True) -> AsyncIterator[bytes]:
+        wish = LogWish(container=TASK, follow=follow)
+        async for piece in inside.logs(self._client.connection, pod.metadata.name, pod.metadata.namespace, wish):
+            yield piece
 
     async def let_go(self, pod: Pod) -> None:
         """Its end is in the record: the pod may go."""
@@ -84,11 +109,13 @@ class Keeping:
     async def logs(self, job: Job, pods: Sequence[Pod], query: LogQuery) -> AsyncIterator[LogChunk]:
         """From the record what is there, the rest from the nodes; several tasks as their lines come."""
         running = {key: pod for pod in pods if (key := naming.task_key(pod.metadata.namespace, pod.metadata.labels))}
-        kept = {key: path for key, path in self._kept_of(job.key) if key not in running or path.exists()}
+        kept = {key: path for key, path in self._kept_of(job.key) if key not in running or path.suffix == ".log"}
         wanted = _wanted({*running, *kept}, query)
         for key in [key for key in wanted if key in kept]:
             async for chunk in _from_file(kept[key], key, query):
                 yield chunk
+            if kept[key].suffix != ".log":
+                yield LogChunk(key.task, key.attempt, _lost("its pod is gone"))
         live = [(key, running[key]) for key in wanted if key not in kept]
         async for chunk in self._from_nodes(live, query):
             yield chunk
@@ -143,20 +170,44 @@ class Keeping:
     def _path(self, key: TaskKey) -> Path:
         return self._folder / key.namespace / key.job / f"{key.task}#{key.attempt}.log"
 
+    def _part(self, key: TaskKey) -> Path:
+        """What was read so far of a pod that runs, or of one that nobody saw end."""
+        return self._path(key).with_name(f".{key.task}#{key.attempt}.part")
+
+    def _part_of(self, pod: Pod) -> Path | None:
+        key = naming.task_key(pod.metadata.namespace, pod.metadata.labels)
+        return self._part(key) if key is not None and not self._path(key).exists() else None
+
     def _kept_of(self, run: JobKey) -> Iterator[tuple[TaskKey, Path]]:
+        """Whole logs, and parts of those that are not there whole."""
         folder = self._folder / run.namespace / run.name
-        for path in sorted(folder.glob("*.log")) if folder.is_dir() else ():
+        found: dict[TaskKey, Path] = {}
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             match = _FILE.fullmatch(path.name)
             if match:
-                yield TaskKey(run.namespace, run.name, match["role"], int(match["index"]), int(match["attempt"])), path
+                key = TaskKey(run.namespace, run.name, match["role"], int(match["index"]), int(match["attempt"]))
+                # A part sorts before the whole: its name begins with a dot.
+                found[key] = path
+        yield from found.items()
 
     def kept(self) -> list[JobKey]:
-        """The runs that have logs here."""
-        return [JobKey(path.parent.name, path.name) for path in self._folder.glob("*/*") if path.is_dir()]
+        """The runs that have logs here, or brought something."""
+        brought = self._carried.runs() if self._carried is not None else []
+        return [*(JobKey(path.parent.name, path.name) for path in self._folder.glob("*/*") if path.is_dir()), *map(_key, brought)]
 
     def forget(self, run: JobKey) -> None:
         """Remove a run's logs."""
         shutil.rmtree(self._folder / run.namespace / run.name, ignore_errors=True)
+
+    def forget_all(self, run: JobKey) -> None:
+        """Remove a run's logs, checkpoints and outputs."""
+        self.forget(run)
+        if self._carried is not None:
+            self._carried.forget(run.namespace, run.name)
+
+
+def _key(named: tuple[str, str]) -> JobKey:
+    return JobKey(*named)
 
 
 def _wanted(keys: set[TaskKey], query: LogQuery) -> list[TaskKey]:
@@ -187,8 +238,20 @@ def _matching(data: bytes, pattern: re.Pattern[bytes] | None) -> bytes:
     return b"".join(line for line in data.splitlines(keepends=True) if pattern.search(line))
 
 
+def _gone(path: Path) -> bool:
+    """Whether this is a kubelet's word in the place of a log."""
+    with path.open("rb") as file:
+        return file.read(len(_GONE)) == _GONE
+
+
+def _lost(why: str) -> bytes:
+    return f"{_LOST} ({' '.join(why.split())})\n".encode()
+
+
 def _tail(path: Path) -> str:
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - TAIL_BYTES))
-        return file.read().decode(errors="replace")
+        text = file.read().decode(errors="replace")
+    # Our own word is none of the program's: by its last words, failures are told apart.
+    return text[: text.rindex(_LOST)] if _LOST in text else text

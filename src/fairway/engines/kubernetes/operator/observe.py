@@ -21,6 +21,11 @@ _DISRUPTED = {
     "NodeAffinity": "its node no longer has the labels it asked for",
     "UnexpectedAdmissionError": "its node could not give it the devices it was promised",
 }
+_STEPS = {
+    "code": "code or data could not be brought into the pod",
+    "environment": "the environment could not be made",
+}
+_STEP = "a step before the task failed"
 
 
 def report(key: TaskKey, pod: Pod) -> TaskReport:
@@ -120,7 +125,7 @@ def _words(pod: Pod) -> str:
         return causes.words(pod)
     if pod.status.phase == "Failed":
         failed = next((status for status in pod.status.init_container_statuses if _failed(status)), None)
-        return f"the code could not be brought into the pod: {_last_words(failed)}" if failed is not None else ""
+        return f"{_STEPS.get(failed.name, _STEP)}: {_last_words(failed)}" if failed is not None else ""
     if pod.status.phase != "Pending":
         return ""
     return causes.words(pod) or f"starts on {pod.spec.node_name}"
@@ -133,7 +138,7 @@ def _failed(status: ContainerStatus) -> bool:
 def _last_words(status: ContainerStatus) -> str:
     ended = status.state.terminated
     lines = ended.message.strip().splitlines() if ended is not None else []
-    return lines[-1][:300] if lines else f"exit code {ended.exit_code if ended is not None else '?'}"
+    return lines[-1][:1000] if lines else f"exit code {ended.exit_code if ended is not None else '?'}"
 
 
 def _devices(pod: Pod) -> tuple[str, ...] | None:

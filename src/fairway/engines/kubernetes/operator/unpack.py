@@ -1,16 +1,27 @@
-"""`python -m fairway.engines.kubernetes.operator.unpack`: the step that brings code and `fairway.runtime` into a pod."""
+"""`python -m fairway.engines.kubernetes.operator.unpack`: the step that brings everything into a pod before its task starts.
+
+`fairway.runtime`; code from a ConfigMap, from the operator or from git; models and datasets; the newest checkpoint of the run,
+where its pods share no volume. What is wrong is the last line that it prints: the run's `why` shows it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import tarfile
 from pathlib import Path
 
 from fairway import version
+from fairway.engines.kubernetes.operator.clone import clone
+from fairway.errors import FairwayError
+from fairway.runtime import contract
+from fairway.runtime.pod import carrying, fetch
+from fairway.runtime.pod.archive import BadArchiveError
 
 _TOP = ("__init__.py", "version.py")
+CODE = "/v1/given/code"
 
 
 def bring_runtime(target: Path) -> None:
@@ -32,20 +43,53 @@ def bring_code(bundle: Path, target: Path) -> int:
     return len(members)
 
 
+def bring(given: argparse.Namespace) -> list[str]:
+    """Everything that the arguments name; what was done, in words."""
+    bring_runtime(given.inject)
+    done = []
+    if given.bundle is not None:
+        done.append(f"{bring_code(given.bundle, given.code)} files of code")
+    if given.digest:
+        count = fetch.fetch(_operator() + CODE, fetch.token(), str(given.code), given.digest)
+        done.append(f"{count} files of code")
+    if given.git:
+        done.append(f"code at commit {clone(given.git, given.ref, given.code)}")
+    for wish in given.fetch:
+        path, _, into = wish.partition("=")
+        done.append(f"{fetch.fetch(_operator() + path, fetch.token(), into)} files of {path.rpartition('/')[2]}")
+    if given.checkpoints is not None and os.environ.get(contract.ENDPOINT):
+        found = carrying.restore(_operator(), fetch.token(), str(given.checkpoints))
+        done.append(f"checkpoint {found}" if found else "no checkpoint yet")
+    return done
+
+
+def _operator() -> str:
+    found = os.environ.get(contract.ENDPOINT, "")
+    if not found:
+        message = "the operator says nowhere where it listens"
+        raise FairwayError(message, fix="set FAIRWAY_OPERATOR_ENDPOINT in its Deployment: `fairway install kubernetes` does")
+    return found
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Do it, and say what was done."""
     parser = argparse.ArgumentParser(prog="fairway-unpack", description=__doc__)
     parser.add_argument("--inject", type=Path, required=True)
     parser.add_argument("--code", type=Path, required=True)
-    parser.add_argument("--bundle", type=Path)
+    parser.add_argument("--bundle", type=Path, help="code as an archive in a ConfigMap")
+    parser.add_argument("--digest", default="", help="code in the operator's blobs")
+    parser.add_argument("--git", default="", help="code in a repository")
+    parser.add_argument("--ref", default="HEAD")
+    parser.add_argument("--fetch", action="append", default=[], metavar="PATH=FOLDER", help="something else of the operator's")
+    parser.add_argument("--checkpoints", type=Path, help="the folder for the newest checkpoint of the run")
     given = parser.parse_args(arguments)
     try:
-        bring_runtime(given.inject)
-        count = bring_code(given.bundle, given.code) if given.bundle is not None else 0
-    except (OSError, tarfile.TarError) as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        done = bring(given)
+    except (OSError, tarfile.TarError, BadArchiveError, fetch.RefusedError, FairwayError) as error:
+        # One line: whoever reads the pod's last words sees no more.
+        sys.stderr.write(f"{'; '.join(str(error).split(chr(10)))}\n")
         return 1
-    sys.stdout.write(f"fairway: {count} files of code\n")
+    sys.stdout.write(f"fairway: {', '.join(done) or 'no code'}\n")
     return 0
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from fairway.engines.kubernetes.client import errors
 from fairway.engines.kubernetes.client.mirror import Mirror
@@ -15,9 +17,10 @@ from fairway.engines.kubernetes.operator.engine import BY_RUN, KubernetesEngine,
 from fairway.engines.kubernetes.operator.gangs import Gangs, Surroundings
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
 from fairway.engines.kubernetes.operator.keeping import Keeping
+from fairway.errors import RefusedError
 from fairway.plan.action import BindGang
 from fairway.plan.gang import make_tasks
-from fairway.spec.job import JobSpec
+from fairway.spec.job import Environment, JobSpec
 from fairway.state.job import Job, JobKey
 from fairway.state.phase import TaskPhase
 
@@ -109,3 +112,26 @@ async def test_pods_of_a_node_that_does_not_answer_for_long_are_lost_without_a_f
     server.nodes.put(node("True"))
     (report,) = await engine.observe([action.tasks[0].key])
     assert report.phase is TaskPhase.RUNNING
+
+
+async def test_a_document_without_an_image_is_refused_with_both_fixes(tmp_path: Path) -> None:
+    server, _, action = make(tmp_path)
+    gangs = Gangs(server, Installation(image="f", runtimes={"jax": Runtime("x")}), lambda _job: Surroundings())  # type: ignore[arg-type]
+    with pytest.raises(RefusedError, match="m-1 names no image, and the cluster has none for auto") as refused:
+        gangs.manifests(action)
+    assert refused.value.fix == "set environment.image, or have an administrator add `runtimes: {auto: ...}`"
+
+
+async def test_the_token_of_a_run_reaches_the_two_that_speak_and_nobody_else(tmp_path: Path) -> None:
+    server, _, action = make(tmp_path)
+    around = Surroundings(token="secret", endpoint="http://operator:8080")
+    spec = action.job.spec.model_copy(update={"environment": Environment(requirements="requirements.txt")})
+    action = replace(action, job=replace(action.job, spec=spec))
+    gangs = Gangs(server, Installation(image="f", runtimes={"default": Runtime("x")}), lambda _job: around)  # type: ignore[arg-type]
+    (body,) = gangs.manifests(action)
+    spoken = {
+        one["name"]: [variable["name"] for variable in one.get("env", ()) if "secretKeyRef" in variable.get("valueFrom", {})]
+        for one in (*body["spec"]["initContainers"], *body["spec"]["containers"])
+    }
+    assert spoken == {"code": ["FAIRWAY_GIVEN_TOKEN"], "environment": [], "task": ["FAIRWAY_TOKEN"]}
+    assert "secret" not in str(body["spec"]).replace("secretKeyRef", ""), "only its name is in the pod"

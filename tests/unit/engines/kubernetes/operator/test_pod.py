@@ -12,8 +12,9 @@ from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.objects import Pod
 from fairway.engines.kubernetes.operator import naming, observe, policy
 from fairway.engines.kubernetes.operator.installation import Allowed, Installation, Runtime
-from fairway.engines.kubernetes.operator.manifests.data import inputs
+from fairway.engines.kubernetes.operator.manifests.data import Version, inputs
 from fairway.engines.kubernetes.operator.manifests.pod import FINALIZER, merged, pod
+from fairway.errors import NotFoundError
 from fairway.plan.gang import make_tasks
 from fairway.runtime.pod import ending
 from fairway.runtime.pod.order import VARIABLE, PodOrder
@@ -23,6 +24,7 @@ from fairway.state.phase import TaskPhase
 from fairway.state.task import TaskKey
 
 HERE = Installation(image="fairway:1")
+SHARING = Installation(image="fairway:1", run_volume={"persistentVolumeClaim": {"claimName": "runs"}})
 TORCH = Runtime("torch:2", env={"PATH": "/venv/bin:/bin"})
 
 
@@ -108,6 +110,78 @@ def test_code_comes_by_a_step_before_the_task() -> None:
     assert "--bundle" in step["command"]
     assert {"name": "bundle", "configMap": {"name": "mnist-7-code"}} in body["spec"]["volumes"]
     assert "--bundle" not in made(job())["spec"]["initContainers"][0]["command"]
+
+
+def step(body: dict[str, Any], name: str = "code") -> dict[str, Any]:
+    return next(one for one in body["spec"]["initContainers"] if one["name"] == name)
+
+
+def test_code_in_the_blobs_is_fetched_and_code_in_git_cloned() -> None:
+    body = made(job(), code="blob:" + "a" * 64)
+    assert step(body)["command"][-4:-2] == ["--digest", "a" * 64]
+    assert "bundle" not in [volume["name"] for volume in body["spec"]["volumes"]]
+    source = {"git": {"url": "https://host/a.git", "ref": "v1"}}
+    assert {"--git=https://host/a.git", "--ref=v1"} <= set(step(made(job(code=source)))["command"])
+    assert "--git=https://host/a.git" not in step(made(job(code=source), code="mnist-7-code"))["command"]
+
+
+def test_only_where_pods_share_no_volume_is_anything_carried() -> None:
+    alone, together = made(job(outputs={"model": "m"})), made(job(outputs={"model": "m"}), installation=SHARING)
+    assert step(alone)["command"][-2:] == ["--checkpoints", "/fairway/run/checkpoints"]
+    assert "run" in [mount["name"] for mount in step(alone)["volumeMounts"]]
+    assert "--checkpoints" not in step(together)["command"]
+    told, other = (PodOrder.decode(variables(body)[VARIABLE]) for body in (alone, together))
+    assert (told.carries, told.outputs) == (True, {"model": "/fairway/run/outputs/model"})
+    assert (other.carries, other.outputs) == (False, {})
+    assert alone["spec"]["terminationGracePeriodSeconds"] == together["spec"]["terminationGracePeriodSeconds"] + 60
+
+
+def test_requirements_are_made_into_an_environment_in_the_tasks_own_image() -> None:
+    wish = {"requirements": "deps/requirements.txt"}
+    run = job(environment=wish, env={"PIP_INDEX_URL": "https://index"}, secrets=["PIP_EXTRA_INDEX_URL", "HF_TOKEN"])
+    body = made(run)
+    makes = step(body, "environment")
+    assert makes["image"] == "torch:2"
+    assert "--requirements=/fairway/code/deps/requirements.txt" in makes["command"]
+    assert [one["name"] for one in makes["env"] if "valueFrom" in one] == ["PIP_EXTRA_INDEX_URL"], "no other secret goes there"
+    assert {one["name"]: one.get("value") for one in makes["env"]}["PIP_INDEX_URL"] == "https://index"
+    assert {"name": "cache", "emptyDir": {}} in body["spec"]["volumes"]
+    (used,) = [mount for mount in body["spec"]["containers"][0]["volumeMounts"] if mount["name"] == "cache"]
+    assert used == {"name": "cache", "mountPath": "/fairway/cache", "subPath": "team", "readOnly": True}
+    assert PodOrder.decode(variables(body)[VARIABLE]).environment == "/fairway/environment"
+    kept = Installation(image="fairway:1", cache_volume={"persistentVolumeClaim": {"claimName": "cache"}})
+    assert {"name": "cache", **kept.cache_volume} in made(run, installation=kept)["spec"]["volumes"]
+    assert len(made(job())["spec"]["initContainers"]) == 1
+
+
+def test_versions_of_the_registry_are_fetched_before_the_task() -> None:
+    versions = {
+        "model://lenet@2": Version("/v1/given/models/lenet@2"),
+        "rows@1": Version("/v1/given/datasets/rows@1", "rows.csv"),
+        "far@1": Version(elsewhere="s3://bucket/far"),
+        "near@1": Version(elsewhere="/data/near"),
+    }
+
+    def find(reference: str) -> Version:
+        if reference in versions:
+            return versions[reference]
+        raise NotFoundError(f"there is no {reference} here", fix="add it")
+
+    data = {"start": "model://lenet@2", "rows": "rows@1", "far": "far@1", "near": "near@1", "none": "none@1"}
+    found = inputs(data, Allowed(host_paths=("/data",)), find)
+    assert found.values == {
+        "start": "/fairway/fetched/start",
+        "rows": "/fairway/fetched/rows/rows.csv",
+        "far": "s3://bucket/far",
+        "near": "/fairway/data/near",
+    }
+    assert found.fetched == [
+        ("/v1/given/models/lenet@2", "/fairway/fetched/start"),
+        ("/v1/given/datasets/rows@1", "/fairway/fetched/rows"),
+    ]
+    assert [volume["name"] for volume in found.volumes] == ["fetched", "data-near"]
+    assert found.refused == ["data.none: there is no none@1 here; add it"]
+    assert inputs({"near": "near@1"}, Allowed(), find).refused, "a reference opens no folder that policy keeps closed"
 
 
 def test_what_the_document_adds_is_merged_last() -> None:
@@ -284,7 +358,7 @@ def test_who_was_ended_by_us_is_stopped_whatever_its_code_says() -> None:
 def test_code_that_could_not_be_brought_is_said_in_words() -> None:
     failed = {"name": "code", "state": {"terminated": {"exitCode": 1, "message": "x\nReadError: not a gzip file\n"}}}
     told = observe.report(KEY, seen(phase="Failed", node="a", initContainerStatuses=[failed]))
-    assert told.message == "the code could not be brought into the pod: ReadError: not a gzip file"
+    assert told.message == "code or data could not be brought into the pod: ReadError: not a gzip file"
 
 
 def test_a_mark_to_leave_is_read_and_nonsense_is_not() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.operator import naming
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
-from fairway.engines.kubernetes.operator.manifests import mpi, network
-from fairway.engines.kubernetes.operator.manifests.data import Inputs, inputs
+from fairway.engines.kubernetes.operator.manifests import bringing, mpi, network
+from fairway.engines.kubernetes.operator.manifests.bringing import CHECKPOINTS, CODE, ENVIRONMENT, INJECTED, RUN, SECRETS
+from fairway.engines.kubernetes.operator.manifests.data import Find, Inputs, inputs, nowhere
 from fairway.engines.kubernetes.operator.ports import ports_of
 from fairway.launch.render import render
 from fairway.launch.topology import Folders, Topology
@@ -21,33 +22,37 @@ from fairway.units import quantity
 
 Manifest = dict[str, Any]
 
-INJECTED = "/fairway/inject"
-CODE = "/fairway/code"
-BUNDLE = "/fairway/bundle"
-RUN = "/fairway/run"
 SHARED_MEMORY = "/dev/shm"
 KILL_MARGIN = 10
 """Seconds that the kubelet waits beyond the task's own grace."""
-SECRETS = "fairway-secrets"
-"""The Secret of a namespace whose keys documents name."""
+CARRY_MARGIN = 60
+"""Seconds more where the pod must bring its last checkpoint to the operator."""
 FINALIZER = f"{marks.DOMAIN}/record"
 """Keeps an ended pod until its end and its logs are in the record."""
 
 
-def pod(job: Job, task: Task, topology: Topology, installation: Installation, runtime: Runtime, code: str = "") -> Manifest:
-    """The pod, whole. `code` names the ConfigMap with the run's code; empty: the image has it."""
+def pod(
+    job: Job,
+    task: Task,
+    topology: Topology,
+    installation: Installation,
+    runtime: Runtime,
+    code: str = "",
+    find: Find = nowhere,
+) -> Manifest:
+    """The pod, whole. `code` names the ConfigMap with the run's code, or `blob:DIGEST`; empty: the image has it, or git."""
     role = job.spec.roles[task.key.role]
-    data = inputs(job.spec.data, installation.allowed)
+    data = inputs(job.spec.data, installation.allowed, find)
     spec: Manifest = {
         "restartPolicy": "Never",
         "hostname": naming.hostname(task.key),
         "subdomain": naming.service_name(job.key),
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": int(quantity.seconds(job.spec.grace)) + KILL_MARGIN,
-        "initContainers": [_bringer(installation, code)],
-        "containers": [_container(job, task, topology, runtime, data)],
-        "volumes": [*_volumes(role, installation, code), *data.volumes, *runtime.volumes],
+        "terminationGracePeriodSeconds": int(quantity.seconds(job.spec.grace)) + margin(installation),
+        "initContainers": bringing.steps(job, installation, runtime, code, data),
+        "containers": [_container(job, task, topology, installation, runtime, data)],
+        "volumes": [*bringing.volumes(job, installation, code), _shared_memory(role), *data.volumes, *runtime.volumes],
         **({"schedulerName": installation.scheduler} if installation.scheduler else {}),
         **({"nodeSelector": dict(role.placement.labels)} if role.placement.labels else {}),
         **({"tolerations": _tolerations(role)} if role.placement.tolerations else {}),
@@ -91,20 +96,23 @@ def gang_mark(job: Job, topology: Topology) -> marks.GangMark:
     )
 
 
-def _container(job: Job, task: Task, topology: Topology, runtime: Runtime, data: Inputs) -> Manifest:
+def _container(job: Job, task: Task, topology: Topology, installation: Installation, runtime: Runtime, data: Inputs) -> Manifest:
     limits = job.spec.roles[task.key.role].limits
     requests = _amounts(task.need)
     capped = {"cpu": limits.cpu, "memory": limits.memory}
     most = {name: str(value) for name, value in capped.items() if value is not None}
     counted = {name: value for name, value in requests.items() if name not in ("cpu", "memory")}
+    shared_memory = {"name": "shm", "mountPath": SHARED_MEMORY}
+    agent = mpi.agent(job.spec, runtime, INJECTED)
+    told = order(job, task, topology, data.values, agent, carries=not installation.shares_runs)
     return {
         "name": "task",
         "image": runtime.image,
         "command": [runtime.python, "-m", "fairway.runtime.pod"],
         "workingDir": CODE,
-        "env": _variables(job, runtime, order(job, task, topology, data.values, mpi.agent(job.spec, runtime, INJECTED))),
+        "env": _variables(job, runtime, told),
         "resources": {"requests": requests, "limits": {**counted, **most}},
-        "volumeMounts": [*_mounts(job), *data.mounts, *runtime.mounts],
+        "volumeMounts": [*bringing.mounts(job), shared_memory, *data.mounts, *runtime.mounts],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         **network.of_container(job.spec, ports_of(job, task)),
     }
@@ -128,15 +136,18 @@ def attempt_folder(key: TaskKey) -> str:
     return f"{RUN}/attempts/{key.task}-{key.attempt}"
 
 
-def order(job: Job, task: Task, topology: Topology, data: dict[str, str], agent: str = "") -> PodOrder:
-    """What the container's first process is told. `data`: the run's inputs, as they are inside the pod."""
+def order(job: Job, task: Task, topology: Topology, data: dict[str, str], agent: str = "", *, carries: bool = False) -> PodOrder:
+    """What the container's first process is told. `data`: the run's inputs, as they are inside the pod.
+
+    `carries`: what must outlive the pod is brought to the operator.
+    """
     member = next(each for each in topology.members if (each.role, each.index) == (task.key.role, task.key.index))
     attempt = attempt_folder(task.key)
     folders = Folders(
         work=CODE,
         attempt=attempt,
         shared=f"{RUN}/shared",
-        checkpoints=f"{RUN}/checkpoints",
+        checkpoints=CHECKPOINTS,
         tensorboard=f"{RUN}/tensorboard",
         outputs={name: f"{RUN}/outputs/{name}" for name in job.spec.outputs},
         data=data,
@@ -149,8 +160,30 @@ def order(job: Job, task: Task, topology: Topology, data: dict[str, str], agent:
     grace = quantity.seconds(job.spec.grace)
     remote = mpi.listening(job.spec, topology, member)
     return PodOrder(
-        task.key.task, CODE, attempt, starts, launch.files, made, grace, task.key.attempt, folders.checkpoints, remote
+        task.key.task,
+        CODE,
+        attempt,
+        starts,
+        launch.files,
+        made,
+        grace,
+        task.key.attempt,
+        folders.checkpoints,
+        remote,
+        environment=ENVIRONMENT if job.spec.environment.requirements else "",
+        carries=carries,
+        outputs=folders.outputs if carries else {},
     )
+
+
+def margin(installation: Installation) -> int:
+    """Seconds that the kubelet waits beyond the task's own grace."""
+    return KILL_MARGIN if installation.shares_runs else KILL_MARGIN + CARRY_MARGIN
+
+
+def _shared_memory(role: Role) -> Manifest:
+    asked = role.resources.shm
+    return {"name": "shm", "emptyDir": {"medium": "Memory", **({"sizeLimit": asked} if asked != "auto" else {})}}
 
 
 def _amounts(need: Need) -> Manifest:
@@ -160,45 +193,6 @@ def _amounts(need: Need) -> Manifest:
         found["cpu"] = f"{round(need.cpu * 1000)}m"
     if need.memory:
         found["memory"] = str(need.memory)
-    return found
-
-
-def _bringer(installation: Installation, code: str) -> Manifest:
-    """The step that brings code and `fairway.runtime` into the pod: no image is built."""
-    mounts: list[Manifest] = [{"name": "inject", "mountPath": INJECTED}, {"name": "code", "mountPath": CODE}]
-    if code:
-        mounts.append({"name": "bundle", "mountPath": BUNDLE, "readOnly": True})
-    return {
-        "name": "code",
-        "image": installation.image,
-        "command": ["python3", "-m", "fairway.engines.kubernetes.operator.unpack", "--inject", INJECTED, "--code", CODE]
-        + (["--bundle", f"{BUNDLE}/code.tar.gz"] if code else []),
-        "volumeMounts": mounts,
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-    }
-
-
-def _mounts(job: Job) -> list[Manifest]:
-    sub_path = f"{job.key.namespace}/{job.key.name}"
-    return [
-        {"name": "inject", "mountPath": INJECTED, "readOnly": True},
-        {"name": "code", "mountPath": CODE},
-        {"name": "run", "mountPath": RUN, "subPath": sub_path},
-        {"name": "shm", "mountPath": SHARED_MEMORY},
-    ]
-
-
-def _volumes(role: Role, installation: Installation, code: str) -> list[Manifest]:
-    asked = role.resources.shm
-    memory = {"medium": "Memory", **({"sizeLimit": asked} if asked != "auto" else {})}
-    found: list[Manifest] = [
-        {"name": "inject", "emptyDir": {}},
-        {"name": "code", "emptyDir": {}},
-        {"name": "run", **installation.run_volume},
-        {"name": "shm", "emptyDir": memory},
-    ]
-    if code:
-        found.append({"name": "bundle", "configMap": {"name": code}})
     return found
 
 

@@ -1,0 +1,188 @@
+"""What pods bring to the operator because they share no volume, by the token of their run: checkpoints and outputs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from fairway.api.given import refusal, speaker_in
+from fairway.api.told import Take
+from fairway.app.ports import Observation
+from fairway.errors import FairwayError, NotFoundError, UnavailableError
+from fairway.state.job import Job, JobKey
+
+CHECKPOINTS = "/v1/given/checkpoints/{name}"
+OUTPUTS = "/v1/given/outputs/{name}"
+SPARE = 1 << 28
+"""Bytes that stay free on the disk: the record needs room too."""
+BLOCK = 1 << 20
+HEARD = 1 << 26
+"""Bytes of a refused message that are heard to the end."""
+
+
+class Kept(Protocol):
+    """A checkpoint that is here."""
+
+    @property
+    def name(self) -> str:
+        """`step-000000000123`."""
+        ...
+
+    @property
+    def step(self) -> int:
+        """Where the run goes on from."""
+        ...
+
+    @property
+    def time(self) -> float:
+        """When it came."""
+        ...
+
+    @property
+    def path(self) -> Path:
+        """The archive."""
+        ...
+
+
+class Keep(Protocol):
+    """Keeps what is brought. Each raises `FairwayError` for what it does not take or does not have."""
+
+    def arriving(self) -> AbstractContextManager[Path]:
+        """A place for an archive on its way in."""
+        ...
+
+    def room(self) -> int:
+        """Bytes that are free."""
+        ...
+
+    def keep_checkpoint(self, namespace: str, run: str, name: str, arrived: Path, keep: int) -> Kept:
+        """Take an archive as a checkpoint if it is one, whole."""
+        ...
+
+    def checkpoint(self, namespace: str, run: str, name: str) -> Kept:
+        """The one of that name, or the newest."""
+        ...
+
+    def keep_output(self, namespace: str, run: str, name: str, arrived: Path) -> None:
+        """Lay the files of an output out."""
+        ...
+
+
+class Brought:
+    """Answers pods. Only a run that is known brings anything, and only to itself."""
+
+    def __init__(self, keep: Keep, run_of: Callable[[JobKey], Job | None], take: Take, secret: bytes) -> None:
+        self._keep = keep
+        self._run_of = run_of
+        self._take = take
+        self._secret = secret
+
+    async def checkpoint(self, request: Request) -> Response:
+        """Give one back, or take a new one."""
+        return await self._answer(request, self._put_checkpoint if request.method == "PUT" else self._get_checkpoint)
+
+    async def output(self, request: Request) -> Response:
+        """Take an output."""
+        return await self._answer(request, self._put_output)
+
+    async def _answer(self, request: Request, work: Work) -> Response:
+        speaker = speaker_in(request, self._secret)
+        if speaker is None:
+            return PlainTextResponse("this is no run's token\n", 401)
+        job = self._run_of(JobKey(speaker.namespace, speaker.run))
+        try:
+            try:
+                if job is None:
+                    message = f"there is no run {speaker.namespace}/{speaker.run}"
+                    raise NotFoundError(message, fix="it was deleted: end")
+                return await work(job, request)
+            except FairwayError as error:
+                await _listen_on(request)
+                return refusal(error)
+        except ClientDisconnect:
+            # Nobody hears it; what had come is gone.
+            return PlainTextResponse("the connection was cut\n", 400)
+
+    async def _get_checkpoint(self, job: Job, request: Request) -> Response:
+        name = request.path_params["name"]
+        found = await asyncio.to_thread(self._keep.checkpoint, job.key.namespace, job.key.name, name)
+        return FileResponse(found.path, media_type="application/x-tar")
+
+    async def _put_checkpoint(self, job: Job, request: Request) -> Response:
+        with self._keep.arriving() as path:
+            await self._receive(request, path)
+            name, keep = request.path_params["name"], job.spec.checkpoint.keep
+            kept = await asyncio.to_thread(self._keep.keep_checkpoint, job.key.namespace, job.key.name, name, path, keep)
+        # Only now it counts: what is in the pod alone goes with the pod.
+        await self._take(Observation(job.key, (), kept.step, kept.time))
+        return Response(status_code=204)
+
+    async def _put_output(self, job: Job, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in job.spec.outputs:
+            message = f"{job.key} has no output {name!r}; it has {', '.join(job.spec.outputs) or 'none'}"
+            raise NotFoundError(message, fix="name it under outputs:")
+        with self._keep.arriving() as path:
+            await self._receive(request, path)
+            await asyncio.to_thread(self._keep.keep_output, job.key.namespace, job.key.name, name, path)
+        return Response(status_code=204)
+
+    async def _receive(self, request: Request, path: Path) -> None:
+        """Write the body down as it comes. Raises `UnavailableError` when it does not fit."""
+        room = await asyncio.to_thread(self._keep.room) - SPARE
+        if int(request.headers.get("content-length") or 0) > room:
+            raise _no_room()
+        with path.open("xb") as file:
+            async for block in _blocks(request.stream()):
+                room -= len(block)
+                if room < 0:
+                    raise _no_room()
+                await asyncio.to_thread(file.write, block)
+
+    def routes(self) -> list[Route]:
+        """Where it answers."""
+        return [
+            Route(CHECKPOINTS, self.checkpoint, methods=["GET", "PUT"]),
+            Route(OUTPUTS, self.output, methods=["PUT"]),
+        ]
+
+
+class Work(Protocol):
+    """One request of a run."""
+
+    async def __call__(self, job: Job, request: Request) -> Response:
+        """Do it."""
+        ...
+
+
+async def _blocks(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same bytes in pieces that are worth a step to the disk."""
+    waiting = bytearray()
+    async for piece in stream:
+        waiting += piece
+        if len(waiting) >= BLOCK:
+            yield bytes(waiting)
+            waiting.clear()
+    if waiting:
+        yield bytes(waiting)
+
+
+async def _listen_on(request: Request) -> None:
+    """Hear a little more of what is refused: who still speaks does not listen to the answer."""
+    left = HEARD
+    async for piece in request.stream():
+        left -= len(piece)
+        if left < 0:
+            return
+
+
+def _no_room() -> UnavailableError:
+    message = "the operator's volume has no room for this"
+    return UnavailableError(message, fix="make it larger, keep fewer checkpoints, or give the installation a run_volume")

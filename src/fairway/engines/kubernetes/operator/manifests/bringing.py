@@ -1,0 +1,122 @@
+"""The steps before a task that bring everything into its pod: no image is built. Pure."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import Any
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.engines.kubernetes.operator.manifests.data import Inputs
+from fairway.state.job import Job
+
+Manifest = dict[str, Any]
+
+INJECTED = "/fairway/inject"
+CODE = "/fairway/code"
+BUNDLE = "/fairway/bundle"
+RUN = "/fairway/run"
+CACHE = "/fairway/cache"
+ENVIRONMENT = "/fairway/environment"
+CHECKPOINTS = f"{RUN}/checkpoints"
+SECRETS = "fairway-secrets"
+"""The Secret of a namespace whose keys documents name."""
+BRINGER = "code"
+"""The step that brings code, data and the newest checkpoint; it speaks to the operator."""
+ENVIRONMENT_STEP = "environment"
+_INSTALLER = re.compile(r"(PIP|UV)_\w+")
+
+
+def steps(job: Job, installation: Installation, runtime: Runtime, code: str, data: Inputs) -> list[Manifest]:
+    """The init containers, in order."""
+    found = [_bringer(job, installation, code, data)]
+    return [*found, _environment(job, runtime)] if job.spec.environment.requirements else found
+
+
+def volumes(job: Job, installation: Installation, code: str) -> list[Manifest]:
+    """What the steps and the task share."""
+    found: list[Manifest] = [
+        {"name": "inject", "emptyDir": {}},
+        {"name": "code", "emptyDir": {}},
+        {"name": "run", **installation.run_volume},
+    ]
+    if code and not code.startswith(marks.BLOB):
+        found.append({"name": "bundle", "configMap": {"name": code}})
+    if job.spec.environment.requirements:
+        found.append({"name": "cache", **(installation.cache_volume or {"emptyDir": {}})})
+        found.append({"name": "environment", "emptyDir": {}})
+    return found
+
+
+def mounts(job: Job) -> list[Manifest]:
+    """What the task sees of them."""
+    found: list[Manifest] = [
+        {"name": "inject", "mountPath": INJECTED, "readOnly": True},
+        {"name": "code", "mountPath": CODE},
+        run_mount(job),
+    ]
+    return found + (environment_mounts(job, writing=False) if job.spec.environment.requirements else [])
+
+
+def run_mount(job: Job) -> Manifest:
+    """The run's own folder on the volume of all runs."""
+    return {"name": "run", "mountPath": RUN, "subPath": f"{job.key.namespace}/{job.key.name}"}
+
+
+def environment_mounts(job: Job, *, writing: bool) -> list[Manifest]:
+    """Environments, each namespace's apart: whoever makes one decides what runs in it."""
+    mode = {} if writing else {"readOnly": True}
+    return [
+        {"name": "cache", "mountPath": CACHE, "subPath": job.key.namespace, **mode},
+        {"name": "environment", "mountPath": ENVIRONMENT, **mode},
+    ]
+
+
+def _bringer(job: Job, installation: Installation, code: str, data: Inputs) -> Manifest:
+    command = ["python3", "-m", "fairway.engines.kubernetes.operator.unpack", "--inject", INJECTED, "--code", CODE]
+    used: list[Manifest] = [{"name": "inject", "mountPath": INJECTED}, {"name": "code", "mountPath": CODE}]
+    if code.startswith(marks.BLOB):
+        command += ["--digest", code.removeprefix(marks.BLOB)]
+    elif code:
+        command += ["--bundle", f"{BUNDLE}/code.tar.gz"]
+        used.append({"name": "bundle", "mountPath": BUNDLE, "readOnly": True})
+    elif job.spec.code.git is not None:
+        command += [f"--git={job.spec.code.git.url}", f"--ref={job.spec.code.git.ref}"]
+    for path, folder in data.fetched:
+        command.append(f"--fetch={path}={folder}")
+    used += data.filled
+    if not installation.shares_runs:
+        command += ["--checkpoints", CHECKPOINTS]
+        used.append(run_mount(job))
+    return {
+        "name": BRINGER,
+        "image": installation.image,
+        "command": command,
+        "volumeMounts": used,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def _environment(job: Job, runtime: Runtime) -> Manifest:
+    """In the task's own image, since it decides which packages fit."""
+    asked = posixpath.join(CODE, job.spec.environment.requirements)
+    command = [runtime.python, "-m", "fairway.runtime.pod.environment", f"--requirements={asked}", "--cache", CACHE]
+    variables = {**runtime.env, **job.spec.env, "PYTHONPATH": INJECTED, "PYTHONDONTWRITEBYTECODE": "1"}
+    env: list[Manifest] = [{"name": name, "value": value} for name, value in variables.items()]
+    # A private index is named by a variable; its password is a secret.
+    names = [name for name in job.spec.secrets if _INSTALLER.fullmatch(name)]
+    env += [{"name": name, "valueFrom": {"secretKeyRef": {"name": SECRETS, "key": name}}} for name in names]
+    return {
+        "name": ENVIRONMENT_STEP,
+        "image": runtime.image,
+        "command": [*command, "--link", ENVIRONMENT, f"--salt={job.origin.code_digest}"],
+        "env": env,
+        "volumeMounts": [
+            {"name": "inject", "mountPath": INJECTED, "readOnly": True},
+            {"name": "code", "mountPath": CODE},
+            *environment_mounts(job, writing=True),
+            *runtime.mounts,
+        ],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }

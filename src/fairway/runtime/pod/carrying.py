@@ -1,0 +1,194 @@
+"""What a pod must not take with it when it goes, where the pods of a run share no volume: checkpoints and outputs.
+
+Each finished checkpoint is sent to the operator, and the next attempt begins with the newest. The operator takes a checkpoint
+whole or not at all. Outputs are sent when the task has succeeded. Standard library only, Python 3.9 and newer.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import secrets
+import shutil
+import sys
+import threading
+import time
+import urllib.parse
+from pathlib import Path
+from typing import Callable
+
+from fairway.runtime import contract, folders
+from fairway.runtime.pod import archive, fetch
+
+EVERY = 1.0
+"""Seconds between two looks for a new checkpoint."""
+LONGEST = 30.0
+"""Seconds between two tries, at the most."""
+PATIENCE = 600.0
+"""Seconds for which the last checkpoint and the outputs are tried to be sent after the task's end."""
+CHECKPOINTS = "/v1/given/checkpoints/"
+OUTPUTS = "/v1/given/outputs/"
+NEWEST = "latest"
+_FINISHED = contract.STEP_FOLDER.split("{", maxsplit=1)[0]
+
+
+class Operator:
+    """Whom things are sent to."""
+
+    def __init__(self, endpoint: str, token: str) -> None:
+        self.endpoint = endpoint
+        self.token = token
+
+    def send(self, path: str, folder: str) -> None:
+        """Send a folder's files. Raises `fetch.RefusedError` when it is not wanted, `OSError` when it may be later."""
+        names = archive.files_below(folder)
+        where = urllib.parse.urlsplit(self.endpoint)
+        connection = http.client.HTTPConnection(where.hostname or "", where.port or 80, timeout=fetch.SILENCE)
+        headers = {
+            "Authorization": "Bearer " + self.token,
+            "Content-Type": "application/x-tar",
+            "Content-Length": str(archive.length(folder, names)),
+        }
+        try:
+            try:
+                connection.request("PUT", where.path + path, archive.pack(folder, names), headers)
+            except BrokenPipeError:
+                pass  # Whoever refuses need not listen to the end: the answer is there.
+            answer = connection.getresponse()
+            words = answer.read(2000).decode(errors="replace").strip()
+        except (http.client.HTTPException, archive.BadArchiveError) as error:
+            raise OSError(f"{type(error).__name__}: {error}") from error
+        finally:
+            connection.close()
+        if answer.status >= 300:
+            raise fetch.refused(answer.status, words or answer.reason, path)
+
+
+class Carrying:
+    """Sends new checkpoints while the task runs. A thread of its own: the program never waits for it."""
+
+    def __init__(self, operator: Operator, checkpoints: str, outputs: dict[str, str]) -> None:
+        self._operator = operator
+        self._root = Path(checkpoints)
+        self._outputs = outputs
+        self._sent: set[tuple[str, int]] = set()
+        """Name and sequence of those that the operator has, or does not want."""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begin. What is there was brought from the operator."""
+        self._sent = {(path.name, int(manifest["sequence"])) for path, manifest in folders.finished(self._root)}
+        self._thread.start()
+
+    def _run(self) -> None:
+        wait = EVERY
+        while not self._ended.wait(wait):
+            wait = EVERY if self.send_newest() else min(LONGEST, wait * 2)
+
+    def send_newest(self) -> bool:
+        """Send the newest checkpoint unless the operator has it; False when it could not be sent."""
+        whole = [one for one in folders.finished(self._root) if one[0].name.startswith(_FINISHED)]
+        found = sorted(whole, key=lambda one: int(one[1]["sequence"]))
+        if not found:
+            return True
+        path, manifest = found[-1]
+        mark = (path.name, int(manifest["sequence"]))
+        if mark in self._sent:
+            return True
+        try:
+            self._send(path)
+        except fetch.RefusedError as error:
+            # Sent again it would be refused again; the next one may not be.
+            _say(f"the operator does not take checkpoint {path.name}: {error}")
+        except OSError as error:
+            _say(f"checkpoint {path.name} is not with the operator yet: {error}")
+            return False
+        self._sent.add(mark)
+        return True
+
+    def _send(self, path: Path) -> None:
+        """From links of its own to the files: the program may delete old checkpoints meanwhile."""
+        aside = path.with_name(".sent-" + secrets.token_hex(6))
+        try:
+            shutil.copytree(path, aside, copy_function=os.link)
+            self._operator.send(CHECKPOINTS + path.name, str(aside))
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def finish(self, succeeded: bool, patience: float = PATIENCE, pause: Callable[[float], None] = time.sleep) -> str:
+        """Send what is left: the last checkpoint, and after a success the outputs. What could not be sent, in words."""
+        self._ended.set()
+        self._thread.join()
+        end = time.monotonic() + patience
+        left = "" if _persist(self.send_newest, end, pause) else "the last checkpoint could not be brought to the operator"
+        if not succeeded:
+            return left
+        for name, folder in self._outputs.items():
+            if archive.files_below(folder):
+                left = self._send_output(name, folder, end, pause) or left
+        return left
+
+    def _send_output(self, name: str, folder: str, end: float, pause: Callable[[float], None]) -> str:
+        words = ""
+
+        def once() -> bool:
+            nonlocal words
+            try:
+                self._operator.send(OUTPUTS + name, folder)
+            except OSError as error:
+                words = str(error)
+                return False
+            return True
+
+        try:
+            sent = _persist(once, end, pause)
+        except fetch.RefusedError as error:
+            sent, words = False, str(error)
+        return "" if sent else f"the output {name} could not be brought to the operator: {words}"
+
+
+def _persist(attempt: Callable[[], bool], end: float, pause: Callable[[float], None]) -> bool:
+    wait = EVERY
+    while not attempt():
+        if time.monotonic() + wait > end:
+            return False
+        pause(wait)
+        wait = min(LONGEST, wait * 2)
+    return True
+
+
+def restore(endpoint: str, token: str, root: str, patience: float = fetch.PATIENCE) -> str:
+    """Bring the newest checkpoint of the run into its folder; its name, empty when there is none."""
+    try:
+        return fetch.patiently(lambda: _restored(endpoint, token, root), endpoint, patience)
+    except fetch.RefusedError as error:
+        if error.missing:
+            return ""
+        raise
+
+
+def _restored(endpoint: str, token: str, root: str) -> str:
+    os.makedirs(root, exist_ok=True)
+    aside = Path(root) / (".new-" + secrets.token_hex(6))
+    aside.mkdir()
+    try:
+        with fetch.opened(endpoint + CHECKPOINTS + NEWEST, token) as answer:
+            archive.unpack(answer, str(aside))
+        manifest = folders.read_manifest(aside)
+        if manifest is None or not folders.matches(aside, manifest, deep=True):
+            raise archive.BadArchiveError("the checkpoint came damaged")
+        name = contract.STEP_FOLDER.format(step=manifest["step"])
+        target = Path(root) / name
+        if target.exists():
+            folders.discard(target)
+        os.rename(aside, target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    with open(os.path.join(root, contract.LATEST), "w", encoding="utf-8") as file:
+        file.write(name + "\n")
+    return name
+
+
+def _say(words: str) -> None:
+    sys.stderr.write(f"fairway: {words}\n")

@@ -1,0 +1,217 @@
+"""Checkpoints and outputs on their way to the operator and back: over real connections, and with an operator that goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from fairway.api.brought import Brought
+from fairway.api.given import make_given
+from fairway.api.mlflow.token import token_of
+from fairway.app.ports import Observation
+from fairway.app.tracking import Speaker
+from fairway.registry.carried import Carried
+from fairway.runtime import checkpoint, contract
+from fairway.runtime.pod import carrying, fetch
+from fairway.runtime.pod.carrying import Carrying, Operator, restore
+from fairway.spec.job import JobSpec
+from fairway.state.job import Job, JobKey
+
+SECRET = b"secret"
+ROLE = {"command": ["python", "train.py"]}
+
+
+class Server:
+    """The operator's side; it can go away and come back at the same place."""
+
+    def __init__(self, folder: Path) -> None:
+        self.carried = Carried(folder)
+        self.seen: list[Observation] = []
+        spec = JobSpec.model_validate({"roles": {"worker": ROLE}, "checkpoint": {"keep": 2}, "outputs": {"model": "m"}})
+        self.jobs = {JobKey("team", "mnist-1"): Job(JobKey("team", "mnist-1"), "mnist", 1, spec)}
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+
+    async def take(self, observation: Observation) -> None:
+        self.seen.append(observation)
+
+    def start(self) -> None:
+        routes = Brought(self.carried, self.jobs.get, self.take, SECRET).routes()
+        self._server = uvicorn.Server(uvicorn.Config(make_given(routes), lifespan="off", log_config=None))
+        sockets = [self._listening.dup()]
+        self._serving = threading.Thread(target=lambda: asyncio.run(self._server.serve(sockets)))
+        self._serving.start()
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._serving.join()
+
+    def close(self) -> None:
+        self._listening.close()
+
+    def operator(self, run: str = "mnist-1", namespace: str = "team") -> Operator:
+        return Operator(self.endpoint, token_of(SECRET, Speaker(namespace, run)))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    found = Server(tmp_path / "carried")
+    found.start()
+    yield found
+    found.stop()
+    found.close()
+
+
+def save(root: Path, step: int, monkeypatch: pytest.MonkeyPatch, **more: Any) -> Path:
+    """As a program does."""
+    monkeypatch.setenv(contract.CHECKPOINT_DIR, str(root))
+    with checkpoint.save(step, **more) as folder:
+        (folder / "inner").mkdir()
+        (folder / "inner" / "model.pt").write_bytes(os.urandom(100_000))
+    return root / contract.STEP_FOLDER.format(step=step)
+
+
+def test_the_next_attempt_begins_where_the_last_one_saved(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    carrying_first = Carrying(server.operator(), str(first), {})
+    assert restore(server.endpoint, server.operator().token, str(first)) == ""
+    for step in (10, 20, 30):
+        save(first, step, monkeypatch, epoch=step // 10)
+        assert carrying_first.send_newest()
+    assert carrying_first.send_newest(), "nothing is sent twice"
+    assert [(one.key.name, one.checkpoint_step) for one in server.seen] == [("mnist-1", 10), ("mnist-1", 20), ("mnist-1", 30)]
+    assert [one.step for one in server.carried.checkpoints("team", "mnist-1")] == [30, 20], "as many as the document keeps"
+    assert restore(server.endpoint, server.operator().token, str(second)) == "step-000000000030"
+    monkeypatch.setenv(contract.CHECKPOINT_DIR, str(second))
+    found = checkpoint.latest(deep=True)
+    assert found is not None
+    assert (found.step, found.meta, found.sequence) == (30, {"epoch": 3}, 3)
+    assert (second / contract.LATEST).read_text() == "step-000000000030\n"
+    save(second, 40, monkeypatch)
+    started = Carrying(server.operator(), str(second), {})
+    started.start()
+    assert started.finish(succeeded=False) == ""
+    assert server.carried.checkpoint("team", "mnist-1", "latest").step == 30, "what is there at the start was brought from here"
+
+
+def test_another_run_gets_nothing_of_it(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.jobs[JobKey("other", "mnist-1")] = replace(server.jobs[JobKey("team", "mnist-1")], key=JobKey("other", "mnist-1"))
+    folder = save(tmp_path / "root", 10, monkeypatch)
+    server.operator().send(carrying.CHECKPOINTS + folder.name, str(folder))
+    others = server.operator(namespace="other").token
+    assert restore(server.endpoint, others, str(tmp_path / "theirs")) == ""
+    gone = token_of(SECRET, Speaker("team", "gone-1"))
+    for token, words in (("no token", "no run's token"), (gone, "there is no run team/gone-1")):
+        with pytest.raises(fetch.RefusedError, match=words):
+            Operator(server.endpoint, token).send(carrying.CHECKPOINTS + folder.name, str(folder))
+    with pytest.raises(fetch.RefusedError, match="has no output 'rows'"):
+        server.operator().send(carrying.OUTPUTS + "rows", str(folder))
+
+
+def test_while_the_operator_is_away_the_program_goes_on_and_the_newest_arrives_later(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    carries = Carrying(server.operator(), str(root), {})
+    save(root, 10, monkeypatch)
+    assert carries.send_newest()
+    server.stop()
+    server.close()
+    for step in (20, 30, 40, 50):
+        save(root, step, monkeypatch, keep=1)
+        assert not carries.send_newest()
+    assert list(root.glob(".sent-*")) == []
+    again = Server(tmp_path / "carried")
+    again.start()
+    try:
+        assert again.carried.checkpoint("team", "mnist-1", "latest").step == 10, "it is on the operator's disk"
+        carries = Carrying(again.operator(), str(root), {})
+        assert carries.send_newest()
+        assert again.carried.checkpoint("team", "mnist-1", "latest").step == 50
+    finally:
+        again.stop()
+        again.close()
+    server.start = lambda: None  # type: ignore[method-assign]
+    server.stop = server.close = lambda: None  # type: ignore[method-assign]
+
+
+def test_a_connection_that_is_cut_in_the_middle_leaves_no_checkpoint(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save(tmp_path / "root", 10, monkeypatch)
+    data = b"".join(carrying.archive.pack(str(folder)))
+    head = f"PUT {carrying.CHECKPOINTS}{folder.name} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.operator().token}\r\n"
+    for length, cut in ((len(data), 50_000), (len(data), 0), (len(data) - 1024, len(data) - 1024)):
+        with socket.create_connection(server.endpoint.removeprefix("http://").split(":")) as connection:
+            connection.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode() + data[:cut])
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(4096):
+                pass
+    server.stop()  # when all is answered
+    server.start()
+    assert server.carried.checkpoints("team", "mnist-1") == []
+    assert server.seen == []
+    assert list((tmp_path / "carried" / ".arriving").iterdir()) == []
+
+
+def test_a_disk_without_room_says_so_and_the_run_goes_on(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Carried, "room", lambda _: 1 << 10)
+    root = tmp_path / "root"
+    save(root, 10, monkeypatch)
+    assert not Carrying(server.operator(), str(root), {}).send_newest()
+    assert "has no room for this" in capsys.readouterr().err
+
+
+def test_outputs_arrive_after_a_success_and_only_then(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "model" / "inner").mkdir(parents=True)
+    (tmp_path / "model" / "inner" / "model.onnx").write_bytes(b"model")
+    outputs = {"model": str(tmp_path / "model"), "empty": str(tmp_path / "empty")}
+
+    def carries(where: dict[str, str] = outputs) -> Carrying:
+        found = Carrying(server.operator(), str(tmp_path / "checkpoints"), where)
+        found.start()
+        return found
+
+    assert carries().finish(succeeded=False) == ""
+    assert not server.carried.output("team", "mnist-1", "model").exists()
+    assert carries().finish(succeeded=True) == ""
+    assert (server.carried.output("team", "mnist-1", "model") / "inner" / "model.onnx").read_bytes() == b"model"
+    said = carries({"rows": str(tmp_path / "model")}).finish(succeeded=True)
+    assert "the output rows could not be brought to the operator" in said
+    assert "it has model" in said
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = Operator(f"http://127.0.0.1:{taken.getsockname()[1]}", "token")
+    away = Carrying(nobody, str(tmp_path / "checkpoints"), outputs)
+    away.start()
+    said = away.finish(succeeded=True, patience=0.0)
+    assert said.startswith("the output model could not be brought to the operator")
+
+
+def test_a_checkpoint_that_comes_back_damaged_is_not_begun_from(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save(tmp_path / "root", 10, monkeypatch)
+    server.operator().send(carrying.CHECKPOINTS + folder.name, str(folder))
+    kept = server.carried.checkpoint("team", "mnist-1", "latest").path
+    data = bytearray(kept.read_bytes())
+    data[700] ^= 1
+    kept.write_bytes(data)
+    target = tmp_path / "target"
+    with pytest.raises(OSError, match="could not be brought here"):
+        restore(server.endpoint, server.operator().token, str(target), patience=0.0)
+    assert [path for path in target.iterdir() if not path.name.startswith(".trash")] == []
+    shutil.rmtree(target)
