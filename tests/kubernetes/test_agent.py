@@ -228,6 +228,11 @@ def test_nothing_is_placed_on_a_broken_gpu_nor_on_a_node_of_broken_ones(
     jobs.submit("third", roles={"worker": {"command": ["x"], "resources": {"cpu": "100m"}, "placement": here}})
     jobs.until("third", "says why", lambda status: status.get("phase") == "Pending" and status.get("message", "") != "")
     assert not any(pod["spec"].get("nodeName") for run in ("second", "third") for pod in jobs.pods(run))
+    # Those that are gone for good are forgotten with the object, which is made anew.
+    agents.gpus(name, "1xT4")
+    agents.until(name, count=2, healthy=1)
+    agents.plane.request("DELETE", f"{GPUS}/{name}")
+    agents.until(name, count=1, healthy=1)
     agents.gpus(name, "2xT4")
     for run in ("second", "third"):
         jobs.runs(run)

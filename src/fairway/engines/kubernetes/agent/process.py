@@ -19,7 +19,7 @@ from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.connection import Connection
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.client.watch import Scope
-from fairway.engines.kubernetes.objects import Node
+from fairway.engines.kubernetes.objects import GpuNode, Node
 from fairway.errors import FairwayError, UsageError
 from fairway.state.node import Device
 
@@ -77,6 +77,7 @@ class Agent:
         self._gpu_nodes = Mirror(self._client, kinds.GPU_NODES, own)
         self._server = BusyServer(self._use)
         self._endpoint = ""
+        self._health = Health(settings.settle)
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
@@ -90,17 +91,23 @@ class Agent:
             await self._nodes.synced()
             await self._gpu_nodes.synced()
             said = self._gpu_nodes.get(self._settings.node)
-            health = Health(self._settings.settle, gpus.devices_of(said, excluding=False) if said is not None else ())
-            self._gpu_nodes.listen(lambda _key, _before, _now: self._wake.set())
+            self._health = Health(self._settings.settle, gpus.devices_of(said, excluding=False) if said is not None else ())
+            self._gpu_nodes.listen(self._heard)
             while True:
                 self._wake.clear()
                 found = await asyncio.to_thread(self._probe.devices, _anybody)
-                await self._say(health.judge(found, time.monotonic()))
+                await self._say(self._health.judge(found, time.monotonic()))
                 await self._rest()
         finally:
             await self._server.close()
             for one in following:
                 one.cancel()
+
+    def _heard(self, _key: str, _before: GpuNode | None, now: GpuNode | None) -> None:
+        if now is None:
+            # Somebody wants it told from the beginning: what is not there any more is forgotten.
+            self._health = Health(self._settings.settle)
+        self._wake.set()
 
     async def _rest(self) -> None:
         await asyncio.sleep(LEAST_REST)
@@ -112,10 +119,11 @@ class Agent:
 
     async def _say(self, devices: tuple[Device, ...]) -> None:
         node = self._nodes.get(self._settings.node)
-        if node is None or not devices:
-            return  # A machine without GPUs is no business of ours.
-        # Who places first: it must hear of a sick device before anybody else does.
-        await self._trying(self._tell_gpus(node, devices), "say what GPUs there are")
+        if node is None:
+            return
+        if devices:
+            # Who places first: it must hear of a sick device before anybody else does.
+            await self._trying(self._tell_gpus(node, devices), "say what GPUs there are")
         await self._trying(self._tell_condition(node, devices), "say whether they work")
         await self._trying(self._tell_taint(node, devices), "keep pods away from broken GPUs")
 
