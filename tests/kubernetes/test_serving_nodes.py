@@ -65,7 +65,8 @@ class Place:
         runs.mkdir()
         runs.chmod(0o777)  # pods that the nodes run as others than root must get there
         table = {"default": Runtime(image.FAIRWAY)}
-        self.installation = Installation(image=image.FAIRWAY, runtimes=table, run_volume={"hostPath": {"path": str(runs)}})
+        volumes: dict[str, Any] = {"run_volume": {"hostPath": {"path": str(runs)}}, "record": {"emptyDir": {}}}
+        self.installation = Installation(image=image.FAIRWAY, runtimes=table, **volumes)
 
     def install(self) -> None:
         """Everything that is applied on a cluster of one's own, and the image on its nodes."""

@@ -252,7 +252,7 @@ async def planned_services(services: Services | None, asked: Sequence[ServiceAsk
     for ask in asked:
         known = there(services)
         before = known.find(ask.key).service if known.is_kept(ask.key) else None
-        views.append(PlanView((change_sentence(before, known.planned(ask)),), (ask.key.name,)))
+        views.append(PlanView((change_sentence(before, await known.checked(ask)),), (ask.key.name,)))
     return views
 
 

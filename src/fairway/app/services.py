@@ -51,8 +51,7 @@ class Services:
 
     async def apply(self, ask: ServiceAsk) -> tuple[Service, str]:
         """Make it so. Returns the service, and `created`, `changed` or `unchanged`."""
-        await self._loop.refresh_nodes()
-        checked = self.planned(ask)
+        checked = await self.checked(ask)
         ask = replace(ask, origin=await self._received(checked, ask.origin))
         async with self._loop.lock:
             before = self._service(ask.key)
@@ -64,6 +63,11 @@ class Services:
                 who = ask.origin.user or "somebody"
                 await self._turns.put(after, [("Created" if before is None else "Changed", f"by {who}")])
             return after, word
+
+    async def checked(self, ask: ServiceAsk) -> Service:
+        """The service as an apply would leave it on what there is now; refusals are those of an apply."""
+        await self._loop.refresh_nodes()
+        return self.planned(ask)
 
     def planned(self, ask: ServiceAsk) -> Service:
         """The service as an apply would leave it; refusals are those of an apply."""

@@ -33,7 +33,7 @@ class CallersServices(Services):
         ask = _from_caller(ask)
         await self._review("create", ask.key)
         await self._review("patch", ask.key)
-        self.planned(ask)  # refuses what cannot be
+        await self.checked(ask)  # refuses what cannot be
         fresh = not self.is_kept(ask.key)
         made = await self._client.apply(kinds.MODEL_SERVICES, _object(ask), manager=MANAGER)
         meta = ask.document.metadata

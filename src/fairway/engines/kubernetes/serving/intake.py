@@ -42,7 +42,7 @@ class Applied(Protocol):
         """Make it so."""
         ...
 
-    def planned(self, ask: ServiceAsk) -> Service:
+    async def checked(self, ask: ServiceAsk) -> Service:
         """The service as an apply would leave it."""
         ...
 
@@ -130,7 +130,7 @@ class ServiceIntake:
         """Apply the object's document; None when it was taken, else when to try again."""
         try:
             ask, floor = ask_of(found)
-            manifests.runtime_of(self._services.planned(ask).revisions[-1], self._installation)
+            manifests.runtime_of((await self._services.checked(ask)).revisions[-1], self._installation)
             service, word = await self._services.apply(ask)
             if service.floor != floor:
                 await self._services.scale(key, floor)
