@@ -14,6 +14,7 @@ from cluster.programs import ProgramsMissingError
 
 MODULES = {
     "sigs.k8s.io/kueue": ("v0.14.0", "h1:lDR34L42/k17opLfkZbZ+taymLaPpryj3ZBbvKqs/N4="),
+    "sigs.k8s.io/gateway-api": ("v1.6.3", "h1:lKpJa5bGlraC/QeACvCpsHLdmO6y0iKfzVl6gzaFEYc="),
     "volcano.sh/volcano": ("v1.10.0", "h1:+GzQinGgeV0j58WpWpxByOXgF+YfUPW55zghM8GqjF0="),
 }
 """Each with its version and the sum of its content."""

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import onnx
-import yaml
 from onnx import TensorProto, helper
 
 from cluster.installed import Installed
 from cluster.process import wait_for
-from cluster.programs import MODULES
 from fairway.registry.model import Models
 from fairway.registry.remote import open_blobs
 from fairway.state.model import ModelFacts
 
 PATIENCE = 90.0
-GATEWAY_API = "v1.6.3"
 
 
 def write_model(path: Path, add: float) -> Path:
@@ -43,15 +38,6 @@ def register(home: Path, *added: float) -> None:
     models = Models(home, open_blobs(home / "blobs", ""))
     for number in added:
         models.register("adds", str(write_model(home / f"adds-{number}.onnx", number)), ModelFacts(), 1.0)
-
-
-def gateway_definitions() -> list[dict[str, Any]]:
-    """The kinds of the Gateway API that we use, as its own project publishes them; from the Go module."""
-    asked = ["go", "mod", "download", "-json", f"sigs.k8s.io/gateway-api@{GATEWAY_API}"]
-    said = subprocess.run(asked, cwd=MODULES, capture_output=True, text=True, check=True).stdout
-    folder = Path(json.loads(said)["Dir"]) / "config" / "crd" / "standard"
-    names = [f"gateway.networking.k8s.io_{kind}.yaml" for kind in ("gateways", "httproutes")]
-    return [yaml.safe_load((folder / name).read_text()) for name in names]
 
 
 class Services:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from cluster.control_plane import ControlPlane
 from cluster.installed import Installed
+from cluster.modules import definitions
 from cluster.process import wait_for
-from cluster.served import PATIENCE, Services, gateway_definitions, register
+from cluster.served import PATIENCE, Services, register
 
 Add = Callable[..., list[str]]
 
@@ -92,8 +93,9 @@ def test_what_cannot_be_served_says_why_and_is_served_when_it_can(services: Serv
 
 def test_a_gateway_that_is_there_splits_the_traffic_itself(installed: Installed, services: Services) -> None:
     plane, path = services.plane, f"/apis/gateway.networking.k8s.io/v1/namespaces/{services.namespace}"
-    for body in gateway_definitions():
-        plane.apply(body, f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{body['metadata']['name']}")
+    for body in definitions("sigs.k8s.io/gateway-api", "config/crd/standard"):
+        if body["spec"]["names"]["kind"] in ("Gateway", "HTTPRoute"):
+            plane.apply(body, f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{body['metadata']['name']}")
     wait_for("the Gateway API", lambda: plane.get(f"{path}/gateways")[0] == 200 and plane.get(f"{path}/httproutes")[0] == 200)
     spec = {"gatewayClassName": "test", "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}
     metadata = {"name": "front", "namespace": services.namespace}
@@ -119,7 +121,10 @@ def test_a_gateway_that_is_there_splits_the_traffic_itself(installed: Installed,
     wait_for("copies go to the next", lambda: copies() == copied, PATIENCE, lambda: f"{copies()} {services.why_not('adds')}")
     (slice_,) = services.of("endpointslices", "adds", "/apis/discovery.k8s.io/v1")[:1]
     assert slice_["endpoints"][0]["addresses"] == ["10.96.9.9"]
+    services.apply("adds", model="adds@1", replicas={"min": 0, "max": 1})
+    wait_for("the route goes", lambda: plane.get(f"{path}/httproutes/adds")[0] == 404, PATIENCE, lambda: services.why_not("adds"))
+    wait_for("our router takes over", lambda: "adds-router" in services.counts("adds"), PATIENCE)
     services.delete("adds")
-    wait_for("the route goes", lambda: plane.get(f"{path}/httproutes/adds")[0] == 404, PATIENCE)
+    wait_for("nothing is left", lambda: not services.of("pods", "adds"), PATIENCE)
     installed.kill("operator")
     installed.start("operator")

@@ -130,7 +130,9 @@ class ServiceIntake:
         """Apply the object's document; None when it was taken, else when to try again."""
         try:
             ask, floor = ask_of(found)
-            manifests.runtime_of((await self._services.checked(ask)).revisions[-1], self._installation)
+            revision = (await self._services.checked(ask)).revisions[-1]
+            manifests.runtime_of(revision, self._installation)
+            manifests.code_of(revision)
             service, word = await self._services.apply(ask)
             if service.floor != floor:
                 await self._services.scale(key, floor)

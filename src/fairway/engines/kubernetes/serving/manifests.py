@@ -40,6 +40,8 @@ DRAIN = 60
 """Seconds that a router has to finish what is under way."""
 AWAY = 30
 """Seconds after which pods of a node that does not answer are replaced."""
+USER = 65532
+"""As whom our own processes run: nobody that anything belongs to."""
 DIGEST = f"{marks.DOMAIN}/digest"
 """On a Deployment: what it was made of, so that one that is as it should be is left alone."""
 
@@ -118,6 +120,7 @@ def router(service: ServiceKey, count: int, around: Around) -> Manifest:
             *("--port", str(naming.ROUTER_PORT), "--control", str(naming.CONTROL_PORT)),
         ],
         "env": [_from_secret(around.secret, ROUTER_TOKEN, "router")],
+        "securityContext": {**_no_rights(), "readOnlyRootFilesystem": True},
         "ports": [{"name": name, "containerPort": port} for name, port in ports.items()],
         "readinessProbe": {"tcpSocket": {"port": naming.ROUTER_PORT}, "periodSeconds": 2},
         "lifecycle": {"preStop": {"sleep": {"seconds": LINGER}}},
@@ -131,6 +134,7 @@ def router(service: ServiceKey, count: int, around: Around) -> Manifest:
         **({"schedulerName": installation.scheduler} if installation.scheduler else {}),
         "tolerations": _soon_away(),
         "affinity": _apart(labels),
+        "securityContext": _unprivileged(),
         "containers": [container],
         "volumes": [{"name": "plan", "configMap": {"name": naming.router_name(service)}}],
     }
@@ -169,6 +173,17 @@ def _run(service: Service, revision: Revision, python: str = PYTHON) -> Job:
     return replica_run(service, revision, new_replica(service, revision.number, 0, 0.0), python)
 
 
+def code_of(revision: Revision) -> str:
+    """The digest of the code that a command comes with; empty when it has none. Raises `RefusedError` for what is no digest."""
+    code = revision.origin.code_digest
+    if not revision.spec.command or not code:
+        return ""
+    if not code.startswith(marks.BLOB):
+        message = f"the code of r{revision.number} is {code!r}, and services take code that was sent with them only"
+        raise RefusedError(message, fix="`fairway apply` sends it; or put the code into the image")
+    return code.removeprefix(marks.BLOB)
+
+
 def _pod(service: Service, revision: Revision, around: Around) -> Manifest:
     installation = around.installation
     runtime = runtime_of(revision, installation)
@@ -176,6 +191,7 @@ def _pod(service: Service, revision: Revision, around: Around) -> Manifest:
     spec, role = revision.spec, job.spec.roles[ROLE]
     volumes: list[Manifest] = [{"name": "work", "emptyDir": {}}, {"name": "shm", "emptyDir": {"medium": "Memory"}}]
     volumes += [{"name": "model", "emptyDir": {}}] if revision.model else []
+    volumes += [{"name": "code", "emptyDir": {}}] if code_of(revision) else []
     return {
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
@@ -183,7 +199,8 @@ def _pod(service: Service, revision: Revision, around: Around) -> Manifest:
         "tolerations": [*_soon_away(), *_tolerations(role.placement.tolerations)],
         **({"schedulerName": installation.scheduler} if installation.scheduler else {}),
         **({"nodeSelector": dict(role.placement.labels)} if role.placement.labels else {}),
-        "initContainers": [_fetcher(revision, around)] if revision.model else [],
+        "securityContext": _unprivileged() if runtime.image == installation.image else _usual(),
+        "initContainers": _fetchers(revision, around),
         "containers": [_container(job, revision, runtime)],
         "volumes": [*volumes, *runtime.volumes],
     }
@@ -210,12 +227,15 @@ def _container(job: Job, revision: Revision, runtime: Runtime) -> Manifest:
     need = need_of(role, 0.0)
     mounts: list[Manifest] = [{"name": "work", "mountPath": WORK}, {"name": "shm", "mountPath": "/dev/shm"}]
     mounts += [{"name": "model", "mountPath": MODEL, "readOnly": True}] if revision.model else []
+    mounts += [{"name": "code", "mountPath": CODE}] if code_of(revision) else []
     return {
         # The same name as in runs, so that ends and logs are read the same way.
         "name": "task",
         "image": runtime.image,
         "command": [*process.argv, *([] if spec.command else ["--host", "0.0.0.0"])],
         "env": env,
+        **({"workingDir": CODE} if code_of(revision) else {}),
+        "securityContext": _no_rights(),
         "ports": [{"name": "http", "containerPort": naming.REPLICA_PORT}],
         "readinessProbe": {
             "httpGet": {"path": ready_path(spec), "port": naming.REPLICA_PORT},
@@ -231,19 +251,39 @@ def _container(job: Job, revision: Revision, runtime: Runtime) -> Manifest:
     }
 
 
-def _fetcher(revision: Revision, around: Around) -> Manifest:
-    """The step that brings the model into the pod."""
-    return {
-        "name": "model",
-        "image": around.installation.image,
-        "command": [
-            *(PYTHON, "-m", "fairway.runtime.pod.fetch"),
-            *("--url", f"{around.endpoint}/v1/given/models/{revision.model}", "--into", MODEL),
-        ],
-        "env": [_from_secret(around.secret, GIVEN_TOKEN, "token")],
-        "volumeMounts": [{"name": "model", "mountPath": MODEL}],
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-    }
+def _fetchers(revision: Revision, around: Around) -> list[Manifest]:
+    """The steps that bring the model, or the code, into the pod."""
+    code = code_of(revision)
+    wanted = [("model", f"models/{revision.model}", MODEL)] if revision.model else []
+    wanted += [("code", f"code?digest={code}", CODE)] if code else []
+    return [
+        {
+            "name": name,
+            "image": around.installation.image,
+            "command": [
+                *(PYTHON, "-m", "fairway.runtime.pod.fetch"),
+                *("--url", f"{around.endpoint}/v1/given/{what}", "--into", folder),
+            ],
+            "env": [_from_secret(around.secret, GIVEN_TOKEN, "token")],
+            "securityContext": _no_rights(),
+            "volumeMounts": [{"name": name, "mountPath": folder}],
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+        }
+        for name, what, folder in wanted
+    ]
+
+
+def _unprivileged() -> Manifest:
+    """Of pods with our own image: admitted where pods must be `restricted`."""
+    return {**_usual(), "runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER}
+
+
+def _usual() -> Manifest:
+    return {"seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def _no_rights() -> Manifest:
+    return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 def _from_secret(name: str, variable: str, key: str) -> Manifest:

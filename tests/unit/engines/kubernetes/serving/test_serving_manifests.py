@@ -90,6 +90,27 @@ def test_a_command_runs_in_its_image_with_its_port() -> None:
     assert body["spec"]["template"]["spec"]["initContainers"] == []
 
 
+def test_a_command_gets_the_code_that_was_sent_with_it_and_no_other() -> None:
+    found = service(command=["python", "serve.py"], environment={"image": "mine:1"})
+    sent = replace(found.revisions[0], origin=Origin(code_digest="blob:abc"))
+    body = manifests.deployment(found, sent, 1, AROUND)
+    (fetch,) = body["spec"]["template"]["spec"]["initContainers"]
+    assert "http://operator:8080/v1/given/code?digest=abc" in fetch["command"]
+    assert container(body)["workingDir"] == "/fairway/code"
+    with pytest.raises(RefusedError, match="sent with them only"):
+        manifests.deployment(found, replace(sent, origin=Origin(code_digest="a-config-map")), 1, AROUND)
+
+
+def test_pods_of_our_own_image_are_admitted_where_pods_must_be_restricted() -> None:
+    for body in (made(service()), manifests.router(KEY, 2, AROUND)):
+        pod = body["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for one in (*pod.get("initContainers", ()), *pod["containers"]):
+            assert not one["securityContext"]["allowPrivilegeEscalation"]
+            assert one["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
 def test_other_formats_run_in_what_the_table_says_or_are_refused_in_words() -> None:
     found = service("torch-export")
     with pytest.raises(RefusedError, match="none that serves torch-export") as refused:
