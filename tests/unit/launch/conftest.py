@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,7 +27,8 @@ FOLDERS = Folders(
 def member(role: str, index: int, place: int, **fields: Any) -> Member:
     """`worker-1` as the third task of the gang has ports from 20020 on."""
     ports = tuple(range(20000 + 10 * place, 20000 + 10 * place + ports_needed(fields.get("processes", 1))))
-    return Member(role, index, "127.0.0.1", ports, **fields)
+    host = fields.get("host", "127.0.0.1").format(index=index)
+    return Member(role, index, host, ports, **{name: value for name, value in fields.items() if name != "host"})
 
 
 @pytest.fixture
@@ -42,10 +44,11 @@ def launch() -> Callable[..., dict[str, Launch]]:
             name: {"command": ("python", "train.py"), "replicas": {"min": count, "max": count}, **roles.get(name, {})}
             for name, count in sizes.items()
         }
+        folders = replace(FOLDERS, **spec.pop("folders", {}))
         document = JobSpec.model_validate({"roles": shape, **spec})
         named = [(name, index) for name, count in sizes.items() for index in range(count)]
         gang = tuple(member(name, index, place, **fields.get(name, {})) for place, (name, index) in enumerate(named))
         topology = Topology("mnist-7", "default", gang, attempt)
-        return {each.name: render("mnist-7", document, topology, each, FOLDERS) for each in gang}
+        return {each.name: render("mnist-7", document, topology, each, folders) for each in gang}
 
     return make

@@ -41,3 +41,23 @@ def test_mpi_gets_room_root_and_loopback_and_the_users_settings_stay(launch):
     assert only.env["OMPI_MCA_oob_tcp_if_include"] == "127.0.0.0/8"
     assert only.env["OMPI_MCA_btl_tcp_if_include"] == "eth0"
     assert "PRTE_ALLOW_RUN_AS_ROOT" in only.gives_way
+
+
+def test_on_several_machines_the_first_worker_reaches_the_others_by_the_agent(launch):
+    members = {"worker": {"host": "pod-{index}", "slots": 2}}
+    made = launch({"worker": 3}, members=members, framework="mpi", folders={"agent": "agent --now"})
+    first, *others = [made[f"worker-{index}"] for index in range(3)]
+    (only,) = first.processes
+    assert only.argv == ("mpiexec", "-n", "6", "python", "train.py")
+    assert only.env["OMPI_MCA_plm_rsh_agent"] == only.env["PRTE_MCA_plm_ssh_agent"] == "agent --now"
+    assert "OMPI_MCA_btl_tcp_if_include" not in only.env
+    assert first.files["hostfile"].count("slots=2") == 3
+    for other in others:
+        assert [process.argv for process in other.processes] == [()], "there for what the first starts"
+        assert other.files == {}
+        assert "PRTE_MCA_plm_ssh_agent" not in other.processes[0].env
+
+
+def test_on_one_machine_nobody_needs_an_agent(launch):
+    only = launch({"worker": 1}, members={"worker": {"slots": 4}}, framework="mpi")["worker-0"].processes[0]
+    assert not [name for name in only.env if "plm" in name or "REMOTE" in name]

@@ -1,0 +1,66 @@
+"""The TensorBoard of a run: what it runs in, what it reads, where it answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.engines.kubernetes.operator.manifests import tensorboard
+from fairway.spec.job import JobSpec
+from fairway.state.job import JobKey
+
+RUN = JobKey("team", "mnist-7")
+OWNER = {"kind": "TrainingJob", "name": "mnist-7", "uid": "u"}
+SHARED = {"persistentVolumeClaim": {"claimName": "runs"}}
+
+
+def spec(**more: Any) -> JobSpec:
+    return JobSpec.model_validate({"framework": "pytorch", "roles": {"worker": {"command": ["a"]}}, **more})
+
+
+def test_it_reads_the_runs_own_folder_and_can_change_nothing() -> None:
+    here = Installation(image="fairway:1", run_volume=SHARED)
+    made = tensorboard.deployment(RUN, spec(), here, Runtime("tb:2", env={"A": "B"}), OWNER)
+    inside = made["spec"]["template"]["spec"]
+    (container,) = inside["containers"]
+    assert container["volumeMounts"] == [
+        {"name": "run", "mountPath": "/fairway/run", "subPath": "team/mnist-7", "readOnly": True}
+    ]
+    assert inside["volumes"] == [{"name": "run", **SHARED}]
+    assert container["command"][:5] == ["python3", "-m", "tensorboard.main", "--logdir", "/fairway/run/tensorboard"]
+    assert (container["image"], container["env"]) == ("tb:2", [{"name": "A", "value": "B"}])
+    assert inside["automountServiceAccountToken"] is False
+    assert made["metadata"]["ownerReferences"] == [OWNER], "it goes with its run's object"
+
+
+def test_its_service_finds_it_and_nothing_of_the_run() -> None:
+    here = Installation(image="fairway:1")
+    made = tensorboard.deployment(RUN, spec(), here, Runtime("tb:2"), OWNER)
+    found = tensorboard.service(RUN, OWNER)
+    assert found["spec"]["selector"] == made["spec"]["template"]["metadata"]["labels"] == {"fairway.dev/tensorboard": "mnist-7"}
+    assert tensorboard.address(RUN, "cluster.local") == "http://mnist-7-tensorboard.team.svc.cluster.local:6006"
+
+
+@pytest.mark.parametrize(
+    ("runtimes", "image", "expected"),
+    [
+        ({"tensorboard": Runtime("tb:2"), "default": Runtime("all:1")}, "own:1", "tb:2"),
+        ({"default": Runtime("all:1")}, "own:1", "own:1"),
+        ({"pytorch": Runtime("torch:2"), "default": Runtime("all:1")}, "", "torch:2"),
+        ({}, "", None),
+    ],
+)
+def test_the_administrators_line_comes_first_then_what_the_run_runs_in(
+    runtimes: dict[str, Runtime], image: str, expected: str | None
+) -> None:
+    found = tensorboard.runtime_for(spec(environment={"image": image}), Installation(image="fairway:1", runtimes=runtimes))
+    assert (found.image if found else None) == expected
+
+
+def test_a_folder_of_the_documents_own_is_read_where_it_is_absolute() -> None:
+    here = Installation(image="fairway:1")
+    asked = spec(tensorboard={"dir": "/fairway/run/shared/events"})
+    (container,) = tensorboard.deployment(RUN, asked, here, Runtime("x"), OWNER)["spec"]["template"]["spec"]["containers"]
+    assert "/fairway/run/shared/events" in container["command"]
