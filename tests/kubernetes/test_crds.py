@@ -168,7 +168,12 @@ def test_a_running_job_takes_the_size_that_kubectl_scale_gives_it(jobs: Jobs, kw
         "get", "tj", "-n", jobs.namespace, "--field-selector", "status.phase=Running,spec.framework=pytorch", "-o", "name"
     )
     assert found == "trainingjob.fairway.dev/elastic\n"
-    assert "made room 2 times" in kubectl("describe", "tj", "elastic", "-n", jobs.namespace)
+    described = kubectl("describe", "tj", "elastic", "-n", jobs.namespace)
+    assert "made room 2 times" in described
+    wait_for(
+        "its Events",
+        lambda: "asked to be of another size: worker 2" in kubectl("describe", "tj", "elastic", "-n", jobs.namespace),
+    )
     assert "How many replicas its workers should be" in kubectl("explain", "trainingjob.spec.size")
 
 

@@ -45,6 +45,7 @@ from fairway.engines.kubernetes.operator.boards import Boards
 from fairway.engines.kubernetes.operator.cluster_nodes import both
 from fairway.engines.kubernetes.operator.engine import BY_RUN, KubernetesEngine, by_run
 from fairway.engines.kubernetes.operator.gangs import Gangs, Surroundings
+from fairway.engines.kubernetes.operator.happenings import Happenings
 from fairway.engines.kubernetes.operator.installation import Installation
 from fairway.engines.kubernetes.operator.intake import UID, Intake
 from fairway.engines.kubernetes.operator.keeping import Keeping
@@ -58,6 +59,7 @@ from fairway.registry.model import Models
 from fairway.registry.remote import open_blobs
 from fairway.settings import environment
 from fairway.spec.job import Replicas
+from fairway.state.event import Event
 from fairway.state.job import Job, JobKey, Origin
 from fairway.state.task import Task
 from fairway.stores.sqlite.store import SqliteStore
@@ -145,6 +147,10 @@ class ClusterRuns:
         """The run of that name."""
         return self._application.loop.snapshot.jobs.get(key) or self._application.store.get_job(key)
 
+    def events(self, job: Job) -> list[Event]:
+        """What has happened to it."""
+        return self._application.store.events_of(str(job.key))
+
     def tasks(self, job: Job) -> list[Task]:
         """Every attempt of every task."""
         return self._application.tasks(job)
@@ -198,7 +204,8 @@ class Operator:
         await application.loop.start()
         await application.models.start()
         boards = Boards(self._acting, self._installation, self._owner_of, self._clock)
-        intake = Intake(self._acting, self._objects, ClusterRuns(application), self._clock, boards)
+        happenings = Happenings(self._acting, self._settings.identity, self._clock)
+        intake = Intake(self._acting, self._objects, ClusterRuns(application), self._clock, boards, happenings)
         controller = Controller("TrainingJob", intake.look)
         application.loop.changes.append(lambda key: controller.add(str(key)))
         self._objects.listen(lambda key, _before, _now: controller.add(key))
@@ -215,6 +222,7 @@ class Operator:
             async with asyncio.TaskGroup() as group:
                 group.create_task(application.loop.run())
                 group.create_task(controller.run())
+                group.create_task(happenings.run())
                 group.create_task(self._record.run())
                 group.create_task(serving.run(application))
         finally:

@@ -19,9 +19,11 @@ from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.operator import status
 from fairway.engines.kubernetes.operator.boards import Boards
+from fairway.engines.kubernetes.operator.happenings import Happenings
 from fairway.errors import FairwayError
 from fairway.spec.document import read_data
 from fairway.spec.job import Replicas, TrainingJob
+from fairway.state.event import Event
 from fairway.state.job import Job, JobKey, Origin
 from fairway.state.phase import Intent, JobPhase
 from fairway.state.task import Task
@@ -60,6 +62,10 @@ class Runs(Protocol):
         """The run of that name."""
         ...
 
+    def events(self, job: Job) -> list[Event]:
+        """What has happened to the run."""
+        ...
+
     def tasks(self, job: Job) -> list[Task]:
         """Every attempt of every task of the run."""
         ...
@@ -68,12 +74,15 @@ class Runs(Protocol):
 class Intake:
     """Brings one object and its run in step; `look` is the work of a controller."""
 
-    def __init__(self, client: Client, objects: Mirror[Custom], runs: Runs, clock: Clock, boards: Boards) -> None:
+    def __init__(
+        self, client: Client, objects: Mirror[Custom], runs: Runs, clock: Clock, boards: Boards, happenings: Happenings
+    ) -> None:
         self._client = client
         self._objects = objects
         self._runs = runs
         self._clock = clock
         self._boards = boards
+        self._happenings = happenings
 
     async def look(self, key: str) -> float | None:
         """Make a run of a new object, end the run of one that is gone, and write the status."""
@@ -82,6 +91,7 @@ class Intake:
         found, known = self._objects.get(key), self._runs.known(run)
         if known is not None and (found is None or known.labels.get(UID) != found.metadata.uid):
             if UID in known.labels:
+                self._happenings.forget(known.labels[UID])
                 await self._runs.delete(run)
             known = None
         if found is None or found.metadata.deletion_timestamp is not None:
@@ -91,6 +101,7 @@ class Intake:
         if known is None:
             return None
         address, again = await self._boards.look(known)
+        self._happenings.tell(found, self._runs.events(known))
         tasks = self._runs.tasks(known)
         told = status.status_of(known, tasks, found.metadata.generation, found.status, self._clock.now())
         await self._tell(found, told | ({"tensorboard": address} if address else {}))
