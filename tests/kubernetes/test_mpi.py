@@ -120,7 +120,12 @@ def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -
 
 def test_three_pods_train_together_from_the_very_file_that_runs_here(cluster: MpiCluster) -> None:
     cluster.submit(EXAMPLE, "mpi")
-    wait_for("its three pods", lambda: all(cluster.nodes_of("mpi").get(f"worker-{n}") for n in range(3)), 120.0)
+    wait_for(
+        "its three pods",
+        lambda: all(cluster.nodes_of("mpi").get(f"worker-{n}") for n in range(3)),
+        120.0,
+        lambda: cluster.why("mpi"),
+    )
     assert set(cluster.nodes_of("mpi").values()) == {"node-1", "node-2"}
     status = cluster.until("mpi", "Succeeded")
     shared = cluster.runs / "default" / "mpi" / "shared"

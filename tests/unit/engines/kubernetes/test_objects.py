@@ -1,6 +1,6 @@
 import msgspec
 
-from fairway.engines.kubernetes.objects import Custom, Definition, Pod, condition, key_of, owner_of
+from fairway.engines.kubernetes.objects import CsiNode, Custom, Definition, Pod, condition, key_of, owner_of
 
 POD = b"""{"kind": "Pod", "metadata": {"name": "a", "namespace": "t", "creationTimestamp": null, "managedFields": [{"x": 1}],
  "ownerReferences": [{"kind": "X", "name": "x", "uid": "1"}, {"kind": "Y", "name": "y", "uid": "2", "controller": true}]},
@@ -32,3 +32,8 @@ def test_a_definition_without_conditions_is_not_there_yet():
     assert not msgspec.json.decode(b'{"status": {"conditions": null}}', type=Definition).established
     there = b'{"status": {"conditions": [{"type": "Established", "status": "True"}]}}'
     assert msgspec.json.decode(there, type=Definition).established
+
+
+def test_a_node_without_drivers_of_volumes_says_null_and_not_an_empty_list():
+    found = msgspec.json.decode(b'{"metadata": {"name": "n"}, "spec": {"drivers": null}}', type=CsiNode)
+    assert not found.spec.drivers

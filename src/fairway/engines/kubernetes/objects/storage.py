@@ -99,7 +99,8 @@ class NodeDriver(Part, frozen=True):
 class NodeDrivers(Part, frozen=True):
     """All drivers of a node."""
 
-    drivers: tuple[NodeDriver, ...] = ()
+    drivers: tuple[NodeDriver, ...] | None = None
+    """A kubelet writes null where there are none."""
 
 
 class CsiNode(Thing, frozen=True):

@@ -174,7 +174,11 @@ class Storage:
     def _can_attach(self, pod: Pod, node: Node) -> bool:
         name = node.metadata.name
         found = self.drivers.get(name)
-        limits = {one.name: one.allocatable.count for one in (found.spec.drivers if found is not None else ()) if one.allocatable}
+        limits = {
+            one.name: one.allocatable.count
+            for one in ((found.spec.drivers or ()) if found is not None else ())
+            if one.allocatable
+        }
         if not limits:
             return True
         there = [claim for claim, users in self._users.items() if name in users.values()]
