@@ -56,17 +56,23 @@ async def apply_all(client: Client, manifests: Sequence[Manifest], say: Say, lef
 async def _apply(client: Client, one: Manifest) -> bool:
     """Whether it changed anything."""
     resource = await _plain(client, one)
-    before = await _version(client, resource, one)
+    before = await _there(client, resource, one)
     after = await client.apply(resource, one, manager=MANAGER)
-    return before != str(after["metadata"]["resourceVersion"])
+    return before is None or _said(before) != _said(after)
 
 
-async def _version(client: Client, resource: Resource[dict[str, Any]], one: Manifest) -> str:
+def _said(one: Manifest) -> Manifest:
+    """An object without what controllers and the API server itself write."""
+    metadata = {name: value for name, value in one["metadata"].items() if name not in ("managedFields", "resourceVersion")}
+    return {**{name: value for name, value in one.items() if name != "status"}, "metadata": metadata}
+
+
+async def _there(client: Client, resource: Resource[dict[str, Any]], one: Manifest) -> Manifest | None:
+    """The object as it is; None where there is none, or none that the caller may see."""
     try:
-        found = await client.get(resource, one["metadata"]["name"], one["metadata"].get("namespace", ""))
+        return await client.get(resource, one["metadata"]["name"], one["metadata"].get("namespace", ""))
     except (errors.NotFound, errors.Forbidden):
-        return ""
-    return str(found["metadata"]["resourceVersion"])
+        return None
 
 
 async def _refuse_older(client: Client, manifests: Sequence[Manifest]) -> None:
@@ -74,9 +80,8 @@ async def _refuse_older(client: Client, manifests: Sequence[Manifest]) -> None:
     for one in manifests:
         if one["kind"] != DEFINITION:
             continue
-        try:
-            there = await client.get(await _plain(client, one), one["metadata"]["name"])
-        except (errors.NotFound, errors.Forbidden):
+        there = await _there(client, await _plain(client, one), one)
+        if there is None:
             continue  # Whoever may not even look is refused in the next step, in the API server's own words.
         version = there["metadata"].get("labels", {}).get(VERSION_LABEL, "")
         if _number(version) > _number(VERSION):
@@ -90,7 +95,7 @@ def _number(version: str) -> tuple[int, ...]:
 
 async def _try_all(client: Client, manifests: Sequence[Manifest]) -> None:
     """Let the API server say what it would do. The namespace is made for that, and goes again when anything is refused."""
-    made = [one for one in manifests if one["kind"] == NAMESPACE and not await _version(client, await _plain(client, one), one)]
+    made = [one for one in manifests if one["kind"] == NAMESPACE and not await _there(client, await _plain(client, one), one)]
     refused: list[tuple[Manifest, FairwayError]] = []
     for one in [*made, *(one for one in manifests if one not in made)]:
         try:

@@ -27,6 +27,10 @@ class Allowed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     service_accounts: tuple[str, ...] = ("default",)
     capabilities: tuple[str, ...] = ()
     """Such as IPC_LOCK, for RDMA."""
+    volumes: tuple[str, ...] = ()
+    """Types of volumes beyond those of the namespace itself, such as nfs, csi, ephemeral."""
+    priority_classes: tuple[str, ...] = ()
+    runtime_classes: tuple[str, ...] = ()
 
 
 PROCESS_RESOURCES: dict[str, dict[str, dict[str, str]]] = {

@@ -1,7 +1,8 @@
 """What documents may not ask of a cluster unless its administrator allows it. Pure.
 
 The escape hatch (`kubernetes.pod`) reaches everything that a pod can have; a document must not get by it what its author
-could not get otherwise: another's host, another's account.
+could not get otherwise: another's host, another's account, another's runs, another's place in the queue. Everything that the
+level `baseline` of Pod Security forbids is forbidden here, too, whatever level the namespace has.
 """
 
 from __future__ import annotations
@@ -11,30 +12,92 @@ from typing import Any
 
 from fairway.engines.kubernetes.operator.installation import Allowed
 
-_HOST = ("hostPID", "hostIPC", "hostUsers")
+OURS = frozenset({"inject", "code", "run", "shm", "bundle", "tmp"})
+"""Volumes that pods of ours have: the one of runs is shared with everybody's."""
+HARMLESS = frozenset({"emptyDir", "configMap", "secret", "downwardAPI", "persistentVolumeClaim", "projected"})
+"""Volumes that hold what is of the namespace itself. Every other type must be allowed."""
+
+_NEVER = ("hostPID", "hostIPC", "hostUsers", "ephemeralContainers", "overhead", "priority", "schedulingGates", "resourceClaims")
+"""Of a pod: another's processes, or what only the cluster itself says."""
+_INSTEAD = {
+    "nodeName": "use placement.nodes of the role: nobody passes by the queue",
+    "schedulerName": "the administrator decides who places",
+}
+_KINDS = ("containers", "initContainers")
+_HANDLERS = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
 def refusals(spec: dict[str, Any], allowed: Allowed) -> list[str]:
     """Everything that is not allowed in a pod's spec, each with its place and the fix; none when all is well."""
-    return [*_of_pod(spec, allowed), *_of_volumes(spec, allowed), *_of_containers(spec, allowed)]
+    return [
+        *_misshapen(spec),
+        *_of_pod(spec, allowed),
+        *_of_context("securityContext", _mapping(spec.get("securityContext"))),
+        *_of_volumes(spec, allowed),
+        *_of_containers(spec, allowed),
+    ]
+
+
+def _misshapen(spec: dict[str, Any]) -> list[str]:
+    """Lists that are none: what is merged into a pod must look like one."""
+    wrong = [name for name in ("volumes", *_KINDS) if name in spec and not isinstance(spec[name], list)]
+    for kind in _KINDS:
+        for container, place in _entries(spec, kind):
+            wrong += [
+                f"{place}.{name}"
+                for name in ("env", "volumeMounts", "ports", "command", "args")
+                if container is not None and name in container and not isinstance(container[name], list)
+            ]
+    return [f"kubernetes.pod.{name}: is no list; write one" for name in wrong]
 
 
 def _of_pod(spec: dict[str, Any], allowed: Allowed) -> Iterator[str]:
     if spec.get("hostNetwork") and not allowed.host_network:
         yield _refusal("hostNetwork", True, "allowed.host_network: true")
-    for name in _HOST:
+    for name in _NEVER:
         if spec.get(name):
-            yield f"kubernetes.pod.{name}: {spec[name]!r} is never allowed; take it out"
-    account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
-    if account not in allowed.service_accounts:
-        yield _refusal("serviceAccountName", account, f"allowed.service_accounts: [{account}]")
+            yield _never(name, spec[name])
+    for name, instead in _INSTEAD.items():
+        if spec.get(name):
+            yield f"kubernetes.pod.{name}: {spec[name]!r} is not for documents to say; {instead}"
+    for name in ("serviceAccountName", "serviceAccount"):
+        account = spec.get(name) or "default"
+        if account not in allowed.service_accounts:
+            yield _refusal(name, account, f"allowed.service_accounts: [{account}]")
+    for name, known, setting in (
+        ("priorityClassName", allowed.priority_classes, "priority_classes"),
+        ("runtimeClassName", allowed.runtime_classes, "runtime_classes"),
+    ):
+        if spec.get(name) and spec[name] not in known:
+            yield _refusal(name, spec[name], f"allowed.{setting}: [{spec[name]}]")
 
 
 def _of_volumes(spec: dict[str, Any], allowed: Allowed) -> Iterator[str]:
-    for volume in spec.get("volumes", ()):
-        path = volume.get("hostPath", {}).get("path") if isinstance(volume, dict) else None
-        if path is not None and not is_below(path, allowed.host_paths):
-            yield _refusal(f"volumes[{volume.get('name', '')}].hostPath", path, f"allowed.host_paths: [{path}]")
+    for volume, place in _entries(spec, "volumes"):
+        if volume is None:
+            yield f"kubernetes.pod.{place}: is no volume; write a mapping with a name"
+            continue
+        if str(volume.get("name")) in OURS:
+            yield f"kubernetes.pod.{place}: this name is that of a volume of every pod; take another"
+        sources = {name: value for name, value in volume.items() if name != "name"}
+        if not sources or not all(isinstance(value, dict) for value in sources.values()):
+            yield f"kubernetes.pod.{place}: says not what it is; write for example emptyDir: {{}}"
+            continue
+        for kind, source in sources.items():
+            yield from _of_source(f"{place}.{kind}", kind, source, allowed)
+
+
+def _of_source(place: str, kind: str, source: dict[str, Any], allowed: Allowed) -> Iterator[str]:
+    if kind == "hostPath":
+        path = str(source.get("path", ""))
+        if not is_below(path, allowed.host_paths):
+            yield _refusal(place, path, f"allowed.host_paths: [{path}]")
+    elif kind not in HARMLESS and kind not in allowed.volumes:
+        yield _refusal(place, kind, f"allowed.volumes: [{kind}]")
+    if kind == "projected" and "serviceAccountToken" not in allowed.volumes:
+        tokens = [one for one, _ in _entries(source, "sources") if one is not None and "serviceAccountToken" in one]
+        if tokens:
+            yield _refusal(f"{place}.sources", "serviceAccountToken", "allowed.volumes: [serviceAccountToken]")
 
 
 def is_below(path: str, allowed: tuple[str, ...]) -> bool:
@@ -46,18 +109,78 @@ def is_below(path: str, allowed: tuple[str, ...]) -> bool:
 
 
 def _of_containers(spec: dict[str, Any], allowed: Allowed) -> Iterator[str]:
-    for kind in ("containers", "initContainers", "ephemeralContainers"):
-        for container in spec.get(kind, ()):
-            context = container.get("securityContext") or {}
-            place = f"{kind}[{container.get('name', '')}].securityContext"
-            if context.get("privileged") or context.get("allowPrivilegeEscalation"):
-                yield f"kubernetes.pod.{place}: a privileged container is never allowed; take it out"
-            for capability in (context.get("capabilities") or {}).get("add", ()):
-                if capability not in allowed.capabilities:
-                    yield _refusal(f"{place}.capabilities", capability, f"allowed.capabilities: [{capability}]")
-            if any(port.get("hostPort") for port in container.get("ports", ())) and not allowed.host_network:
-                yield _refusal(f"{kind}[{container.get('name', '')}].ports.hostPort", "set", "allowed.host_network: true")
+    own = {str(volume.get("name")) for volume, _ in _entries(spec, "volumes") if volume is not None}
+    for kind in _KINDS:
+        for container, place in _entries(spec, kind):
+            if container is None:
+                yield f"kubernetes.pod.{place}: is no container; write a mapping with a name"
+                continue
+            yield from _of_container(place, container, own, allowed)
+
+
+def _of_container(place: str, container: dict[str, Any], own: set[str], allowed: Allowed) -> Iterator[str]:
+    context = _mapping(container.get("securityContext"))
+    if context.get("privileged") or context.get("allowPrivilegeEscalation"):
+        yield f"kubernetes.pod.{place}.securityContext: a privileged container is never allowed; take it out"
+    for capability in _list(_mapping(context.get("capabilities")).get("add")):
+        if capability not in allowed.capabilities:
+            yield _refusal(f"{place}.securityContext.capabilities", capability, f"allowed.capabilities: [{capability}]")
+    yield from _of_context(f"{place}.securityContext", context)
+    if any(_mapping(port).get("hostPort") for port in _list(container.get("ports"))) and not allowed.host_network:
+        yield _refusal(f"{place}.ports.hostPort", "set", "allowed.host_network: true")
+    for mount in (*_list(container.get("volumeMounts")), *_list(container.get("volumeDevices"))):
+        name = str(_mapping(mount).get("name"))
+        if name not in own or name in OURS:
+            yield f"kubernetes.pod.{place}.volumeMounts: {name!r} is no volume that the document adds; mount one of its own"
+    yield from _of_handlers(place, container)
+
+
+def _of_context(place: str, context: dict[str, Any]) -> Iterator[str]:
+    """What takes away the walls between containers and their node."""
+    for name in ("seccompProfile", "appArmorProfile"):
+        if _mapping(context.get(name)).get("type") == "Unconfined":
+            yield _never(f"{place}.{name}", "Unconfined")
+    if context.get("procMount", "Default") != "Default":
+        yield _never(f"{place}.procMount", context["procMount"])
+    for name in ("seLinuxOptions", "sysctls"):
+        if context.get(name):
+            yield _never(f"{place}.{name}", context[name])
+    if _mapping(context.get("windowsOptions")).get("hostProcess"):
+        yield _never(f"{place}.windowsOptions.hostProcess", True)
+
+
+def _of_handlers(place: str, container: dict[str, Any]) -> Iterator[str]:
+    """Probes are asked by the node itself: from there a document must not reach other hosts."""
+    handlers = {name: _mapping(container.get(name)) for name in _HANDLERS}
+    handlers |= {name: _mapping(_mapping(container.get("lifecycle")).get(name)) for name in ("postStart", "preStop")}
+    for name, handler in handlers.items():
+        for way in ("httpGet", "tcpSocket"):
+            host = _mapping(handler.get(way)).get("host")
+            if host:
+                yield _never(f"{place}.{name}.{way}.host", host)
+
+
+def _entries(spec: dict[str, Any], name: str) -> Iterator[tuple[dict[str, Any] | None, str]]:
+    """The entries of a list, each with its place; None for what is no mapping."""
+    for at, entry in enumerate(_list(spec.get(name))):
+        if isinstance(entry, dict):
+            yield entry, f"{name}[{entry.get('name', at)}]"
+        else:
+            yield None, f"{name}[{at}]"
+
+
+def _list(value: Any) -> list[Any]:
+    """A list; something else counts as one entry, which is then refused."""
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _refusal(place: str, value: object, setting: str) -> str:
     return f"kubernetes.pod.{place}: {value!r} is not allowed on this cluster; an administrator may set `{setting}`"
+
+
+def _never(place: str, value: object) -> str:
+    return f"kubernetes.pod.{place}: {value!r} is never allowed; take it out"
