@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,12 +11,12 @@ import msgspec
 
 import fairway
 from cluster.control_plane import ControlPlane
+from cluster.nursery import Forked, Nursery
 from cluster.process import wait_for
 from fairway.engines.kubernetes.install.manifests import manifests
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
 
 SYSTEM = "fairway-system"
-COMMANDS = {"operator": ["fairway.bootstrap", "operate"], "scheduler": ["fairway.engines.kubernetes.scheduler"]}
 _PATHS = {
     "Namespace": "/api/v1/namespaces/{name}",
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}",
@@ -38,7 +36,8 @@ class Installed:
         self.plane = plane
         self.folder = folder
         self.installation = Installation(image="fairway:test", runtimes={"default": Runtime("none")})
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._nursery = Nursery()
+        self.processes: dict[str, Forked] = {}
 
     def install(self, *, kinds: bool = True) -> None:
         """Apply everything but the Deployments, whose programs run here; without `kinds` ours must be there already."""
@@ -55,7 +54,7 @@ class Installed:
         path.write_bytes(msgspec.json.encode(msgspec.structs.replace(self.installation, **changes)))
         return path
 
-    def start(self, name: str, **more: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str, **more: str) -> Forked:
         """Start one of the processes, as its account."""
         account = f"system:serviceaccount:{SYSTEM}:fairway-{name}"
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{SYSTEM}"]
@@ -70,8 +69,7 @@ class Installed:
             "FAIRWAY_SYSTEM_NAMESPACE": SYSTEM,
             **more,
         }
-        with (self.folder / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen([sys.executable, "-m", *COMMANDS[name]], env=env, stderr=log, stdout=log)
+        process = self._nursery.start(name, env, self.folder / f"{name}.log")
         self.processes[name] = process
         return process
 
@@ -80,14 +78,20 @@ class Installed:
         process = self.processes.pop(name)
         process.kill()
         process.wait()
+        self.end_lease(name)
+
+    def end_lease(self, name: str) -> None:
+        """Let the lease of a process that is certainly dead run out at once: the next would wait 15 s for it."""
+        self.plane.request("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/fairway-{name}")
 
     def stop(self) -> None:
         """End what runs."""
         for process in self.processes.values():
             process.terminate()
         for process in self.processes.values():
-            process.wait(timeout=30)
+            process.wait(timeout=60)
         self.processes.clear()
+        self._nursery.close()
 
     def last_words(self) -> str:
         """What the processes wrote last, and whether they live: for whoever must find out why."""
@@ -103,8 +107,9 @@ class Installed:
 class Jobs:
     """TrainingJob objects and their pods in one namespace."""
 
-    def __init__(self, installed: Installed, namespace: str) -> None:
+    def __init__(self, installed: Installed, namespace: str, patience: float = 60.0) -> None:
         self.installed = installed
+        self.patience = patience
         self.plane = installed.plane
         self.namespace = namespace
         self.path = f"/apis/fairway.dev/v1alpha1/namespaces/{namespace}/trainingjobs"
@@ -162,12 +167,17 @@ class Jobs:
 
     def until(self, name: str, what: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Wait until the object says so."""
-        wait_for(f"{name} {what}", lambda: holds(self.status(name)), 60.0, lambda: self._why_not(name))
+        wait_for(f"{name} {what}", lambda: holds(self.status(name)), self.patience, lambda: self.why_not(name))
         return self.status(name)
 
-    def _why_not(self, name: str) -> str:
-        pods = {pod["metadata"]["name"]: pod["status"] for pod in self.pods(name)}
-        return f"It says {self.status(name)}; its pods: {pods}; {self.installed.last_words()}"
+    def why_not(self, name: str) -> str:
+        """What there is to know, for whoever must find out."""
+        return f"It says {self.status(name)}; {self.what_is_there(name)}"
+
+    def what_is_there(self, name: str = "") -> str:
+        """The pods of a run, or all, and what the processes said last."""
+        pods = {pod["metadata"]["name"]: (pod["metadata"], pod["status"]) for pod in self.pods(name)}
+        return f"pods: {pods}; {self.installed.last_words()}"
 
     def runs(self, name: str) -> dict[str, Any]:
         """Wait until it runs."""

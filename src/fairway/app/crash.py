@@ -53,29 +53,32 @@ _armed: list[str | int] = []
 
 
 def arm(place: str) -> None:
-    """Die at `POINT:before` or `POINT:after`; `POINT:before:3` means the third time. Empty disarms."""
+    """Die at `POINT:before` or `POINT:after`; `POINT:before:3` means the third time. Empty disarms.
+
+    `POINT/WHAT:before` dies only where the act is done to that: `api.create/pods:before`.
+    """
     _armed.clear()
     if place:
         point, moment, *count = place.split(":")
         known = (*POINTS, *SERVING_POINTS, *API_POINTS)
-        if point not in known or moment not in ("before", "after"):
+        if point.partition("/")[0] not in known or moment not in ("before", "after"):
             message = f"{place!r} is no crash point; the points are {', '.join(known)}"
             raise ValueError(message)
         _armed.extend((f"{point}:{moment}", int(count[0]) if count else 1))
 
 
 @contextmanager
-def reach(point: str) -> Iterator[None]:
-    """Wrap the act. `with crash.reach("store.commit"): connection.commit()`."""
+def reach(point: str, what: str = "") -> Iterator[None]:
+    """Wrap the act, done to `what`. `with crash.reach("store.commit"): connection.commit()`."""
     if _armed:
-        _die_if_armed(f"{point}:before")
+        _die_if_armed(f"{point}:before", f"{point}/{what}:before")
     yield
     if _armed:
-        _die_if_armed(f"{point}:after")
+        _die_if_armed(f"{point}:after", f"{point}/{what}:after")
 
 
-def _die_if_armed(place: str) -> None:
-    if _armed[0] != place:
+def _die_if_armed(*places: str) -> None:
+    if _armed[0] not in places:
         return
     _armed[1] = int(_armed[1]) - 1
     if _armed[1] == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import os
@@ -52,7 +53,7 @@ from fairway.engines.kubernetes.operator.keeping import Keeping
 from fairway.engines.kubernetes.operator.outside import Outside
 from fairway.engines.kubernetes.serving.naming import BY_SERVICE, by_service
 from fairway.engines.local.secrets import FileSecrets
-from fairway.errors import FairwayError
+from fairway.errors import FairwayError, NotFoundError
 from fairway.registry.carried import Carried
 from fairway.registry.dataset import Datasets
 from fairway.registry.model import Models
@@ -127,8 +128,9 @@ class ClusterRuns:
         return await self._application.submit(submission)
 
     async def delete(self, key: JobKey) -> None:
-        """Forget a run."""
-        await self._application.delete(key)
+        """Forget a run; one that is gone already is forgotten."""
+        with contextlib.suppress(NotFoundError):
+            await self._application.delete(key)
 
     async def stop(self, key: JobKey) -> Job:
         """Ask a run to save and end."""
@@ -209,8 +211,8 @@ class Operator:
         controller = Controller("TrainingJob", intake.look)
         application.loop.changes.append(lambda key: controller.add(str(key)))
         self._objects.listen(lambda key, _before, _now: controller.add(key))
-        for job in application.store.active_jobs():
-            controller.add(str(job.key))  # Its object may have gone while nobody looked.
+        for key in application.store.job_keys():
+            controller.add(str(key))  # Its object may have gone while nobody looked.
         await self._record.open(application, self._objects, self._gangs)
         given = given_to_pods(self._settings.home, application, self._carried, secret)
         server = SecondServer(config(make_told(application.loop.report, secret, given)))

@@ -64,3 +64,11 @@ def test_a_place_that_is_none_is_refused(place: str) -> None:
     with pytest.raises(ValueError, match=r"crash point|not enough values|invalid literal"):
         crash.arm(place)
     crash.arm("")
+
+
+def test_a_point_can_be_armed_for_one_kind_of_thing(kills: list[tuple[int, int]]) -> None:
+    crash.arm("api.create/pods:before")
+    with crash.reach("api.create", "secrets"):
+        assert kills == []
+    with crash.reach("api.create", "pods"):
+        assert len(kills) == 1

@@ -146,7 +146,7 @@ class Client:
         """Make it; `AlreadyExists` when there is one of this name."""
         asked = f"create {resource.named(body['metadata'].get('name', ''), namespace)}"
         path = resource.collection(namespace) + paths.query(dryRun="All" if dry_run else "")
-        answer = await self._write("api.create", asked, "POST", path, _encode(body), repeat=Repeat.UNDONE)
+        answer = await self._write("api.create", resource.plural, asked, "POST", path, _encode(body), repeat=Repeat.UNDONE)
         return self._read(asked, resource, answer)
 
     async def apply(
@@ -167,7 +167,8 @@ class Client:
         asked = f"apply {resource.named(name, namespace)}{f' {subresource}' if subresource else ''}"
         path = resource.one(name, namespace, subresource)
         path += paths.query(fieldManager=manager, force=force, dryRun="All" if dry_run else "")
-        answer = await self._write("api.apply", asked, "PATCH", path, _encode(body), APPLY)
+        what = paths.part(resource, subresource)
+        answer = await self._write("api.apply", what, asked, "PATCH", path, _encode(body), APPLY)
         return self._read(asked, resource, answer)
 
     async def apply_status(self, resource: Resource[Model], body: Manifest, *, manager: str) -> Model:
@@ -186,7 +187,8 @@ class Client:
         """A JSON patch, all or nothing; a `test` in it that does not hold is `Invalid`, and nothing is changed."""
         asked = f"patch {resource.named(name, namespace)}"
         path = resource.one(name, namespace, subresource)
-        answer = await self._write("api.patch", asked, "PATCH", path, _encode(operations), JSON_PATCH, Repeat.UNDONE)
+        what = paths.part(resource, subresource)
+        answer = await self._write("api.patch", what, asked, "PATCH", path, _encode(operations), JSON_PATCH, Repeat.UNDONE)
         return self._read(asked, resource, answer)
 
     async def replace(self, resource: Resource[Model], body: Manifest, namespace: str = "") -> Model:
@@ -194,7 +196,7 @@ class Client:
         name = body["metadata"]["name"]
         path = resource.one(name, namespace)
         asked = f"replace {resource.named(name, namespace)}"
-        answer = await self._write("api.replace", asked, "PUT", path, _encode(body), repeat=Repeat.UNDONE)
+        answer = await self._write("api.replace", resource.plural, asked, "PUT", path, _encode(body), repeat=Repeat.UNDONE)
         return self._read(asked, resource, answer)
 
     async def delete(
@@ -221,11 +223,10 @@ class Client:
             options["gracePeriodSeconds"] = grace
         # Without a uid the second try could meet somebody else's of the same name.
         repeat = Repeat.ALWAYS if uid else Repeat.UNDONE
-        try:
-            await self._write("api.delete", asked, "DELETE", resource.one(name, namespace), _encode(options), repeat=repeat)
-        except errors.NotFound:
-            return False
-        return True
+        path = resource.one(name, namespace)
+        return bool(
+            await self._write("api.delete", resource.plural, asked, "DELETE", path, _encode(options), repeat=repeat, gone=True)
+        )
 
     async def bind(self, name: str, namespace: str, node: str, *, uid: str, annotations: Mapping[str, str] | None = None) -> None:
         """Put this very pod on a node; the annotations become the pod's in the same write.
@@ -240,7 +241,7 @@ class Client:
         }
         asked = f"bind Pod {namespace}/{name} to {node}"
         path = kinds.PODS.one(name, namespace, "binding")
-        await self._write("api.bind", asked, "POST", path, _encode(body), repeat=Repeat.UNDONE)
+        await self._write("api.bind", "pods/binding", asked, "POST", path, _encode(body), repeat=Repeat.UNDONE)
 
     async def evict(self, name: str, namespace: str, *, uid: str = "", grace: int | None = None) -> bool:
         """Ask a pod to go, if its disruption budget allows; else `TooManyRequests`, which is left to the caller.
@@ -257,25 +258,35 @@ class Client:
             "deleteOptions": options,
         }
         path = kinds.PODS.one(name, namespace, "eviction")
-        try:
-            await self._write("api.evict", f"evict Pod {namespace}/{name}", "POST", path, _encode(body), repeat=Repeat.NEVER)
-        except errors.NotFound:
-            return False
-        return True
+        asked = f"evict Pod {namespace}/{name}"
+        return bool(
+            await self._write("api.evict", "pods/eviction", asked, "POST", path, _encode(body), repeat=Repeat.NEVER, gone=True)
+        )
 
     async def _write(
         self,
         point: str,
+        what: str,
         asked: str,
         method: str,
         path: str,
         body: bytes,
         content: str = JSON,
         repeat: Repeat = Repeat.ALWAYS,
+        *,
+        gone: bool = False,
     ) -> bytes:
-        """The one way in which anything is written: permitted each time it is sent, and a place to die in tests."""
-        with crash.reach(point):
-            return await self.connection.call(asked, method, path, body, content, repeat, self._permit)
+        """The one way in which anything is written: permitted each time it is sent, and a place to die in tests.
+
+        With `gone`, what is not there is as it should be; the answer is empty then.
+        """
+        with crash.reach(point, what):
+            try:
+                return await self.connection.call(asked, method, path, body, content, repeat, self._permit)
+            except errors.NotFound:
+                if not gone:
+                    raise
+                return b""
 
     async def scale_of(self, resource: Resource[Any], name: str, namespace: str) -> Scale:
         """How many are asked for, and how many there are."""
@@ -288,7 +299,8 @@ class Client:
         asked = f"scale {resource.named(name, namespace)} to {replicas}"
         body = _encode([{"op": "replace", "path": "/spec/replicas", "value": replicas}])
         path = resource.one(name, namespace, "scale")
-        answer = await self._write("api.scale", asked, "PATCH", path, body, JSON_PATCH)
+        what = paths.part(resource, "scale")
+        answer = await self._write("api.scale", what, asked, "PATCH", path, body, JSON_PATCH)
         return self._read(asked, _scale(resource), answer)
 
 

@@ -52,6 +52,11 @@ class Resource(Generic[Model]):
         return f"{self.kind} {namespace}/{name}" if namespace and self.namespaced else f"{self.kind} {name}"
 
 
+def part(resource: Resource[Any], subresource: str = "") -> str:
+    """`pods`, `pods/status`: as rules of access name it."""
+    return f"{resource.plural}/{subresource}" if subresource else resource.plural
+
+
 def segment(name: str) -> str:
     """A name as one part of a path: it can lead nowhere else."""
     if name in (".", ".."):

@@ -38,6 +38,8 @@ BY_RUN = "run"
 MANAGER = "fairway-operator"
 LOST_AFTER = 30.0
 """Seconds for which a node may not answer until its pods count as lost. A node that is only cut off may still run them."""
+TRY_AGAIN_AFTER = 1.0
+"""Seconds until what could not be made is tried again."""
 TRUSTED = 30.0
 """Seconds for which a pod that was made counts as there though the mirror does not show it."""
 
@@ -76,6 +78,8 @@ class KubernetesEngine:
         """Nodes that do not answer, and since when, by our own clock."""
         self._reachable: set[JobKey] = set()
         """Runs whose Service was written in this turn."""
+        self._unprepared: dict[TaskKey, CreateTask] = {}
+        """Tasks of which not everything could be made that their pods need; it is tried again."""
         self._told_over: set[TaskKey] = set()
         self._background: set[asyncio.Future[None]] = set()
         self._following = Following(keeping, lambda run: pods.indexed(BY_RUN, str(run)))
@@ -91,6 +95,9 @@ class KubernetesEngine:
             self._outside.changed = wake
         self._nodes.listen(self._node_changed)
         self._pods.listen(self._changed)
+        # The one before may have died between writing an end down and letting the pod go: whoever is not asked for may go.
+        found = (naming.task_key(pod.metadata.namespace, pod.metadata.labels) for pod in self._pods)
+        self._told_over = {key for key in found if key is not None}
 
     async def close(self) -> None:
         """Let go. Pods go on."""
@@ -156,8 +163,11 @@ class KubernetesEngine:
         try:
             await self._reach(action.job.key)
         except FairwayError as error:
+            self._unprepared[key] = action
+            asyncio.get_running_loop().call_later(TRY_AGAIN_AFTER, self._wake)
             return TaskReport(key, TaskPhase.PENDING, ready=False, message=str(error))
-        return TaskReport(key, action.task.phase, ready=True)
+        self._unprepared.pop(key, None)
+        return TaskReport(key, action.task.phase, ready=True, message="")
 
     async def _reach(self, run: JobKey) -> None:
         """The tasks of a run have one Service between them: once a turn is enough."""
@@ -178,6 +188,7 @@ class KubernetesEngine:
         return [report for task in action.tasks if (report := self._report(task.key)) is not None]
 
     async def _evict(self, action: EvictTask) -> list[TaskReport]:
+        self._unprepared.pop(action.key, None)
         pod = self._find(action.key)
         if pod is None:
             # It never came to be, or it is gone: either way nothing is left of it.
@@ -247,7 +258,8 @@ class KubernetesEngine:
         await self._settle(set(asked))
         found = []
         for key in asked:
-            report = self._report(key) or _vanished(key)
+            waits = self._unprepared.get(key)
+            report = await self._create(waits) if waits is not None else self._report(key) or _vanished(key)
             if report.phase.over:
                 self._told_over.add(key)
                 report = await self._with_last_words(key, report)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal as signals
+
 from fairway.engines.kubernetes import causes, marks
 from fairway.engines.kubernetes.objects import ContainerStatus, Pod, Terminated, condition
 from fairway.engines.kubernetes.times import seconds
@@ -26,6 +28,8 @@ _STEPS = {
     "environment": "the environment could not be made",
 }
 _STEP = "a step before the task failed"
+_TOLD_TO_END = frozenset({128 + signals.SIGTERM, 128 + signals.SIGKILL})
+"""With what a container exits that its kubelet ends."""
 
 
 def report(key: TaskKey, pod: Pod) -> TaskReport:
@@ -63,7 +67,12 @@ def phase_of(pod: Pod) -> TaskPhase:
         return TaskPhase.STOPPED if marks.DELETED_FOR in pod.metadata.annotations else TaskPhase.FAILED
     if pod.status.phase == "Running":
         return TaskPhase.RUNNING
-    return TaskPhase.STARTING if pod.spec.node_name else TaskPhase.PLACED
+    if pod.spec.node_name:
+        return TaskPhase.STARTING
+    # What is deleted before it has a place gets none, and no kubelet will say that it has ended.
+    deleted = pod.metadata.deletion_timestamp is not None
+    by_us = marks.DELETED_FOR in pod.metadata.annotations
+    return TaskPhase.STOPPED if deleted and by_us else TaskPhase.FAILED if deleted else TaskPhase.PLACED
 
 
 def exit_of(pod: Pod) -> Exit:
@@ -104,6 +113,9 @@ def _was_deleted_first(pod: Pod) -> bool:
     limit = seconds(pod.metadata.deletion_timestamp)
     if limit is None:
         return False
+    ended = _ended(pod)
+    if ended is not None and ended.exit_code in _TOLD_TO_END:
+        return True  # Its node's clock may be another than the API server's.
     asked = limit - (pod.metadata.deletion_grace_period_seconds or 0)
     finished = _finished(pod)
     # Both are told in whole seconds.

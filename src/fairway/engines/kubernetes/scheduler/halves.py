@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairway.engines.kubernetes import marks
-from fairway.engines.kubernetes.objects import Pod
+from fairway.engines.kubernetes.objects import Pod, condition
 from fairway.engines.kubernetes.scheduler.gangs import Member
+from fairway.engines.kubernetes.times import seconds
 from fairway.state.job import JobKey
 
 HALF_TIMEOUT = 30.0
@@ -46,10 +47,18 @@ class Halves:
 
 def _half(members: Sequence[Member]) -> tuple[Pod, ...]:
     """The bound pods that were made together with others that wait."""
-    waiting = {_made(member.pod) for member in members if member.place is None}
-    if not waiting:
-        return ()
-    return tuple(member.pod for member in members if member.pod.spec.node_name and _made(member.pod) in waiting)
+    # Also those that have a place in mind: who refuses a binding may do so for ever.
+    waiting = [member.pod for member in members if not member.pod.spec.node_name]
+    bound = [member.pod for member in members if member.pod.spec.node_name] if waiting else []
+    return tuple(pod for pod in bound if any(_made(pod) == _made(one) and not _came_later(one, pod) for one in waiting))
+
+
+def _came_later(one: Pod, bound: Pod) -> bool:
+    """Whether it was made when the other was bound already: it takes the place of one that has ended."""
+    told = condition(bound.status.conditions, "PodScheduled")
+    since = seconds(told.last_transition_time) if told is not None else None
+    made = seconds(one.metadata.creation_timestamp)
+    return since is not None and made is not None and made > since
 
 
 def _made(pod: Pod) -> tuple[str, str]:

@@ -34,6 +34,8 @@ READY = 16
 """Connections that are there when the work begins."""
 KEEP_EVERY = 300.0
 """Seconds between two writes of what must not be forgotten; it is also written when a leader ends."""
+TRY_AGAIN_AFTER = 1.0
+"""Seconds until a gang that could not be bound is decided upon again."""
 
 
 class SchedulerProcess:
@@ -168,6 +170,10 @@ class SchedulerProcess:
         self._telling.bound(pod, place.node)
 
     def _gave_up(self, pods: Any) -> None:
+        # Whoever refuses a binding refuses the next as well.
+        asyncio.get_running_loop().call_later(TRY_AGAIN_AFTER, self._free, pods)
+
+    def _free(self, pods: Any) -> None:
         self.follower.failed(pods)
         self._wake.set()
 

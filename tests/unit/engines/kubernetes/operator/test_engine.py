@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from fairway.engines.kubernetes.operator.gangs import Gangs, Surroundings
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
 from fairway.engines.kubernetes.operator.keeping import Keeping
 from fairway.errors import RefusedError
-from fairway.plan.action import BindGang
+from fairway.plan.action import BindGang, CreateTask
 from fairway.plan.gang import make_tasks
 from fairway.spec.job import Environment, JobSpec
 from fairway.state.job import Job, JobKey
@@ -135,3 +136,54 @@ async def test_the_token_of_a_run_reaches_the_two_that_speak_and_nobody_else(tmp
     }
     assert spoken == {"code": ["FAIRWAY_GIVEN_TOKEN"], "environment": [], "task": ["FAIRWAY_TOKEN"]}
     assert "secret" not in str(body["spec"]).replace("secretKeyRef", ""), "only its name is in the pod"
+
+
+async def test_what_could_not_be_made_is_tried_again_until_it_is(tmp_path: Path, monkeypatch: Any) -> None:
+    server, engine, action = make(tmp_path)
+    woken: list[bool] = []
+    answers = [errors.Conflict("modified", fix=""), None]
+
+    async def apply(*_: Any, **__: Any) -> None:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+
+    server.apply = apply  # type: ignore[attr-defined]
+    monkeypatch.setattr(engines, "TRY_AGAIN_AFTER", 0.0)
+    await engine.start(lambda: woken.append(True))
+    create = CreateTask(action.job, action.tasks[0])
+    (report,) = await engine.perform([create])
+    assert (report.phase, report.ready, "modified" in (report.message or "")) == (TaskPhase.PENDING, False, True)
+    await asyncio.sleep(0.01)
+    assert woken
+    (report,) = await engine.observe([create.task.key])
+    assert (report.phase, report.ready, report.message) == (TaskPhase.PENDING, True, "")
+
+
+class Letting(Server):
+    """Remembers what is deleted, and of what the finalizer is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deleted: list[str] = []
+        self.let_go: list[str] = []
+
+    async def delete(self, _resource: Any, name: str, _namespace: str, **_: Any) -> bool:
+        self.deleted.append(name)
+        return True
+
+    async def patch(self, _resource: Any, name: str, _namespace: str, _operations: Any) -> None:
+        self.let_go.append(name)
+
+
+async def test_pods_whose_end_was_written_down_before_a_crash_are_let_go_after_it(tmp_path: Path) -> None:
+    _, engine, action = make(tmp_path)
+    (body,) = engine._gangs.manifests(action)
+    server = Letting()
+    server.pods.put(as_pod(body, "1", node="a", phase="Succeeded"))
+    gangs = Gangs(server, Installation(image="f"), lambda _job: Surroundings())  # type: ignore[arg-type]
+    nodes: Mirror[Node] = Mirror(server, None)  # type: ignore[arg-type]
+    found = KubernetesEngine(server, server.pods, nodes, gangs, Keeping(server, tmp_path), lambda _key: None)  # type: ignore[arg-type]
+    await found.start(lambda: None)
+    await found.observe([])
+    assert (server.deleted, server.let_go) == ([], ["m-1-worker-0-r0"])

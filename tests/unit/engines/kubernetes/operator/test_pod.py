@@ -337,7 +337,7 @@ def test_a_node_that_came_back_without_the_container_is_no_failure_of_the_run() 
 
 def test_who_ends_of_a_deletion_by_somebody_else_has_not_failed() -> None:
     def deleted(at: str) -> Pod:
-        plain = msgspec.to_builtins(seen(phase="Failed", node="a", containerStatuses=[ended(143)]))
+        plain = msgspec.to_builtins(seen(phase="Failed", node="a", containerStatuses=[ended(1)]))
         plain["metadata"] |= {"deletionTimestamp": at, "deletionGracePeriodSeconds": 30}
         return msgspec.convert(plain, Pod)
 
@@ -372,3 +372,18 @@ def test_a_mark_to_leave_is_read_and_nonsense_is_not() -> None:
 def test_marks_that_are_none_are_refused_with_their_name(noted: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"annotation fairway.dev/"):
         marks.read_gang({marks.GANG: "g", **noted})
+
+
+def test_a_pod_that_is_deleted_before_it_has_a_place_is_over() -> None:
+    deleted = {"name": "mnist-7-worker-0-r0", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    told = observe.report(KEY, msgspec.convert({"metadata": deleted, "status": {"phase": "Pending"}}, Pod))
+    assert told.phase is TaskPhase.FAILED
+    assert told.exit is not None
+    assert told.exit.disrupted == "its pod was deleted by somebody"
+
+
+def test_a_node_whose_clock_is_an_hour_behind_does_not_make_a_deletion_a_failure() -> None:
+    metadata = {"name": "x", "deletionTimestamp": "2026-01-01T01:00:30Z", "deletionGracePeriodSeconds": 30}
+    status = {"phase": "Failed", "containerStatuses": [ended(143)]}
+    pod = msgspec.convert({"metadata": metadata, "spec": {"nodeName": "a"}, "status": status}, Pod)
+    assert observe.disruption(pod) == "its pod was deleted by somebody"

@@ -75,6 +75,15 @@ def test_a_gang_that_stays_half_bound_is_taken_back_and_one_whose_pod_starts_aga
     assert again.follower.decide(1030.0).halves == ()
 
 
+def test_a_rest_whose_binding_is_refused_again_and_again_does_not_make_half_a_gang_younger() -> None:
+    cluster = Cluster(node("a", cpu="2"))
+    cluster.pod(gang_pod(0, 2, nodeName="a"), gang_pod(1, 2))
+    for second in range(30):
+        (bind,) = cluster.follower.decide(1000.0 + second).binds
+        cluster.follower.failed([pod for pod, _ in bind.pods])
+    assert len(cluster.follower.decide(1030.0).halves) == 1
+
+
 def test_apart_and_together_are_kept() -> None:
     cluster = Cluster(node("a", cpu="4"), node("b", cpu="4"))
     cluster.pod(*(gang_pod(index, 2, wish={"apart": True}) for index in range(2)))

@@ -1,0 +1,53 @@
+"""Starts a process of Fairway again whenever it ends, as a Deployment does; each time it is told where to die next."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Sequence
+
+from cluster.installed import Installed
+
+
+class Keeper:
+    """`with Keeper(installed, "operator", places) as keeper:` keeps one alive until all places were died at."""
+
+    def __init__(self, installed: Installed, name: str, places: Sequence[str] = (), **more: str) -> None:
+        self.name = name
+        self.left = list(places)
+        """Where it has not died yet."""
+        self.ended: list[int] = []
+        """With what it ended, when that was not at one of the places."""
+        self._installed = installed
+        self._more = more
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._keep)
+
+    def __enter__(self) -> Keeper:
+        self._start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._enough.set()
+        self._thread.join()
+        process = self._installed.processes.pop(self.name)
+        process.terminate()
+        process.wait(timeout=60)
+
+    def _start(self) -> None:
+        armed = {"FAIRWAY_CRASH_AT": self.left[0]} if self.left else {}
+        self._process = self._installed.start(self.name, **armed, **self._more)
+
+    def _keep(self) -> None:
+        while not self._enough.wait(0.05):
+            code = self._process.poll()
+            if code is None:
+                continue
+            if self.left and code == -signal.SIGKILL:
+                self.left.pop(0)
+            else:
+                self.ended.append(code)
+            self._installed.end_lease(self.name)
+            self._start()
+        self._installed.plane.hang_up()

@@ -1,0 +1,168 @@
+"""Operator and scheduler die by SIGKILL before and after every write; whoever comes next finds everything and goes on.
+
+What they write is taken from the API server's own account of it, so that a write that is not among the places is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from cluster import kwok
+from cluster.control_plane import ControlPlane
+from cluster.installed import Installed, Jobs
+from cluster.keeper import Keeper
+from cluster.process import wait_for
+from cluster.witness import Witness
+
+OPERATOR = (
+    "api.create/leases",
+    "api.apply/services",
+    "api.create/secrets",
+    "api.create/pods",
+    "api.apply/trainingjobs/status",
+    "api.replace/leases",
+    "api.patch/pods",
+    "api.delete/pods",
+    "api.delete/services",
+)
+SCHEDULER = (
+    "api.create/leases",
+    "api.bind/pods/binding",
+    "api.delete/pods",
+    "api.create/events",
+    "api.replace/leases",
+    "api.apply/pods/status",
+    "api.patch/pods",
+    "api.evict/pods/eviction",
+)
+"""Every write of the two, in the order in which the story comes to them."""
+VERBS = {"create": "create", "apply": "patch", "patch": "patch", "replace": "update", "delete": "delete"}
+VERBS |= {"bind": "create", "evict": "create"}
+MOST_STORIES = 5
+PATIENCE = 240.0
+"""Seconds for a step of the story, in which each may die and start again a dozen times."""
+CORES = 2
+
+
+def places(points: tuple[str, ...]) -> list[str]:
+    return [f"{point}:{moment}" for point in points for moment in ("before", "after")]
+
+
+def written(points: tuple[str, ...]) -> set[tuple[str, str]]:
+    """As the API server names it: the verb, and to what."""
+    found = [point.removeprefix("api.").partition("/") for point in points]
+    return {(VERBS[verb], what) for verb, _, what in found}
+
+
+@pytest.fixture
+def installed(own_control_plane: Callable[..., ControlPlane], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    found = Installed(own_control_plane(), tmp_path_factory.mktemp("fairway"))
+    found.install()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def jobs(installed: Installed) -> Jobs:
+    plane = installed.plane
+    plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": "crashes"}})
+    wait_for("its account", lambda: plane.get("/api/v1/namespaces/crashes/serviceaccounts/default")[0] == 200)
+    kwok.add_nodes(plane, 2, capacity={"cpu": str(CORES)})
+    refuse_to_bind_the_second_of_broken_gangs(plane)
+    return Jobs(installed, "crashes", PATIENCE)
+
+
+def refuse_to_bind_the_second_of_broken_gangs(plane: ControlPlane) -> None:
+    """So that gangs are bound in part and must be taken back."""
+    root = "/apis/admissionregistration.k8s.io/v1"
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "half"}}
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    holds = "!(object.metadata.name.startsWith('broken') && object.metadata.name.endsWith('-1-r0'))"
+    spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": holds}]}
+    policy = {**head, "kind": "ValidatingAdmissionPolicy", "spec": spec}
+    plane.apply(policy, f"{root}/validatingadmissionpolicies/half")
+    binding = {**head, "kind": "ValidatingAdmissionPolicyBinding", "spec": {"policyName": "half", "validationActions": ["Deny"]}}
+    plane.apply(binding, f"{root}/validatingadmissionpolicybindings/half")
+
+
+def stranger(jobs: Jobs, name: str) -> None:
+    """A pod of somebody else's, placed by our scheduler."""
+    need = {"requests": {"cpu": str(CORES)}}
+    container = {"name": "main", "image": "none", "resources": need}
+    spec = {"schedulerName": "fairway", "containers": [container], "tolerations": [{"operator": "Exists"}]}
+    path = f"/api/v1/namespaces/{jobs.namespace}/pods"
+    status, answer = jobs.plane.request("POST", path, {"metadata": {"name": name}, "spec": spec})
+    assert status == 201, answer
+    wait_for(
+        "the stranger to run",
+        lambda: jobs.plane.get(f"{path}/{name}")[1]["status"]["phase"] == "Running",
+        because=jobs.installed.last_words,
+    )
+
+
+def finish(jobs: Jobs, name: str) -> None:
+    """Its pods end well, however often it starts again meanwhile."""
+
+    def over() -> bool:
+        for pod in jobs.pods(name):
+            if pod["status"]["phase"] == "Running" and not pod["metadata"].get("deletionTimestamp"):
+                jobs.annotate(pod["metadata"]["name"], runs_for="1ms")
+        return jobs.status(name)["phase"] == "Succeeded"
+
+    wait_for(f"{name} has succeeded", over, PATIENCE, lambda: jobs.why_not(name))
+
+
+def story(jobs: Jobs, number: int) -> None:
+    """What goes on on a cluster one day: gangs start, are taken back, make room, wait, end, are deleted."""
+    gang, broken, urgent = (f"{name}-{number}" for name in ("gang", "broken", "urgent"))
+    for name in (broken, gang):
+        jobs.submit(name, workers=2, restart={"max": 0})
+        jobs.runs(name)
+        if name == broken:
+            finish(jobs, name)
+    stranger(jobs, f"stranger-{number}")
+    jobs.submit(urgent, workers=4, priority=100, restart={"max": 0})
+    jobs.runs(urgent)
+    jobs.until(gang, "waits", lambda status: status["phase"] == "Pending")
+    finish(jobs, urgent)
+    jobs.runs(gang)
+    assert jobs.status(gang)["attempt"] >= 1
+    finish(jobs, gang)
+    assert [jobs.status(name)["restarts"] for name in (gang, broken, urgent)] == [0, 0, 0]
+    for name in (gang, broken, urgent):
+        jobs.delete(name)
+    services = f"/api/v1/namespaces/{jobs.namespace}/services"
+    wait_for(
+        "everything goes", lambda: not jobs.pods() and not jobs.plane.get(services)[1]["items"], PATIENCE, jobs.what_is_there
+    )
+
+
+@pytest.mark.timeout(600)
+def test_nothing_is_lost_and_nothing_twice_wherever_operator_and_scheduler_die(installed: Installed, jobs: Jobs) -> None:
+    endpoint = {"FAIRWAY_OPERATOR_ENDPOINT": "http://nobody"}
+    with (
+        Keeper(installed, "operator", places(OPERATOR), **endpoint) as operator,
+        Keeper(installed, "scheduler", places(SCHEDULER)) as scheduler,
+        Witness(installed.plane, jobs.namespace, CORES) as seen,
+    ):
+        for number in range(MOST_STORIES):
+            story(jobs, number)
+            if not operator.left and not scheduler.left:
+                break
+    assert seen.wrong == []
+    assert (operator.left, scheduler.left) == ([], []), "nothing reaches these"
+    assert (operator.ended, scheduler.ended) == ([], []), "they end only where they are told to"
+    for process, points in (("operator", OPERATOR), ("scheduler", SCHEDULER)):
+        assert writes_of(installed.plane, process) == written(points)
+
+
+def writes_of(plane: ControlPlane, process: str) -> set[tuple[str, str]]:
+    """What the API server has seen a process write."""
+    found = set()
+    for entry in plane.written():
+        if entry["user"]["username"].endswith(f":fairway-{process}"):
+            about = entry["objectRef"]
+            part = f"/{about['subresource']}" if about.get("subresource") else ""
+            found.add((entry["verb"], about["resource"] + part))
+    return found
