@@ -36,7 +36,7 @@ class Installed:
         self.plane = plane
         self.folder = folder
         self.installation = Installation(image="fairway:test", runtimes={"default": Runtime("none")})
-        self._nursery = Nursery()
+        self._nursery: Nursery | None = None
         self.processes: dict[str, Forked] = {}
 
     def install(self, *, kinds: bool = True) -> None:
@@ -69,6 +69,7 @@ class Installed:
             "FAIRWAY_SYSTEM_NAMESPACE": SYSTEM,
             **more,
         }
+        self._nursery = self._nursery or Nursery()
         process = self._nursery.start(name, env, self.folder / f"{name}.log")
         self.processes[name] = process
         return process
@@ -91,7 +92,9 @@ class Installed:
         for process in self.processes.values():
             process.wait(timeout=60)
         self.processes.clear()
-        self._nursery.close()
+        if self._nursery is not None:
+            self._nursery.close()
+            self._nursery = None
 
     def last_words(self) -> str:
         """What the processes wrote last, and whether they live: for whoever must find out why."""

@@ -5,12 +5,13 @@ What they write is taken from the API server's own account of it, so that a writ
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
 from cluster import kwok
 from cluster.control_plane import ControlPlane
-from cluster.installed import Installed, Jobs
+from cluster.installed import SYSTEM, Installed, Jobs
 from cluster.keeper import Keeper
 from cluster.process import wait_for
 from cluster.witness import Witness
@@ -37,6 +38,8 @@ SCHEDULER = (
     "api.evict/pods/eviction",
 )
 """Every write of the two, in the order in which the story comes to them."""
+AT_ITS_END = "api.apply/configmaps"
+"""What the scheduler writes when it is asked to end."""
 VERBS = {"create": "create", "apply": "patch", "patch": "patch", "replace": "update", "delete": "delete"}
 VERBS |= {"bind": "create", "evict": "create"}
 MOST_STORIES = 5
@@ -88,7 +91,7 @@ def refuse_to_bind_the_second_of_broken_gangs(plane: ControlPlane) -> None:
 
 def stranger(jobs: Jobs, name: str) -> None:
     """A pod of somebody else's, placed by our scheduler."""
-    need = {"requests": {"cpu": str(CORES)}}
+    need = {"requests": {"cpu": "1"}}
     container = {"name": "main", "image": "none", "resources": need}
     spec = {"schedulerName": "fairway", "containers": [container], "tolerations": [{"operator": "Exists"}]}
     path = f"/api/v1/namespaces/{jobs.namespace}/pods"
@@ -97,7 +100,8 @@ def stranger(jobs: Jobs, name: str) -> None:
     wait_for(
         "the stranger to run",
         lambda: jobs.plane.get(f"{path}/{name}")[1]["status"]["phase"] == "Running",
-        because=jobs.installed.last_words,
+        PATIENCE,
+        jobs.what_is_there,
     )
 
 
@@ -153,8 +157,29 @@ def test_nothing_is_lost_and_nothing_twice_wherever_operator_and_scheduler_die(i
     assert seen.wrong == []
     assert (operator.left, scheduler.left) == ([], []), "nothing reaches these"
     assert (operator.ended, scheduler.ended) == ([], []), "they end only where they are told to"
-    for process, points in (("operator", OPERATOR), ("scheduler", SCHEDULER)):
-        assert writes_of(installed.plane, process) == written(points)
+    for place in places((AT_ITS_END,)):
+        assert die_at_its_end(installed, place) == -signal.SIGKILL
+    with Keeper(installed, "operator"), Keeper(installed, "scheduler"):
+        jobs.submit("last")
+        jobs.runs("last")
+    for process, points in (("operator", OPERATOR), ("scheduler", (*SCHEDULER, AT_ITS_END))):
+        assert writes_of(installed.plane, process) == written(points), process
+
+
+def die_at_its_end(installed: Installed, place: str) -> int:
+    """With what the scheduler ends that is asked to, and dies there."""
+    process = installed.start("scheduler", FAIRWAY_CRASH_AT=place)
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/fairway-scheduler"
+
+    def leads() -> bool:
+        spec = installed.plane.get(lease)[1].get("spec") or {}
+        return str(spec.get("holderIdentity", "")).endswith(f"_{process.pid}")
+
+    wait_for("its lease", leads)
+    process.terminate()
+    code = process.wait(60)
+    installed.end_lease("scheduler")
+    return code
 
 
 def writes_of(plane: ControlPlane, process: str) -> set[tuple[str, str]]:

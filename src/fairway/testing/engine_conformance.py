@@ -92,7 +92,9 @@ class EngineConformance:
         job = stage.job("idem-2", Behaviour.STAYS, replicas=2)
         tasks = await bound(stage, job)
         again = await stage.engine.perform([BindGang(job, tasks)])
-        assert [report.phase for report in again] == [TaskPhase.RUNNING] * 2
+        assert [report.phase.holds_resources for report in again] == [True] * 2
+        for task in tasks:
+            await until(stage, task.key, lambda seen: seen.phase is TaskPhase.RUNNING)
         await started_once(stage, tasks)
         await ended(stage, tasks)
 

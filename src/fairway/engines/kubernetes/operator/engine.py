@@ -80,6 +80,12 @@ class KubernetesEngine:
         """Runs whose Service was written in this turn."""
         self._unprepared: dict[TaskKey, CreateTask] = {}
         """Tasks of which not everything could be made that their pods need; it is tried again."""
+        self._prepared: set[TaskKey] = set()
+        """Tasks of which all is there but the pod."""
+        self._withdrawn: set[TaskKey] = set()
+        """Tasks that were ended before they had a pod: they get none."""
+        self._forgotten: set[str] = set()
+        """Uids of pods that were let go with their run, until the mirror has heard."""
         self._told_over: set[TaskKey] = set()
         self._background: set[asyncio.Future[None]] = set()
         self._following = Following(keeping, lambda run: pods.indexed(BY_RUN, str(run)))
@@ -106,6 +112,8 @@ class KubernetesEngine:
         ours = by_run(now or before or Pod())
         for run in ours:
             self._following.tell(JobKey(*run.split("/", 1)))
+        if now is None and before is not None:
+            self._forgotten.discard(before.metadata.uid)
         if self._made.pop(key, None) is not None or ours:
             self._wake()
 
@@ -167,6 +175,7 @@ class KubernetesEngine:
             asyncio.get_running_loop().call_later(TRY_AGAIN_AFTER, self._wake)
             return TaskReport(key, TaskPhase.PENDING, ready=False, message=str(error))
         self._unprepared.pop(key, None)
+        self._prepared.add(key)
         return TaskReport(key, action.task.phase, ready=True, message="")
 
     async def _reach(self, run: JobKey) -> None:
@@ -176,6 +185,10 @@ class KubernetesEngine:
             self._reachable.add(run)
 
     async def _bind(self, action: BindGang) -> list[TaskReport]:
+        withdrawn = [task.key for task in action.tasks if task.key in self._withdrawn]
+        if withdrawn:
+            return [_never_started(key) for key in withdrawn]
+        self._prepared.difference_update(task.key for task in action.tasks)
         try:
             made = await self._gangs.make(action)
         except (errors.Unavailable, errors.TooManyRequests, errors.Forbidden, errors.Conflict) as error:
@@ -192,7 +205,9 @@ class KubernetesEngine:
         pod = self._find(action.key)
         if pod is None:
             # It never came to be, or it is gone: either way nothing is left of it.
-            return [TaskReport(action.key, TaskPhase.STOPPED, exit=Exit(by_us=True))]
+            if action.key in self._prepared:
+                self._withdrawn.add(action.key)
+            return [_never_started(action.key)]
         if pod.over:
             return []
         name, namespace, uid = pod.metadata.name, pod.metadata.namespace, pod.metadata.uid
@@ -216,8 +231,9 @@ class KubernetesEngine:
 
     async def _forget(self, key: JobKey) -> None:
         for pod in list(self._pods.indexed(BY_RUN, str(key))):
-            await self._client.delete(kinds.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
+            await self._client.delete(kinds.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace=1)
             await self._keeping.let_go(pod)
+            self._forgotten.add(pod.metadata.uid)
         await self._client.delete(kinds.SERVICES, naming.service_name(key), key.namespace)
         self._keeping.forget_all(key)
 
@@ -232,6 +248,8 @@ class KubernetesEngine:
     def _find(self, key: TaskKey) -> Pod | None:
         place = f"{key.namespace}/{naming.pod_name(key)}"
         known = self._pods.get(place)
+        if known is not None and known.metadata.uid in self._forgotten:
+            return None
         made = self._made.get(place)
         if known is not None or made is None:
             return known
@@ -259,12 +277,15 @@ class KubernetesEngine:
         found = []
         for key in asked:
             waits = self._unprepared.get(key)
-            report = await self._create(waits) if waits is not None else self._report(key) or _vanished(key)
+            report = await self._create(waits) if waits is not None else self._report(key) or self._without_pod(key)
             if report.phase.over:
                 self._told_over.add(key)
                 report = await self._with_last_words(key, report)
             found.append(report)
         return found
+
+    def _without_pod(self, key: TaskKey) -> TaskReport:
+        return TaskReport(key, TaskPhase.PENDING, ready=True) if key in self._prepared else _vanished(key)
 
     async def _with_last_words(self, key: TaskKey, report: TaskReport) -> TaskReport:
         """Keep the logs now, while the pod is there, and read from them what the program said last."""
@@ -297,6 +318,8 @@ class KubernetesEngine:
     def release(self, key: JobKey) -> None:
         """The run is over: whoever follows its logs looks again."""
         self._following.end(key)
+        self._prepared = {task for task in self._prepared if task.run != key}
+        self._withdrawn = {task for task in self._withdrawn if task.run != key}
         for task in [task for task in self._told_over if task.run == key]:
             letting = asyncio.ensure_future(self._settle_one(task))
             self._background.add(letting)
@@ -339,6 +362,10 @@ def _run_of(pod: Pod) -> JobKey | None:
     run = pod.metadata.labels.get(marks.RUN)
     ours = pod.metadata.labels.get(marks.MANAGED_BY) == marks.MANAGER
     return JobKey(pod.metadata.namespace, run) if run is not None and ours else None
+
+
+def _never_started(key: TaskKey) -> TaskReport:
+    return TaskReport(key, TaskPhase.STOPPED, exit=Exit(by_us=True))
 
 
 def _vanished(key: TaskKey) -> TaskReport:

@@ -28,6 +28,7 @@ _STEPS = {
     "environment": "the environment could not be made",
 }
 _STEP = "a step before the task failed"
+_CANNOT_RUN = frozenset({126, 127})
 _TOLD_TO_END = frozenset({128 + signals.SIGTERM, 128 + signals.SIGKILL})
 """With what a container exits that its kubelet ends."""
 
@@ -43,9 +44,11 @@ def report(key: TaskKey, pod: Pod) -> TaskReport:
         leave=marks.read_leave(pod.metadata.annotations),
         started=_started(pod),
         message=_words(pod),
+        address=pod.status.pod_ip or None,
     )
     if not given.phase.over:
         return given
+    ended = exit_of(pod)
     return TaskReport(
         key,
         given.phase,
@@ -54,8 +57,8 @@ def report(key: TaskKey, pod: Pod) -> TaskReport:
         devices=given.devices,
         started=given.started,
         finished=_finished(pod),
-        exit=exit_of(pod),
-        message=given.message,
+        exit=ended,
+        message=given.message or (ended.tail if ended.code in _CANNOT_RUN else ""),
     )
 
 
