@@ -54,6 +54,13 @@ while any(thread.is_alive() for thread in threads):
 print(json.dumps({"answers": answers, "failures": failures[:20], "failed": len(failures)}), flush=True)
 """
 
+ASK_ONCE = """
+import json, sys, urllib.request
+body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [10, 20]}]}).encode()
+request = urllib.request.Request(sys.argv[1], body, {"Content-Type": "application/json"})
+print(urllib.request.urlopen(request, timeout=90).read().decode())
+"""
+
 
 class Place:
     """Fairway on real nodes, with its services."""
@@ -100,17 +107,26 @@ class Place:
         done = lambda: self.kubectl("get", "trainingjob", name, "-o", phase) == "Succeeded"  # noqa: E731
         wait_for(f"{name} has succeeded", done, PATIENCE, self.why)
 
-    def serve(self, **spec: Any) -> None:
+    def serve(self, name: str = "adds", **spec: Any) -> None:
         asked = {"replicas": {"min": 2, "max": 2}, "resources": {"cpu": "100m"}, "grace": "5s", **spec}
-        metadata = {"name": "adds", "namespace": "default"}
+        metadata = {"name": name, "namespace": "default"}
         self.make({"apiVersion": "fairway.dev/v1alpha1", "kind": "ModelService", "metadata": metadata, "spec": asked})
 
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.kubectl("get", "modelservice", "adds", "-o", "json")).get("status", {})
+    def status(self, service: str = "adds") -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.kubectl("get", "modelservice", service, "-o", "json")).get("status", {})
         return found
 
-    def until(self, what: str, **said: Any) -> None:
-        wait_for(what, lambda: all(self.status().get(name) == value for name, value in said.items()), PATIENCE, self.why)
+    def until(self, what: str, service: str = "adds", **said: Any) -> None:
+        wait_for(what, lambda: said.items() <= self.status(service).items(), PATIENCE, self.why)
+
+    def start(self, name: str, *command: str) -> None:
+        """A pod that runs this once."""
+        container = {"name": "main", "image": image.FAIRWAY, "command": ["python3", "-I", "-c", *command]}
+        spec = {"containers": [container], "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}
+        self.make({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec})
+
+    def phase(self, pod: str) -> str:
+        return self.kubectl("get", "pod", pod, "-o", "jsonpath={.status.phase}")
 
     def heard(self) -> dict[str, Any]:
         """What those who ask have come to."""
@@ -119,7 +135,7 @@ class Place:
         return found
 
     def why(self) -> str:
-        words = [str(self.kubectl("get", "modelservice", "adds", "-o", "yaml", "--ignore-not-found"))]
+        words = [self.kubectl("get", "modelservices", "-o", "yaml")]
         words += [self.kubectl("get", "pods", "-A", "-o", "wide"), self.kubectl("get", "trainingjobs", "-o", "wide")]
         words += [self.kubectl("-n", "fairway-system", "logs", "deploy/fairway-operator", "--tail=30")]
         return "\n".join(words)
@@ -131,7 +147,7 @@ def place(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> 
     found.kubectl("delete", "deployments", "-n", "fairway-system", "--all", "--wait=true", "--ignore-not-found")
     found.install()
     yield found
-    for one in ("modelservices", "trainingjobs", "configmaps"):
+    for one in ("modelservices", "trainingjobs", "configmaps", "pods"):
         found.kubectl("delete", one, "--all", "--wait=true", "--timeout=60s")
     # Whoever installs after this says anew what is to run.
     found.kubectl("delete", "deployments", "-n", "fairway-system", "--all", "--wait=true")
@@ -142,11 +158,8 @@ def test_from_a_run_to_the_next_version_without_a_failed_request(place: Place) -
     place.serve(model="adds@1")
     place.train("second", 2)
     place.until("the first version answers", ready="2/2", phase="Ready")
-    asker = {"name": "asker", "image": image.FAIRWAY, "command": ["python3", "-I", "-c", ASK, "adds"]}
-    spec = {"containers": [asker], "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}
-    place.make({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asker", "namespace": "default"}, "spec": spec})
-    running = lambda: place.kubectl("get", "pod", "asker", "-o", "jsonpath={.status.phase}") == "Running"  # noqa: E731
-    wait_for("somebody asks", running, PATIENCE, place.why)
+    place.start("asker", ASK, "adds")
+    wait_for("somebody asks", lambda: place.phase("asker") == "Running", PATIENCE, place.why)
     wait_for("answers", lambda: place.heard()["answers"].get("1.0", 0) > 200, PATIENCE, place.why)
 
     # Somebody takes a replica and a router away.
@@ -162,8 +175,16 @@ def test_from_a_run_to_the_next_version_without_a_failed_request(place: Place) -
     count = lambda: place.kubectl("get", "deployment", "adds-r1", "-o", "jsonpath={.spec.replicas}")  # noqa: E731
     wait_for("the first version goes", lambda: count() == "0", PATIENCE, place.why)
     place.kubectl("exec", "asker", "--", "touch", "/tmp/stop")
-    ended = lambda: place.kubectl("get", "pod", "asker", "-o", "jsonpath={.status.phase}") == "Succeeded"  # noqa: E731
-    wait_for("nobody asks any more", ended, PATIENCE, place.why)
+    wait_for("nobody asks any more", lambda: place.phase("asker") == "Succeeded", PATIENCE, place.why)
     heard = place.heard()
     assert heard["failed"] == 0, heard
     assert set(heard["answers"]) == {"1.0", "2.0"}
+
+
+def test_a_service_without_a_replica_lets_the_first_request_wait_for_one(place: Place) -> None:
+    place.serve("rests", model="adds@1", replicas={"min": 0, "max": 1}, scaling={"idle": "1s"})
+    place.until("it rests", "rests", phase="Idle", replicas=0)
+    assert place.kubectl("get", "deployment", "rests-r1", "-o", "jsonpath={.spec.replicas}") == "0"
+    place.start("late", ASK_ONCE, "http://rests/v2/models/adds/infer")
+    wait_for("an answer", lambda: place.phase("late") in ("Succeeded", "Failed"), PATIENCE, place.why)
+    assert json.loads(place.kubectl("logs", "late"))["outputs"][0]["data"] == [11, 21]

@@ -134,8 +134,9 @@ class ServiceObjects:
         gateway = await self._gateways.of(service.spec)
         front = await self._front(service, plan, owner, gateway)
         children = owner or _reference("v1", "Service", front)
-        around = manifests.Around(self._installation, self._endpoint, naming.secret_name(key, children["uid"]))
-        await self._make_keys(key, around.secret, children)
+        keys = self._wishes.tokens(key)
+        around = manifests.Around(self._installation, self._endpoint, naming.secret_name(key, children["uid"], keys[0]))
+        await self._make_keys(key, manifests.owned(manifests.secret(key, around.secret, *keys), children))
         again = await self._revisions(service, owner, around)
         if gateway is not None:
             await self._gateways.lead(key, plan, front, gateway, children)
@@ -152,11 +153,11 @@ class ServiceObjects:
         if gateway is not None and known is not None and known.metadata.labels.get(marks.SERVICE) == key.name:
             await self._delete(known)
 
-    async def _make_keys(self, key: ServiceKey, name: str, owner: Manifest) -> None:
-        """The keys of the service's pods are always the same: what is there already is right."""
+    async def _make_keys(self, key: ServiceKey, body: Manifest) -> None:
+        """A Secret of this name has these keys: what is there already is right."""
+        name = body["metadata"]["name"]
         if self._keys.get(key) == name:
             return
-        body = manifests.owned(manifests.secret(key, name, *self._wishes.tokens(key)), owner)
         with contextlib.suppress(errors.AlreadyExists):
             await self._client.create(kinds.SECRETS, body, key.namespace)
         self._keys[key] = name
@@ -181,7 +182,9 @@ class ServiceObjects:
                 body = manifests.deployment(service, revision, count, around)
                 await self._deploy(manifests.owned(body, owner))
                 await self._serve(manifests.owned(manifests.revision_service(key, revision.number), owner))
-        await self._forget_others(key, {naming.revision_name(key, number) for number in kept})
+        if service.stable:
+            # Before that, whatever serves may be all that there is of a record that was lost.
+            await self._forget_others(key, {naming.revision_name(key, number) for number in kept})
         return await self._let_go(leaving, wanted)
 
     async def _mark(self, pod: Pod) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.objects import Pod
 from fairway.plan.service.replica import OWN_NAMESPACE
@@ -51,9 +53,9 @@ def router_name(service: ServiceKey) -> str:
     return f"{service.name}-router"
 
 
-def secret_name(service: ServiceKey, owner: str) -> str:
-    """The Secret with the keys of a service's pods. It goes with its owner, so each owner (by uid) has another one."""
-    return f"{service.name}-{owner[:8]}"
+def secret_name(service: ServiceKey, owner: str, token: str) -> str:
+    """The Secret with the keys of a service's pods: another one for every owner (by uid), with which it goes, and other keys."""
+    return f"{service.name}-{hashlib.sha256(f'{owner} {token}'.encode()).hexdigest()[:8]}"
 
 
 def labels(service: ServiceKey, part: str = "") -> dict[str, str]:

@@ -37,8 +37,16 @@ class PodWatch:
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Begin; whoever follows pods wakes by itself when one changes."""
+        """Begin: the mirror is complete."""
         self._wake = wake
+
+        def told(_key: str, before: Pod | None, now: Pod | None) -> None:
+            pod = now or before or Pod()
+            run = pod.metadata.labels.get(marks.REPLICA)
+            if run is not None:
+                self._note(str(JobKey(f"{pod.metadata.namespace}{OWN_NAMESPACE}", run)))
+
+        self._pods.listen(told)
 
     def follow(self, targets: Mapping[str, Watched]) -> None:
         """Look at exactly these from now on, by run."""
@@ -50,15 +58,21 @@ class PodWatch:
             if name not in self._targets:
                 self._targets[name] = target
                 self._asking[name] = asyncio.create_task(self._ask_on(name, target))
-                if self._is_ready(name, target):
-                    self._wake()
+                self._note(name)
+
+    def _note(self, name: str) -> None:
+        """Wake whoever waits when a replica becomes ready, or stops to be."""
+        target, before = self._targets.get(name), self._seen.get(name)
+        if target is None:
+            return
+        ready = self._is_ready(name, target)
+        if before is None or before.ready != ready:
+            self._seen[name] = Sight(ready, self._clock.now(), before.load if before else None)
+            if ready or before is not None:
+                self._wake()
 
     def seen(self) -> Mapping[str, Sight]:
         """What was seen of each."""
-        for name, target in self._targets.items():
-            ready, before = self._is_ready(name, target), self._seen.get(name)
-            if before is None or before.ready != ready:
-                self._seen[name] = Sight(ready, self._clock.now(), before.load if before else None)
         return self._seen
 
     def loads(self, key: ServiceKey) -> dict[str, ReplicaLoad]:
