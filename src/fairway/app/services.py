@@ -227,6 +227,8 @@ class Services:
         return known.service if known else None
 
     def _check_fit(self, service: Service) -> None:
+        if not self._loop.places:
+            return  # A cluster may grow; its scheduler says what is missing.
         revision = service.revisions[-1]
         trial = replica_run(service, revision, new_replica(service, revision.number, 0, 0.0), "python")
         snapshot = self._loop.snapshot
