@@ -321,8 +321,11 @@ def _remembers(installed: Installed, pods: Pods, queue: str) -> None:
     assert {pod["metadata"]["name"]: _node(pod) for pod in pods.all() if pod["metadata"]["name"] != "later"} == before
 
 
-def test_a_pod_that_its_budget_protects_makes_room_when_it_may(pods: Pods, kwok_nodes: Add) -> None:
+def test_room_is_made_when_budgets_allow_and_no_gang_stays_half(pods: Pods, kwok_nodes: Add) -> None:
     kwok_nodes(1, capacity={"cpu": "1"})
+    own = {"key": "half", "value": "", "effect": "NoSchedule"}
+    half = kwok_nodes(1, prefix="half", capacity={"cpu": "3"}, taints=[own])[-1]
+    _leave_half(pods, half)
     pods.make("low", cpu="1", labels={"app": "guarded"})
     pods.node("low")
     wait_for("it runs", lambda: pods.get("low")["status"]["phase"] == "Running", PATIENCE)
@@ -339,24 +342,18 @@ def test_a_pod_that_its_budget_protects_makes_room_when_it_may(pods: Pods, kwok_
     pods.plane.request("DELETE", f"{budgets}/guard")
     pods.node("high")
     assert not pods.get("low")
+    wait_for("none of the gang is bound", lambda: not pods.get("gang-0"), PATIENCE, pods.last_words)
+    assert not any(_node(pods.get(f"gang-{index}")) for index in range(3))
 
 
-def test_a_gang_that_a_dead_scheduler_left_half_bound_is_not_left_so(installed: Installed, pods: Pods, kwok_nodes: Add) -> None:
-    """It ended between two bindings of a gang, and others took the room for the rest."""
-    (node,) = kwok_nodes(1, capacity={"cpu": "3"})
-    installed.stop()
+def _leave_half(pods: Pods, node: str) -> None:
+    """A gang of three as a scheduler leaves it that ended after its first binding; others took the room for the rest."""
+    pods.make("taken", "default-scheduler", cpu="2", nodeName=node)
     parts = {"worker": {"size": 3, "least": 3, "most": 3}}
     for index in range(3):
         labels = {"fairway.dev/role": "worker", "fairway.dev/index": str(index)}
-        pods.make(f"gang-{index}", cpu="1", labels=labels, annotations=_gang("half", parts))
-    # What a scheduler leaves that ended after its first binding.
-    bound = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "gang-0"}, "target": {"kind": "Node", "name": node}}
-    status, answer = pods.plane.request("POST", f"{pods.path}/gang-0/binding", bound)
-    assert status == 201, answer
-    pods.make("taken", "default-scheduler", cpu="2", nodeName=node)
-    installed.start("scheduler")
-    wait_for("none of the gang is bound", lambda: not pods.get("gang-0"), PATIENCE, pods.last_words)
-    assert not any(_node(pod) for pod in pods.all() if pod["metadata"]["name"] != "taken")
+        bound = {"nodeName": node} if not index else {"tolerations": [{"key": "half", "operator": "Exists"}]}
+        pods.make(f"gang-{index}", cpu="1", labels=labels, annotations=_gang("half", parts), **bound)
 
 
 def _gang(name: str, parts: dict[str, Any]) -> dict[str, str]:
