@@ -126,6 +126,17 @@ class Runner:
         self._remote.start()
         return {contract.REMOTE_KEY: key.hex()} if contract.REMOTE_HOSTS in start.env else {}
 
+    def _ranks_left_out(self) -> str:
+        """Why what ended well did not: ranks should have been in other pods, and were not. Empty when all is well."""
+        wish = self._order.remote
+        missed = remote.never_reached(self._order.attempt, wish.must_reach) if wish is not None else []
+        if not missed:
+            return ""
+        return (
+            f"{self._order.starts[0].argv[0]} started no rank on {', '.join(missed)}, and said nothing: all ran on fewer hosts; "
+            "does this MPI read the variables of Open MPI 4 or 5?"
+        )
+
     @property
     def _serves_others(self) -> bool:
         """Whether it must stay for what other pods run here; one that has nothing else to do stays until it is told to end."""
@@ -155,6 +166,11 @@ class Runner:
             # It was there for others, and somebody ended it before they were done.
             _record(ending.encode(self._order.task, 0, None, signal.SIGTERM))
             return ending.exit_code(None, signal.SIGTERM)
+        alone = self._ranks_left_out() if culprit is None else ""
+        if alone:
+            sys.stderr.write(f"fairway: {alone}\n")
+            _record(ending.encode(self._order.task, 0, CANNOT_RUN, None, alone))
+            return CANNOT_RUN
         status = culprit.status if culprit is not None and culprit.status is not None else 0
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = None if number is not None else os.WEXITSTATUS(status)

@@ -35,7 +35,7 @@ class Start:
 class Remote:
     """What a pod of an MPI run is told beyond the rest: other pods start ranks in it."""
 
-    def __init__(self, port: int, attempt: int, task: str, number: int, ranks: int) -> None:
+    def __init__(self, port: int, attempt: int, task: str, number: int, ranks: int, must_reach: list[str] | None = None) -> None:
         self.port = port
         """Where it listens."""
         self.attempt = attempt
@@ -46,6 +46,8 @@ class Remote:
         """Which attempt of that task it is."""
         self.ranks = ranks
         """How many ranks there are in this pod."""
+        self.must_reach = must_reach or []
+        """Hosts of ranks that this pod starts: an MPI that does not know our agent starts them all here, and says nothing."""
 
 
 class PodOrder:

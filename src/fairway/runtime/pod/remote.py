@@ -23,6 +23,8 @@ MOST = 1 << 20
 START, INPUT, INPUT_END, SIGNAL, OUTPUT, ERRORS, EXIT = range(1, 8)
 """Kinds of frames: the first four go to the program, the others come from it."""
 
+_REACHED = "reached"
+"""A folder of the attempt with a file for each host."""
 _HEAD = struct.Struct(">IB")
 
 
@@ -102,6 +104,19 @@ def call(connection: socket.socket, key: bytes) -> Channel:
     if proof is None or not hmac.compare_digest(proof, _prove(key, b"listener", theirs, ours)):
         raise RefusedError("the listener has not this run's key; is it of another run, or of an earlier attempt?")
     return _channel(connection, key, theirs, ours, listens=False)
+
+
+def note_reached(attempt: str, host: str) -> None:
+    """Write down in the attempt's folder that a program was started on that host."""
+    if attempt:
+        os.makedirs(os.path.join(attempt, _REACHED), exist_ok=True)
+        with open(os.path.join(attempt, _REACHED, host), "w", encoding="utf-8"):
+            pass
+
+
+def never_reached(attempt: str, hosts: list[str]) -> list[str]:
+    """Those of the hosts on which no program was started."""
+    return [host for host in hosts if not os.path.exists(os.path.join(attempt, _REACHED, host))]
 
 
 def keep_alive(connection: socket.socket) -> None:

@@ -119,7 +119,9 @@ def main(arguments: list[str], environment: dict[str, str]) -> int:
     host, command = arguments[0], " ".join(arguments[1:])
     try:
         place = place_of(host, json.loads(environment.get(contract.REMOTE_HOSTS, "{}")))
-        return run(connect(place, bytes.fromhex(environment.get(contract.REMOTE_KEY, ""))), command, place[0])
+        channel = connect(place, bytes.fromhex(environment.get(contract.REMOTE_KEY, "")))
+        remote.note_reached(environment.get(contract.ATTEMPT_DIR, ""), place[0])
+        return run(channel, command, place[0])
     except (UnreachableError, remote.RefusedError, OSError, ValueError) as error:
         sys.stderr.write(f"fairway: {error}\n")
         return FAILED

@@ -201,3 +201,19 @@ def test_without_a_key_nobody_listens(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-m", "fairway.runtime.pod"], env=env, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 127
     assert "worker-0: ranks in other pods need the key of the run, and the operator gave none" in ended.stderr
+
+
+def test_ranks_that_all_ran_here_though_they_should_not_are_a_failure(tmp_path: Path) -> None:
+    def ended(folder: str, code: str) -> subprocess.CompletedProcess[str]:
+        start = Start([sys.executable, "-c", code], {contract.REMOTE_HOSTS: "{}"}, [])
+        wish = Remote(0, 0, "worker-0", 0, 1, must_reach=["pod-1"])
+        told = PodOrder("worker-0", str(tmp_path), str(tmp_path / folder), [start], remote=wish)
+        env = {**os.environ, VARIABLE: told.encode(), TOKEN: "the token of the run", "PYTHONPATH": str(SOURCE)}
+        return subprocess.run([sys.executable, "-m", "fairway.runtime.pod"], env=env, capture_output=True, text=True, timeout=60)
+
+    silent = ended("silent", "pass")
+    assert silent.returncode == 127
+    assert "started no rank on pod-1, and said nothing" in silent.stderr
+    assert ended("failed", "raise SystemExit(3)").returncode == 3, "its own failure is the cause"
+    noted = f"from fairway.runtime.pod import remote; remote.note_reached({str(tmp_path / 'reached')!r}, 'pod-1')"
+    assert ended("reached", noted).returncode == 0

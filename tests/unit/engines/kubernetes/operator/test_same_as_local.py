@@ -176,3 +176,11 @@ def test_the_first_rank_speaks_for_the_task_that_speaks_for_the_run() -> None:
     speaks = {name: (told.remote.task, told.remote.ranks) for name, told in orders("launcher").items() if told.remote}
     assert speaks == {"launcher-0": ("launcher-0", 1), "worker-0": ("launcher-0", 2), "worker-1": ("worker-1", 2)}
     assert [told.remote.task for told in orders("workers").values() if told.remote] == ["worker-0", "worker-1"]
+
+
+def test_ranks_that_stayed_in_one_pod_are_noticed_where_we_wrote_the_call() -> None:
+    host = "mnist-7-worker-1.mnist-7.team.svc.cluster.local"
+    must = {name: told.remote.must_reach for name, told in orders("workers").items() if told.remote}
+    assert must == {"worker-0": [host], "worker-1": []}
+    for shape in ("launcher", "mpirun"):
+        assert not any(told.remote.must_reach for told in orders(shape).values() if told.remote)

@@ -6,6 +6,7 @@ from fairway.engines.kubernetes.operator.installation import Runtime
 from fairway.launch.topology import Member, Topology
 from fairway.runtime.pod.order import Remote
 from fairway.spec.job import Framework, JobSpec
+from fairway.units.programs import starter_in_script, starter_of
 from fairway.units.roles import leader
 
 AGENT = "fairway/runtime/pod/remote_agent.py"
@@ -28,4 +29,18 @@ def listening(spec: JobSpec, topology: Topology, member: Member) -> Remote | Non
     if topology.computing and topology.computing[0] == member:
         first = leader(tuple(spec.roles))
         speaker = next((each for each in topology.members if each.name == first), member)
-    return Remote(member.remote_port, topology.attempt, speaker.name, speaker.attempt, max(member.processes, member.slots))
+    ranks = max(member.processes, member.slots)
+    return Remote(member.remote_port, topology.attempt, speaker.name, speaker.attempt, ranks, _must_reach(spec, topology, member))
+
+
+def _must_reach(spec: JobSpec, topology: Topology, member: Member) -> list[str]:
+    """Where the call of `mpiexec` that we have written ourselves must start ranks; what users write is theirs."""
+    if set(spec.roles) != {"worker"} or member.index or _starts_own(spec):
+        return []
+    return [other.host for other in topology.computing if other != member]
+
+
+def _starts_own(spec: JobSpec) -> bool:
+    """Whether the document calls `mpirun` itself."""
+    role = spec.roles["worker"]
+    return bool(starter_in_script(role.script) if role.script else starter_of(role.command))
