@@ -156,7 +156,7 @@ roles:
     placement: {apart: true}
 """
 PROGRAM = """\
-import json, os, time
+import json, os, time, urllib.error, urllib.request
 from pathlib import Path
 import fairway
 from mpi4py import MPI
@@ -166,9 +166,21 @@ assert everyone.size == fairway.world_size() == int(os.environ["FAIRWAY_WORLD_SI
 shared = Path(os.environ["FAIRWAY_SHARED_DIR"])
 hosts = everyone.allgather((os.uname().nodename, os.environ["FAIRWAY_TASK"]))
 total = everyone.allreduce(everyone.rank + 1)
+
+
+def asked(token):
+    url = os.environ["MLFLOW_TRACKING_URI"] + "/api/2.0/mlflow/experiments/search?max_results=5"
+    request = urllib.request.Request(url, headers={"Authorization": "Bearer " + token})
+    try:
+        return urllib.request.urlopen(request, timeout=30).status
+    except urllib.error.HTTPError as refused:
+        return refused.code
+
+
 if everyone.rank == 0:
+    tracking = [asked(os.environ["MLFLOW_TRACKING_TOKEN"]), asked("guessed")]
     fairway.report(step=fairway.attempt() + 1, total=total)
-    (shared / f"hosts-{fairway.attempt()}.json").write_text(json.dumps({"hosts": hosts, "total": total}))
+    (shared / f"hosts-{fairway.attempt()}.json").write_text(json.dumps({"hosts": hosts, "total": total, "tracking": tracking}))
 while fairway.attempt() == 0:  # the first time, until somebody takes a worker away
     everyone.allreduce(1)
     time.sleep(0.1)
@@ -188,6 +200,7 @@ def test_a_launcher_starts_ranks_in_its_workers_pods_and_a_lost_worker_starts_al
     found = json.loads((shared / "hosts-0.json").read_text())
     ranks = [["world-worker-0", "worker-0"]] * 2 + [["world-worker-1", "worker-1"]] * 2
     assert (found["hosts"], found["total"]) == (ranks, 10)
+    assert found["tracking"] == [200, 401], "ranks in other pods find MLflow as those of the first do"
     cluster.kubectl("delete", "pod", "world-worker-1-r0", "--wait=false")
     status = cluster.until("world", "Succeeded")
     assert status["attempt"] >= 1

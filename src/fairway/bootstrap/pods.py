@@ -10,6 +10,7 @@ from fairway.api.brought import Brought
 from fairway.api.given import Given, make_given
 from fairway.app.application import Application
 from fairway.app.tracking import Speaker
+from fairway.bootstrap.tracked import tracked
 from fairway.engines.kubernetes.operator.manifests.data import MODEL, Find, Version
 from fairway.registry.carried import Carried
 from fairway.registry.dataset import Datasets
@@ -24,13 +25,13 @@ SERVICE = "service:"
 
 
 def given_to_pods(home: Path, application: Application, carried: Carried, secret: bytes) -> ASGIApp:
-    """The routes by which pods get code, models and datasets, and bring checkpoints and outputs."""
+    """The routes by which pods get code, models and datasets, bring checkpoints and outputs, and speak MLflow."""
     blobs = open_blobs(home / "blobs", "")
     contents = Handing(blobs, Models(home, blobs), Datasets(home, blobs))
     given = Given(contents, lambda speaker: code_of(application, speaker), secret)
     carried.tidy()
     brought = Brought(carried, application.store.get_job, application.loop.report, secret)
-    return make_given([*given.routes(), *brought.routes()])
+    return make_given([*given.routes(), *brought.routes()], tracked(home, application, secret))
 
 
 def output_place(carried: Carried, runs: Path, key: JobKey, name: str) -> str:

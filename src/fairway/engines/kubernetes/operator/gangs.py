@@ -17,6 +17,7 @@ from fairway.engines.kubernetes.operator.manifests import gpu, network
 from fairway.engines.kubernetes.operator.manifests.bringing import BRINGER
 from fairway.engines.kubernetes.operator.manifests.data import Find, inputs, nowhere
 from fairway.engines.kubernetes.operator.manifests.pod import Manifest, margin, pod
+from fairway.engines.kubernetes.operator.manifests.tracking import track
 from fairway.engines.kubernetes.operator.observe import TASK
 from fairway.engines.kubernetes.operator.outside import Outside
 from fairway.errors import FairwayError, RefusedError
@@ -126,7 +127,7 @@ class Gangs:
             gpu.give(body, task.need, roles[task.key.role].placement, givers[task.key.role], self._nodes, self._installation)
             for task, body in zip(action.tasks, bodies, strict=True)
         ]
-        made = [_surrounded(body, around) for body in given]
+        made = [_surrounded(body, job, around) for body in given]
         return self.outside.dressed(action, made, around.owner) if self.outside is not None else made
 
     def runtime(self, job: Job) -> Runtime:
@@ -158,7 +159,7 @@ def token_secret(body: Manifest) -> str:
     return f"{body['metadata']['labels'][marks.RUN]}-token"
 
 
-def _surrounded(body: Manifest, around: Surroundings) -> Manifest:
+def _surrounded(body: Manifest, job: Job, around: Surroundings) -> Manifest:
     if around.owner is not None:
         body["metadata"]["ownerReferences"] = [around.owner]
     if around.token and around.endpoint:
@@ -171,4 +172,6 @@ def _surrounded(body: Manifest, around: Surroundings) -> Manifest:
                     {"name": variable, "valueFrom": {"secretKeyRef": {"name": token_secret(body), "key": "token"}}},
                 ]
             )
+        task = next(one for one in body["spec"]["containers"] if one["name"] == TASK)
+        track(task, job, body["metadata"]["labels"][marks.ROLE], around.endpoint, token_secret(body))
     return body

@@ -1,0 +1,27 @@
+"""What pods that speak MLflow find at the operator: the same door as on one machine, beside what else pods ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.types import ASGIApp
+
+from fairway.api.mlflow.asgi import make_mlflow
+from fairway.app.application import Application
+from fairway.app.tracking import Speaker, Tracking
+from fairway.app.tracking_models import TrackedModels
+from fairway.engines.local.artifacts import LocalArtifacts
+from fairway.engines.local.folders import Home
+from fairway.state.job import JobKey
+
+
+def tracked(home: Path, application: Application, secret: bytes) -> ASGIApp:
+    """The routes of MLflow, by the token of a run; files that clients send lie in the operator's home."""
+    artifacts = LocalArtifacts(Home(home))
+    artifacts.forget_halves()
+    models = TrackedModels(Tracking(application.loop), artifacts, application.models)
+
+    def is_there(speaker: Speaker) -> bool:
+        return bool(speaker.run) and application.store.get_job(JobKey(speaker.namespace, speaker.run)) is not None
+
+    return make_mlflow(models, secret, is_there)
