@@ -71,15 +71,14 @@ class Keeping:
             why = aside.read_text(errors="replace")
             aside.write_bytes(b"")
         followed = part.stat().st_size if part.exists() else 0
-        if followed > aside.stat().st_size:
-            os.replace(part, aside)
+        chosen, other = (part, aside) if followed > aside.stat().st_size else (aside, part)
         if why:
             log.warning("the log of %s is not whole: %s", key, why)
-            with aside.open("ab") as file:
+            with chosen.open("ab") as file:
                 file.write(_lost(why))
         with crash.reach("engine.rename"):
-            os.rename(aside, path)
-        part.unlink(missing_ok=True)
+            os.rename(chosen, path)
+        other.unlink(missing_ok=True)
 
     async def _whole(self, pod: Pod, follow: bool = True) -> AsyncIterator[bytes]:
         wish = LogWish(container=TASK, follow=follow)
