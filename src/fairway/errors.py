@@ -154,8 +154,9 @@ def from_wire(body: dict[str, object]) -> FairwayError:
     if body.get("code") == SpecError.code:
         given = body.get("mistakes")
         return SpecError([Mistake(**entry) for entry in given] if isinstance(given, list) else [])
-    kinds = {kind.code: kind for kind in _all_kinds(FairwayError)}
-    kind = kinds.get(str(body.get("code")), FairwayError)
+    code = str(body.get("code"))
+    # The first is the most general: what is loaded of narrower ones must not matter.
+    kind = next((kind for kind in _all_kinds(FairwayError) if kind.code == code), FairwayError)
     return kind(str(body.get("message", "")), fix=str(body.get("fix", "")))
 
 

@@ -183,15 +183,15 @@ class Daemon:
                 if ended.poll(_PAUSE * 1000) and not self.answers():
                     message = f"the daemon ended at its start:\n{_read_end(self.log, mark)}"
                     raise UnavailableError(message, fix=f"the log is {self.log}")
+                if waited > _SOON and not told:
+                    told = True
+                    self.say(f"starting the daemon for {self.home} ...")
                 if waited > START_LIMIT:
                     message = f"the daemon did not answer within {START_LIMIT:.0f} s:\n{_read_end(self.log, mark)}"
                     raise UnavailableError(
                         message,
                         fix=f"look at {self.log}",
                     )
-                if waited > _SOON and not told:
-                    told = True
-                    self.say(f"starting the daemon for {self.home} ...")
         finally:
             os.close(alive)
 

@@ -134,7 +134,7 @@ async def test_the_token_of_a_run_reaches_the_two_that_speak_and_nobody_else(tmp
         one["name"]: [variable["name"] for variable in one.get("env", ()) if "secretKeyRef" in variable.get("valueFrom", {})]
         for one in (*body["spec"]["initContainers"], *body["spec"]["containers"])
     }
-    assert spoken == {"code": ["FAIRWAY_GIVEN_TOKEN"], "environment": [], "task": ["FAIRWAY_TOKEN"]}
+    assert spoken == {"code": ["FAIRWAY_GIVEN_TOKEN"], "environment": [], "task": ["FAIRWAY_TOKEN", "MLFLOW_TRACKING_TOKEN"]}
     assert "secret" not in str(body["spec"]).replace("secretKeyRef", ""), "only its name is in the pod"
 
 
