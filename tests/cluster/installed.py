@@ -85,6 +85,12 @@ class Installed:
         """Let the lease of a process that is certainly dead run out at once: the next would wait 15 s for it."""
         self.plane.request("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/fairway-{name}")
 
+    def end(self, name: str) -> None:
+        """Let one of the processes end properly: it gives its lease back."""
+        process = self.processes.pop(name)
+        process.terminate()
+        process.wait(timeout=30)
+
     def stop(self) -> None:
         """End what runs."""
         for process in self.processes.values():

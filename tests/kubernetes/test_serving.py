@@ -103,7 +103,7 @@ def test_a_gateway_that_is_there_splits_the_traffic_itself(installed: Installed,
     plane.apply(gateway, f"{path}/gateways/front")
     addressed = {"status": {"addresses": [{"type": "IPAddress", "value": "10.96.9.9"}]}}
     plane.request("PATCH", f"{path}/gateways/front/status", addressed, "application/merge-patch+json")
-    installed.kill("operator")
+    installed.end("operator")
     installed.start("operator", FAIRWAY_INSTALLATION=str(installed.written(gateway=f"{services.namespace}/front")))
 
     services.apply("adds", model="adds@1", replicas={"min": 1, "max": 1})
@@ -126,5 +126,5 @@ def test_a_gateway_that_is_there_splits_the_traffic_itself(installed: Installed,
     wait_for("our router takes over", lambda: "adds-router" in services.counts("adds"), PATIENCE)
     services.delete("adds")
     wait_for("nothing is left", lambda: not services.of("pods", "adds"), PATIENCE)
-    installed.kill("operator")
+    installed.end("operator")
     installed.start("operator")
