@@ -51,6 +51,8 @@ def test_a_service_has_a_deployment_a_router_and_a_name_and_leaves_nothing(servi
     assert {pod["metadata"]["labels"]["fairway.dev/replica"] for pod in services.pods("adds")} == {"adds-r1-1", "adds-r1-2"}
     shown = services.plane.kubectl("-n", services.namespace, "get", "ms", "-o", "wide")
     assert shown.splitlines()[1].split()[:4] == ["adds", "Ready", "adds@1", "2/2"], shown
+    described = services.plane.kubectl("-n", services.namespace, "describe", "ms", "adds")
+    assert "Created" in described.partition("Events:")[2], described
     services.delete("adds")
     kinds = [("deployments", "/apis/apps/v1"), ("services", "/api/v1"), ("secrets", "/api/v1"), ("configmaps", "/api/v1")]
     for kind, api in [*kinds, ("pods", "/api/v1")]:

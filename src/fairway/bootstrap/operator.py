@@ -226,7 +226,7 @@ class Operator:
                 group.create_task(controller.run())
                 group.create_task(happenings.run())
                 group.create_task(self._record.run())
-                group.create_task(serving.run(application))
+                group.create_task(serving.run(application, happenings))
         finally:
             await self._record.close()
             await server.close(listening)

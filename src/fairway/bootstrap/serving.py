@@ -19,6 +19,7 @@ from fairway.engines.kubernetes.marks import MANAGED_BY, MANAGER, SERVICE
 from fairway.engines.kubernetes.objects import Custom, Deployment, Pod
 from fairway.engines.kubernetes.objects import Service as ServiceObject
 from fairway.engines.kubernetes.operator.engine import KubernetesEngine
+from fairway.engines.kubernetes.operator.happenings import Happenings
 from fairway.engines.kubernetes.operator.installation import Installation
 from fairway.engines.kubernetes.serving.controller import Mirrors, ServiceObjects
 from fairway.engines.kubernetes.serving.intake import ServiceIntake
@@ -33,6 +34,9 @@ from fairway.serving.watch import replica_load
 from fairway.state.route import RoutePlan
 from fairway.state.service import Service, ServiceKey
 from fairway.state.snapshot import Snapshot
+
+TOLD = 100
+"""Events of a service that are looked at: those that are new are among the last."""
 
 
 class ServingMirrors:
@@ -85,11 +89,15 @@ class ClusterServing:
         """What the application needs to serve models."""
         return Serving(self._router, self._watch, models, PYTHON)
 
-    async def run(self, application: Application) -> None:
+    async def run(self, application: Application, happenings: Happenings) -> None:
         """Keep objects and services in step until cancelled."""
         services = application.services
         assert services is not None
-        intake = ServiceIntake(self._client, self._mirrors.objects, services, self, self._installation, self._clock)
+
+        def said(found: Custom, key: ServiceKey) -> None:
+            happenings.tell(found, application.events(f"service:{key}", TOLD), kinds.MODEL_SERVICES)
+
+        intake = ServiceIntake(self._client, self._mirrors.objects, services, self, self._installation, self._clock, said)
         taking = Controller("ModelService", intake.look)
         poke = self._poking(taking)
         self._mirrors.objects.listen(lambda key, _before, _now: taking.add(key))

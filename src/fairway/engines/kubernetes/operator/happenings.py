@@ -1,4 +1,7 @@
-"""What happened to a run, as Events of its object: `kubectl describe` shows them. Written in the background; some may be lost."""
+"""What happened to a run or a service, as Events of its object: `kubectl describe` shows them.
+
+Written in the background; some may be lost.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from collections.abc import Iterable
 from fairway.app.ports import Clock
 from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.client.paths import Resource
 from fairway.engines.kubernetes.leader import micro_time
 from fairway.engines.kubernetes.objects import Custom, Manifest
 from fairway.errors import FairwayError
@@ -26,7 +30,7 @@ RECENT = 3600.0
 LONGEST = 1000
 """Characters of a note."""
 CONTROLLER = "fairway-operator"
-_BAD = frozenset({"Failed", "Restarting", "Refused", "HalfGang"})
+_BAD = frozenset({"Failed", "Restarting", "Refused", "HalfGang", "RolledBack"})
 
 
 class Happenings:
@@ -41,13 +45,13 @@ class Happenings:
         self._unsaid: deque[Manifest] = deque(maxlen=WAITING)
         self._something = asyncio.Event()
 
-    def tell(self, found: Custom, events: Iterable[Event]) -> None:
-        """Queue what is new."""
+    def tell(self, found: Custom, events: Iterable[Event], kind: Resource[Custom] = kinds.TRAINING_JOBS) -> None:
+        """Queue what is new of an object of this kind."""
         last = self._told.get(found.metadata.uid, self._clock.now() - RECENT)
         fresh = [event for event in events if event.time > last]
         if fresh:
             self._told[found.metadata.uid] = max(event.time for event in fresh)
-            self._unsaid.extend(event_of(found, event, self._identity) for event in fresh)
+            self._unsaid.extend(event_of(found, event, self._identity, kind) for event in fresh)
             self._something.set()
 
     def forget(self, uid: str) -> None:
@@ -70,7 +74,7 @@ class Happenings:
             log.debug("an event is lost: %s", error)
 
 
-def event_of(found: Custom, event: Event, identity: str) -> Manifest:
+def event_of(found: Custom, event: Event, identity: str, kind: Resource[Custom] = kinds.TRAINING_JOBS) -> Manifest:
     """The Event that says so."""
     words = f"{event.time} {event.reason} {event.message}"
     return {
@@ -88,8 +92,8 @@ def event_of(found: Custom, event: Event, identity: str) -> Manifest:
         "action": event.reason,
         "note": event.message[:LONGEST],
         "regarding": {
-            "apiVersion": kinds.TRAINING_JOBS.api_version,
-            "kind": kinds.TRAINING_JOBS.kind,
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
             "namespace": found.metadata.namespace,
             "name": found.metadata.name,
             "uid": found.metadata.uid,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from fairway.app.ports import Clock
@@ -83,8 +84,16 @@ class ServiceIntake:
     """Brings one object and its service in step; `look` is the work of a controller."""
 
     def __init__(
-        self, client: Client, objects: Mirror[Custom], services: Applied, around: Around, installation: Installation, clock: Clock
+        self,
+        client: Client,
+        objects: Mirror[Custom],
+        services: Applied,
+        around: Around,
+        installation: Installation,
+        clock: Clock,
+        tell: Callable[[Custom, ServiceKey], None],
     ) -> None:
+        self._tell_events = tell
         self._client = client
         self._objects = objects
         self._services = services
@@ -109,6 +118,7 @@ class ServiceIntake:
             standing = self._known(key)
         if standing is not None and again is None:
             await self._tell(found, self._status(found, standing))
+            self._tell_events(found, key)
         return again
 
     def _known(self, key: ServiceKey) -> Standing | None:
