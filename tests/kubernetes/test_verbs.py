@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -157,6 +158,8 @@ def test_what_would_be_made_is_shown_as_objects_and_nothing_is_made(ann: Person,
 def test_a_run_in_the_foreground_is_followed_to_its_end(ann: Person, installed: Installed, namespace: str) -> None:
     ann.env["FAIRWAY_CONTEXT"] = "lab"
     jobs = Jobs(installed, namespace)
+    # More than the API server takes for an object of its own.
+    (ann.work / "weights.bin").write_bytes(os.urandom(5_000_000))
     running = ann.start("run", "job.yaml")
     wait_for("its object", lambda: installed.plane.get(f"{jobs.path}/mnist-1")[0] == 200, 60.0)
     jobs.runs("mnist-1")

@@ -10,7 +10,7 @@ import pytest
 
 async def test_health(client: Any) -> None:
     answer = await client.get("/v1/health")
-    assert answer.json == {"version": "1.2.3", "pid": 42, "home": "/home/fairway", "router": "fairway", "envoy": ""}
+    assert answer.json == {"version": "1.2.3", "pid": 42, "home": "/home/fairway", "router": "fairway", "envoy": "", "image": ""}
     assert answer.headers["fairway-version"] == "1.2.3"
 
 

@@ -218,7 +218,7 @@ def test_a_plug_in_is_asked_again_when_its_token_is_refused(server: ApiServer, t
 )
 def test_errors_keep_the_words_of_whoever_said_no(status: int, body: Any, kind: type[FairwayError], words: str) -> None:
     found = read_error(status, body if isinstance(body, bytes) else json.dumps(body).encode(), HERE)
-    assert type(found) is kind
+    assert isinstance(found, kind)
     assert words in found.message
 
 
