@@ -53,17 +53,17 @@ def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -
 def test_logs_are_followed_and_one_goes_inside_a_pod(cluster: RealCluster, tmp_path: Path) -> None:
     ann = Person(cluster.plane, tmp_path, "ann", NAMESPACE)
     ann.env["FAIRWAY_CONTEXT"] = "lab"
-    role = {"command": ["python3", "-c", PROGRAM], "replicas": {"min": 1, "max": 1}}
-    document = {"kind": "TrainingJob", "name": "talk", "framework": "pytorch", "roles": {"worker": role}}
-    (ann.work / "talk.yaml").write_text(json.dumps(document))
-    submitted = ann.run("submit", "talk.yaml")
+    (ann.work / "train.py").write_text(PROGRAM)
+    (ann.work / ".fairwayignore").write_text("secret.txt\n")
+    (ann.work / "secret.txt").write_text("this stays here")
+    submitted = ann.run("submit", "--name", "talk", "--framework", "pytorch", "--", "python3", "train.py")
     assert submitted.stdout == "talk-1\n"
     with ann.start("logs", "-f", "talk") as following:
         assert following.stdout is not None
         assert following.stdout.readline() == "rank 0 of 1\n"
 
-        inside = ann.run("exec", "talk", "--", "python3", "-c", "import os; print(os.environ['RANK'], os.getcwd())")
-        assert inside.stdout == "0 /fairway/code\n"
+        inside = ann.run("exec", "talk", "--", "python3", "-c", "import os; print(os.environ['RANK'], sorted(os.listdir('.')))")
+        assert inside.stdout == "0 ['.fairwayignore', 'train.py']\n"
         assert "in the pod talk-1-worker-0-r0" in inside.stderr
         assert ann.run("exec", "talk", "--", "sh", "-c", "exit 7", code=7).stdout == ""
         assert ann.run("exec", "talk", "--", "cat", given="through the API server").stdout == "through the API server"

@@ -257,11 +257,12 @@ class Models:
         """What code needs of the content that versions share with it, by manifest. A page at a time: others must not wait."""
         found: set[str] = set()
         services = [record.service for record in self._loop.store.services()]
-        found.update(each.origin.code_digest for service in services for each in service.revisions if each.origin.code_digest)
+        # On a cluster an object names its code with a word before the digest.
+        codes = [each.origin.code_digest for service in services for each in service.revisions]
+        found.update(code.removeprefix("blob:") for code in codes if code)
         page = self._loop.store.list_jobs(JobFilter(limit=_PAGE))
         while True:
-            # On a cluster an object names its code with a word before the digest.
-            found.update(job.origin.code_digest.removeprefix("blob:") for job in page.jobs if job.origin.code_digest)
+            found.update(job.origin.code_digest for job in page.jobs if job.origin.code_digest)
             if not page.next:
                 return found
             await asyncio.sleep(0)

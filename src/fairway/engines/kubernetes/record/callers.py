@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -22,6 +23,9 @@ MANAGER = "fairway-record"
 REVIEWS = Resource(dict, "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 FRONT_NAMESPACE, FRONT = "kube-system", "extension-apiserver-authentication"
 """The ConfigMap in which an API server says by what it is known."""
+
+
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,9 @@ class Front:
 
 def sent_code(path: str, kept: str) -> str:
     """What an object names as its code: what was sent for this document, else what it is known to have."""
-    found = path if path.startswith(marks.BLOB) else kept
-    return found if found.startswith(marks.BLOB) else ""
+    if path.startswith(marks.BLOB):
+        return path
+    return f"{marks.BLOB}{kept}" if _DIGEST.fullmatch(kept) else kept
 
 
 async def read_front(client: Client) -> Front:

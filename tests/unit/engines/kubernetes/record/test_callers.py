@@ -87,5 +87,6 @@ async def test_the_api_server_is_asked_for_the_caller_and_its_no_is_told_in_its_
 
 def test_code_is_what_was_sent_or_what_is_known() -> None:
     assert sent_code("blob:new", "blob:old") == "blob:new"
-    assert sent_code(".", "blob:old") == "blob:old"
-    assert sent_code(".", "a-config-map") == ""
+    assert sent_code(".", "ab" * 32) == f"blob:{'ab' * 32}", "the record knows it by its digest alone"
+    assert sent_code(".", "a-config-map") == "a-config-map"
+    assert sent_code(".", "") == ""
