@@ -15,7 +15,7 @@ from starlette.routing import Route
 from fairway.api.given import refusal, speaker_in
 from fairway.api.told import Take
 from fairway.app.ports import Observation
-from fairway.errors import FairwayError, NotFoundError, UnavailableError
+from fairway.errors import FairwayError, NotFoundError, RefusedError, UnavailableError
 from fairway.state.job import Job, JobKey
 
 CHECKPOINTS = "/v1/given/checkpoints/{name}"
@@ -78,9 +78,13 @@ class Keep(Protocol):
 class Brought:
     """Answers pods. Only a run that is known brings anything, and only to itself."""
 
-    def __init__(self, keep: Keep, run_of: Callable[[JobKey], Job | None], take: Take, secret: bytes) -> None:
+    def __init__(
+        self, keep: Keep, run_of: Callable[[JobKey], Job | None], newest: Callable[[Job, str], int], take: Take, secret: bytes
+    ) -> None:
         self._keep = keep
         self._run_of = run_of
+        self._newest = newest
+        """The attempt that a task is at."""
         self._take = take
         self._secret = secret
 
@@ -102,6 +106,7 @@ class Brought:
                 if job is None:
                     message = f"there is no run {speaker.namespace}/{speaker.run}"
                     raise NotFoundError(message, fix="it was deleted: end")
+                self._check_attempt(job, request)
                 return await work(job, request)
             except FairwayError as error:
                 await _listen_on(request)
@@ -109,6 +114,13 @@ class Brought:
         except ClientDisconnect:
             # Nobody hears it; what had come is gone.
             return PlainTextResponse("the connection was cut\n", 400)
+
+    def _check_attempt(self, job: Job, request: Request) -> None:
+        """A pod that was held for lost and lives must not mix its work with that of the one in its place."""
+        task, text = request.query_params.get("task", ""), request.query_params.get("attempt", "")
+        if task and text.isascii() and text.isdigit() and int(text) < self._newest(job, task):
+            message = f"attempt {text} of {task} was replaced by attempt {self._newest(job, task)}"
+            raise RefusedError(message, fix="end: nobody waits for it any more")
 
     async def _get_checkpoint(self, job: Job, request: Request) -> Response:
         name = request.path_params["name"]

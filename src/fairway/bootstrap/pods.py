@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from starlette.types import ASGIApp
@@ -17,7 +18,7 @@ from fairway.registry.dataset import Datasets
 from fairway.registry.handing import Handing
 from fairway.registry.model import Models
 from fairway.registry.remote import open_blobs
-from fairway.state.job import JobKey
+from fairway.state.job import Job, JobKey
 from fairway.state.service import ServiceKey
 
 SERVICE = "service:"
@@ -30,8 +31,13 @@ def given_to_pods(home: Path, application: Application, carried: Carried, secret
     contents = Handing(blobs, Models(home, blobs), Datasets(home, blobs))
     given = Given(contents, lambda speaker: code_of(application, speaker), secret)
     carried.tidy()
-    brought = Brought(carried, application.store.get_job, application.loop.report, secret)
+    brought = Brought(carried, application.store.get_job, newest_of(application), application.loop.report, secret)
     return make_given([*given.routes(), *brought.routes()], tracked(home, application, secret))
+
+
+def newest_of(application: Application) -> Callable[[Job, str], int]:
+    """Knows the newest attempt of each task of a run."""
+    return lambda job, task: max((one.key.attempt for one in application.tasks(job) if one.key.task == task), default=0)
 
 
 def output_place(carried: Carried, runs: Path, key: JobKey, name: str) -> str:

@@ -80,7 +80,8 @@ class Runner:
         endpoint, token = os.environ.get(contract.ENDPOINT, ""), os.environ.get(TOKEN, "")
         if not self._order.carries or not endpoint or not token:
             return None
-        return Carrying(Operator(endpoint, token), self._order.checkpoints, self._order.outputs)
+        operator = Operator(endpoint, token, self._order.task, self._order.number)
+        return Carrying(operator, self._order.checkpoints, self._order.outputs)
 
     def _prepare(self) -> None:
         for folder in (self._order.attempt, *self._order.folders):

@@ -35,9 +35,11 @@ _FINISHED = contract.STEP_FOLDER.split("{", maxsplit=1)[0]
 class Operator:
     """Whom things are sent to."""
 
-    def __init__(self, endpoint: str, token: str) -> None:
+    def __init__(self, endpoint: str, token: str, task: str = "", attempt: int = 0) -> None:
         self.endpoint = endpoint
         self.token = token
+        self._who = "?" + urllib.parse.urlencode({"task": task, "attempt": attempt}) if task else ""
+        """A pod of an earlier attempt, on a node that was held for lost, is told apart by it."""
 
     def send(self, path: str, folder: str) -> None:
         """Send a folder's files. Raises `fetch.RefusedError` when it is not wanted, `OSError` when it may be later."""
@@ -51,7 +53,7 @@ class Operator:
         }
         try:
             try:
-                connection.request("PUT", where.path + path, archive.pack(folder, names), headers)
+                connection.request("PUT", where.path + path + self._who, archive.pack(folder, names), headers)
             except BrokenPipeError:
                 pass  # Whoever refuses need not listen to the end: the answer is there.
             answer = connection.getresponse()

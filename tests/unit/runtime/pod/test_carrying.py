@@ -37,6 +37,7 @@ class Server:
     def __init__(self, folder: Path) -> None:
         self.carried = Carried(folder)
         self.seen: list[Observation] = []
+        self.attempts: dict[str, int] = {}
         spec = JobSpec.model_validate({"roles": {"worker": ROLE}, "checkpoint": {"keep": 2}, "outputs": {"model": "m"}})
         self.jobs = {JobKey("team", "mnist-1"): Job(JobKey("team", "mnist-1"), "mnist", 1, spec)}
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -46,7 +47,7 @@ class Server:
         self.seen.append(observation)
 
     def start(self) -> None:
-        routes = Brought(self.carried, self.jobs.get, self.take, SECRET).routes()
+        routes = Brought(self.carried, self.jobs.get, lambda _, task: self.attempts.get(task, 0), self.take, SECRET).routes()
         self._server = uvicorn.Server(uvicorn.Config(make_given(routes), lifespan="off", log_config=None))
         sockets = [self._listening.dup()]
         self._serving = threading.Thread(target=lambda: asyncio.run(self._server.serve(sockets)))
@@ -118,6 +119,23 @@ def test_another_run_gets_nothing_of_it(server: Server, tmp_path: Path, monkeypa
             Operator(server.endpoint, token).send(carrying.CHECKPOINTS + folder.name, str(folder))
     with pytest.raises(fetch.RefusedError, match="has no output 'rows'"):
         server.operator().send(carrying.OUTPUTS + "rows", str(folder))
+
+
+def test_a_pod_that_was_held_for_lost_mixes_nothing_into_the_attempt_that_replaced_it(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = server.operator().token
+    server.attempts["worker-0"] = 1
+    root = tmp_path / "root"
+    save(root, 10, monkeypatch)
+    assert Carrying(Operator(server.endpoint, token, "worker-0", 0), str(root), {}).send_newest()
+    assert "attempt 0 of worker-0 was replaced by attempt 1" in capsys.readouterr().err
+    assert server.carried.checkpoints("team", "mnist-1") == []
+    late = Carrying(Operator(server.endpoint, token, "worker-0", 0), str(root), {"model": str(root)})
+    late.start()
+    assert "was replaced" in late.finish(succeeded=True)
+    assert Carrying(Operator(server.endpoint, token, "worker-0", 1), str(root), {}).send_newest()
+    assert [one.step for one in server.carried.checkpoints("team", "mnist-1")] == [10]
 
 
 def test_while_the_operator_is_away_the_program_goes_on_and_the_newest_arrives_later(
