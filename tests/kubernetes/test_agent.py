@@ -22,6 +22,8 @@ from fairway.engines.kubernetes.client import api, config, errors, kinds
 from fairway.engines.kubernetes.install.agent import policy
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
 
+pytestmark = pytest.mark.timeout(400)  # the first waits for a control plane and six processes
+
 Add = Callable[..., list[str]]
 GPUS = "/apis/fairway.dev/v1alpha1/gpunodes"
 PLURALS = {
@@ -275,8 +277,6 @@ async def test_an_agent_may_write_of_its_own_node_only(installed: Installed, age
             await client.apply_status(kinds.GPU_NODES, {**head, "metadata": {"name": other}, "status": {"count": 0}}, manager="x")
         with pytest.raises(errors.ApiError, match="its own node only"):
             await client.create(kinds.GPU_NODES, {**head, "metadata": {"name": "nowhere"}})
-        with pytest.raises(errors.Forbidden):
-            await client.delete(kinds.GPU_NODES, own)
         taint = {"op": "add", "path": "/spec/taints", "value": [{"key": "x", "effect": "NoSchedule"}]}
         with pytest.raises(errors.ApiError, match="may change no taint but"):
             await client.patch(kinds.NODES, own, "", [taint])
@@ -287,5 +287,3 @@ async def test_an_agent_may_write_of_its_own_node_only(installed: Installed, age
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": own}, "status": {"conditions": [ready]}}
         with pytest.raises(errors.ApiError, match="may change no condition but"):
             await client.apply_status(kinds.NODES, body, manager="x")
-        with pytest.raises(errors.Forbidden):
-            await client.list(kinds.PODS)

@@ -43,7 +43,7 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
         # What pods use, where metrics-server is there.
         _rule("metrics.k8s.io", ("pods",), "list"),
         # Which GPUs nodes have, and who hands them out.
-        _rule(GROUP, ("gpunodes",), *FOLLOW),
+        _rule(GROUP, ("gpunodes",), "list", "watch"),
         # What callers change through the record is changed in objects, after the API server was asked whether they may.
         _rule(GROUP, ("trainingjobs", "modelservices"), "create", "patch", "delete"),
         _rule(GROUP, ("modelservices",), *FOLLOW),
@@ -69,9 +69,9 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
     ),
     # Only for its own node: an admission policy sees to that (`install/agent.py`).
     "agent": (
-        _rule(GROUP, ("gpunodes",), *FOLLOW, "create"),
+        _rule(GROUP, ("gpunodes",), "list", "watch", "create"),
         _rule(GROUP, ("gpunodes/status",), "patch"),
-        _rule("", ("nodes",), *FOLLOW, "patch"),
+        _rule("", ("nodes",), "list", "watch", "patch"),
         _rule("", ("nodes/status",), "patch"),
     ),
 }
