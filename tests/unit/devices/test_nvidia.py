@@ -45,6 +45,9 @@ class Recorded:
     def nvmlShutdown(self) -> None:
         self.started -= 1
 
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "1.2.3"
+
     def nvmlDeviceGetCount(self) -> int:
         return len(self.boards)
 
@@ -109,6 +112,12 @@ def test_what_a_device_is(library: Recorded) -> None:
         ("GPU-h200", 0, "H200", 150_754_820_096),
         ("GPU-t4", 1, "T4", 15 * GIB),
     ]
+
+
+def test_which_driver(library: Recorded) -> None:
+    probe = NvidiaProbe.open(library)
+    assert probe is not None
+    assert probe.driver() == "1.2.3"
 
 
 def test_how_busy_each_device_is_where_it_says_so(library: Recorded) -> None:
