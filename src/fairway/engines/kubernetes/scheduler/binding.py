@@ -12,13 +12,14 @@ from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.objects import Pod
 from fairway.engines.kubernetes.scheduler.follow import Bind
 from fairway.engines.kubernetes.scheduler.gangs import Place
+from fairway.engines.kubernetes.scheduler.pace import Pace
 from fairway.engines.kubernetes.scheduler.volumes import Volumes
 from fairway.errors import FairwayError
 
 log = logging.getLogger("fairway.scheduler")
 
 IN_FLIGHT = 24
-"""Bindings at a time: more only wait in the API server."""
+"""Gangs at a time."""
 TRIES = 3
 GANG_TIMEOUT = 30.0
 """Seconds after which a gang that is bound in part is taken back."""
@@ -36,9 +37,9 @@ class Binder:
         self._volumes = volumes
         self._gave_up = gave_up
         self._bound = bound
-        self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._pace = Pace()
         self._turns = asyncio.Semaphore(IN_FLIGHT)
-        """Gangs at a time: the time of one that waits for its turn has not begun, and none of its pods is bound."""
+        """The time of one that waits for its turn has not begun, and none of its pods is bound."""
 
     async def bind(self, gang: Bind) -> bool:
         """Bind all pods of the gang. When one cannot be, those that were are deleted: no gang stays half."""
@@ -65,7 +66,7 @@ class Binder:
     async def _bind(self, pod: Pod, place: Place) -> None:
         name, namespace, uid = pod.metadata.name, pod.metadata.namespace, pod.metadata.uid
         chosen = gpus.chosen(place.devices, place.milli, place.part)
-        async with self._slots:
+        async with self._pace.turn():
             for left in reversed(range(TRIES)):
                 try:
                     await self._client.bind(name, namespace, place.node, uid=uid, annotations=chosen)
