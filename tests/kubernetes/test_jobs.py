@@ -111,11 +111,28 @@ def test_a_suspended_job_is_held_stopped_and_goes_on(jobs: Jobs, kwok_nodes: Add
     assert jobs.until("held", "runs", lambda status: status["phase"] == "Running")["attempt"] == 1
 
 
-def test_a_hostile_document_is_refused_in_words(jobs: Jobs) -> None:
-    jobs.submit("hostile", kubernetes={"pod": {"volumes": [{"name": "x", "hostPath": {"path": "/etc"}}]}})
-    status = jobs.until("hostile", "has failed", lambda status: status.get("phase") == "Failed")
-    assert "hostPath: '/etc' is not allowed on this cluster" in status["message"]
-    assert jobs.pods("hostile") == []
+HOSTILE = {
+    "folder": ({"volumes": [{"name": "x", "hostPath": {"path": "/etc"}}]}, "hostPath: '/etc' is not allowed on this cluster"),
+    "account": ({"serviceAccountName": "fairway-operator"}, "'fairway-operator' is not allowed on this cluster"),
+    "token": (
+        {"volumes": [{"name": "x", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]},
+        "'serviceAccountToken' is not allowed on this cluster",
+    ),
+    "runs": ({"containers": [{"name": "task", "volumeMounts": [{"name": "run", "mountPath": "/all"}]}]}, "'run' is no volume"),
+    "node": ({"nodeName": "fake-0"}, "nobody passes by the queue"),
+    "scheduler": ({"schedulerName": "default-scheduler"}, "the administrator decides who places"),
+    "class": ({"priorityClassName": "system-node-critical"}, "'system-node-critical' is not allowed on this cluster"),
+    "words": ({"containers": "task"}, "containers: is no list"),
+}
+
+
+def test_hostile_documents_are_refused_in_words(jobs: Jobs) -> None:
+    for name, (pod, _) in HOSTILE.items():
+        jobs.submit(name, kubernetes={"pod": pod})
+    for name, (_, words) in HOSTILE.items():
+        status = jobs.until(name, "has failed", lambda status: status.get("phase") == "Failed")
+        assert words in status["message"]
+        assert jobs.pods(name) == []
 
 
 def test_a_pod_that_somebody_deletes_is_made_again_and_costs_nothing(jobs: Jobs, kwok_nodes: Add) -> None:

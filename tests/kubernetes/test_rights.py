@@ -41,6 +41,19 @@ UNSEEN = {
     ("", "pods/exec", "create"): "asked by the API server itself when a container is entered",
 }
 """Permissions that are no request of their own."""
+RARE = {
+    ("operator", "", "pods", "get"): "a pod was made, and the answer was lost",
+    ("scheduler", "", "pods", "get"): "a pod was bound, and the answer was lost",
+    ("scheduler", "", "pods", "delete"): "half a gang stayed bound",
+    ("operator", "metrics.k8s.io", "pods", "list"): "where metrics-server is there",
+    ("operator", "gateway.networking.k8s.io", "gateways", "get"): "where the Gateway API is there",
+    ("operator", "gateway.networking.k8s.io", "httproutes", "create"): "where the Gateway API is there",
+    ("operator", "gateway.networking.k8s.io", "httproutes", "patch"): "where the Gateway API is there",
+    ("operator", "gateway.networking.k8s.io", "httproutes", "delete"): "where the Gateway API is there",
+}
+"""Permissions that are used where something rare happens, or where somebody else is on the cluster."""
+PROVOKED = {("agent", "fairway.dev", "gpunodes", "delete"), ("agent", "", "pods", "list")}
+"""What tests ask for on purpose, to be refused."""
 EVERYBODYS = {"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews", "clustertrustbundles"}
 """What every account may ask of itself."""
 
@@ -80,7 +93,8 @@ class Account:
         request = urllib.request.Request(self.server + path, data, {"Content-Type": kind}, method=method)
         try:
             with urllib.request.urlopen(request, context=self.context, timeout=30) as answer:
-                return answer.status, json.loads(answer.read(1 << 20) or b"null")
+                # A watch that was begun is allowed; what comes does not matter.
+                return answer.status, None if "watch=1" in path else json.loads(answer.read(1 << 20))
         except urllib.error.HTTPError as refused:
             return refused.code, refused.read().decode(errors="replace")
 
@@ -88,13 +102,24 @@ class Account:
 METHODS = {"get": "GET", "list": "GET", "watch": "GET", "create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 
 
+_known: dict[tuple[str, str], tuple[str, set[str]]] = {}
+
+
+def places(plane: ControlPlane, group: str) -> tuple[str, set[str]]:
+    """The path of a group, and its kinds that lie in no namespace. Rights are judged for kinds that are not there, too."""
+    if (plane.server, group) not in _known:
+        served = {each["name"]: each["preferredVersion"]["groupVersion"] for each in plane.get("/apis")[1]["groups"]}
+        root = f"/apis/{served.get(group, f'{group}/v1')}" if group else "/api/v1"
+        kinds = plane.get(root)[1]["resources"] if group in served or not group else []
+        _known[plane.server, group] = (root, {each["name"] for each in kinds if not each["namespaced"]})
+    return _known[plane.server, group]
+
+
 def path_of(plane: ControlPlane, asked: Asked, name: str, namespace: str) -> str:
     """Where a permission is used: on an object that is not there, so that nothing is changed."""
-    group = next((each for each in plane.get("/apis")[1]["groups"] if each["name"] == asked.group), None)
-    root = f"/apis/{group['preferredVersion']['groupVersion']}" if group else "/api/v1"
+    root, alone = places(plane, asked.group)
     plural, _, subresource = asked.resource.partition("/")
-    known = {each["name"]: each["namespaced"] for each in plane.get(root)[1]["resources"]}
-    path = f"{root}/namespaces/{namespace}/{plural}" if known[plural] else f"{root}/{plural}"
+    path = f"{root}/{plural}" if plural in alone else f"{root}/namespaces/{namespace}/{plural}"
     if asked.verb in ("list", "watch") or (asked.verb == "create" and not subresource):
         return path + (
             "?watch=1&timeoutSeconds=1" if asked.verb == "watch" else "?limit=1" if asked.verb == "list" else "?dryRun=All"
@@ -144,15 +169,17 @@ def test_granted_is_used_and_used_is_granted(installed: Installed, request: pyte
     del installed
     may = {one for process in CLUSTER_RULES for one in granted(process, CLUSTER_RULES) | granted(process, OWN_RULES)}
     ran = {item.path.name for item in request.session.items}
-    assert not HEARD.forbidden, f"asked for, and not granted: {HEARD.forbidden}"
+    outside = {one: uri for one, uri in HEARD.forbidden.items() if one not in PROVOKED}
+    assert not outside, f"asked for, and not granted: {outside}"
+    unused = sorted(one for one in may - HEARD.allowed if not _implied(one))
     missing = {name for name in SUITE if (Path(__file__).parent / name).exists()} - ran
     if missing:
-        pytest.skip(f"whether a right is not used is known when {', '.join(sorted(missing))} ran too")
-    unused = {one for one in may - HEARD.allowed if not _implied(one)}
-    assert not unused, f"granted, and used by nobody: {sorted(unused)}"
+        pytest.skip(f"not all ran that use rights ({', '.join(sorted(missing))}); not used so far: {unused}")
+    assert not unused, f"granted, and used by nobody: {unused}"
 
 
 def _implied(one: Asked) -> bool:
-    """A watch brings what a list would, on servers that can; on others it is listed."""
-    listed = one.verb == "list" and one._replace(verb="watch") in HEARD.allowed
-    return listed or (one.group, one.resource, one.verb) in UNSEEN
+    """A watch brings what a list would, on servers that can; what is applied is a patch, and makes what is not there."""
+    other = {"list": "watch", "create": "patch"}.get(one.verb)
+    seen = other is not None and one._replace(verb=other) in HEARD.allowed
+    return seen or one in RARE or (one.group, one.resource, one.verb) in UNSEEN

@@ -13,7 +13,7 @@ def _rule(group: str, resources: tuple[str, ...], *verbs: str) -> Rule:
     return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
 
 
-FOLLOW = ("get", "list", "watch")
+FOLLOW = ("list", "watch")
 
 CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
     "operator": (
@@ -21,16 +21,17 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
         # Children name their owner with `blockOwnerDeletion`, which asks for this.
         _rule(GROUP, ("trainingjobs/finalizers",), "update"),
         _rule(GROUP, ("trainingjobs/status",), "patch"),
-        _rule("", ("pods",), *FOLLOW, "create", "delete", "patch"),
+        # A pod that is there already is looked at: it may be somebody else's.
+        _rule("", ("pods",), *FOLLOW, "get", "create", "delete", "patch"),
         _rule("", ("pods/log",), "get"),
         # A container is entered to tell its program that it should end.
         _rule("", ("pods/exec",), "get", "create"),
-        _rule("", ("services",), *FOLLOW, "create", "patch", "delete"),
+        _rule("", ("services",), *FOLLOW, "get", "create", "patch", "delete"),
         _rule("", ("secrets",), "create"),
         # The plan that a service's router begins with.
         _rule("", ("configmaps",), "create", "patch"),
         # A revision of a service, and its router.
-        _rule("apps", ("deployments",), *FOLLOW, "create", "patch", "delete"),
+        _rule("apps", ("deployments",), *FOLLOW, "get", "create", "patch", "delete"),
         # The way to services by a gateway, where there is one.
         _rule("gateway.networking.k8s.io", ("gateways",), "get"),
         _rule("gateway.networking.k8s.io", ("httproutes",), "create", "patch", "delete"),
@@ -46,7 +47,6 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
         _rule(GROUP, ("gpunodes",), "list", "watch"),
         # What callers change through the record is changed in objects, after the API server was asked whether they may.
         _rule(GROUP, ("trainingjobs", "modelservices"), "create", "patch", "delete"),
-        _rule(GROUP, ("modelservices",), *FOLLOW),
         _rule(GROUP, ("jobqueues",), *FOLLOW, "create", "patch", "delete"),
         _rule("authorization.k8s.io", ("subjectaccessreviews",), "create"),
         # The API server must know our certificate.
@@ -56,7 +56,8 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
         _rule(GROUP, ("jobqueues", "gpunodes"), *FOLLOW),
         # How queues stand is said on them.
         _rule(GROUP, ("jobqueues/status",), "patch"),
-        _rule("", ("pods",), *FOLLOW, "patch", "delete"),
+        # What became of a binding that nobody confirmed is looked up.
+        _rule("", ("pods",), *FOLLOW, "get", "patch", "delete"),
         _rule("", ("pods/status",), "patch"),
         _rule("", ("pods/binding", "pods/eviction"), "create"),
         _rule("", ("nodes",), *FOLLOW),
