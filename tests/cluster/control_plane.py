@@ -25,7 +25,6 @@ from cluster.process import Processes, StartError
 
 LOOPBACK = "127.0.0.1"
 SERVICES = "10.96.0.0/16"
-OURS = "system:serviceaccounts:fairway-system"
 _ATTEMPTS = 3
 
 
@@ -165,25 +164,10 @@ class ControlPlane:
                 "--requestheader-extra-headers-prefix", "X-Remote-Extra-",
                 "--proxy-client-cert-file", passing.certificate,
                 "--proxy-client-key-file", passing.key,
-                "--audit-policy-file", self._audited(),
-                "--audit-log-path", self.folder / "audit.log",
                 *self._flags[0],
             ]  # fmt: skip
 
         self.port = self._listen("kube-apiserver", self.address, (self.port,), command, self._ready)[0]
-
-    def _audited(self) -> Path:
-        """Keep account of what Fairway's own processes write."""
-        ours = {"level": "Metadata", "userGroups": [OURS], "verbs": ["create", "update", "patch", "delete"]}
-        rules = [{**ours, "omitStages": ["RequestReceived"]}, {"level": "None"}]
-        path = self.folder / "audit.json"
-        path.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))
-        return path
-
-    def written(self) -> list[dict[str, Any]]:
-        """What Fairway's own processes wrote so far, as the API server keeps account of it."""
-        path = self.folder / "audit.log"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def compact(self) -> None:
         """Let the store forget every version but the newest."""

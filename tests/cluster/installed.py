@@ -181,13 +181,23 @@ class Jobs:
 
     def why_not(self, name: str) -> str:
         """What there is to know, for whoever must find out."""
-        return f"It says {self.status(name)}; {self.what_is_there(name)}"
+        return f"It says {self.status(name)}\n{self.what_is_there()}"
 
-    def what_is_there(self, name: str = "") -> str:
-        """The pods of a run, or all, and what the processes said last."""
-        pods = {pod["metadata"]["name"]: (pod["metadata"], pod["status"]) for pod in self.pods(name)}
-        return f"pods: {pods}; {self.installed.last_words()}"
+    def what_is_there(self) -> str:
+        """All pods in short, and what the processes said last."""
+        pods = self.plane.get(f"/api/v1/namespaces/{self.namespace}/pods")[1]["items"]
+        return "\n".join([*map(_in_short, pods), self.installed.last_words()])
 
     def runs(self, name: str) -> dict[str, Any]:
         """Wait until it runs."""
         return self.until(name, "runs", lambda status: status.get("phase") == "Running")
+
+
+def _in_short(pod: dict[str, Any]) -> str:
+    metadata, status = pod["metadata"], pod["status"]
+    said = [each.get("message") or each["reason"] for each in status.get("conditions", ()) if each.get("reason")]
+    marks = {name: value for name, value in metadata.get("annotations", {}).items() if name.endswith(("/leave", "/deleted-for"))}
+    words = [metadata["name"], pod["spec"].get("nodeName", "nowhere"), status.get("phase", ""), status.get("reason", "")]
+    return " ".join(
+        [*words, f"deleted {metadata['deletionTimestamp']}" if "deletionTimestamp" in metadata else "", *said, str(marks)]
+    )

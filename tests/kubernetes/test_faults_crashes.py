@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from cluster import kwok
+from cluster.audit import Heard
 from cluster.control_plane import ControlPlane
 from cluster.installed import SYSTEM, Installed, Jobs
 from cluster.keeper import Keeper
@@ -151,6 +152,7 @@ def test_nothing_is_lost_and_nothing_twice_wherever_operator_and_scheduler_die(i
         Witness(installed.plane, jobs.namespace, CORES) as seen,
     ):
         for number in range(MOST_STORIES):
+            print(number, operator.left, scheduler.left, flush=True)
             story(jobs, number)
             if not operator.left and not scheduler.left:
                 break
@@ -184,10 +186,7 @@ def die_at_its_end(installed: Installed, place: str) -> int:
 
 def writes_of(plane: ControlPlane, process: str) -> set[tuple[str, str]]:
     """What the API server has seen a process write."""
-    found = set()
-    for entry in plane.written():
-        if entry["user"]["username"].endswith(f":fairway-{process}"):
-            about = entry["objectRef"]
-            part = f"/{about['subresource']}" if about.get("subresource") else ""
-            found.add((entry["verb"], about["resource"] + part))
-    return found
+    heard = Heard()
+    heard.add(plane.folder)
+    asked = [one for one in (*heard.allowed, *heard.forbidden) if one.process == process]
+    return {(one.verb, one.resource) for one in asked if one.verb in VERBS.values()}
