@@ -147,8 +147,9 @@ def place(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> 
     found.kubectl("delete", "deployments", "-n", "fairway-system", "--all", "--wait=true", "--ignore-not-found")
     found.install()
     yield found
-    for one in ("modelservices", "trainingjobs", "configmaps", "pods"):
+    for one in ("modelservices", "trainingjobs", "configmaps"):
         found.kubectl("delete", one, "--all", "--wait=true", "--timeout=60s")
+    found.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")  # nobody asks any more: none need finish
     # Whoever installs after this says anew what is to run.
     found.kubectl("delete", "deployments", "-n", "fairway-system", "--all", "--wait=true")
 

@@ -181,7 +181,7 @@ class Operator:
             lambda job: self._around(job, _kept_secret(settings.home)),
             both(self._nodes, self._gpu_nodes),
         )
-        self._served = ServingMirrors(self._reading)
+        self._served = ServingMirrors(self._reading, self._gpu_nodes)
         self._outside = Outside(self._reading, self._acting, self._installation.queueing)
 
     async def run(self) -> None:

@@ -16,7 +16,7 @@ from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.client.watch import Scope
 from fairway.engines.kubernetes.controller import Controller
 from fairway.engines.kubernetes.marks import MANAGED_BY, MANAGER, SERVICE
-from fairway.engines.kubernetes.objects import Custom, Deployment, Pod
+from fairway.engines.kubernetes.objects import Custom, Deployment, GpuNode, Pod
 from fairway.engines.kubernetes.objects import Service as ServiceObject
 from fairway.engines.kubernetes.operator.engine import KubernetesEngine
 from fairway.engines.kubernetes.operator.happenings import Happenings
@@ -42,7 +42,8 @@ TOLD = 100
 class ServingMirrors:
     """What the operator follows for services, beside pods."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, gpu_nodes: Mirror[GpuNode]) -> None:
+        self.gpu_nodes = gpu_nodes
         ours = f"{MANAGED_BY}={MANAGER}"
         self.deployments: Mirror[Deployment] = Mirror(client, kinds.DEPLOYMENTS, Scope(labels=f"{ours},{SERVICE}"))
         self.services: Mirror[ServiceObject] = Mirror(client, kinds.SERVICES, Scope(labels=ours))
@@ -73,7 +74,7 @@ class ClusterServing:
         self._secret = secret
         self._mirrors = mirrors
         self._application: Application | None = None
-        self._replicas = Replicas(client, pods)
+        self._replicas = Replicas(client, pods, mirrors.gpu_nodes)
         self._watch = PodWatch(pods, clock, replica_load)
         talk = RemoteRouters(clock)
         self._router = ClusterRouter(pods, mirrors.deployments, talk, lambda key: self.tokens(key)[1], clock)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
-from fairway.app.ports import LogChunk, LogQuery
+from fairway.app.ports import LogChunk, LogQuery, TaskUsage
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.client import errors, inside, kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.inside import LogWish
 from fairway.engines.kubernetes.client.mirror import Mirror
-from fairway.engines.kubernetes.objects import Pod
-from fairway.engines.kubernetes.operator import observe
+from fairway.engines.kubernetes.objects import GpuNode, Pod
+from fairway.engines.kubernetes.operator import observe, pod_usage
 from fairway.engines.kubernetes.serving import naming, seating
 from fairway.errors import FairwayError
 from fairway.plan.action import Action, BindGang, CreateTask, EvictTask
@@ -33,9 +33,10 @@ log = logging.getLogger("fairway.operator")
 class Replicas:
     """Pods as replicas."""
 
-    def __init__(self, client: Client, pods: Mirror[Pod]) -> None:
+    def __init__(self, client: Client, pods: Mirror[Pod], gpu_nodes: Mirror[GpuNode] | None = None) -> None:
         self._client = client
         self._pods = pods
+        self._gpu_nodes = gpu_nodes
         self._taken: dict[str, TaskKey] = {}
         """Pods that were labelled, by uid, until the mirror shows it."""
         self.snapshot: Callable[[], Snapshot] = Snapshot
@@ -122,6 +123,11 @@ class Replicas:
             if seating.sits(pod, key) or self._taken.get(pod.metadata.uid) == key:
                 return pod
         return None
+
+    async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
+        """What replicas use, as far as anybody says so."""
+        pods = {key: pod for key in keys if (pod := self._pod_of(key)) is not None}
+        return await pod_usage.look(self._client, pods, self._gpu_nodes)
 
     async def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
         """What the replica printed, from its node; nothing when its pod is gone."""

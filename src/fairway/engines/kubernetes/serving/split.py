@@ -76,7 +76,9 @@ class ClusterEngine:
 
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
         """What tasks use."""
-        return await self._jobs.usage(keys)
+        asked = list(keys)
+        jobs = await self._jobs.usage([key for key in asked if not is_replica_run(key.run)])
+        return jobs | await self._replicas.usage([key for key in asked if is_replica_run(key.run)])
 
 
 def _run_of(action: Action) -> JobKey:
