@@ -83,6 +83,14 @@ class Services:
         """Its replicas' pods."""
         return [pod for pod in self.of("pods", service) if pod["metadata"]["labels"]["fairway.dev/part"] == "replica"]
 
+    def settled(self, service: str, count: int) -> bool:
+        """Whether the first revision has so many pods, all of them replicas, and nothing is on its way any more."""
+        (first, *_) = self.of("deployments", service, "/apis/apps/v1")
+        pods, status = [pod["metadata"] for pod in self.pods(service)], first["status"]
+        seen = status.get("observedGeneration") == first["metadata"]["generation"]
+        there = (first["spec"]["replicas"], status.get("readyReplicas"), len(pods)) == (count, count, count)
+        return seen and there and all("deletionTimestamp" not in one and "fairway.dev/replica" in one["labels"] for one in pods)
+
     def until(self, name: str, what: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Wait until the object says so."""
         wait_for(f"{name} {what}", lambda: holds(self.status(name)), PATIENCE, lambda: self.why_not(name))

@@ -63,7 +63,7 @@ def test_a_release_a_floor_a_killed_operator_and_a_hand_that_scales(installed: I
     services.apply("adds", model="adds@1", replicas={"min": 2, "max": 3})
     services.until("adds", "is ready", lambda status: status.get("ready") == "2/2")
     services.plane.kubectl("-n", services.namespace, "scale", "deployment/adds-r1", "--replicas=0")
-    wait_for("nobody but the autoscaler scales", lambda: services.counts("adds")["adds-r1"] == 2, PATIENCE)
+    wait_for("nobody but the autoscaler scales", lambda: services.settled("adds", 2), PATIENCE, lambda: services.why_not("adds"))
     services.until("adds", "has both", lambda status: status["ready"] == "2/2")
 
     before = {pod["metadata"]["uid"] for pod in services.pods("adds")}
