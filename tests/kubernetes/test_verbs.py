@@ -17,6 +17,8 @@ from cluster.process import wait_for
 from cluster.record import API_SERVICE, Person, start_operator
 from cluster.served import Services, register
 
+pytestmark = pytest.mark.timeout(300)
+
 Add = Callable[..., list[str]]
 JOB = """
 kind: TrainingJob
@@ -124,6 +126,7 @@ def test_one_who_may_edit_a_namespace_uses_the_verbs_there(ann: Person, installe
     assert [task["name"] for task in ann.json("top", "job", "mnist")["tasks"]] == ["worker-0", "worker-1"]
     assert len(ann.json("top", "node")["nodes"]) == 2
     assert "has printed nothing" in ann.run("logs", "mnist").stderr
+    assert "is not recorded on a cluster" in ann.run("logs", "--timestamps", "mnist", code=5).stderr
 
     assert "is stopped" in ann.run("stop", "mnist", "--wait").stderr
     assert jobs.get("mnist-1")["spec"]["suspend"] is True

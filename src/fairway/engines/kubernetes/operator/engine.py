@@ -24,7 +24,7 @@ from fairway.engines.kubernetes.operator.gangs import Gangs
 from fairway.engines.kubernetes.operator.keeping import Keeping
 from fairway.engines.kubernetes.operator.manifests.service import service
 from fairway.engines.kubernetes.operator.outside import Outside
-from fairway.errors import ConflictError, FairwayError
+from fairway.errors import ConflictError, FairwayError, RefusedError
 from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, ForgetLogs, NudgeTask
 from fairway.state.job import Job, JobKey
 from fairway.state.node import Node
@@ -306,6 +306,9 @@ class KubernetesEngine:
 
     def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
         """The output of the run's tasks: of pods that run from their nodes, of others from the record."""
+        if query.timed:
+            message = f"when the lines of {job.key.name} were printed is not recorded on a cluster"
+            raise RefusedError(message, fix="leave --timestamps out; of a pod that is still there: kubectl logs --timestamps POD")
         if query.follow and not job.phase.over:
             return self._following.logs(job, query)
         return self._keeping.logs(job, list(self._pods.indexed(BY_RUN, str(job.key))), replace(query, follow=False))

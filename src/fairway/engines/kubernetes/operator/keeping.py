@@ -151,7 +151,8 @@ class Keeping:
                 reader.cancel()
 
     async def _read(self, key: TaskKey, pod: Pod, query: LogQuery, found: asyncio.Queue[LogChunk | None]) -> None:
-        wish = LogWish(container=TASK, follow=query.follow, tail=query.tail)
+        since = max(1, int(self.now() - query.since)) if query.since is not None else None
+        wish = LogWish(container=TASK, follow=query.follow, tail=query.tail, since_seconds=since)
         pattern = re.compile(query.grep.encode()) if query.grep else None
         try:
             name, namespace = pod.metadata.name, pod.metadata.namespace
