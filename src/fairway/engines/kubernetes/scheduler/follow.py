@@ -93,6 +93,8 @@ class Follower:
         """Gangs whose places were taken back the last time that they got some."""
         self._seen: tuple[tuple[int, int], int] = ((0, 0), 0)
         """Up to which changes of others gangs were looked at."""
+        self.held_back: dict[JobKey, str] = {}
+        """Gangs that wait and of which the core does not know now, by their queue."""
         self.refused: dict[JobKey, str] = {}
         """Gangs that can have no place from this scheduler, and why."""
 
@@ -194,8 +196,11 @@ class Follower:
         version, terms = self._seen
         if company.terms != terms:
             self._dirty |= set(ledger.room.keys())
-        if self.narrowing.version != version or any(each.parts or each.request is None for each in self._narrowed.values()):
-            self._dirty |= {key for key in self._narrowed if self._families.leads(key)}
+        others_moved = self.narrowing.version != version
+        for key, found in self._narrowed.items():
+            # Places that were looked for here are of the moment: somebody else may have taken or left some.
+            if found.parts or found.request is None or (others_moved and self._families.leads(key)):
+                self._dirty.add(key)
         self._seen = (self.narrowing.version, company.terms)
 
     def _wake(self, at: float | None, now: float) -> float | None:
@@ -253,16 +258,20 @@ class Follower:
     def _narrow(self, key: JobKey, asks: Request | None, members: Sequence[Member]) -> Request | None:
         """What the core is asked for, where that depends on others; None when it is not asked now."""
         waiting = sorted((member for member in members if member.place is None), key=lambda member: member.order)
+        self.held_back.pop(key, None)
         if asks is None or not any(self.narrowing.concerns(member.pod) for member in waiting):
             self._narrowed.pop(key, None)
             self._dirty.update(self._families.leave(key))
             return asks
+        self.held_back[key] = asks.queue
         if key in self._paused:
             return None
         if len(waiting) == 1 and not self._families.join(key, asks, waiting[0].pod):
             self._narrowed.pop(key, None)
             return None
         found = self._narrowed[key] = self.narrowing.narrowed(asks, waiting)
+        if found.request is not None:
+            del self.held_back[key]
         return found.request
 
     def _note_refusal(self, key: JobKey, wrong: str) -> None:

@@ -199,4 +199,4 @@ class SchedulerProcess:
                 waiting = [member.pod for member in self.follower.members(key) if member.place is None]
                 if waiting:
                     await self._telling.waits(min(waiting, key=lambda pod: pod.metadata.name), hold)
-            await self._queue_telling.tell(queues.statuses(self.follower.scheduler.ledger, holds))
+            await self._queue_telling.tell(queues.statuses(self.follower.scheduler.ledger, holds, self.follower.held_back))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from fairway.engines.kubernetes.client import kinds
@@ -36,9 +37,13 @@ def described(name: str, found: Custom) -> Queue | None:
     return queue_of(document)
 
 
-def statuses(ledger: Ledger, holds: Mapping[JobKey, Hold]) -> dict[str, dict[str, Any]]:
-    """By queue: what its object says of it. Only queues that are described."""
+def statuses(
+    ledger: Ledger, holds: Mapping[JobKey, Hold], held_back: Mapping[JobKey, str] = MappingProxyType({})
+) -> dict[str, dict[str, Any]]:
+    """By queue: what its object says of it. Only queues that are described. `held_back` are those that the core does not know."""
     waiting = {name: [request.key for request in ledger.room.requests(name)] for name in ledger.room.queues()}
+    for key, name in held_back.items():
+        waiting.setdefault(name, []).append(key)
     running = Counter(each.request.queue for each in ledger.running.values())
     found = {}
     for name in ledger.queues:

@@ -31,3 +31,17 @@ def test_a_queue_says_what_it_holds_and_why_its_runs_wait() -> None:
     assert status["share"] == "19% of cpu"
     ((reason, count),) = [(one["reason"], one["count"]) for one in status["reasons"]]
     assert (reason, count) == ("quota", 2)
+
+
+def test_runs_that_the_core_is_not_asked_for_count_as_waiting() -> None:
+    cluster = Cluster(node("a"))
+    cluster.follower.queue("red", queues.described("red", described()))
+    mount = [{"name": "v", "persistentVolumeClaim": {"claimName": "missing"}}]
+    cluster.pod(pod("x", annotations={marks.QUEUE: "red"}, volumes=mount))
+    assert cluster.decide() == {}
+    follower = cluster.follower
+    (status,) = queues.statuses(follower.scheduler.ledger, follower.holds(cluster.now), follower.held_back).values()
+    assert (status["waiting"], status["reasons"][0]["reason"]) == (1, "placement")
+    cluster.gone(pod("x"))
+    cluster.decide()
+    assert not follower.held_back
