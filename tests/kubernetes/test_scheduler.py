@@ -228,6 +228,9 @@ def test_a_claim_that_waits_for_its_consumer_gets_its_volume_where_the_pod_goes(
         pods.make(f"mounts-{kind}", volumes=[mount])
     assert pods.node("mounts-by-hand") == nodes[1]
     assert _claimed(pods, "by-hand")["status"]["phase"] == "Bound"
+    uid = pods.get("mounts-by-hand")["metadata"]["uid"]
+    events = f"/apis/events.k8s.io/v1/namespaces/{pods.namespace}/events?fieldSelector=regarding.uid={uid}"
+    wait_for("an Event says so", lambda: "Scheduled" in [one["reason"] for one in pods.plane.get(events)[1]["items"]], PATIENCE)
     # Nobody here makes volumes, so that the test does: the node is chosen, and the pod is not bound before the volume is there.
     wait_for("the node is chosen", lambda: _chosen(pods, "made"), PATIENCE, pods.last_words)
     assert not _node(pods.get("mounts-made"))

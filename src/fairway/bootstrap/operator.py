@@ -51,6 +51,7 @@ from fairway.engines.kubernetes.operator.installation import Installation
 from fairway.engines.kubernetes.operator.intake import UID, Intake
 from fairway.engines.kubernetes.operator.keeping import Keeping
 from fairway.engines.kubernetes.operator.outside import Outside
+from fairway.engines.kubernetes.operator.stuck import Stuck
 from fairway.engines.kubernetes.serving.naming import BY_SERVICE, by_service
 from fairway.engines.local.secrets import FileSecrets
 from fairway.errors import FairwayError, NotFoundError
@@ -183,12 +184,13 @@ class Operator:
         )
         self._served = ServingMirrors(self._reading, self._gpu_nodes)
         self._outside = Outside(self._reading, self._acting, self._installation.queueing)
+        self._stuck = Stuck(self._reading, lambda: self._pods, self._clock.now)
 
     async def run(self) -> None:
         """Follow the cluster; act while it is the leader."""
         mirrors = (self._pods, self._nodes, self._gpu_nodes, self._objects, *self._record.mirrors, *self._served.all)
         following = [asyncio.create_task(mirror.run()) for mirror in mirrors]
-        following.append(asyncio.create_task(self._outside.run()))
+        following += [asyncio.create_task(self._outside.run()), asyncio.create_task(self._stuck.run())]
         following.append(asyncio.create_task(health.answer(self._settings.health_port, health.Health(mirrors, self._leader))))
         try:
             await all_synced(*mirrors)
@@ -249,7 +251,7 @@ class Operator:
             self._owner_of,
             self._gpu_nodes,
         )
-        engine.ask(self._outside)
+        engine.ask(self._outside, self._stuck)
         application = Application(
             store,
             serving.engine(engine),

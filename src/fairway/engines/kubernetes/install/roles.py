@@ -38,8 +38,8 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
         _rule("discovery.k8s.io", ("endpointslices",), "create", "patch"),
         _rule(GROUP, ("modelservices",), *FOLLOW),
         _rule(GROUP, ("modelservices/status",), "patch"),
-        # What happened to a run is told on its object.
-        _rule("events.k8s.io", ("events",), "create"),
+        # What happened to a run is told on its object; why a pod does not begin is read.
+        _rule("events.k8s.io", ("events",), "create", "list"),
         _rule("", ("nodes",), *FOLLOW),
         # What pods use, where metrics-server is there.
         _rule("metrics.k8s.io", ("pods",), "list"),

@@ -24,6 +24,7 @@ from fairway.engines.kubernetes.operator.gangs import Gangs
 from fairway.engines.kubernetes.operator.keeping import Keeping
 from fairway.engines.kubernetes.operator.manifests.service import service
 from fairway.engines.kubernetes.operator.outside import Outside
+from fairway.engines.kubernetes.operator.stuck import Stuck
 from fairway.errors import ConflictError, FairwayError, RefusedError
 from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, ForgetLogs, NudgeTask
 from fairway.state.job import Job, JobKey
@@ -71,6 +72,7 @@ class KubernetesEngine:
         self._owner = owner
         self._gpu_nodes = gpu_nodes
         self._outside: Outside | None = None
+        self._stuck: Stuck | None = None
         self._wake: Callable[[], None] = lambda: None
         self._made: dict[str, tuple[Pod, float]] = {}
         """Pods that were made, and when, until the mirror has them."""
@@ -90,15 +92,18 @@ class KubernetesEngine:
         self._background: set[asyncio.Future[None]] = set()
         self._following = Following(keeping, lambda run: pods.indexed(BY_RUN, str(run)))
 
-    def ask(self, outside: Outside) -> None:
+    def ask(self, outside: Outside, stuck: Stuck | None = None) -> None:
         """Somebody else queues and places: gangs are made for them, and they say why something waits."""
         self._outside = self._gangs.outside = outside
+        self._stuck = stuck
 
     async def start(self, wake: Callable[[], None]) -> None:
         """Begin: the mirrors are complete."""
         self._wake = wake
         if self._outside is not None:
             self._outside.changed = wake
+        if self._stuck is not None:
+            self._stuck.changed = wake
         self._nodes.listen(self._node_changed)
         self._pods.listen(self._changed)
         # The one before may have died between writing an end down and letting the pod go: whoever is not asked for may go.
@@ -268,6 +273,7 @@ class KubernetesEngine:
             return TaskReport(key, TaskPhase.LOST, node=lost, exit=Exit(disrupted=f"its node {lost} was lost"))
         found = observe.report(key, pod)
         theirs = self._outside.why(pod) if self._outside is not None and found.phase is TaskPhase.PLACED else ""
+        theirs = self._stuck.why(pod) if self._stuck is not None and found.phase is TaskPhase.STARTING else theirs
         return replace(found, message=theirs) if theirs else found
 
     async def observe(self, keys: Iterable[TaskKey]) -> list[TaskReport]:
