@@ -29,6 +29,7 @@ SUITE = {
     "test_mpi.py",
     "test_content.py",
     "test_neighbours.py",
+    "test_scheduler.py",
 }
 """Where the permissions are used; only where all of them ran can it be said that one is not."""
 UNSEEN = {
@@ -45,6 +46,7 @@ RARE = {
     ("operator", "", "pods", "get"): "a pod was made, and the answer was lost",
     ("scheduler", "", "pods", "get"): "a pod was bound, and the answer was lost",
     ("scheduler", "", "pods", "delete"): "half a gang stayed bound",
+    ("operator", "events.k8s.io", "events", "list"): "a pod that has its node does not begin",
     ("operator", "metrics.k8s.io", "pods", "list"): "where metrics-server is there",
     ("operator", "gateway.networking.k8s.io", "gateways", "get"): "where the Gateway API is there",
     ("operator", "gateway.networking.k8s.io", "httproutes", "create"): "where the Gateway API is there",

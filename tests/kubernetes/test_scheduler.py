@@ -17,7 +17,7 @@ from fairway.engines.kubernetes.scheduler import memory
 Add = Callable[..., list[str]]
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-CASES = 24
+CASES = 20
 PATIENCE = 120.0
 
 
