@@ -127,16 +127,20 @@ class Runner:
         self._remote.start()
         return {contract.REMOTE_KEY: key.hex()} if contract.REMOTE_HOSTS in start.env else {}
 
-    def _ranks_left_out(self) -> str:
-        """Why what ended well did not: ranks should have been in other pods, and were not. Empty when all is well."""
+    def _ranks_elsewhere(self) -> tuple[int, str]:
+        """An exit code, and why what says that it ended well did not: a pod with ranks was lost, or never had any. 0: it did."""
         wish = self._order.remote
-        missed = remote.never_reached(self._order.attempt, wish.must_reach) if wish is not None else []
+        if wish is None:
+            return 0, ""
+        lost = sorted(remote.noted(self._order.attempt, remote.LOST))
+        if lost:
+            return 1, f"the connection to {', '.join(lost)} was lost: connection closed by peer"
+        missed = sorted(set(wish.must_reach) - remote.noted(self._order.attempt, remote.REACHED))
         if not missed:
-            return ""
-        return (
-            f"{self._order.starts[0].argv[0]} started no rank on {', '.join(missed)}, and said nothing: all ran on fewer hosts; "
-            "does this MPI read the variables of Open MPI 4 or 5?"
-        )
+            return 0, ""
+        program = self._order.starts[0].argv[0]
+        words = f"{program} started no rank on {', '.join(missed)}, and said nothing: all ran on fewer hosts"
+        return CANNOT_RUN, f"{words}; does this MPI read the variables of Open MPI 4 or 5?"
 
     @property
     def _serves_others(self) -> bool:
@@ -167,11 +171,11 @@ class Runner:
             # It was there for others, and somebody ended it before they were done.
             _record(ending.encode(self._order.task, 0, None, signal.SIGTERM))
             return ending.exit_code(None, signal.SIGTERM)
-        alone = self._ranks_left_out() if culprit is None else ""
-        if alone:
-            sys.stderr.write(f"fairway: {alone}\n")
-            _record(ending.encode(self._order.task, 0, CANNOT_RUN, None, alone))
-            return CANNOT_RUN
+        failed, words = self._ranks_elsewhere() if culprit is None else (0, "")
+        if failed:
+            sys.stderr.write(f"fairway: {words}\n")
+            _record(ending.encode(self._order.task, 0, failed, None, words))
+            return failed
         status = culprit.status if culprit is not None and culprit.status is not None else 0
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = None if number is not None else os.WEXITSTATUS(status)

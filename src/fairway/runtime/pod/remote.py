@@ -23,8 +23,9 @@ MOST = 1 << 20
 START, INPUT, INPUT_END, SIGNAL, OUTPUT, ERRORS, EXIT = range(1, 8)
 """Kinds of frames: the first four go to the program, the others come from it."""
 
-_REACHED = "reached"
-"""A folder of the attempt with a file for each host."""
+REACHED, LOST = "reached", "lost"
+"""Folders of the attempt with a file for each host on which a program was started, or whose connection broke before its end."""
+
 _HEAD = struct.Struct(">IB")
 
 
@@ -106,17 +107,20 @@ def call(connection: socket.socket, key: bytes) -> Channel:
     return _channel(connection, key, theirs, ours, listens=False)
 
 
-def note_reached(attempt: str, host: str) -> None:
-    """Write down in the attempt's folder that a program was started on that host."""
+def note(attempt: str, what: str, host: str) -> None:
+    """Write down in the attempt's folder what became of the connection to a host: `REACHED` or `LOST`."""
     if attempt:
-        os.makedirs(os.path.join(attempt, _REACHED), exist_ok=True)
-        with open(os.path.join(attempt, _REACHED, host), "w", encoding="utf-8"):
+        os.makedirs(os.path.join(attempt, what), exist_ok=True)
+        with open(os.path.join(attempt, what, host), "w", encoding="utf-8"):
             pass
 
 
-def never_reached(attempt: str, hosts: list[str]) -> list[str]:
-    """Those of the hosts on which no program was started."""
-    return [host for host in hosts if not os.path.exists(os.path.join(attempt, _REACHED, host))]
+def noted(attempt: str, what: str) -> set[str]:
+    """The hosts of which it was written down."""
+    try:
+        return set(os.listdir(os.path.join(attempt, what)))
+    except FileNotFoundError:
+        return set()
 
 
 def keep_alive(connection: socket.socket) -> None:

@@ -32,6 +32,15 @@ class UnreachableError(Exception):
     """The other pod cannot be asked."""
 
 
+class LostError(Exception):
+    """The other pod is gone, and with it the program."""
+
+    def __init__(self, host: str) -> None:
+        # These words say to who reads the log that another pod is the cause.
+        super().__init__(f"the connection to {host} was lost: connection closed by peer")
+        self.host = host
+
+
 def place_of(host: str, known: dict[str, int]) -> tuple[str, int]:
     """The address of a host as it was named: whole, or by its first part alone. Raises `UnreachableError` for a stranger."""
     if host in known:
@@ -73,8 +82,7 @@ def run(channel: Channel, command: str, host: str) -> int:
     while True:
         frame = channel.receive()
         if frame is None:
-            # These words say to who reads the log that another pod is the cause.
-            raise UnreachableError(f"the connection to {host} was lost: connection closed by peer")
+            raise LostError(host)
         kind, data = frame
         if kind == remote.EXIT:
             end = json.loads(data)
@@ -120,8 +128,13 @@ def main(arguments: list[str], environment: dict[str, str]) -> int:
     try:
         place = place_of(host, json.loads(environment.get(contract.REMOTE_HOSTS, "{}")))
         channel = connect(place, bytes.fromhex(environment.get(contract.REMOTE_KEY, "")))
-        remote.note_reached(environment.get(contract.ATTEMPT_DIR, ""), place[0])
+        remote.note(environment.get(contract.ATTEMPT_DIR, ""), remote.REACHED, place[0])
         return run(channel, command, place[0])
+    except LostError as error:
+        # Open MPI 5 says so too, ends its job, and exits with 0.
+        remote.note(environment.get(contract.ATTEMPT_DIR, ""), remote.LOST, error.host)
+        sys.stderr.write(f"fairway: {error}\n")
+        return FAILED
     except (UnreachableError, remote.RefusedError, OSError, ValueError) as error:
         sys.stderr.write(f"fairway: {error}\n")
         return FAILED

@@ -61,6 +61,7 @@ class Listener:
         self._cwd = cwd
         self._sessions: dict[int, Session] = {}
         self._lock = threading.Lock()
+        self._ends = False
         self._room = threading.BoundedSemaphore(WAITING)
         self._socket = _listening(port)
         self.port = self._socket.getsockname()[1]
@@ -75,7 +76,8 @@ class Listener:
         return bool(self._sessions)
 
     def tell(self, number: int) -> None:
-        """Send a signal to every program that others asked for."""
+        """Send a signal to every program that others asked for: this pod ends, and their callers must see that it does."""
+        self._ends = True
         for session in list(self._sessions.values()):
             session.tell(number)
 
@@ -134,6 +136,8 @@ class Listener:
         session.ended.wait()
         for pump in session.outputs:
             pump.join(timeout=1.0)  # what it has left running may hold the pipe for ever
+        if self._ends:
+            return  # its caller is to see a pod that is lost, not a program that failed
         try:
             channel.send(remote.EXIT, json.dumps(_end(session.status)).encode())
             channel.finish()

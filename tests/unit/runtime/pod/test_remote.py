@@ -138,9 +138,14 @@ def test_a_pod_that_ends_takes_what_others_started_with_it_and_says_so(pods: lis
     assert running.stdout is not None
     running.stdout.readline()
     pods[1].process.kill()
-    _, said = running.communicate(timeout=60)
-    assert running.returncode == remote_agent.FAILED
-    assert "the connection to 127.0.0.2 was lost: connection closed by peer" in said
+    told = agent(2, "echo ready; exec sleep 600")
+    assert told.stdout is not None
+    told.stdout.readline()
+    pods[2].process.terminate()
+    for number, one in ((2, running), (3, told)):
+        _, said = one.communicate(timeout=60)
+        assert one.returncode == remote_agent.FAILED
+        assert f"the connection to 127.0.0.{number} was lost: connection closed by peer" in said
 
 
 def test_who_has_not_the_key_of_the_attempt_is_turned_away(pods: list[Pod], agent: Agent) -> None:
@@ -205,15 +210,25 @@ def test_without_a_key_nobody_listens(tmp_path: Path) -> None:
 
 def test_ranks_that_all_ran_here_though_they_should_not_are_a_failure(tmp_path: Path) -> None:
     def ended(folder: str, code: str) -> subprocess.CompletedProcess[str]:
-        start = Start([sys.executable, "-c", code], {contract.REMOTE_HOSTS: "{}"}, [])
+        env = {contract.REMOTE_HOSTS: "{}", "FOLDER": str(tmp_path / folder)}
+        start = Start([sys.executable, "-c", code], env, [])
         wish = Remote(0, 0, "worker-0", 0, 1, must_reach=["pod-1"])
         told = PodOrder("worker-0", str(tmp_path), str(tmp_path / folder), [start], remote=wish)
-        env = {**os.environ, VARIABLE: told.encode(), TOKEN: "the token of the run", "PYTHONPATH": str(SOURCE)}
-        return subprocess.run([sys.executable, "-m", "fairway.runtime.pod"], env=env, capture_output=True, text=True, timeout=60)
+        given = {**os.environ, VARIABLE: told.encode(), TOKEN: "the token of the run", "PYTHONPATH": str(SOURCE)}
+        return subprocess.run(
+            [sys.executable, "-m", "fairway.runtime.pod"], env=given, capture_output=True, text=True, timeout=60
+        )
 
     silent = ended("silent", "pass")
     assert silent.returncode == 127
     assert "started no rank on pod-1, and said nothing" in silent.stderr
     assert ended("failed", "raise SystemExit(3)").returncode == 3, "its own failure is the cause"
-    noted = f"from fairway.runtime.pod import remote; remote.note_reached({str(tmp_path / 'reached')!r}, 'pod-1')"
-    assert ended("reached", noted).returncode == 0
+
+    def noting(*what: str) -> str:
+        notes = "".join(f"; remote.note(os.environ['FOLDER'], {each!r}, 'pod-1')" for each in what)
+        return "import os; from fairway.runtime.pod import remote" + notes
+
+    assert ended("reached", noting(remote.REACHED)).returncode == 0
+    lost = ended("lost", noting(remote.REACHED, remote.LOST))
+    assert lost.returncode == 1, "Open MPI 5 exits with 0 when it has lost a host"
+    assert "the connection to pod-1 was lost: connection closed by peer" in lost.stderr
