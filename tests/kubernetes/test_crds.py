@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from cluster.control_plane import ControlPlane
 from cluster.installed import Installed, Jobs
@@ -27,6 +28,7 @@ Add = Callable[..., list[str]]
 @pytest.fixture(scope="module")
 def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     found = Installed(control_plane, tmp_path_factory.mktemp("fairway"))
+    found.installation = msgspec.structs.replace(found.installation, run_volume={"hostPath": {"path": "/runs"}})
     found.install()
     found.start("operator")
     found.start("scheduler")

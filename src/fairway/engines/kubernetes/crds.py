@@ -203,7 +203,7 @@ def _job_status() -> Schema:
             "restarts": schemas.integer("Failures that were forgiven."),
             "gpus": schemas.text("GPUs that it holds."),
             "progress": schemas.text("The last step and metrics that were reported."),
-            "tensorboard": schemas.text("Where its TensorBoard answers, inside the cluster."),
+            "tensorboard": schemas.text("Where its TensorBoard answers, inside the cluster; or why there is none."),
             "startTime": schemas.text("When it first ran."),
             "finishTime": schemas.text("When it ended."),
         }

@@ -14,6 +14,8 @@ from fairway.units import quantity
 
 MANAGER = "fairway-operator"
 FOREVER = "forever"
+NOTHING_SHARED = "none: pods share no volume on this cluster; an administrator may set `run_volume`"
+NO_IMAGE = "none: no image has it; an administrator may add `runtimes: {tensorboard: ...}`"
 
 Owner = Callable[[JobKey], dict[str, object] | None]
 
@@ -30,7 +32,7 @@ class Boards:
         self._gone: set[JobKey] = set()
 
     async def look(self, job: Job) -> tuple[str, float | None]:
-        """Bring the server in step with the run: its address, empty where there is none, and seconds until it should go."""
+        """Bring the server in step with the run: its address, or why there is none, and seconds until it should go."""
         owner = self._owner(job.key)
         if not job.spec.tensorboard.serve or owner is None:
             return "", None
@@ -39,8 +41,8 @@ class Boards:
             await self._remove(job.key)
             return "", None
         runtime = tensorboard.runtime_for(job.spec, self._installation)
-        if runtime is None:
-            return "", None
+        if runtime is None or "emptyDir" in self._installation.run_volume:
+            return NOTHING_SHARED if runtime is not None else NO_IMAGE, None
         if job.key not in self._there:
             made = tensorboard.deployment(job.key, job.spec, self._installation, runtime, owner)
             await self._client.apply(kinds.DEPLOYMENTS, made, manager=MANAGER)
