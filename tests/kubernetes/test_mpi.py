@@ -57,10 +57,15 @@ class MpiCluster:
         self.cluster.load(image.fairway(self.folder / "fairway.tar", ["kubernetes"]))
         for one in manifests(self.installation):
             self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=json.dumps(one))
-        # What another test has installed before reads its settings only when it starts.
-        self.kubectl("-n", "fairway-system", "rollout", "restart", "deployment")
-        for name in ("operator", "scheduler"):
-            self.kubectl("-n", "fairway-system", "rollout", "status", f"deployment/fairway-{name}", "--timeout=180s")
+        wait_for("our processes", self._ready, 300.0, lambda: self.kubectl("-n", "fairway-system", "describe", "pods"))
+
+    def _ready(self) -> bool:
+        found = json.loads(self.kubectl("-n", "fairway-system", "get", "deployments", "-o", "json"))["items"]
+        return all(
+            one["status"].get("observedGeneration") == one["metadata"]["generation"]
+            and one["status"].get("updatedReplicas", 0) == one["status"].get("readyReplicas", 0) == one["spec"]["replicas"]
+            for one in found
+        )
 
     def kubectl(self, *arguments: str, given: str | None = None) -> str:
         return self.cluster.plane.kubectl(*arguments, given=given)
