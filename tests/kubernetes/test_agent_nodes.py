@@ -17,7 +17,7 @@ from fairway.engines.kubernetes.operator.installation import Installation, Runti
 
 pytestmark = pytest.mark.timeout(600)
 
-HERE = Installation(image=image.FAIRWAY, runtimes={"default": Runtime(image.FAIRWAY)}, gpus="fairway")
+HERE = Installation(image=image.FAIRWAY, runtimes={"default": Runtime(image.FAIRWAY)}, gpus="fairway", record={"emptyDir": {}})
 SYSTEM = ("-n", HERE.namespace)
 PROGRAM = (
     "import os; print('sees', os.environ['NVIDIA_VISIBLE_DEVICES'], os.environ.get('XLA_PYTHON_CLIENT_MEM_FRACTION', 'all'))"

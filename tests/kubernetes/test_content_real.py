@@ -86,7 +86,7 @@ class Room:
             volumes=tuple({"name": name, "hostPath": {"path": str(path)}} for name, path in places.items()),
             mounts=tuple({"name": name, "mountPath": str(path), "readOnly": True} for name, path in places.items()),
         )
-        self.installation = Installation(image=image.FAIRWAY, runtimes={"pytorch": runtime})
+        self.installation = Installation(image=image.FAIRWAY, runtimes={"pytorch": runtime}, record={"emptyDir": {}})
 
     def install(self, folder: Path) -> None:
         self.cluster.plane.start_scheduler()

@@ -48,7 +48,10 @@ class MpiCluster:
             mounts=({"name": "venv", "mountPath": venv, "readOnly": True},),
         )
         self.installation = Installation(
-            image=image.FAIRWAY, runtimes={"default": runtime}, run_volume={"hostPath": {"path": str(self.runs)}}
+            record={"emptyDir": {}},
+            image=image.FAIRWAY,
+            runtimes={"default": runtime},
+            run_volume={"hostPath": {"path": str(self.runs)}},
         )
 
     def install(self) -> None:

@@ -34,7 +34,7 @@ def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -
     plane = real_nodes.plane
     plane.start_scheduler()
     real_nodes.load(image.fairway(tmp_path_factory.mktemp("image") / "fairway.tar", ["kubernetes"]))
-    installation = Installation(image=image.FAIRWAY, runtimes={"default": Runtime(image.FAIRWAY)})
+    installation = Installation(image=image.FAIRWAY, runtimes={"default": Runtime(image.FAIRWAY)}, record={"emptyDir": {}})
     for one in manifests(installation):
         plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=json.dumps(one))
     system = ("-n", installation.namespace)
