@@ -22,6 +22,8 @@ NAMESPACE = "Namespace"
 CLAIM = "PersistentVolumeClaim"
 KEPT = (DEFINITION, NAMESPACE, CLAIM)
 """Holds what is everybody's: taken away only when that is said."""
+TOGETHER = 8
+"""Objects that are tried at the same time."""
 TOLD = 5
 """Refusals that are told one by one."""
 LEASES = ("fairway-operator", "fairway-scheduler")
@@ -96,25 +98,38 @@ def _number(version: str) -> tuple[int, ...]:
 async def _try_all(client: Client, manifests: Sequence[Manifest]) -> None:
     """Let the API server say what it would do. The namespace is made for that, and goes again when anything is refused."""
     made = [one for one in manifests if one["kind"] == NAMESPACE and not await _there(client, await _plain(client, one), one)]
-    refused: list[tuple[Manifest, FairwayError]] = []
-    for one in [*made, *(one for one in manifests if one not in made)]:
-        try:
-            await client.apply(await _plain(client, one), one, manager=MANAGER, dry_run=one not in made)
-        except errors.NotFound as error:
-            # Nobody made its namespace: that is what was refused.
-            refused += [] if refused else [(one, error)]
-        except (errors.Unavailable, errors.Unauthorized):
-            raise
-        except FairwayError as error:
-            refused.append((one, error))
+    try:
+        refused = await _refusals(client, made, dry_run=False)
+        refused += await _refusals(client, [one for one in manifests if one not in made], dry_run=True)
+    except FairwayError:
+        await remove_each(client, made, lambda _: None)
+        raise
+    # Where a namespace was refused, what would lie in it is not found: that says nothing new.
+    refused = [each for each in refused if not isinstance(each[1], errors.NotFound)] or refused
     if not refused:
         return
-    for one in made:
-        if one not in [each for each, _ in refused]:
-            await client.delete(kinds.NAMESPACES, one["metadata"]["name"])
+    await remove_each(client, [one for one in made if one not in [each for each, _ in refused]], lambda _: None)
     told = [f"{called(one)}: {error.message}" for one, error in refused[:TOLD]]
     more = [f"and {len(refused) - TOLD} more"] if len(refused) > TOLD else []
     raise RefusedError(f"nothing was changed: {'; '.join([*told, *more])}", fix=refused[0][1].fix)
+
+
+async def _refusals(client: Client, manifests: Iterable[Manifest], *, dry_run: bool) -> list[tuple[Manifest, FairwayError]]:
+    """What the API server does not take, in order. Raises when it does not answer."""
+    slots = asyncio.Semaphore(TOGETHER)
+
+    async def attempt(one: Manifest) -> tuple[Manifest, FairwayError] | None:
+        async with slots:
+            try:
+                await client.apply(await _plain(client, one), one, manager=MANAGER, dry_run=dry_run)
+            except UnavailableError:
+                raise
+            except FairwayError as error:
+                return one, error
+        return None
+
+    found = await asyncio.gather(*(attempt(one) for one in manifests))
+    return [each for each in found if each is not None]
 
 
 async def remove_all(client: Client, manifests: Sequence[Manifest], say: Say, *, whole: bool = False) -> None:
