@@ -16,7 +16,9 @@ import pytest
 from cluster.audit import HEARD, SYSTEM, Asked
 from cluster.control_plane import ControlPlane
 from cluster.installed import Installed
+from cluster.process import wait_for
 
+from fairway.engines.kubernetes.install.aggregation import caller_roles
 from fairway.engines.kubernetes.install.roles import CLUSTER_RULES, OWN_RULES
 
 pytestmark = pytest.mark.last
@@ -79,16 +81,26 @@ def granted(process: str, rules: dict[str, tuple[dict[str, Any], ...]]) -> set[A
 
 
 class Account:
-    """One of our processes, as the API server knows it."""
+    """Somebody, as the API server knows them."""
 
-    def __init__(self, plane: ControlPlane, process: str) -> None:
+    def __init__(self, plane: ControlPlane, user: str, groups: tuple[str, ...] = ()) -> None:
         self.server = plane.server
-        user = f"system:serviceaccount:{SYSTEM}:fairway-{process}"
-        groups = ["system:serviceaccounts", f"system:serviceaccounts:{SYSTEM}", "system:authenticated"]
         config = json.loads(Path(plane.kubeconfig(user, groups)).read_text())
         keys = config["users"][0]["user"]
         self.context = ssl.create_default_context(cafile=config["clusters"][0]["cluster"]["certificate-authority"])
         self.context.load_cert_chain(keys["client-certificate"], keys["client-key"])
+
+    @classmethod
+    def of(cls, plane: ControlPlane, process: str) -> Account:
+        """One of our processes."""
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{SYSTEM}", "system:authenticated")
+        return cls(plane, f"system:serviceaccount:{SYSTEM}:fairway-{process}", groups)
+
+    def use(self, plane: ControlPlane, asked: Asked, name: str, namespace: str) -> tuple[int, Any]:
+        """Make use of a permission, without changing anything."""
+        kind = "application/merge-patch+json" if asked.verb == "patch" else "application/json"
+        body = {} if asked.verb in ("create", "patch", "update") else None
+        return self.ask(METHODS[asked.verb], path_of(plane, asked, name, namespace), body, kind)
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> tuple[int, Any]:
         data = None if body is None else json.dumps(body).encode()
@@ -102,7 +114,7 @@ class Account:
 
 
 METHODS = {"get": "GET", "list": "GET", "watch": "GET", "create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
-
+METHODS |= {"deletecollection": "DELETE"}
 
 _known: dict[tuple[str, str], tuple[str, set[str]]] = {}
 
@@ -122,7 +134,7 @@ def path_of(plane: ControlPlane, asked: Asked, name: str, namespace: str) -> str
     root, alone = places(plane, asked.group)
     plural, _, subresource = asked.resource.partition("/")
     path = f"{root}/{plural}" if plural in alone else f"{root}/namespaces/{namespace}/{plural}"
-    if asked.verb in ("list", "watch") or (asked.verb == "create" and not subresource):
+    if asked.verb in ("list", "watch", "deletecollection") or (asked.verb == "create" and not subresource):
         return path + (
             "?watch=1&timeoutSeconds=1" if asked.verb == "watch" else "?limit=1" if asked.verb == "list" else "?dryRun=All"
         )
@@ -131,16 +143,14 @@ def path_of(plane: ControlPlane, asked: Asked, name: str, namespace: str) -> str
 
 @pytest.mark.parametrize("process", sorted(CLUSTER_RULES))
 def test_every_permission_works_and_there_is_no_other(installed: Installed, process: str) -> None:
-    account = Account(installed.plane, process)
+    account = Account.of(installed.plane, process)
     for rules, namespace in ((CLUSTER_RULES, "default"), (OWN_RULES, SYSTEM)):
         for rule in rules.get(process, ()):
             name = rule.get("resourceNames", ["nobody"])[0]
             for asked in sorted(granted(process, {process: (rule,)})):
                 if (asked.group, asked.resource, asked.verb) in UNSEEN:
                     continue
-                kind = "application/merge-patch+json" if asked.verb == "patch" else "application/json"
-                body = {} if asked.verb in ("create", "patch", "update") else None
-                status, answer = account.ask(METHODS[asked.verb], path_of(installed.plane, asked, name, namespace), body, kind)
+                status, answer = account.use(installed.plane, asked, name, namespace)
                 assert status not in (401, 403), f"{asked}: {answer}"
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": SYSTEM}}
     status, answer = account.ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review)
@@ -152,7 +162,7 @@ def test_every_permission_works_and_there_is_no_other(installed: Installed, proc
 
 @pytest.mark.parametrize("process", sorted(CLUSTER_RULES))
 def test_what_nobody_may_is_refused(installed: Installed, process: str) -> None:
-    account = Account(installed.plane, process)
+    account = Account.of(installed.plane, process)
     hostile = [
         ("GET", "/api/v1/namespaces/kube-system/secrets"),
         ("GET", "/api/v1/secrets?watch=1&timeoutSeconds=1"),
@@ -165,6 +175,38 @@ def test_what_nobody_may_is_refused(installed: Installed, process: str) -> None:
     for method, path in hostile:
         status, answer = account.ask(method, path, {} if method == "POST" else None)
         assert status == 403, f"{process} may {method} {path}: {answer}"
+
+
+PEOPLE = ("view", "edit", "admin")
+"""The roles that every cluster has, from the least to the most; ours are added to them."""
+
+
+@pytest.mark.parametrize("role", PEOPLE)
+def test_people_may_what_their_role_says_where_they_have_it_and_nowhere_else(
+    installed: Installed, namespace: str, role: str
+) -> None:
+    plane, who = installed.plane, f"somebody-who-may-{role}"
+    head = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": who, "namespace": namespace},
+    }
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": who}
+    given = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings/{who}"
+    plane.apply({**head, "roleRef": given, "subjects": [subject]}, path)
+    person = Account(plane, who)
+    ours = {one["metadata"]["name"].removeprefix("fairway-"): tuple(one["rules"]) for one in caller_roles({})}
+    may = {one for below in PEOPLE[: PEOPLE.index(role) + 1] for one in granted(below, ours)}
+    there = {one for one in may if one.resource.partition("/")[0] not in places(plane, one.group)[1]}
+    jobs = f"/apis/fairway.dev/v1alpha1/namespaces/{namespace}/trainingjobs"
+    wait_for("the roles are added up", lambda: person.ask("GET", jobs)[0] == 200, 60.0)
+    for asked in sorted(there):
+        status, answer = person.use(plane, asked, "nobody", namespace)
+        assert status not in (401, 403), f"{asked}: {answer}"
+        assert person.use(plane, asked, "nobody", "default")[0] == 403, f"{asked} in another namespace"
+    if role == "view":
+        assert person.ask("POST", f"{jobs}?dryRun=All", {})[0] == 403
 
 
 def test_granted_is_used_and_used_is_granted(installed: Installed, request: pytest.FixtureRequest) -> None:
