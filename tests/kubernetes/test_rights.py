@@ -32,15 +32,12 @@ SUITE = {
     "test_content.py",
     "test_neighbours.py",
     "test_scheduler.py",
+    "test_faults.py",
+    "test_faults_crashes.py",
 }
 """Where the permissions are used; only where all of them ran can it be said that one is not."""
 UNSEEN = {
-    (
-        "fairway.dev",
-        "trainingjobs/finalizers",
-        "update",
-    ): "asked by an admission plug-in that clusters may have, of whoever owns children",
-    ("fairway.dev", "modelservices/finalizers", "update"): "the same",
+    ("fairway.dev", "trainingjobs/finalizers", "update"): "asked by an admission plug-in, of whoever makes children of them",
     ("", "pods/exec", "create"): "asked by the API server itself when a container is entered",
 }
 """Permissions that are no request of their own."""
@@ -54,6 +51,8 @@ RARE = {
     ("operator", "gateway.networking.k8s.io", "httproutes", "create"): "where the Gateway API is there",
     ("operator", "gateway.networking.k8s.io", "httproutes", "patch"): "where the Gateway API is there",
     ("operator", "gateway.networking.k8s.io", "httproutes", "delete"): "where the Gateway API is there",
+    ("operator", "", "pods/exec", "get"): "a run has reached what it should, and is told to end",
+    ("operator", "fairway.dev", "jobqueues", "delete"): "somebody deletes a queue by its name",
 }
 """Permissions that are used where something rare happens, or where somebody else is on the cluster."""
 PROVOKED = {("agent", "fairway.dev", "gpunodes", "delete"), ("agent", "", "pods", "list")}
