@@ -136,9 +136,10 @@ class TestKubernetesEngine(EngineConformance):
             stage.engine = await stage.another()
             yield stage
             await stage.engine.perform([ForgetJob(key) for key in await stage.engine.kept()])
-            for one in stage.following:
-                one.cancel()
-            await asyncio.gather(*stage.following, return_exceptions=True)
+        # Only now: what a watch that is cancelled leaves open is closed with the connection.
+        for one in stage.following:
+            one.cancel()
+        await asyncio.gather(*stage.following, return_exceptions=True)
 
     async def test_two_engines_start_a_task_once(self, stage: Any) -> None:
         """What was prepared is remembered by who prepared it: an operator that begins prepares everything again."""

@@ -149,7 +149,9 @@ class KubernetesEngine:
         for action in actions:
             match action:
                 case CreateTask():
-                    found.append(await self._create(action))
+                    told = await self._create(action)
+                    # Of one that has a pod the pod tells.
+                    found += [told] if self._find(action.task.key) is None else []
                 case BindGang():
                     found += await self._bind(action)
                 case EvictTask():
@@ -283,7 +285,8 @@ class KubernetesEngine:
         found = []
         for key in asked:
             waits = self._unprepared.get(key)
-            report = await self._create(waits) if waits is not None else self._report(key) or self._without_pod(key)
+            prepared = await self._create(waits) if waits is not None else None
+            report = self._report(key) or prepared or self._without_pod(key)
             if report.phase.over:
                 self._told_over.add(key)
                 report = await self._with_last_words(key, report)

@@ -160,6 +160,21 @@ async def test_what_could_not_be_made_is_tried_again_until_it_is(tmp_path: Path,
     assert (report.phase, report.ready, report.message) == (TaskPhase.PENDING, True, "")
 
 
+async def test_of_a_task_that_has_a_pod_the_pod_tells(tmp_path: Path) -> None:
+    server, engine, action = make(tmp_path)
+
+    async def refuse(*_: Any, **__: Any) -> None:
+        raise errors.Conflict("modified", fix="")
+
+    server.apply = refuse  # type: ignore[attr-defined]
+    await engine.start(lambda: None)
+    server.shows_first = True
+    await engine.perform([action])
+    assert await engine.perform([CreateTask(action.job, action.tasks[0])]) == []
+    (report,) = await engine.observe([action.tasks[0].key])
+    assert report.phase is TaskPhase.RUNNING
+
+
 class Letting(Server):
     """Remembers what is deleted, and of what the finalizer is taken."""
 
