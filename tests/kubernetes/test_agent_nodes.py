@@ -36,8 +36,7 @@ def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -
         plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=json.dumps(one))
     # Another module may have installed with other settings: processes read them when they start.
     plane.kubectl(*SYSTEM, "delete", "pods", "-l", "app.kubernetes.io/part-of=fairway", "--wait=false")
-    plane.kubectl(*SYSTEM, "wait", "--for=condition=Available", "deployment", "--all", "--timeout=120s")
-    plane.kubectl(*SYSTEM, "rollout", "status", "daemonset/fairway-agent", "--timeout=120s")
+    wait_for("our processes", lambda: all_ready(real_nodes), 300.0, lambda: why(real_nodes))
     yield real_nodes
     plane.kubectl("delete", "trainingjobs", "--all", "--wait=true", "--timeout=60s")
     # Without agents first: they would say at once that the GPUs are gone.
@@ -45,15 +44,23 @@ def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -
     plane.kubectl("delete", "gpunodes", "--all")
 
 
+def all_ready(cluster: RealCluster) -> bool:
+    found = got(cluster, "deployments,daemonsets", *SYSTEM)["items"]
+    wanted = [one["spec"].get("replicas", one["status"].get("desiredNumberScheduled", 2)) for one in found]
+    return bool(found) and wanted == [one["status"].get("readyReplicas", one["status"].get("numberReady", 0)) for one in found]
+
+
 def got(cluster: RealCluster, *words: str) -> Any:
     return json.loads(cluster.plane.kubectl("get", *words, "-o", "json"))
 
 
 def why(cluster: RealCluster) -> str:
-    said = [cluster.plane.kubectl("get", "pods,tj,gpunodes", "-A", "-o", "wide")]
-    said += [
-        cluster.plane.kubectl(*SYSTEM, "logs", name, "--tail=20") for name in ("ds/fairway-agent", "deploy/fairway-scheduler")
-    ]
+    said = [cluster.plane.kubectl("get", "pods,tj,gpunodes", "-A", "-o", "wide"), cluster.plane.kubectl("get", "events", "-A")]
+    for name in ("ds/fairway-agent", "deploy/fairway-scheduler", "deploy/fairway-operator"):
+        try:
+            said.append(cluster.plane.kubectl(*SYSTEM, "logs", name, "--tail=20"))
+        except RuntimeError as error:
+            said.append(str(error))
     return "\n".join(said)
 
 
