@@ -27,7 +27,7 @@ from typing import Any
 from bench import tell
 from cluster import kwok
 from cluster.control_plane import ControlPlane
-from cluster.installed import COMMANDS, Installed
+from cluster.installed import Installed
 from cluster.process import wait_for
 from kubernetes_audit import KUBE, OPERATOR, OURS, Audit, Written
 
@@ -47,6 +47,34 @@ PATIENT = ["--node-monitor-grace-period=2h", "--node-monitor-period=1m", "--term
 _FAST = ["--kube-api-qps=5000", "--kube-api-burst=5000"]
 _LASTING = ["--leader-elect-lease-duration=5m", "--leader-elect-renew-deadline=4m"]
 """On a machine that is busy to its limits it gives up its lease otherwise, and ends."""
+
+
+COMMANDS = {"operator": ["fairway.bootstrap", "operate"], "scheduler": ["fairway.engines.kubernetes.scheduler"]}
+
+
+class Starter:
+    """Starts interpreters of their own: what is measured must not share its imports with anybody, as the tests' processes do."""
+
+    def start(self, name: str, env: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+        """One of our processes."""
+        with log.open("ab") as words:
+            return subprocess.Popen([sys.executable, "-m", *COMMANDS[name]], env=env, stdout=words, stderr=words)
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+class Apart(Installed):
+    """Fairway on a control plane, each process by itself."""
+
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        super().__init__(plane, folder)
+        self._nursery: Any = Starter()
+
+    def stop(self) -> None:
+        """End what runs."""
+        super().stop()
+        self._nursery = Starter()
 
 
 class Bench:
@@ -113,6 +141,8 @@ class Bench:
             yield
         finally:
             self.plane.processes.end("kube-scheduler")
+            # The next one would wait for its lease to run out.
+            self.plane.request("DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler")
 
     @contextmanager
     def ours(self, *names: str) -> Iterator[None]:
@@ -243,7 +273,7 @@ class Bench:
                 operator = _pss(pid)
             self.audit.news()
             self.installed.start("scheduler")
-            cpu["scheduler"] = self.ready(OURS) - _cpu_of_imports(f"{COMMANDS['scheduler'][0]}.__main__")
+            cpu["scheduler"] = self.ready(OURS) - _cpu_of_imports("fairway.engines.kubernetes.scheduler.__main__")
             with _settled(self.installed.processes["scheduler"].pid) as pid:
                 scheduler = _pss(pid)
             total = operator + scheduler
@@ -368,7 +398,7 @@ def _measure(nodes: int, parts: list[tuple[Callable[[Bench, int], None], int]]) 
             os.environ["KUBECONFIG"] = str(plane.kubeconfig())
             kwok.add_nodes(plane, nodes)
             plane.processes.end("kwok")
-            installed = Installed(plane, Path(place))
+            installed = Apart(plane, Path(place))
             installed.install()
             bench = Bench(plane, audit, installed)
             for part, count in parts:
