@@ -258,6 +258,13 @@ async def test_what_cannot_be_served_is_refused_and_changes_nothing(house: House
     assert house.store.services() == []
 
 
+async def test_where_others_place_secrets_are_not_the_operators_to_know(house: House) -> None:
+    house.loop.places = False
+    await house.apply(secrets=["KEY"])
+    (record,) = house.store.services()
+    assert record.service.revisions[0].spec.secrets == ("KEY",)
+
+
 async def test_a_promotion_starts_a_release_where_it_is_followed_and_only_once(house: House) -> None:
     await house.apply(follow=True)
     await house.settle()
