@@ -207,7 +207,7 @@ async def test_an_older_definition_is_upgraded_under_objects(client: Client, nam
             if "not declared in schema" not in error.message:
                 raise
             return False  # the server takes a moment to see the new definition
-        return changed.spec_data().get("tensorboard") == {"dir": "runs"}
+        return changed.spec_data().get("tensorboard", {}).get("dir") == "runs"
 
     await until(known)
     assert (await client.get(kinds.TRAINING_JOBS, "mnist", namespace)).metadata.uid == made.metadata.uid
