@@ -83,9 +83,9 @@ def kwok_nodes(control_plane: ControlPlane) -> Iterator[Callable[..., list[str]]
     kwok.remove_nodes(control_plane, made)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def real_nodes() -> Iterator[RealCluster]:
-    """One cluster with two real nodes for all tests of the session, with a control plane of its own."""
+    """One cluster with two real nodes for all tests of a file, with a control plane of its own: each installs what it likes."""
     cluster = RealCluster(2)
     with skipping_what_is_missing():
         cluster.start()

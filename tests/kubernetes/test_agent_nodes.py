@@ -34,8 +34,6 @@ def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -
             env = one["spec"]["template"]["spec"]["containers"][0]["env"]
             env.append({"name": "FAIRWAY_FAKE_GPUS", "value": "2xT4"})
         plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=json.dumps(one))
-    # Another module may have installed with other settings: processes read them when they start.
-    plane.kubectl(*SYSTEM, "delete", "pods", "-l", "app.kubernetes.io/part-of=fairway", "--wait=false")
     wait_for("our processes", lambda: all_ready(real_nodes), 300.0, lambda: why(real_nodes))
     yield real_nodes
     plane.kubectl("delete", "trainingjobs", "--all", "--wait=true", "--timeout=60s")

@@ -38,8 +38,6 @@ def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -
     for one in manifests(installation):
         plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=json.dumps(one))
     system = ("-n", installation.namespace)
-    # Another module may have installed with other settings: processes read them when they start.
-    plane.kubectl(*system, "delete", "pods", "-l", "app.kubernetes.io/part-of=fairway", "--wait=false")
     plane.kubectl(*system, "wait", "--for=condition=Available", "deployment", "--all", "--timeout=120s")
     words = lambda: plane.kubectl(*system, "logs", "deploy/fairway-operator", "--tail=30")  # noqa: E731
     wait_for("the record", lambda: available(plane), 120.0, words)
