@@ -21,7 +21,7 @@ import sysconfig
 CURRENT = "current"
 """The link that names the environment, in the folder that the task sees."""
 _INCLUDE = re.compile(r"^\s*(?:-r|--requirement|-c|--constraint)[\s=]+(?P<path>\S+)", re.MULTILINE)
-_LOCAL = re.compile(r"^\s*(?:-e\b|--editable\b|\.|/|~|file:|\S+\s*@\s*file:)", re.MULTILINE)
+LOCAL = re.compile(r"^\s*(?:-e\b|--editable\b|\.|/|~|file:|\S+\s*@\s*file:)", re.MULTILINE)
 _MOST = 50
 _SMALL = 1 << 20
 
@@ -35,8 +35,12 @@ def provide(requirements: str, cache: str, salt: str = "") -> str:
 
     `salt` tells code apart when the requirements name local folders.
     """
-    text = _with_includes(requirements)
-    about = [text, sys.version, sysconfig.get_platform(), sys.executable, *_packages(), salt if _LOCAL.search(text) else ""]
+    try:
+        text = with_includes(requirements)
+    except OSError as error:
+        message = f"environment.requirements: {error.filename} cannot be read ({error.strerror})"
+        raise CannotError(f"{message}; fix: name a file relative to the code's folder") from None
+    about = [text, sys.version, sysconfig.get_platform(), sys.executable, *_packages(), salt if LOCAL.search(text) else ""]
     target = os.path.join(cache, hashlib.sha256("\0".join(about).encode("utf-8", "replace")).hexdigest()[:24])
     if not os.path.isdir(target):
         os.makedirs(cache, exist_ok=True)
@@ -53,7 +57,7 @@ def _build(requirements: str, target: str) -> None:
         name, install = _installer(os.path.join(aside, "bin", "python"))
         _say(f"making an environment from {os.path.basename(requirements)} with {name}")
         _run([*install, "--requirement", requirements], name, requirements)
-        _move_in(aside, target)
+        move_in(aside, target)
         try:
             os.rename(aside, target)
         except OSError:
@@ -105,7 +109,7 @@ def _run(argv: list[str], name: str, requirements: str) -> None:
     raise CannotError(f"{what}: {name} ended with exit code {done.returncode}: {said}; fix: {fix}")
 
 
-def _move_in(aside: str, target: str) -> None:
+def move_in(aside: str, target: str) -> None:
     """Let the scripts say where the environment will be, not where it was built."""
     old, new = os.fsencode(aside), os.fsencode(target)
     folder = os.path.join(aside, "bin")
@@ -120,8 +124,11 @@ def _move_in(aside: str, target: str) -> None:
                 file.write(content.replace(old, new))
 
 
-def _with_includes(requirements: str) -> str:
-    """The text of a requirements file and of all that it includes: a change in any makes another environment."""
+def with_includes(requirements: str) -> str:
+    """The text of a requirements file and of all that it includes: a change in any makes another environment.
+
+    Raises `OSError`, with its name, for one that cannot be read.
+    """
     texts: list[str] = []
     seen: set[str] = set()
     waiting = [requirements]
@@ -130,12 +137,8 @@ def _with_includes(requirements: str) -> str:
         if path in seen:
             continue
         seen.add(path)
-        try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                texts.append(file.read())
-        except OSError as error:
-            message = f"environment.requirements: {path} cannot be read ({error.strerror})"
-            raise CannotError(f"{message}; fix: name a file relative to the code's folder") from None
+        with open(path, encoding="utf-8", errors="replace") as file:
+            texts.append(file.read())
         found = (match["path"] for match in _INCLUDE.finditer(texts[-1]))
         waiting += [os.path.join(os.path.dirname(path), name) for name in found if "://" not in name]
     return "\n".join(texts)

@@ -72,7 +72,7 @@ class CallersApplication(Application):
         try:
             for submission in asked:
                 made.append(await self._make(submission))
-        except BaseException:
+        except BaseException:  # All or none, also when whoever asks hangs up.
             for one in made:
                 await self._client.delete(kinds.TRAINING_JOBS, one.metadata.name, one.metadata.namespace, uid=one.metadata.uid)
             raise

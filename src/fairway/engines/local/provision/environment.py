@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import re
 import secrets
 import shutil
 import sys
@@ -17,12 +16,9 @@ from fairway.app import crash
 from fairway.engines.local.provision import programs
 from fairway.engines.local.provision.programs import Say
 from fairway.errors import RefusedError
+from fairway.runtime.pod.environment import LOCAL, move_in, with_includes
 
-_INCLUDE = re.compile(r"^\s*(?:-r|--requirement|-c|--constraint)[\s=]+(?P<path>\S+)", re.MULTILINE)
-_LOCAL = re.compile(r"^\s*(?:-e\b|--editable\b|\.|/|~|file:|\S+\s*@\s*file:)", re.MULTILINE)
 _ASK = "import sys, sysconfig; print(sys.implementation.cache_tag, *sys.version_info[:3], sysconfig.get_platform())"
-_SMALL = 1 << 20
-_MOST_INCLUDES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +50,9 @@ class Environments:
 
         `salt` tells code apart when the requirements name local folders.
         """
-        text = _with_includes(requirements)
+        text = _text_of(requirements)
         version = await self._version(interpreter)
-        local = salt if _LOCAL.search(text) else ""
+        local = salt if LOCAL.search(text) else ""
         digest = hashlib.sha256("\0".join((text, version, local)).encode()).hexdigest()[:24]
         target = self._folder / digest
         async with self._building.setdefault(digest, asyncio.Lock()):
@@ -93,7 +89,7 @@ class Environments:
                 code, tail = await programs.run(argv, cwd=requirements.parent, env=self._variables, say=say)
                 if code != 0:
                     raise _failed(requirements, tools, code, tail)
-            await asyncio.to_thread(_move_in, aside, target)
+            await asyncio.to_thread(move_in, str(aside), str(target))
             with crash.reach("registry.rename"):
                 os.rename(aside, target)
         finally:
@@ -123,37 +119,6 @@ def _uv() -> str:
     return shutil.which("uv") or (own if os.access(own, os.X_OK) else "")
 
 
-def _move_in(aside: Path, target: Path) -> None:
-    """Let the scripts say where the environment will be, not where it was built."""
-    old, new = os.fsencode(aside), os.fsencode(target)
-    for script in (aside / "bin").iterdir():
-        if script.is_symlink() or not script.is_file() or script.stat().st_size > _SMALL:
-            continue
-        content = script.read_bytes()
-        if old in content and b"\0" not in content:
-            script.write_bytes(content.replace(old, new))
-
-
-def _with_includes(requirements: Path) -> str:
-    """The text of a requirements file and of all that it includes: a change in any makes another environment."""
-    texts: list[str] = []
-    seen: set[Path] = set()
-    waiting = [requirements]
-    while waiting and len(seen) < _MOST_INCLUDES:
-        path = waiting.pop(0)
-        if path in seen:
-            continue
-        seen.add(path)
-        try:
-            text = path.read_text("utf-8", "replace")
-        except OSError as error:
-            message = f"environment.requirements: {path} cannot be read ({error.strerror})"
-            raise RefusedError(message, fix="name a requirements file, relative to the code's folder") from None
-        texts.append(text)
-        waiting += [path.parent / match["path"] for match in _INCLUDE.finditer(text) if "://" not in match["path"]]
-    return "\n".join(texts)
-
-
 def _failed(requirements: Path, tools: _Tools, code: int, tail: list[str]) -> RefusedError:
     lines = "\n  ".join(tail)
     message = f"no environment could be built from {requirements.name}: {tools.name} ended with exit code {code}\n  {lines}"
@@ -162,3 +127,11 @@ def _failed(requirements: Path, tools: _Tools, code: int, tail: list[str]) -> Re
 
 def _nobody(_line: str) -> None:
     """Nobody listens."""
+
+
+def _text_of(requirements: Path) -> str:
+    try:
+        return with_includes(str(requirements))
+    except OSError as error:
+        message = f"environment.requirements: {error.filename} cannot be read ({error.strerror})"
+        raise RefusedError(message, fix="name a requirements file, relative to the code's folder") from None
