@@ -36,7 +36,7 @@ def _up_real(options: argparse.Namespace) -> ControlPlane:
     cluster = RealCluster(options.nodes, outlive=True)
     cluster.start()
     cluster.plane.start_scheduler()
-    cluster.load(image.fairway(cluster.plane.folder / "fairway.tar"))
+    cluster.load(image.fairway(cluster.plane.folder / "fairway.tar", ["kubernetes"]))
     say(f"{options.nodes} real nodes with the image {image.FAIRWAY}")
     return cluster.plane
 

@@ -7,7 +7,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,17 @@ class Person:
         assert code is None or ended.returncode == code, f"fairway {' '.join(words)}: {ended}"
         return ended
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """The same, going on."""
+    @contextmanager
+    def start(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """The same, going on; it is ended where the test ends before it, or a failure would wait for it."""
         command = [sys.executable, "-m", "fairway.cli.main", *words]
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(command, env=self.env, cwd=self.work, text=True, **streams)  # type: ignore[call-overload]
+        with subprocess.Popen(command, env=self.env, cwd=self.work, text=True, **streams) as process:  # type: ignore[call-overload]
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.kill()
 
     def json(self, *words: str) -> Any:
         """What it prints, as data."""
