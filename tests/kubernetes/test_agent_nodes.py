@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ PROGRAM = (
 
 
 @pytest.fixture(scope="module")
-def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
+def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> RealCluster:
     plane = real_nodes.plane
     plane.start_scheduler()
     real_nodes.load(image.fairway(tmp_path_factory.mktemp("image") / "fairway.tar", ["kubernetes"]))
@@ -35,11 +34,7 @@ def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -
             env.append({"name": "FAIRWAY_FAKE_GPUS", "value": "2xT4"})
         plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=json.dumps(one))
     wait_for("our processes", lambda: all_ready(real_nodes), 300.0, lambda: why(real_nodes))
-    yield real_nodes
-    plane.kubectl("delete", "trainingjobs", "--all", "--wait=true", "--timeout=60s")
-    # Without agents first: they would say at once that the GPUs are gone.
-    plane.kubectl(*SYSTEM, "delete", "daemonset", "fairway-agent", "--cascade=foreground", "--timeout=60s")
-    plane.kubectl("delete", "gpunodes", "--all")
+    return real_nodes
 
 
 def all_ready(cluster: RealCluster) -> bool:

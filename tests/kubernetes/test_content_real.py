@@ -8,7 +8,6 @@ import json
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -134,14 +133,11 @@ class Room:
 
 
 @pytest.fixture(scope="module")
-def room(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
+def room(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Room:
     folder = tmp_path_factory.mktemp("content")
     found = Room(real_nodes, folder)
     found.install(folder)
-    yield found
-    found.kubectl("delete", "trainingjobs", "--all", "--wait=true", "--timeout=120s")
-    # Whoever installs next has another installation in mind.
-    found.kubectl("delete", "namespace", SYSTEM, "--wait=true", "--timeout=120s")
+    return found
 
 
 def test_a_pod_that_is_deleted_in_the_middle_goes_on_elsewhere_and_its_model_is_kept(room: Room) -> None:

@@ -7,7 +7,6 @@ import io
 import json
 import subprocess
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -118,12 +117,10 @@ def bundle(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MpiCluster]:
+def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> MpiCluster:
     found = MpiCluster(real_nodes, tmp_path_factory.mktemp("mpi"))
     found.install()
-    yield found
-    for one in ("trainingjobs", "configmaps"):
-        found.kubectl("delete", one, "--all", "--wait=true", "--timeout=60s")
+    return found
 
 
 def test_three_pods_train_together_from_the_very_file_that_runs_here(cluster: MpiCluster) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,7 @@ NAMESPACE = "verbs"
 
 
 @pytest.fixture(scope="module")
-def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
+def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> RealCluster:
     plane = real_nodes.plane
     plane.start_scheduler()
     real_nodes.load(image.fairway(tmp_path_factory.mktemp("image") / "fairway.tar", ["kubernetes"]))
@@ -43,9 +42,7 @@ def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -
     wait_for("the record", lambda: available(plane), 120.0, words)
     plane.kubectl("create", "namespace", NAMESPACE)
     plane.kubectl("-n", NAMESPACE, "create", "rolebinding", "ann", "--clusterrole=edit", "--user=ann")
-    yield real_nodes
-    plane.kubectl("-n", NAMESPACE, "delete", "trainingjobs", "--all", "--wait=true", "--timeout=60s")
-    plane.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+    return real_nodes
 
 
 def test_logs_are_followed_and_one_goes_inside_a_pod(cluster: RealCluster, tmp_path: Path) -> None:

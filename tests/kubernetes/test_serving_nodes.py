@@ -9,7 +9,6 @@ import base64
 import io
 import json
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -142,16 +141,10 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Place:
     found = Place(real_nodes, tmp_path_factory.mktemp("served"))
-    found.kubectl("delete", "deployments", "-n", "fairway-system", "--all", "--wait=true", "--ignore-not-found")
     found.install()
-    yield found
-    for one in ("modelservices", "trainingjobs", "configmaps"):
-        found.kubectl("delete", one, "--all", "--wait=true", "--timeout=60s")
-    found.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")  # nobody asks any more: none need finish
-    # Whoever installs after this says anew what is to run.
-    found.kubectl("delete", "deployments", "-n", "fairway-system", "--all", "--wait=true")
+    return found
 
 
 def test_from_a_run_to_the_next_version_without_a_failed_request(place: Place) -> None:

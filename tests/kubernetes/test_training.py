@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,13 +123,11 @@ def _python(framework: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     folder = tmp_path_factory.mktemp("real")
     found = Cluster(real_nodes, {"default": _python("torch"), "tensorflow": _python("tensorflow")}, folder)
     found.install(folder)
-    yield found
-    for one in ("trainingjobs", "configmaps"):
-        found.kubectl("delete", one, "--all", "--wait=true", "--timeout=60s")
+    return found
 
 
 def test_two_workers_on_two_nodes_train_as_they_do_here(cluster: Cluster) -> None:
