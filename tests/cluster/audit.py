@@ -1,8 +1,13 @@
-"""What our accounts asked of the API servers of this session: each writes it down, and it is added up when it stops."""
+"""What our accounts asked of the API servers of this session: each writes it down, and it is added up when it stops.
+
+Tests that run in several processes keep it in the folder that `FAIRWAY_CLUSTER_HEARD` names, where one that runs after them
+finds it.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +39,22 @@ class Heard:
         self.allowed: set[Asked] = set()
         self.forbidden: dict[Asked, str] = {}
 
+    def keep(self, folder: Path, files: set[str]) -> None:
+        """For whoever looks at all of it: what was asked in tests of these files."""
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = {"files": sorted(files), "allowed": sorted(self.allowed), "forbidden": sorted(self.forbidden.items())}
+        (folder / f"{os.getpid()}.json").write_text(json.dumps(kept))
+
+    def recall(self, folder: Path) -> set[str]:
+        """Add all that was kept; the files in whose tests it was asked."""
+        files: set[str] = set()
+        for path in folder.glob("*.json"):
+            kept = json.loads(path.read_text())
+            files.update(kept["files"])
+            self.allowed.update(Asked(*one) for one in kept["allowed"])
+            self.forbidden.update({Asked(*one): uri for one, uri in kept["forbidden"]})
+        return files
+
     def add(self, folder: Path) -> None:
         """Everything that a control plane wrote down so far."""
         for event in _events(folder):
@@ -49,6 +70,12 @@ class Heard:
 
 HEARD = Heard()
 """Of all control planes of this session."""
+
+
+def shared() -> Path | None:
+    """The folder in which it is kept beyond the session, where there is one."""
+    named = os.environ.get("FAIRWAY_CLUSTER_HEARD")
+    return Path(named) if named else None
 
 
 def flags(folder: Path) -> list[str | Path]:

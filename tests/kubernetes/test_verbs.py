@@ -163,18 +163,18 @@ def test_a_run_in_the_foreground_is_followed_to_its_end(ann: Person, installed: 
     jobs = Jobs(installed, namespace)
     # More than the API server takes for an object of its own.
     (ann.work / "weights.bin").write_bytes(os.urandom(5_000_000))
-    running = ann.start("run", "job.yaml")
-    wait_for("its object", lambda: installed.plane.get(f"{jobs.path}/mnist-1")[0] == 200, 60.0)
-    jobs.runs("mnist-1")
-    waiting = ann.start("wait", "mnist-1")
-    for pod in jobs.pods("mnist-1"):
-        jobs.annotate(pod["metadata"]["name"], runs_for="10ms")
-    _, words = running.communicate(timeout=60)
-    assert running.returncode == 0, words
-    assert "mnist-1: 2 tasks" in words
-    assert "mnist-1 succeeded" in words
-    waiting.communicate(timeout=60)
-    assert waiting.returncode == 0
+    with ann.start("run", "job.yaml") as running:
+        wait_for("its object", lambda: installed.plane.get(f"{jobs.path}/mnist-1")[0] == 200, 60.0)
+        jobs.runs("mnist-1")
+        with ann.start("wait", "mnist-1") as waiting:
+            for pod in jobs.pods("mnist-1"):
+                jobs.annotate(pod["metadata"]["name"], runs_for="10ms")
+            _, words = running.communicate(timeout=60)
+            assert running.returncode == 0, words
+            assert "mnist-1: 2 tasks" in words
+            assert "mnist-1 succeeded" in words
+            waiting.communicate(timeout=60)
+            assert waiting.returncode == 0
 
 
 def test_documents_of_every_kind_are_applied_with_the_callers_own_rights(
