@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 from daemon_home import DaemonHome, kill
@@ -24,12 +26,31 @@ DOCUMENT = {
     "sampling": {"rate": "100%", "dataset": "asked"},
 }
 PLACES = [f"{point}:{moment}" for point in crash.SERVING_POINTS for moment in ("before", "after")]
-REPLICAS = [f"{point}:{moment}" for point in ("engine.spawn", "engine.signal") for moment in ("before", "after")]
-"""Start and stop of the first replica."""
-LATER = [f"store.commit:after:{count}" for count in range(2, 22, 3)]
-LATER += [f"router.rename:after:{count}" for count in (2, 3, 4, 6)] + [f"router.tell:after:{count}" for count in (2, 3)]
-LATER += [f"registry.rename:after:{count}" for count in (4, 8, 12)] + ["engine.spawn:after:2", "registry.remove:after:3"]
-"""Between the file of a plan and the one of a port, between a version and its alias, in the middle of a release."""
+PLACES += [f"{point}:{moment}" for point in ("engine.spawn", "engine.signal") for moment in ("before", "after")]
+"""Besides those of serving: start and stop of a replica."""
+SAMPLED = [place for place in PLACES if place.startswith("samples.rename")]
+"""Only where a replica was killed in the middle of a file."""
+LATER = {"store.commit:after:3": 6, "router.rename:after:2": 3, "router.tell:after:2": 3, "registry.rename:after:4": 3}
+"""Between the file of a plan and the one of a port, between a version and its alias, in the middle of a release: so often."""
+MOST_STORIES = 12
+
+
+class Mortals(DaemonHome):
+    """A home whose daemons die, each at the next of some places."""
+
+    places: tuple[str, ...] = ()
+
+    def call(self, *words: str, say: str = "", more: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """A command that has to start a daemon starts the next one that will die."""
+        dead = self.dead
+        place = self.places[dead] if dead < len(self.places) else ""
+        return super().call(*words, say=say, more={"FAIRWAY_CRASH_AT": place, **(more or {})})
+
+    @property
+    def dead(self) -> int:
+        """How many have died so far."""
+        path = self.path / "daemon.log"
+        return path.read_text().count(crash.DIES) if path.exists() else 0
 
 
 def live(home: DaemonHome, *, killed: bool) -> None:
@@ -90,28 +111,47 @@ def asked_of(home: DaemonHome) -> list[str]:
     return found[-1]["models"] if found else []
 
 
-def live_through(home: DaemonHome, place: str) -> bool:
-    """The story with a daemon that dies at a place. Whether it came there."""
-    daemon = home.start_child(FAIRWAY_CRASH_AT=place)
-    home.until(lambda: home.status()["running"] or daemon.poll() is not None, "the start of the daemon")
-    live(home, killed=place.startswith("samples.rename"))
-    if daemon.poll() is None:
-        return False
-    assert daemon.returncode == -signal.SIGKILL
+def live_through(home: Mortals, places: Sequence[str], *, killed: bool = False) -> int:
+    """The story, with daemons that die at these places in turn. How many died."""
+    home.places = tuple(places)
+    live(home, killed=killed)
     home.check_nothing_held()
     assert list(home.path.glob("routers/*")) == []
     assert pids_of(home, "fairway.serving") == []
-    return True
+    return home.dead
 
 
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("place", PLACES + REPLICAS)
-def test_a_service_survives_the_death_of_the_daemon(home: DaemonHome, place: str) -> None:
-    assert live_through(home, place), f"nothing reaches {place}"
+@pytest.fixture
+def make_mortals(tmp_path: Path) -> Iterator[Callable[[], Mortals]]:
+    made: list[Mortals] = []
+
+    def make() -> Mortals:
+        made.append(Mortals(tmp_path, f"home-{len(made)}"))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_service_survives_the_death_of_the_daemon_at_every_act(make_mortals: Callable[[], Mortals], killed: bool) -> None:
+    """A place that the story has passed when its turn comes has it in the next story."""
+    left = [place for place in PLACES if (place in SAMPLED) == killed]
+    for _ in range(MOST_STORIES):
+        home = make_mortals()
+        died = live_through(home, left, killed=killed)
+        assert died, f"nothing reaches {left[0]}"
+        left = left[died:]
+        if not left:
+            return
+        home.close()
+    pytest.fail(f"not reached: {left}")
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("place", LATER)
-def test_and_a_death_a_little_later(home: DaemonHome, place: str) -> None:
-    assert live_through(home, place), f"nothing reaches {place}"
+def test_and_one_death_after_another_a_little_later(make_mortals: Callable[[], Mortals], place: str) -> None:
+    """Each daemon comes some steps further than the one before, and dies there."""
+    assert live_through(make_mortals(), [place] * LATER[place]) > 1

@@ -49,6 +49,9 @@ SERVING_POINTS = (
 )
 """Those that only a daemon with services and models comes to."""
 
+DIES = "dies at crash point"
+"""The last words of a process that was told to die somewhere, before the place."""
+
 _armed: list[str | int] = []
 
 
@@ -82,4 +85,5 @@ def _die_if_armed(*places: str) -> None:
         return
     _armed[1] = int(_armed[1]) - 1
     if _armed[1] == 0:
+        os.write(2, f"{DIES} {_armed[0]}\n".encode())
         os.kill(os.getpid(), signal.SIGKILL)
