@@ -5,6 +5,7 @@ Everything that must outlive the process lies in `memory`; the rest is the state
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -395,7 +396,10 @@ def key_of(name: str) -> JobKey:
 
 
 def _is_as_before(running: Running, before: Running) -> bool:
-    """Whether the same places are taken for the same account, in whatever order they are told."""
+    """Whether the same places are taken for the same account, in whatever order they are told, each as often.
+
+    Two tasks may have equal seats: one that starts again, and the one before it, which has not gone yet.
+    """
     if (running.request.queue, running.request.user) != (before.request.queue, before.request.user):
         return False
-    return running.seats == before.seats or set(running.seats) == set(before.seats)
+    return running.seats == before.seats or Counter(running.seats) == Counter(before.seats)

@@ -382,6 +382,21 @@ def test_one_task_more_beside_those_that_sit_gets_one_place() -> None:
     assert len(floor.scheduler.ledger.running[key].seats) == 4
 
 
+def test_places_that_were_told_twice_and_then_once_are_held_once() -> None:
+    """A task that starts again beside the one it replaces has the same index, and may have the same place."""
+    floor = FakeFloor([machine("n", 8)])
+    one = Shape(cpu=1000)
+    room = floor.scheduler.ledger.cluster.room
+    free = room(one)
+    key = floor.ask("r", Gang((Part("worker", one, 1, 1),)))
+    floor.settle()
+    running = floor.running[key]
+    floor.tell(Sits(replace(running, seats=(*running.seats, *running.seats))))
+    assert room(one) == free - 2
+    floor.tell(Sits(running))
+    assert room(one) == free - 1
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_victims_are_the_cheapest_there_are(seed: int) -> None:
     """Against every choice there is, on clusters so small that all can be tried."""

@@ -110,7 +110,7 @@ class Follower:
             return
         gang = gangs.key_of_gang(known)
         own = self._gangs.setdefault(gang, {})
-        if now is None or now.over:
+        if now is None or now.over or _gets_no_place(now):
             own.pop(key, None)
             self._assumed.pop(known.metadata.uid, None)
             self._leaving.discard(known.metadata.uid)
@@ -344,6 +344,11 @@ class Follower:
             return hold
         words = narrowed.words if narrowed is not None else ""
         return Hold("placement", f"no node will do: {words}", "it goes on by itself when that changes")
+
+
+def _gets_no_place(pod: Pod) -> bool:
+    """Whether it was deleted before it had one: it cannot be bound any more, however long a finalizer keeps it."""
+    return pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
 
 
 def _alike(before: Node, now: Node) -> bool:

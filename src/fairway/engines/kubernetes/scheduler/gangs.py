@@ -146,10 +146,19 @@ def shape_of(pod: Pod, ground: Ground) -> Shape:
     )
 
 
-def is_whole(members: Sequence[Member]) -> bool:
-    """Whether every pod of the gang is there: none starts before."""
-    gang = _mark(members)
-    return gang is None or not gang.parts or len(members) >= gang.size
+def is_whole(members: Sequence[Member], waiting: Sequence[Member]) -> bool:
+    """Whether every pod is there that starts together with one that waits: none starts before."""
+    return all(_are_all_there(members, one) for one in {_name(member): member for member in waiting}.values())
+
+
+def _are_all_there(members: Sequence[Member], one: Member) -> bool:
+    gang = _mark([one])
+    return gang is None or not gang.parts or sum(_name(member) == gang.name for member in members) >= gang.size
+
+
+def _name(member: Member) -> str | None:
+    """Which gang it was made with; each attempt of a run is one."""
+    return member.pod.metadata.annotations.get(marks.GANG)
 
 
 def problem(members: Sequence[Member]) -> str:
@@ -164,7 +173,7 @@ def problem(members: Sequence[Member]) -> str:
 def request_of(key: JobKey, members: Sequence[Member], shapes: Shapes) -> Request | None:
     """What the pods that wait ask for, all together; None when none waits, or not all are there yet."""
     waiting = sorted((member for member in members if member.place is None), key=lambda member: member.order)
-    if not waiting or not is_whole(members) or any(member.pod.spec.scheduling_gates for member in waiting):
+    if not waiting or not is_whole(members, waiting) or any(member.pod.spec.scheduling_gates for member in waiting):
         return None
     gang = _mark(waiting)
     return _request(key, waiting, Gang(_parts(waiting, gang, shapes), gang is not None and gang.same_rack), gang)

@@ -277,3 +277,52 @@ def test_a_pod_that_asks_for_more_than_before_is_measured_anew() -> None:
     assert cluster.decide() == {}
     cluster.pod(pod("x", cpu="500m"))
     assert cluster.decide() == {"x": "a"}
+
+
+def attempt(index: int, size: int, number: int, **more: Any) -> Pod:
+    """A pod of the gang's attempt of that number."""
+    one = gang_pod(index, size, **more)
+    labels = {**one.metadata.labels, marks.ATTEMPT: str(number)}
+    noted = {**one.metadata.annotations, marks.GANG: f"mnist-1.a{number}"}
+    name = f"mnist-1-worker-{index}-r{number}"
+    metadata = msgspec.structs.replace(one.metadata, name=name, uid=f"uid-{name}", labels=labels, annotations=noted)
+    return msgspec.structs.replace(one, metadata=metadata)
+
+
+def test_a_pod_that_is_deleted_before_it_was_bound_gets_no_place_and_holds_none() -> None:
+    """Its finalizer keeps it for a while; to bind it would be refused, and the gang that it was of be taken back for that."""
+    cluster = Cluster(node("a", cpu="4"))
+    cluster.pod(attempt(0, 2, 0, deleted="2026-01-01T00:01:00Z"), attempt(0, 2, 1), attempt(1, 2, 1))
+    assert set(cluster.decide()) == {"mnist-1-worker-0-r1", "mnist-1-worker-1-r1"}
+    assumed = Cluster(node("a", cpu="1"))
+    assumed.pod(pod("x"))
+    assert assumed.decide() == {"x": "a"}
+    assumed.pod(pod("x", deleted="2026-01-01T00:01:00Z"), pod("y"))
+    assert assumed.decide() == {"y": "a"}
+
+
+def test_a_gang_that_begins_again_at_the_same_places_holds_them_once_when_the_old_pods_are_gone() -> None:
+    """So a core was lost for ever: a gang was bound in part, taken back and made again, and nothing that needs all fitted."""
+    cluster = Cluster(node("a", cpu="4"))
+    first, second = attempt(0, 2, 0), attempt(1, 2, 0)
+    cluster.pod(first, second)
+    assert len(cluster.decide()) == 2
+    cluster.gone(first)
+    cluster.pod(attempt(0, 2, 1), attempt(1, 2, 1))
+    assert len(cluster.decide()) == 2
+    assert cluster.decide() == {}
+    cluster.gone(second)
+    assert cluster.decide() == {}
+    cluster.pod(attempt(0, 2, 1, nodeName="a"), attempt(1, 2, 1, nodeName="a"))
+    cluster.pod(pod("x"), pod("y"))
+    assert cluster.decide() == {"x": "a", "y": "a"}
+
+
+def test_a_gang_is_whole_when_all_pods_of_this_very_attempt_are_there() -> None:
+    """Those of the one before, which go, do not count."""
+    cluster = Cluster(node("a", cpu="8"))
+    going = {"nodeName": "a", "deleted": "2026-01-01T00:01:00Z"}
+    cluster.pod(attempt(0, 2, 0, **going), attempt(1, 2, 0, **going), attempt(0, 2, 1))
+    assert cluster.decide() == {}
+    cluster.pod(attempt(1, 2, 1))
+    assert set(cluster.decide()) == {"mnist-1-worker-0-r1", "mnist-1-worker-1-r1"}
