@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from cluster.control_plane import ControlPlane
-from cluster.installed import Installed
+from cluster.installed import Installed, Jobs
 from cluster.modules import definitions
 from cluster.process import wait_for
 from cluster.served import PATIENCE, Services, register
@@ -91,6 +91,24 @@ def test_what_cannot_be_served_says_why_and_is_served_when_it_can(services: Serv
     services.apply("adds", model="adds@1")
     status = services.until("adds", "is ready", lambda status: status.get("ready") == "1/1")
     assert status["url"] == f"http://adds-serving.{services.namespace}.svc.cluster.local"
+
+
+def test_a_job_and_a_service_of_the_same_name_do_not_meet(installed: Installed, services: Services) -> None:
+    jobs = Jobs(installed, services.namespace)
+    services.apply("adds", model="adds@1")
+    services.until("adds", "is ready", lambda status: status.get("ready") == "1/1")
+    front = services.of("services", "adds")[0]
+    jobs.submit("adds")
+    jobs.runs("adds")
+    (pod,) = jobs.pods("adds")
+    found = services.plane.get(f"/api/v1/namespaces/{services.namespace}/services/{pod['spec']['subdomain']}")[1]
+    assert (found["metadata"]["name"], found["spec"]["selector"]) == ("adds-run", {"fairway.dev/run": "adds"})
+    jobs.delete("adds")
+    path = f"/api/v1/namespaces/{services.namespace}/services/adds-run"
+    wait_for("its Service goes", lambda: services.plane.get(path)[0] == 404, PATIENCE, lambda: jobs.what_is_there())
+    assert services.of("services", "adds")[0]["metadata"]["uid"] == front["metadata"]["uid"]
+    status = services.status("adds")
+    assert (status["ready"], status["url"]) == ("1/1", f"http://adds.{services.namespace}.svc.cluster.local")
 
 
 def test_a_gateway_that_is_there_splits_the_traffic_itself(installed: Installed, services: Services) -> None:

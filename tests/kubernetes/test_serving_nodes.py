@@ -16,6 +16,7 @@ import pytest
 from cluster import image
 from cluster.nodes import RealCluster
 from cluster.process import wait_for
+from cluster.record import Person, available
 from cluster.served import write_model
 
 from fairway.engines.kubernetes import marks
@@ -61,6 +62,19 @@ print(urllib.request.urlopen(request, timeout=90).read().decode())
 """
 
 
+COPY = """
+import os, shutil
+os.makedirs(folder := os.environ["FAIRWAY_OUTPUT_MODEL"], exist_ok=True)
+shutil.copy("model.onnx", folder)
+"""
+
+ROWS = f"""{COPY}
+import numpy
+os.makedirs(folder := os.environ["FAIRWAY_OUTPUT_DATASET"], exist_ok=True)
+numpy.save(os.path.join(folder, "rows.npy"), numpy.arange(2000, dtype="float32").reshape(1000, 2))
+"""
+
+
 class Place:
     """Fairway on real nodes, with its services."""
 
@@ -88,19 +102,16 @@ class Place:
     def make(self, body: dict[str, Any]) -> None:
         self.kubectl("apply", "--server-side", "-f", "-", given=json.dumps(body))
 
-    def train(self, name: str, add: float) -> None:
-        """A run that leaves a version of the model `adds`."""
+    def train(self, name: str, add: float, program: str = COPY, **outputs: str) -> None:
+        """A run that leaves a version of the model `adds`, and what else its program makes."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
             archive.add(write_model(self.folder / "model.onnx", add), "model.onnx")
         code = {"code.tar.gz": base64.b64encode(packed.getvalue()).decode()}
         self.make({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-code"}, "binaryData": code})
-        copy = (
-            "import os, shutil; os.makedirs(d := os.environ['FAIRWAY_OUTPUT_MODEL'], exist_ok=True); shutil.copy('model.onnx', d)"
-        )
-        role = {"replicas": {"min": 1, "max": 1}, "command": ["python3", "-c", copy], "resources": {"cpu": "100m"}}
+        role = {"replicas": {"min": 1, "max": 1}, "command": ["python3", "-c", program], "resources": {"cpu": "100m"}}
         metadata = {"name": name, "annotations": {marks.CODE: f"{name}-code"}}
-        spec = {"framework": "command", "roles": {"worker": role}, "outputs": {"model": "adds"}}
+        spec = {"framework": "command", "roles": {"worker": role}, "outputs": {"model": "adds", **outputs}}
         self.make({"apiVersion": "fairway.dev/v1alpha1", "kind": "TrainingJob", "metadata": metadata, "spec": spec})
         phase = "jsonpath={.status.phase}"
         done = lambda: self.kubectl("get", "trainingjob", name, "-o", phase) == "Succeeded"  # noqa: E731
@@ -182,3 +193,19 @@ def test_a_service_without_a_replica_lets_the_first_request_wait_for_one(place: 
     place.start("late", ASK_ONCE, "http://rests/v2/models/adds/infer")
     wait_for("an answer", lambda: place.phase("late") in ("Succeeded", "Failed"), PATIENCE, place.why)
     assert json.loads(place.kubectl("logs", "late"))["outputs"][0]["data"] == [11, 21]
+
+
+def test_a_model_is_run_over_a_dataset_by_pods_that_share_the_work(place: Place, tmp_path: Path) -> None:
+    place.train("third", 3, ROWS, dataset="rows")
+    place.kubectl("create", "rolebinding", "ann", "--clusterrole=edit", "--user=ann")
+    wait_for("the record", lambda: available(place.cluster.plane), PATIENCE, place.why)
+    ann = Person(place.cluster.plane, tmp_path, "ann", "default")
+    ann.env["FAIRWAY_CONTEXT"] = "lab"
+    model = ann.json("model", "get", "adds")
+    assert model["format"] == "onnx"
+    asked = ("predict", "adds", "--data", "rows@1", "--out", "scored", "--workers", "2", "--shard", "100")
+    done = ann.run(*asked, timeout=PATIENCE)
+    assert "rows 900 to 1,000 of 1,000" in done.stdout, done
+    made = ann.json("data", "get", "scored@1")
+    assert made["run"] == "default/predict-adds-1"
+    assert [one["path"] for one in made["contents"]] == [f"part-{start:012d}.npz" for start in range(0, 1000, 100)]

@@ -221,16 +221,34 @@ def test_services_are_made_released_and_ended_as_objects(ann: Person, installed:
     assert found["url"] == f"http://adds.{namespace}.svc.cluster.local"
     assert [one["name"] for one in ann.json("list", "services")["services"]] == ["adds"]
     assert "rule" in ann.json("why", "service/adds")
+    model = lambda: installed.plane.get(f"{services.path}/adds")[1]["spec"]["model"]  # noqa: E731
     ann.run("scale", "service/adds", "2")
     services.until("adds", "has its floor", lambda status: status["ready"] == "2/2")
     assert installed.plane.get(f"{services.path}/adds")[1]["spec"]["floor"] == 2
     ann.run("rollout", "start", "adds", "adds@2")
-    assert installed.plane.get(f"{services.path}/adds")[1]["spec"]["model"] == "adds@2"
+    assert model() == "adds@2"
     ann.run("rollout", "pause", "adds")
     assert ann.json("rollout", "status", "adds")["phase"] == "Paused"
     ann.run("rollout", "resume", "adds")
     ann.run("rollout", "undo", "adds")
     assert "adds@2" in ann.run("rollout", "history", "adds").stdout
+    # The object has what runs: whoever changes something else in it does not bring the undone version back.
+    assert model() == "adds@1"
+    ann.run("rollout", "start", "adds", "adds")
+    assert model() == "adds"
+    ann.run("rollout", "undo", "adds")
+    assert model() == "adds@1"
+    # The same for a release that somebody began with kubectl; what the object says besides stays as it is.
+    services.apply("adds", model="adds@2", replicas={"min": 1, "max": 3}, hold="7s")
+    services.until("adds", "releases it", lambda status: "(adds@2)" in status["rollout"] and "Done" not in status["rollout"])
+    spec = installed.plane.get(f"{services.path}/adds")[1]["spec"]
+    ann.run("rollout", "undo", "adds")
+    assert installed.plane.get(f"{services.path}/adds")[1]["spec"] == {**spec, "model": "adds@1"}
+    ann.run("scale", "service/adds", "1")
+    newest = installed.plane.get(f"{services.path}/adds")[1]["metadata"]["generation"]
+    status = services.until("adds", "has heard of it", lambda status: status["observedGeneration"] == newest)
+    assert (status["serves"], status["revision"]) == ("adds@1", 1)
+    assert "undone by a person" in status["rollout"], "nobody brought the undone version back"
     assert ann.run("serve", "adds@1", "--name", "other", "--detach", "-o", "name").stdout == "other\n"
     assert ann.run("delete", "service/adds", "service/other").stdout == "adds\nother\n"
     assert installed.plane.get(services.path)[1]["items"] == []

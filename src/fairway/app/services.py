@@ -220,8 +220,12 @@ class Services:
             before = self.find(key).service
             after = change(before)
             if after != before:
+                await self._agree(before, after)
                 await self._turns.put(after, [(reason, message)])
             return after
+
+    async def _agree(self, before: Service, after: Service) -> None:
+        """Before a change counts: whoever keeps documents elsewhere changes them there, or raises and nothing has changed."""
 
     def _service(self, key: ServiceKey) -> Service | None:
         known = self._turns.known.get(key)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 
 from fairway.cli.grammar import FORMAT_SHORT, PLAN, Command, Flag, Options, Word
 from fairway.cli.session import Session
 from fairway.cli.submission import print_plan, print_submitted, submit_jobs
-from fairway.errors import UsageError
+from fairway.errors import RefusedError, UsageError
 from fairway.sdk import document
 from fairway.sdk.wire import quote
 from fairway.units import names
@@ -26,13 +27,14 @@ def predict(options: Options) -> int:
     session = Session(options)
     model = session.fetch(f"/v1/models/{quote(options.word())}")
     wanted = make_job(options, session.namespace, model, _rows(session, options.text("data")))
+    if not options.on("plan"):
+        session.announce()
     body = {
-        "document": _for_cluster(session, wanted) if session.cluster is not None else wanted,
+        "document": _for_cluster(session, wanted, model) if session.cluster is not None else wanted,
         "origin": document.make_origin(os.getcwd(), interpreter=document.find_python()),
     }
     if options.on("plan"):
         return print_plan(session, "/v1/jobs", body)
-    session.announce()
     jobs = submit_jobs(session, body)
     if options.on("detach"):
         return print_submitted(session, jobs)
@@ -73,13 +75,42 @@ def make_job(options: Options, namespace: str, model: dict[str, Any], rows: str)
     }
 
 
-def _for_cluster(session: Session, wanted: dict[str, Any]) -> dict[str, Any]:
-    """The same in Fairway's own image, by the interpreter that is there."""
-    spec = wanted["spec"]
+def _for_cluster(session: Session, wanted: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
+    """The same in an image that has Fairway, by the interpreter that is there; rows of this machine go along."""
+    options, spec = session.options, wanted["spec"]
+    image = options.text("image") or (session.fetch("/v1/health")["image"] if model["format"] == "onnx" else "")
+    if not image:
+        message = f"{model['name']}@{model['version']} is of the format {model['format']}, which Fairway's own image cannot run"
+        raise RefusedError(message, fix="name one that has Fairway and the model's framework: --image IMAGE")
+    spec["environment"] = {"image": image}
     worker = spec["roles"]["worker"]
-    worker["command"] = ["python3", *worker["command"][1:]]
-    spec["environment"] = {"image": session.fetch("/v1/health")["image"]}
+    command = ["python3", *worker["command"][1:]]
+    if options.text("python") and "--python" in command:
+        command[command.index("--python") + 1] = options.text("python")
+    if os.path.exists(options.text("data")):
+        del spec["data"]["rows"]
+        command[command.index("{{data.rows}}")] = os.path.basename(os.path.abspath(options.text("data")))
+        spec["code"] = {"path": "." if options.on("plan") else _send_rows(session, options.text("data"))}
+    worker["command"] = command
     return wanted
+
+
+def _send_rows(session: Session, path: str) -> str:
+    """Send a file or a folder of rows in the place of code; what the cluster calls it."""
+    import io
+    import tarfile
+
+    from fairway.registry.snapshot import LIMIT
+    from fairway.units.quantity import show_bytes
+
+    path, packed = os.path.abspath(path), io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=6) as archive:
+        archive.add(path, os.path.basename(path))
+        size = sum(member.size for member in archive.getmembers())
+    if size > LIMIT:
+        message = f"{path} holds {show_bytes(size)}, more than the {show_bytes(LIMIT)} that are sent along"
+        raise RefusedError(message, fix="name it where nodes reach it: a dataset of the cluster, pvc://CLAIM/PATH, or a URI")
+    return str(json.loads(session.send_raw("/v1/code", packed.getvalue()))["code"])
 
 
 def _rows(session: Session, data: str) -> str:
@@ -114,6 +145,9 @@ COMMANDS = {
             Flag("--shard", "rows that a worker takes at once (default: 1000)", "N", number=True),
             Flag("--batch", "rows that the model gets at once (default: 256)", "N", number=True),
             Flag("--python", "the interpreter or virtual environment that has the model's framework", "PATH"),
+            Flag(
+                "--image", "on a cluster: one with Fairway and the model's framework (default for ONNX: Fairway's own)", "IMAGE"
+            ),
             Flag("--detach -d", "do not wait for it"),
             PLAN,
             FORMAT_SHORT,

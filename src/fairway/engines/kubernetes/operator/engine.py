@@ -22,7 +22,6 @@ from fairway.engines.kubernetes.operator.cluster_nodes import is_ready, node_of
 from fairway.engines.kubernetes.operator.following import Following
 from fairway.engines.kubernetes.operator.gangs import Gangs
 from fairway.engines.kubernetes.operator.keeping import Keeping
-from fairway.engines.kubernetes.operator.manifests.service import service
 from fairway.engines.kubernetes.operator.outside import Outside
 from fairway.engines.kubernetes.operator.stuck import Stuck
 from fairway.errors import ConflictError, FairwayError, RefusedError
@@ -36,7 +35,6 @@ log = logging.getLogger("fairway.operator")
 
 BY_RUN = "run"
 """The index of pods by `NAMESPACE/RUN`."""
-MANAGER = "fairway-operator"
 LOST_AFTER = 30.0
 """Seconds for which a node may not answer until its pods count as lost. A node that is only cut off may still run them."""
 TRY_AGAIN_AFTER = 1.0
@@ -68,6 +66,7 @@ class KubernetesEngine:
         self._pods = pods
         self._nodes = nodes
         self._gangs = gangs
+        gangs.pods = self._pods_of
         self._keeping = keeping
         self._owner = owner
         self._gpu_nodes = gpu_nodes
@@ -188,7 +187,7 @@ class KubernetesEngine:
     async def _reach(self, run: JobKey) -> None:
         """The tasks of a run have one Service between them: once a turn is enough."""
         if run not in self._reachable:
-            await self._client.apply(kinds.SERVICES, service(run, self._owner(run)), manager=MANAGER)
+            await self._gangs.reach(run, self._owner(run))
             self._reachable.add(run)
 
     async def _bind(self, action: BindGang) -> list[TaskReport]:
@@ -241,7 +240,7 @@ class KubernetesEngine:
             await self._client.delete(kinds.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace=1)
             await self._keeping.let_go(pod)
             self._forgotten.add(pod.metadata.uid)
-        await self._client.delete(kinds.SERVICES, naming.service_name(key), key.namespace)
+        await self._gangs.unreach(key)
         self._keeping.forget_all(key)
 
     # Seeing
@@ -251,6 +250,10 @@ class KubernetesEngine:
         key = f"{pod.metadata.namespace}/{pod.metadata.name}"
         if self._pods.get(key) is None:
             self._made[key] = (pod, _steady())
+
+    def _pods_of(self, run: JobKey) -> list[Pod]:
+        made = [pod for pod, _ in self._made.values() if by_run(pod) == (str(run),)]
+        return [*self._pods.indexed(BY_RUN, str(run)), *made]
 
     def _find(self, key: TaskKey) -> Pod | None:
         place = f"{key.namespace}/{naming.pod_name(key)}"

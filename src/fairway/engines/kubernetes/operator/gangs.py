@@ -5,30 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
-from fairway.engines.kubernetes.objects import Pod
+from fairway.engines.kubernetes.objects import Pod, Service
 from fairway.engines.kubernetes.operator import clone, naming, policy
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
 from fairway.engines.kubernetes.operator.manifests import gpu, network
 from fairway.engines.kubernetes.operator.manifests.bringing import BRINGER
 from fairway.engines.kubernetes.operator.manifests.data import Find, inputs, nowhere
 from fairway.engines.kubernetes.operator.manifests.pod import Manifest, margin, pod
+from fairway.engines.kubernetes.operator.manifests.service import service
 from fairway.engines.kubernetes.operator.manifests.tracking import track
 from fairway.engines.kubernetes.operator.observe import TASK
 from fairway.engines.kubernetes.operator.outside import Outside
-from fairway.errors import FairwayError, RefusedError
+from fairway.errors import ConflictError, FairwayError, RefusedError
 from fairway.plan.action import BindGang
 from fairway.runtime import contract
 from fairway.runtime.pod.fetch import TOKEN as GIVEN_TOKEN
 from fairway.runtime.pod.order import TOKEN
-from fairway.state.job import Job
+from fairway.state.job import Job, JobKey
 
 log = logging.getLogger("fairway.operator")
 
+MANAGER = "fairway-operator"
 TOGETHER = 16
 """Pods that are made at the same time."""
 
@@ -67,8 +69,36 @@ class Gangs:
         self._nodes = nodes
         self.outside: Outside | None = None
         """Whoever else queues and places."""
+        self.pods: Callable[[JobKey], Iterable[Pod]] = lambda _run: ()
+        """The pods of a run that are there."""
         self.margin = margin(installation)
         """Seconds that a pod has beyond its task's grace, to say and to bring what is left."""
+
+    async def reach(self, run: JobKey, owner: Manifest | None) -> None:
+        """See that the run's pods can find each other. Raises `ConflictError` when somebody else has the name for that."""
+        body = service(run, owner, naming.standing_service(run, self.pods(run)))
+        with contextlib.suppress(errors.AlreadyExists):
+            await self._client.create(kinds.SERVICES, body, run.namespace)
+            return
+        name = body["metadata"]["name"]
+        if await self._service_of(run, name) is None:
+            message = f"there is a Service {run.namespace}/{name} of somebody else's"
+            raise ConflictError(message, fix="delete it, or give the job another name")
+        await self._client.apply(kinds.SERVICES, body, manager=MANAGER)
+
+    async def unreach(self, run: JobKey) -> None:
+        """Delete what `reach` made, and nothing of somebody else's."""
+        for name in (naming.service_name(run), naming.former_service_name(run)):
+            there = await self._service_of(run, name)
+            if there is not None:
+                await self._client.delete(kinds.SERVICES, name, run.namespace, uid=there.metadata.uid)
+
+    async def _service_of(self, run: JobKey, name: str) -> Service | None:
+        try:
+            there = await self._client.get(kinds.SERVICES, name, run.namespace)
+        except errors.NotFound:
+            return None
+        return there if there.metadata.labels.get(marks.RUN) == run.name else None
 
     async def make(self, action: BindGang) -> list[Pod]:
         """The pods of the action's tasks, made now or before. Raises `FairwayError` when not all could be; then none is left."""
@@ -118,7 +148,8 @@ class Gangs:
         if job.spec.code.git is not None and not around.code:
             clone.check(job.spec.code.git.url, job.spec.code.git.ref)
         runtime = self.runtime(job)
-        topology = naming.topology(job, (*action.tasks, *action.peers), self._installation.cluster_domain)
+        peers, there = (*action.tasks, *action.peers), naming.standing_service(job.key, self.pods(job.key))
+        topology = naming.topology(job, peers, self._installation.cluster_domain, there)
         bodies = [pod(job, task, topology, self._installation, runtime, around.code, around.find) for task in action.tasks]
         roles = job.spec.roles
         needs = {task.key.role: task.need for task in action.tasks}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.objects import Pod
 from fairway.engines.kubernetes.operator.ports import ports_of
 from fairway.launch.topology import Member, Topology
 from fairway.state.job import Job, JobKey
@@ -23,13 +26,29 @@ def hostname(key: TaskKey) -> str:
 
 
 def service_name(run: JobKey) -> str:
-    """The headless Service that gives pods their names."""
+    """The headless Service that gives pods their names: `mnist-7-run`. `mnist-7` is free for a service that people ask."""
+    return f"{run.name}-run"
+
+
+def former_service_name(run: JobKey) -> str:
+    """What it was called in earlier versions."""
     return run.name
 
 
-def address(key: TaskKey, cluster_domain: str) -> str:
+def standing_service(run: JobKey, pods: Iterable[Pod]) -> str:
+    """The Service by which the run's pods find each other: that of an earlier version for as long as pods go by it."""
+    former = former_service_name(run)
+    return former if any(pod.spec.subdomain == former and not pod.over for pod in pods) else service_name(run)
+
+
+def address(key: TaskKey, service: str, cluster_domain: str) -> str:
     """Where peers find the task: a name that is known before anybody is placed."""
-    return f"{hostname(key)}.{service_name(key.run)}.{key.namespace}.svc.{cluster_domain}"
+    return f"{hostname(key)}.{service}.{key.namespace}.svc.{cluster_domain}"
+
+
+def subdomain(host: str) -> str:
+    """The Service in an address."""
+    return host.split(".")[1]
 
 
 def too_long(job: Job) -> str:
@@ -41,14 +60,14 @@ def too_long(job: Job) -> str:
     return ""
 
 
-def topology(job: Job, tasks: tuple[Task, ...], cluster_domain: str) -> Topology:
-    """The gang, by names: known before anybody is placed."""
+def topology(job: Job, tasks: tuple[Task, ...], cluster_domain: str, service: str = "") -> Topology:
+    """The gang, by names: known before anybody is placed. `service`: where it is another than the usual one."""
     order = list(job.spec.roles)
     members = [
         Member(
             role=task.key.role,
             index=task.key.index,
-            host=address(task.key, cluster_domain),
+            host=address(task.key, service or service_name(job.key), cluster_domain),
             ports=ports_of(job, task),
             processes=task.processes,
             attempt=task.key.attempt,

@@ -15,9 +15,14 @@ from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.operator.intake import UID
 from fairway.engines.kubernetes.record.callers import CALLER, MANAGER, PATIENCE, review, sent_code
 from fairway.errors import UnavailableError
+from fairway.plan.service.commands import NOT_SERVED
+from fairway.plan.service.rollout import is_active
 from fairway.spec.service import ModelService
 from fairway.state.job import Origin
 from fairway.state.service import Service, ServiceKey
+
+KEPT = NOT_SERVED - {"model", "follow"}
+"""Fields that an undo leaves as they are."""
 
 
 class CallersServices(Services):
@@ -59,7 +64,7 @@ class CallersServices(Services):
         return await super().resume(key)
 
     async def undo(self, key: ServiceKey) -> Service:
-        """Back to the revision before."""
+        """Back to the revision before, and the object's document with it."""
         await self._review("patch", key)
         return await super().undo(key)
 
@@ -77,6 +82,23 @@ class CallersServices(Services):
             message = f"the service {key.name} is being deleted, and takes long to finish what it was asked"
             raise UnavailableError(message, fix=f"`kubectl -n {key.namespace} get pods` shows what is left") from None
 
+    async def _agree(self, before: Service, after: Service) -> None:
+        """Write into the object what the service serves from now on: whoever changes it next begins with that."""
+        found = self._objects.get(str(after.key))
+        if found is None or (after.spec, after.origin) == (before.spec, before.origin):
+            return
+        changes = written_back(found, before, after, self._pinned(after))
+        if changes:
+            await self._client.patch(kinds.MODEL_SERVICES, after.key.name, after.key.namespace, changes)
+
+    def _pinned(self, service: Service) -> str:
+        """The model as the object names it: the version itself where its name means another one by now."""
+        rollout, spec = service.rollout, service.spec
+        back = service.revision(rollout.target if rollout is not None and is_active(rollout) else service.stable)
+        if back is None or not spec.model or spec.follow or str(self._models.get(spec.model)) == back.model:
+            return spec.model
+        return back.model
+
     def url_of(self, service: Service) -> str:
         """Where the service is asked inside the cluster, as its object says."""
         found = self._objects.get(str(service.key))
@@ -91,6 +113,26 @@ class CallersServices(Services):
             await self._client.patch(kinds.MODEL_SERVICES, key.name, key.namespace, change)
         except errors.NotFound:
             self.find(key)  # says so in our words, when there is no such service
+
+
+def written_back(found: Custom, before: Service, after: Service, model: str) -> list[dict[str, Any]]:
+    """The changes to an object that make of it what the service has become; what stays the same is left to whoever wrote it."""
+    was, wanted = (one.spec.model_dump(mode="json", by_alias=True, exclude_unset=True) for one in (before, after))
+    wanted = {**wanted, **({"model": model} if model else {})}
+    there, marked = found.spec_data(), found.metadata.annotations
+    changes: list[dict[str, Any]] = []
+    for name in sorted((was.keys() | wanted.keys()) - KEPT):
+        if name not in wanted and name in there:
+            changes.append({"op": "remove", "path": f"/spec/{name}"})
+        elif name in wanted and wanted[name] != was.get(name):
+            changes.append({"op": "add", "path": f"/spec/{name}", "value": wanted[name]})
+    code, place = after.origin.code_digest, f"/metadata/annotations/{marks.CODE.replace('/', '~1')}"
+    if code and code != marked.get(marks.CODE):
+        changes += [] if marked else [{"op": "add", "path": "/metadata/annotations", "value": {}}]
+        changes.append({"op": "add", "path": place, "value": code})
+    elif not code and marks.CODE in marked:
+        changes.append({"op": "remove", "path": place})
+    return [{"op": "test", "path": "/metadata/uid", "value": found.metadata.uid}, *changes] if changes else []
 
 
 def _from_caller(ask: ServiceAsk) -> ServiceAsk:

@@ -10,17 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairway.engines.kubernetes.client import errors
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.mirror import Mirror
-from fairway.engines.kubernetes.objects import Node, Pod
+from fairway.engines.kubernetes.objects import Node, Pod, Service
 from fairway.engines.kubernetes.operator import engine as engines
 from fairway.engines.kubernetes.operator.engine import BY_RUN, KubernetesEngine, by_run
 from fairway.engines.kubernetes.operator.gangs import Gangs, Surroundings
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
 from fairway.engines.kubernetes.operator.keeping import Keeping
-from fairway.errors import RefusedError
+from fairway.errors import ConflictError, RefusedError
 from fairway.plan.action import BindGang, CreateTask
 from fairway.plan.gang import make_tasks
+from fairway.runtime.pod.order import VARIABLE, PodOrder
 from fairway.spec.job import Environment, JobSpec
 from fairway.state.job import Job, JobKey
 from fairway.state.phase import TaskPhase
@@ -143,20 +145,20 @@ async def test_what_could_not_be_made_is_tried_again_until_it_is(tmp_path: Path,
     woken: list[bool] = []
     answers = [errors.Conflict("modified", fix=""), None]
 
-    async def apply(*_: Any, **__: Any) -> None:
+    async def create(*_: Any, **__: Any) -> None:
         answer = answers.pop(0)
         if answer is not None:
             raise answer
 
-    server.apply = apply  # type: ignore[attr-defined]
+    server.create = create  # type: ignore[method-assign, assignment]
     monkeypatch.setattr(engines, "TRY_AGAIN_AFTER", 0.0)
     await engine.start(lambda: woken.append(True))
-    create = CreateTask(action.job, action.tasks[0])
-    (report,) = await engine.perform([create])
+    wish = CreateTask(action.job, action.tasks[0])
+    (report,) = await engine.perform([wish])
     assert (report.phase, report.ready, "modified" in (report.message or "")) == (TaskPhase.PENDING, False, True)
     await asyncio.sleep(0.01)
     assert woken
-    (report,) = await engine.observe([create.task.key])
+    (report,) = await engine.observe([wish.task.key])
     assert (report.phase, report.ready, report.message) == (TaskPhase.PENDING, True, "")
 
 
@@ -166,13 +168,83 @@ async def test_of_a_task_that_has_a_pod_the_pod_tells(tmp_path: Path) -> None:
     async def refuse(*_: Any, **__: Any) -> None:
         raise errors.Conflict("modified", fix="")
 
-    server.apply = refuse  # type: ignore[attr-defined]
     await engine.start(lambda: None)
     server.shows_first = True
     await engine.perform([action])
+    server.create = refuse  # type: ignore[method-assign]
     assert await engine.perform([CreateTask(action.job, action.tasks[0])]) == []
     (report,) = await engine.observe([action.tasks[0].key])
     assert report.phase is TaskPhase.RUNNING
+
+
+class Named(Server):
+    """Has Services too, by name; each says whose run it is of."""
+
+    def __init__(self, **services: str) -> None:
+        super().__init__()
+        self.services = services
+        self.deleted: list[str] = []
+
+    async def create(self, resource: Any, body: dict[str, Any], namespace: str) -> Any:
+        name = body["metadata"]["name"]
+        if resource is not kinds.SERVICES:
+            return await super().create(resource, body, namespace)
+        if name in self.services:
+            raise errors.AlreadyExists("there is one", fix="")
+        self.services[name] = body["metadata"]["labels"][marks.RUN]
+        return None
+
+    async def get(self, _resource: Any, name: str, _namespace: str) -> Service:
+        if name not in self.services:
+            raise errors.NotFound("there is none", fix="")
+        labels = {marks.RUN: self.services[name]} if self.services[name] else {}
+        return msgspec.convert({"metadata": {"name": name, "uid": "u", "labels": labels}}, Service)
+
+    async def apply(self, _resource: Any, _body: dict[str, Any], **_: Any) -> None:
+        """It is as it should be."""
+
+    async def delete(self, _resource: Any, name: str, _namespace: str, **_: Any) -> bool:
+        self.deleted.append(name)
+        return True
+
+
+def gangs_on(server: Server) -> Gangs:
+    return Gangs(server, Installation(image="f", runtimes={"default": Runtime("x")}), lambda _job: Surroundings())  # type: ignore[arg-type]
+
+
+async def test_the_name_of_a_job_is_left_to_others_and_nothing_of_theirs_is_deleted(tmp_path: Path) -> None:
+    _, _, action = make(tmp_path)
+    run, server = action.job.key, Named(**{"m-1": ""})
+    gangs = gangs_on(server)
+    await gangs.reach(run, None)
+    await gangs.reach(run, None)
+    assert server.services == {"m-1": "", "m-1-run": "m-1"}
+    (body,) = gangs.manifests(action)
+    assert body["spec"]["subdomain"] == "m-1-run"
+    await gangs.unreach(run)
+    assert server.deleted == ["m-1-run"]
+    with pytest.raises(ConflictError, match="Service team/m-1-run of somebody else's"):
+        await gangs_on(Named(**{"m-1-run": ""})).reach(run, None)
+
+
+async def test_pods_of_an_earlier_version_keep_the_name_by_which_they_find_each_other(tmp_path: Path) -> None:
+    _, _, action = make(tmp_path)
+    run, server = action.job.key, Named(**{"m-1": "m-1"})
+    gangs = gangs_on(server)
+    old = msgspec.convert({"spec": {"subdomain": "m-1"}, "status": {"phase": "Running"}}, Pod)
+    gangs.pods = lambda _run: [old]
+    await gangs.reach(run, None)
+    assert server.services == {"m-1": "m-1"}
+    (body,) = gangs.manifests(action)
+    assert body["spec"]["subdomain"] == "m-1"
+    order = PodOrder.decode(next(one["value"] for one in body["spec"]["containers"][0]["env"] if one["name"] == VARIABLE))
+    assert order.starts[0].env["MASTER_ADDR"] == "m-1-worker-0.m-1.team.svc.cluster.local"
+    # When none of them is left the run goes by the new name.
+    gangs.pods = lambda _run: [msgspec.structs.replace(old, status=msgspec.structs.replace(old.status, phase="Failed"))]
+    await gangs.reach(run, None)
+    assert gangs.manifests(action)[0]["spec"]["subdomain"] == "m-1-run"
+    await gangs.unreach(run)
+    assert server.deleted == ["m-1-run", "m-1"]
 
 
 class Letting(Server):

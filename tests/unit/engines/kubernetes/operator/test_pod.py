@@ -49,7 +49,7 @@ def test_a_pod_has_a_name_of_its_own_at_every_attempt_and_a_host_name_that_stays
     first, again = made(run, 1), made(replace(run, attempt=3), 1)
     assert [first["metadata"]["name"], again["metadata"]["name"]] == ["mnist-7-worker-1-r0", "mnist-7-worker-1-r3"]
     assert first["spec"]["hostname"] == again["spec"]["hostname"] == "mnist-7-worker-1"
-    assert first["spec"]["subdomain"] == "mnist-7"
+    assert first["spec"]["subdomain"] == "mnist-7-run"
     assert first["metadata"]["finalizers"] == [FINALIZER]
     assert naming.task_key("team", first["metadata"]["labels"]) == TaskKey("team", "mnist-7", "worker", 1, 0)
 
@@ -58,7 +58,7 @@ def test_every_rank_is_told_of_its_peers_by_name() -> None:
     told = PodOrder.decode(variables(made(job(), 1))[VARIABLE])
     (start,) = told.starts
     assert start.argv == ["python", "train.py"]
-    assert start.env["MASTER_ADDR"] == "mnist-7-worker-0.mnist-7.team.svc.cluster.local"
+    assert start.env["MASTER_ADDR"] == "mnist-7-worker-0.mnist-7-run.team.svc.cluster.local"
     assert (start.env["RANK"], start.env["WORLD_SIZE"]) == ("1", "2")
     assert told.checkpoints == start.env["FAIRWAY_CHECKPOINT_DIR"]
 

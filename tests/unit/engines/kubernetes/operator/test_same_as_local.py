@@ -164,7 +164,7 @@ def test_the_first_worker_starts_all_ranks_and_the_others_wait_for_them() -> Non
     assert other.starts[0].argv == []
     assert other.starts[0].env["FAIRWAY_TASK"] == "worker-1", "its ranks are its own, whoever starts them"
     env = first.starts[0].env
-    host = "mnist-7-worker-{}.mnist-7.team.svc.cluster.local"
+    host = "mnist-7-worker-{}.mnist-7-run.team.svc.cluster.local"
     assert env["FAIRWAY_REMOTE_HOSTS"] == f'{{"{host.format(0)}":20001,"{host.format(1)}":20001}}'
     agent = "/opt/python3 /fairway/inject/fairway/runtime/pod/remote_agent.py"
     assert env["OMPI_MCA_plm_rsh_agent"] == env["PRTE_MCA_plm_ssh_agent"] == agent
@@ -179,7 +179,7 @@ def test_the_first_rank_speaks_for_the_task_that_speaks_for_the_run() -> None:
 
 
 def test_ranks_that_stayed_in_one_pod_are_noticed_where_we_wrote_the_call() -> None:
-    host = "mnist-7-worker-1.mnist-7.team.svc.cluster.local"
+    host = "mnist-7-worker-1.mnist-7-run.team.svc.cluster.local"
     must = {name: told.remote.must_reach for name, told in orders("workers").items() if told.remote}
     assert must == {"worker-0": [host], "worker-1": []}
     for shape in ("launcher", "mpirun"):

@@ -43,10 +43,11 @@ def pod(
     """The pod, whole. `code` names the ConfigMap with the run's code, or `blob:DIGEST`; empty: the image has it, or git."""
     role = job.spec.roles[task.key.role]
     data = inputs(job.spec.data, installation.allowed, find)
+    host = next(each.host for each in topology.members if (each.role, each.index) == (task.key.role, task.key.index))
     spec: Manifest = {
         "restartPolicy": "Never",
         "hostname": naming.hostname(task.key),
-        "subdomain": naming.service_name(job.key),
+        "subdomain": naming.subdomain(host),
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": int(quantity.seconds(job.spec.grace)) + margin(installation),

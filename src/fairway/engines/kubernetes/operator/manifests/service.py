@@ -9,14 +9,17 @@ from fairway.engines.kubernetes.operator import naming
 from fairway.state.job import JobKey
 
 
-def service(run: JobKey, owner: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A headless Service: each pod gets a name, also before it is ready, because peers meet before that."""
+def service(run: JobKey, owner: dict[str, Any] | None = None, name: str = "") -> dict[str, Any]:
+    """A headless Service: each pod gets a name, also before it is ready, because peers meet before that.
+
+    `name`: where it is another than the usual one.
+    """
     labels = {marks.MANAGED_BY: marks.MANAGER, marks.RUN: run.name}
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            "name": naming.service_name(run),
+            "name": name or naming.service_name(run),
             "namespace": run.namespace,
             "labels": labels,
             **({"ownerReferences": [owner]} if owner else {}),
