@@ -45,6 +45,7 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
     found.start("scheduler")
     yield found
     found.stop()
+    control_plane.request("DELETE", API_SERVICE)  # while nobody answers there, no namespace can go
 
 
 def bind(plane: ControlPlane, namespace: str, user: str, role: str) -> None:

@@ -129,7 +129,9 @@ class Loop:
             wake_at = min(self._swept + SWEEP_EVERY, wake_at or float("inf"))
             timeout = max(0.0, wake_at - self.clock.now())
             try:
-                await asyncio.wait_for(self._wake.wait(), timeout)
+                # Not `wait_for`: in Python 3.11 one that is cancelled and woken in the same moment forgets that it was cancelled.
+                async with asyncio.timeout(timeout):
+                    await self._wake.wait()
             except TimeoutError:
                 continue
 

@@ -65,7 +65,8 @@ class FakeReplica:
     async def wait_for(self, number: int) -> None:
         """Until so many requests have reached it."""
         async with self.arrived:
-            await asyncio.wait_for(self.arrived.wait_for(lambda: len(self.asked) >= number), 30.0)
+            async with asyncio.timeout(30.0):
+                await self.arrived.wait_for(lambda: len(self.asked) >= number)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)

@@ -93,7 +93,8 @@ class FakeNetwork:
         service.held[came] = clock.now()
         self._wake()
         try:
-            await asyncio.wait_for(came, service.routes.plan.hold_seconds)
+            async with asyncio.timeout(service.routes.plan.hold_seconds):
+                await came
         except (TimeoutError, asyncio.CancelledError):
             return False
         finally:

@@ -216,7 +216,8 @@ class RouterConformance:
             return
         port = await world.router.put(RoutePlan(SERVICE, weights=((1, WHOLE),)))
         asked = [asyncio.create_task(world.ask(port)) for _ in range(3)]
-        await asyncio.wait_for(world.woken.wait(), 30.0)
+        async with asyncio.timeout(30.0):
+            await world.woken.wait()
         await waits(world, 3)
         load = (await world.router.look())[SERVICE]
         assert load.arrived == 3

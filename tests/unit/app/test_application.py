@@ -303,3 +303,17 @@ async def test_a_start_that_could_not_be_remembered_is_planned_again(tmp_path: P
         remembered = memory.decode(at.app.store.memory() or b"")
         assert list(remembered.sitting) == [str(job.key)]
         assert remembered.ran == {}, "the start that never was counts as a turn that it has had"
+
+
+async def test_a_loop_that_is_told_to_end_in_the_moment_in_which_it_wakes_ends(tmp_path: Path) -> None:
+    async with desk(tmp_path) as d:
+        running = asyncio.create_task(d.app.loop.run())
+        await asyncio.sleep(0)
+        while d.app.loop.lock.locked():
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        d.app.loop.wake()
+        running.cancel()
+        done, _ = await asyncio.wait([running], timeout=5.0)
+        assert done == {running}
+        assert running.cancelled()

@@ -226,7 +226,8 @@ class EnvoyRouter:
             reader, writer = await asyncio.open_unix_connection(self._admin(home))
             try:
                 writer.write(f"{method} {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n".encode())
-                answer = await asyncio.wait_for(reader.read(), _PATIENCE)
+                async with asyncio.timeout(_PATIENCE):
+                    answer = await reader.read()
             finally:
                 writer.close()
         except OSError as problem:

@@ -160,7 +160,8 @@ async def _ask(plugin: ExecPlugin, target: Target) -> Mapping[str, Any]:
         message = f"the credential program {command!r} of context {target.context!r} cannot be started: {error.strerror}"
         raise NotFoundError(message, fix=plugin.hint or "install it, or use another context") from error
     try:
-        printed, _ = await asyncio.wait_for(process.communicate(), _PLUGIN_LIMIT)
+        async with asyncio.timeout(_PLUGIN_LIMIT):
+            printed, _ = await process.communicate()
     except TimeoutError:
         process.kill()
         await process.wait()
