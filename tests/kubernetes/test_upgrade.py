@@ -48,7 +48,7 @@ def first_definitions() -> list[dict[str, Any]]:
 def install(plane: ControlPlane, folder: Path) -> subprocess.CompletedProcess[str]:
     settings = folder / "installation.yaml"
     settings.write_text("image: fairway:1\nrecord: {emptyDir: {}}\nruntimes: {default: {image: none}}\n")
-    words = ["install", "kubernetes", "-f", str(settings)]
+    words = ["install", "kubernetes", "-f", str(settings), "--timeout", "0"]
     command = [sys.executable, "-c", "import sys; from fairway.cli.main import main; sys.exit(main())", *words]
     env = {**os.environ, "KUBECONFIG": str(plane.kubeconfig())}
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=200, check=False)

@@ -7,6 +7,7 @@ import os
 from fairway.cli.grammar import PLAN, Command, Flag, Options, Word
 from fairway.cli.session import say, write
 from fairway.errors import FairwayError, NotFoundError, UnavailableError, UsageError
+from fairway.units import quantity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from fairway.engines.kubernetes.install.discovering import Ground
     from fairway.engines.kubernetes.operator.installation import Installation
 
+TIMEOUT = "2m"
 EXTRA = "pip install 'fairway[kubernetes]'"
 
 
@@ -24,6 +26,7 @@ def kubernetes(options: Options) -> int:
     """Apply definitions, accounts, roles, operator and scheduler; or print them, or write them as a chart."""
     if options.text("to") or options.word():
         return _write_chart(options)
+    limit = _limit(options)
     chosen = _chosen(options)
     found = manifests(chosen)
     if options.on("plan"):
@@ -34,12 +37,26 @@ def kubernetes(options: Options) -> int:
     async def apply(client: Client) -> None:
         from fairway.engines.kubernetes.install.applying import apply_all
         from fairway.engines.kubernetes.install.manifests import everything
+        from fairway.engines.kubernetes.install.waiting import wait_until_up
 
         await apply_all(client, found, say, everything(chosen))
+        if limit:
+            await wait_until_up(client, found, say, limit)
 
-    on_cluster(options, apply)
-    say(f"done; `kubectl -n {chosen.namespace} get pods` shows the processes, `kubectl get trainingjobs -A` everybody's jobs")
+    on_cluster(options, apply, told=True)
+    state = "everything is up" if limit else "everything is applied, and nobody waited until it is up (--timeout 0)"
+    say(f"done: {state}; `kubectl -n {chosen.namespace} get pods` shows the processes, `fairway use` the clusters to act on")
     return 0
+
+
+def _limit(options: Options) -> float:
+    """Seconds to wait until all of it is up."""
+    given = options.text("timeout", TIMEOUT)
+    try:
+        return quantity.seconds(given)
+    except ValueError as error:
+        message = f"--timeout {given} {error}"
+        raise UsageError(message, fix="0 does not wait") from None
 
 
 def manifests(chosen: Installation) -> list[dict[str, Any]]:
@@ -147,8 +164,8 @@ def _read(path: str) -> dict[str, Any]:
     return found
 
 
-def on_cluster(options: Options, work: Callable[[Client], Awaitable[None]]) -> None:
-    """Do it with the rights that the caller has there."""
+def on_cluster(options: Options, work: Callable[[Client], Awaitable[None]], *, told: bool = False) -> None:
+    """Do it with the rights that the caller has there; where that is was `told` already, or is said."""
     import asyncio
 
     try:
@@ -159,7 +176,8 @@ def on_cluster(options: Options, work: Callable[[Client], Awaitable[None]]) -> N
     from fairway.app.system import SystemClock
 
     target = config.find(os.environ, context=options.text("context"))
-    say(f"on {target.context or 'the cluster'} at {target.server}")
+    if not told:
+        say(f"on {target.context or 'the cluster'} at {target.server}")
 
     async def act() -> None:
         async with api.connect(target, SystemClock()) as client:
@@ -204,6 +222,7 @@ COMMANDS = {
         words=(Word("DIR", "where --to helm writes the chart", optional=True),),
         flags=(
             *FLAGS,
+            Flag("--timeout", f"how long to wait until all of it is up (default: {TIMEOUT}; 0: not at all)", "TIME"),
             Flag("--to", "write a chart into DIR instead", "FORM", choices=("helm",)),
             Flag("--format -o", "how --plan prints: yaml, json, name", "FORMAT", choices=("yaml", "json", "name")),
         ),

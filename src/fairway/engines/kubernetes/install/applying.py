@@ -40,10 +40,10 @@ async def apply_all(client: Client, manifests: Sequence[Manifest], say: Say, lef
     are told. An installation by a newer version is left alone.
     """
     await _refuse_older(client, manifests)
-    await _try_all(client, manifests)
+    made = await _try_all(client, manifests)
     for done, one in enumerate(manifests):
         try:
-            changed = await _apply(client, one)
+            changed = await _apply(client, one) or one in made
         except FairwayError as error:
             message = f"{called(one)}: {error.message}; {done} of {len(manifests)} objects are as they should be"
             kind = UnavailableError if isinstance(error, UnavailableError) else RefusedError
@@ -95,8 +95,11 @@ def _number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdecimal())
 
 
-async def _try_all(client: Client, manifests: Sequence[Manifest]) -> None:
-    """Let the API server say what it would do. The namespace is made for that, and goes again when anything is refused."""
+async def _try_all(client: Client, manifests: Sequence[Manifest]) -> list[Manifest]:
+    """Let the API server say what it would do. The namespace is made for that, and goes again when anything is refused.
+
+    What was made comes back.
+    """
     made = [one for one in manifests if one["kind"] == NAMESPACE and not await _there(client, await _plain(client, one), one)]
     try:
         refused = await _refusals(client, made, dry_run=False)
@@ -107,7 +110,7 @@ async def _try_all(client: Client, manifests: Sequence[Manifest]) -> None:
     # Where a namespace was refused, what would lie in it is not found: that says nothing new.
     refused = [each for each in refused if not isinstance(each[1], errors.NotFound)] or refused
     if not refused:
-        return
+        return made
     await remove_each(client, [one for one in made if one not in [each for each, _ in refused]], lambda _: None)
     told = [f"{called(one)}: {error.message}" for one, error in refused[:TOLD]]
     more = [f"and {len(refused) - TOLD} more"] if len(refused) > TOLD else []
