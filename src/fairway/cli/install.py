@@ -118,9 +118,12 @@ def _ground(options: Options) -> Ground | None:
     return found[0] if found else None
 
 
-def _given(options: Options) -> dict[str, Any]:
+def _given(options: Options, *, required: bool = True) -> dict[str, Any]:
     """What the administrator's file says, and the flags over it."""
-    given: dict[str, Any] = _read(options.text("settings")) if options.text("settings") else {}
+    from fairway.engines.kubernetes.install import reading
+
+    path, image = options.text("settings"), options.text("image")
+    given = reading.read(_text(path), path, image=image, required=required) if path else {}
     for key in ("image", "system-namespace", "scheduler"):
         if options.text(key):
             given["namespace" if key == "system-namespace" else key] = options.text(key)
@@ -135,33 +138,23 @@ def installation(options: Options, *, required: bool = True) -> Installation:
 
     from fairway.engines.kubernetes.operator.installation import Installation
 
-    given = {"image": "", **_given(options)}
+    given = {"image": "", **_given(options, required=required)}
     if required and not given["image"]:
         message = "no image is named for operator and scheduler"
         raise UsageError(message, fix="fairway install kubernetes --image REGISTRY/fairway:VERSION")
-    try:
-        return msgspec.convert(given, Installation)
-    except msgspec.ValidationError as error:
-        message = f"{options.text('settings') or 'the flags'}: {error}"
-        raise UsageError(message, fix="see docs/kubernetes.md for what may stand there") from None
+    return msgspec.convert(given, Installation)
 
 
-def _read(path: str) -> dict[str, Any]:
-    import yaml
-
+def _text(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
-            found = yaml.safe_load(file)
+            return file.read()
     except OSError as error:
         message = f"{path}: {error.strerror}"
         raise UsageError(message, fix="name a YAML or JSON file that is there") from None
-    except yaml.YAMLError as error:
-        message = f"{path}: {error}"
-        raise UsageError(message, fix="mend the YAML") from None
-    if not isinstance(found, dict):
-        message = f"{path}: holds no settings"
-        raise UsageError(message, fix="write a mapping, for example `image: registry/fairway:1`")
-    return found
+    except UnicodeDecodeError:
+        message = f"{path}: is no text"
+        raise UsageError(message, fix="save it as UTF-8") from None
 
 
 def on_cluster(options: Options, work: Callable[[Client], Awaitable[None]], *, told: bool = False) -> None:

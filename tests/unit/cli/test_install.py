@@ -22,11 +22,13 @@ def no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("image: 3\n", "Expected `str`, got `int` - at `$.image`"),
-        ("image: a\nrunimes: {}\n", "unknown field `runimes`"),
+        ("image: 3\n", "installation.yaml:1:8 image: 3 is a number, not text; put it in quotes"),
+        ("image: a\nrunimes: {}\n", "installation.yaml:2:1 runimes: is no field here; did you mean `runtimes`?"),
         ("- a\n", "holds no settings"),
-        ("image: [\n", "mend the YAML"),
-        ("runtimes: {}\n", "no image is named"),
+        ("", "holds no settings"),
+        ("image: a\n---\nimage: b\n", "holds no settings"),
+        ("image: [\n", "installation.yaml:2:1: "),
+        ("runtimes: {}\n", "image: is missing"),
     ],
 )
 def test_wrong_settings_are_said_with_their_place(

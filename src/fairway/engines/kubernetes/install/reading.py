@@ -1,0 +1,212 @@
+"""The administrator's file: every mistake at once, each with its place, its value, what is wrong and the fix. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import inspect
+
+from fairway.engines.kubernetes import amounts
+from fairway.engines.kubernetes.neighbours import QUEUEING
+from fairway.engines.kubernetes.operator.installation import PROCESS_RESOURCES, Installation
+from fairway.errors import Mistake, SpecError
+from fairway.spec import located
+from fairway.spec.job import Framework
+from fairway.spec.located import Entry, Node, Scalar, is_nothing, resolve, step_into
+from fairway.spec.mistakes import Report, in_words, show
+from fairway.spec.reader import plain_data
+from fairway.units import suggest
+
+Problem = tuple[str, str]
+"""What is wrong, and the fix."""
+
+_TYPES: dict[type[inspect.Type], tuple[type, str]] = {
+    inspect.StrType: (str, "string_type"),
+    inspect.IntType: (int, "int_type"),
+    inspect.BoolType: (bool, "bool_type"),
+    inspect.LiteralType: (str, "string_type"),
+}
+"""What a plain value must be, and what it is called where it is not."""
+_IMAGE_FIX = "write for example `image: registry.example/fairway:1`, or say --image"
+_RUNTIMES = (*(str(each) for each in Framework), "default", "tensorboard")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def read(text: str, file: str, *, image: str = "", required: bool = True) -> dict[str, Any]:
+    """What the file says, as plain data of an `Installation`; without `required`, or with an `image`, it need name none.
+
+    Raises:
+        SpecError: every mistake in it.
+    """
+    nodes, wrong = located.compose(text)
+    for mistake in wrong:
+        mistake.file = file
+    report = Report(file)
+    node = nodes[0] if nodes else Scalar("")
+    if not isinstance(node, located.Mapping) or len(nodes) > 1:
+        if not wrong:
+            report.add(
+                "holds no settings", path="", place=node.place, fix="write one mapping, such as `image: registry/fairway:1`"
+            )
+        raise SpecError([*wrong, *report])
+    _value(inspect.type_info(Installation), node, "", report)
+    if required and not image and node.get("image") is None:
+        report.add("is missing", path="image", place=node.place, fix=_IMAGE_FIX)
+    mistakes: list[Mistake] = [*wrong, *report]
+    if mistakes:
+        raise SpecError(mistakes)
+    return {entry.name: plain_data(entry.value) for entry in node.entries if not is_nothing(entry.value)}
+
+
+def _value(wanted: inspect.Type, node: Node, path: str, report: Report) -> None:
+    if isinstance(wanted, inspect.StructType):
+        _struct(wanted, node, path, report)
+    elif isinstance(wanted, inspect.DictType):
+        _mapping(wanted, node, path, report)
+    elif isinstance(wanted, inspect.VarTupleType):
+        _list(wanted, node, path, report)
+    elif type(wanted) in _TYPES:
+        _plain(wanted, node, path, report)
+
+
+def _struct(wanted: inspect.StructType, node: Node, path: str, report: Report) -> None:
+    if not isinstance(node, located.Mapping):
+        return _mistyped("dict_type", node, path, report)
+    fields = {field.name: field for field in wanted.fields}
+    for entry in node.entries:
+        where = step_into(path, entry.name)
+        if entry.name in fields:
+            _field(fields[entry.name], entry, where, report)
+            continue
+        near = suggest.did_you_mean(entry.name, fields)
+        report.add("is no field here", path=where, place=entry.place, fix=near or f"use one of {', '.join(fields)}")
+    for name, field in fields.items():
+        # That of the whole installation may come from elsewhere.
+        if field.required and path and node.get(name) is None:
+            report.add("is missing", path=step_into(path, name), place=node.place, fix="add it")
+    return None
+
+
+def _field(field: inspect.Field, entry: Entry, path: str, report: Report) -> None:
+    if is_nothing(entry.value):
+        return  # Said, and left empty: as if it were not there.
+    _value(field.type, entry.value, path, report)
+    check = _CHECKS.get(path)
+    found = check(plain_data(entry.value)) if check and not report.has(path) else None
+    if found is not None:
+        report.add(found[0], path=path, place=entry.value.place, value=_shown(entry.value), fix=found[1])
+
+
+def _mapping(wanted: inspect.DictType, node: Node, path: str, report: Report) -> None:
+    if not isinstance(node, located.Mapping):
+        return _mistyped("dict_type", node, path, report)
+    for entry in node.entries:
+        where = step_into(path, entry.name)
+        names = _NAMES.get(path)
+        found = names(entry.name) if names else None
+        if found is not None:
+            report.add(found[0], path=where, place=entry.place, fix=found[1])
+        _value(wanted.value_type, entry.value, where, report)
+    return None
+
+
+def _list(wanted: inspect.VarTupleType, node: Node, path: str, report: Report) -> None:
+    if not isinstance(node, located.Sequence):
+        return _mistyped("list_type", node, path, report)
+    check = _ITEMS.get(path)
+    for index, item in enumerate(node.items):
+        where = f"{path}[{index}]"
+        _value(wanted.item_type, item, where, report)
+        found = check(plain_data(item)) if check and not report.has(where) else None
+        if found is not None:
+            report.add(found[0], path=where, place=item.place, value=_shown(item), fix=found[1])
+    return None
+
+
+def _plain(wanted: inspect.Type, node: Node, path: str, report: Report) -> None:
+    kind, name = _TYPES[type(wanted)]
+    value = resolve(node) if isinstance(node, Scalar) else None
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        return _mistyped(name, node, path, report)
+    if isinstance(wanted, inspect.LiteralType) and value not in wanted.values:
+        message, fix = in_words("literal_error", {"expected": ", ".join(map(repr, wanted.values))}, value, "")
+        report.add(message, path=path, place=node.place, value=show(value), fix=fix)
+    return None
+
+
+def _mistyped(kind: str, node: Node, path: str, report: Report) -> None:
+    message, fix = in_words(kind, {}, plain_data(node), "")
+    report.add(message, path=path, place=node.place, value=_shown(node), fix=fix)
+
+
+def _shown(node: Node) -> str:
+    return show(resolve(node)) if isinstance(node, Scalar) else ""
+
+
+def _one_of(*choices: str) -> Callable[[str], Problem | None]:
+    def check(value: str) -> Problem | None:
+        if value in choices:
+            return None
+        listed = ", ".join(each or repr(each) for each in choices)
+        return f"is not one of {listed}", suggest.did_you_mean(value, choices) or "choose one of them, or leave it out"
+
+    return check
+
+
+def _volume(value: dict[str, Any]) -> Problem | None:
+    """A volume is of exactly one type."""
+    if len(value) <= 1:
+        return None
+    return f"names {len(value)} volumes: {', '.join(value)}", "keep one, such as `persistentVolumeClaim: {claimName: runs}`"
+
+
+def _quantity(value: str) -> Problem | None:
+    try:
+        amounts.exact(value)
+    except ValueError:
+        return "is no amount", "write for example 10Gi"
+    return None
+
+
+def _absolute(value: str) -> Problem | None:
+    return None if value.startswith("/") else ("is no folder of a node", "begin it with /")
+
+
+def _namespace(value: str) -> Problem | None:
+    return None if _LABEL.fullmatch(value) else ("is no name of a namespace", "use small letters, digits and dashes")
+
+
+def _gateway(value: str) -> Problem | None:
+    good = not value or (value.count("/") == 1 and all(value.split("/")))
+    return None if good else ("names no Gateway", "write NAMESPACE/NAME, such as infra/front")
+
+
+def _runtime(name: str) -> Problem | None:
+    """A name that no document has would never be used."""
+    if name in _RUNTIMES or name.startswith("serve-"):
+        return None
+    fix = suggest.did_you_mean(name, _RUNTIMES) or f"use one of {', '.join(_RUNTIMES)}, or serve-FORMAT"
+    return "is no framework", fix
+
+
+def _process(name: str) -> Problem | None:
+    fix = suggest.did_you_mean(name, PROCESS_RESOURCES) or f"use {' or '.join(PROCESS_RESOURCES)}"
+    return None if name in PROCESS_RESOURCES else ("is no process of ours", fix)
+
+
+_CHECKS: Mapping[str, Callable[[Any], Problem | None]] = {
+    "image": lambda value: None if value.strip() else ("is empty", _IMAGE_FIX),
+    "namespace": _namespace,
+    "scheduler": _one_of("fairway", "cluster", ""),
+    "queueing": _one_of("", *QUEUEING),
+    "run_volume": _volume,
+    "record": _volume,
+    "cache_volume": _volume,
+    "record_size": _quantity,
+    "replicas": lambda value: None if value >= 1 else ("is less than 1", "write 1 or more"),
+    "gateway": _gateway,
+}
+_ITEMS: Mapping[str, Callable[[Any], Problem | None]] = {"allowed.host_paths": _absolute}
+_NAMES: Mapping[str, Callable[[str], Problem | None]] = {"runtimes": _runtime, "resources": _process}
