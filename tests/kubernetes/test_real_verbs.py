@@ -21,6 +21,14 @@ while not (outputs / "go").exists():
     time.sleep(0.05)
 print("it was told:", (outputs / "go").read_text(), flush=True)
 """
+DOCUMENT = """
+kind: TrainingJob
+name: talk
+framework: pytorch
+code: .
+command: [python3, train.py]
+metrics: {pattern: 'rank (?P<rank>[0-9]+) of (?P<world>[0-9]+)'}
+"""
 NAMESPACE = "verbs"
 
 
@@ -47,14 +55,15 @@ def test_logs_are_followed_and_one_goes_inside_a_pod(cluster: RealCluster, tmp_p
     (ann.work / "train.py").write_text(PROGRAM)
     (ann.work / ".fairwayignore").write_text("secret.txt\n")
     (ann.work / "secret.txt").write_text("this stays here")
-    submitted = ann.run("submit", "--name", "talk", "--framework", "pytorch", "--", "python3", "train.py")
+    (ann.work / "talk.yaml").write_text(DOCUMENT)
+    submitted = ann.run("submit", "talk.yaml")
     assert submitted.stdout == "talk-1\n"
     with ann.start("logs", "-f", "talk") as following:
         assert following.stdout is not None
         assert following.stdout.readline() == "rank 0 of 1\n"
 
         inside = ann.run("exec", "talk", "--", "python3", "-c", "import os; print(os.environ['RANK'], sorted(os.listdir('.')))")
-        assert inside.stdout == "0 ['.fairwayignore', 'train.py']\n"
+        assert inside.stdout == "0 ['.fairwayignore', 'talk.yaml', 'train.py']\n"
         assert "in the pod talk-1-worker-0-r0" in inside.stderr
         assert ann.run("exec", "talk", "--", "sh", "-c", "exit 7", code=7).stdout == ""
         assert ann.run("exec", "talk", "--", "cat", given="through the API server").stdout == "through the API server"
@@ -76,3 +85,5 @@ def test_logs_are_followed_and_one_goes_inside_a_pod(cluster: RealCluster, tmp_p
         assert following.wait(timeout=60) == 0
     assert ann.run("wait", "talk").returncode == 0
     assert ann.run("logs", "talk").stdout == "rank 0 of 1\nit was told: go on\n"
+    # What it printed was read for metrics, as on one machine.
+    assert ann.json("get", "talk")["progress"]["metrics"] == {"rank": 0.0, "world": 1.0}

@@ -1,4 +1,7 @@
-"""Files and folders that grow, looked at again and again: what is new since the last time, and nothing when nothing is."""
+"""Files and folders that grow, looked at again and again: what is new since the last time, and nothing when nothing is.
+
+Standard library only, Python 3.9 and newer.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fairway.engines.local.output import tfevents
+from fairway.runtime import tfevents
 
 READ_LIMIT = 4 * 1024 * 1024
 """Bytes of one file that one look takes; the rest waits for the next, so that others get their turn."""

@@ -2,6 +2,7 @@
 
 A file is a row of records: length (8 bytes), its checksum (4), data, its checksum (4), all little-endian.
 The data of a record is an `Event` message; only the fields that carry scalars are looked at.
+Standard library only, Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class DamagedError(ValueError):
     """The bytes are no event file, or are no longer one from here on."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scalars:
     """The scalars of one event."""
 

@@ -6,8 +6,8 @@ import os
 import struct
 from pathlib import Path
 
-from fairway.engines.local.output import growing, tfevents
-from fairway.engines.local.output.growing import EventFile, GrowingFile, GrowingFolder
+from fairway.runtime import growing, tfevents
+from fairway.runtime.growing import EventFile, GrowingFile, GrowingFolder
 
 RECORDED = (Path(__file__).parent / "fixtures" / "tensorboard" / "tensor-scalars.tfevents").read_bytes()
 

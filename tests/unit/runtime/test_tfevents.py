@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairway.engines.local.output import tfevents
+from fairway.runtime import tfevents
 
 RECORDED = Path(__file__).parent / "fixtures" / "tensorboard"
 SIMPLE = (RECORDED / "simple-scalars.tfevents").read_bytes()

@@ -11,6 +11,7 @@ import time
 from fairway.runtime import contract
 from fairway.runtime.pod import ending, environment, remote
 from fairway.runtime.pod.carrying import Carrying, Operator
+from fairway.runtime.pod.measuring import Measuring
 from fairway.runtime.pod.order import TOKEN, VARIABLE, PodOrder
 from fairway.runtime.pod.processes import Process, Processes
 from fairway.runtime.pod.remote_listener import Listener
@@ -73,7 +74,8 @@ class Runner:
         ranks = max(len(order.starts), wish.ranks if wish is not None else 0)
         # What is carried counts when it has arrived, and not before.
         checkpoints = "" if order.carries else order.checkpoints
-        return Telling(task, number, order.attempt, checkpoints, ranks, endpoint, token)
+        measuring = Measuring(order.attempt, ranks, order.events, self._processes.printed)
+        return Telling(task, number, measuring, checkpoints, endpoint, token)
 
     def _carrying(self) -> Carrying | None:
         """Who brings to the operator what must outlive the pod; None where a volume does."""

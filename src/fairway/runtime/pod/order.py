@@ -68,6 +68,8 @@ class PodOrder:
         environment: str = "",
         carries: bool = False,
         outputs: dict[str, str] | None = None,
+        pattern: str = "",
+        events: str = "",
     ) -> None:
         self.task = task
         """`worker-0`."""
@@ -93,6 +95,10 @@ class PodOrder:
         """Whether checkpoints and outputs are brought to the operator: the pod's disk goes with it."""
         self.outputs = outputs or {}
         """Folders of outputs, by name."""
+        self.pattern = pattern
+        """An expression that finds metrics in what the processes print; empty: none are there."""
+        self.events = events
+        """Where TensorBoard's event files appear."""
 
     def encode(self) -> str:
         """As text."""

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import IO
 
+from fairway.runtime.pod.measuring import Printed
 from fairway.runtime.pod.order import PodOrder, Start
 
 _PRINTING = threading.Lock()
@@ -35,6 +36,8 @@ class Processes:
         """The first that failed."""
         self.of_others: Callable[[int, int], None] = _nobody
         """Told of the end of children that are none of these."""
+        self.printed = Printed(order.pattern) if order.pattern else None
+        """Who reads what they print; None: nobody."""
 
     def start(self, environment: dict[str, str]) -> None:
         """Start all of them. Raises `OSError` when one cannot be; those before it run then."""
@@ -42,13 +45,23 @@ class Processes:
         for rank, start in enumerate(self._order.starts):
             if not start.argv:
                 continue
-            mark = f"[{self._order.task}.{rank}] " if rank else ""
-            handle = self._spawn(start, environment, None if alone else mark)
+            pump = self._pump(rank, alone)
+            handle = self._spawn(start, environment, pump)
             self._by_pid[handle.pid] = Process(rank, handle)
 
-    def _spawn(self, start: Start, environment: dict[str, str], mark: str | None) -> subprocess.Popen[bytes]:
+    def _pump(self, rank: int, alone: bool) -> Callable[[IO[bytes]], None] | None:
+        """Who passes on what a process prints: nobody, where it is alone and nobody reads it."""
+        heard = self.printed
+        if alone:
+            return None if heard is None else lambda source: _pass_on(source, heard)
+        mark = f"[{self._order.task}.{rank}] ".encode() if rank else b""
+        return lambda source: _pump(source, mark, rank, heard)
+
+    def _spawn(
+        self, start: Start, environment: dict[str, str], passing: Callable[[IO[bytes]], None] | None
+    ) -> subprocess.Popen[bytes]:
         """One that is alone prints to the container's own output; what several print goes there line by line, marked."""
-        piped = mark is not None
+        piped = passing is not None
         handle = subprocess.Popen(
             start.argv,
             cwd=self._order.cwd,
@@ -58,8 +71,8 @@ class Processes:
             stderr=subprocess.STDOUT if piped else None,
             start_new_session=True,
         )
-        if handle.stdout is not None and mark is not None:
-            pump = threading.Thread(target=_pump, args=(handle.stdout, mark.encode()), daemon=True)
+        if handle.stdout is not None and passing is not None:
+            pump = threading.Thread(target=passing, args=(handle.stdout,), daemon=True)
             pump.start()
             self._pumps.append(pump)
         return handle
@@ -103,12 +116,22 @@ class Processes:
             pump.join(timeout=5.0)
 
 
-def _pump(source: IO[bytes], mark: bytes) -> None:
+def _pump(source: IO[bytes], mark: bytes, rank: int, heard: Printed | None) -> None:
     """Pass lines on, each whole and with the mark of its process in front."""
     for line in source:
         with _PRINTING:
             sys.stdout.buffer.write(mark + line)
             sys.stdout.buffer.flush()
+        if heard is not None:
+            heard.hear(rank, line)
+
+
+def _pass_on(source: IO[bytes], heard: Printed) -> None:
+    """Pass everything on as it comes, also lines that have no end yet."""
+    while data := os.read(source.fileno(), 1 << 16):
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        heard.hear(0, data)
 
 
 def _nobody(_pid: int, _status: int) -> None:

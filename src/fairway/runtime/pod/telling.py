@@ -13,7 +13,8 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from fairway.runtime import contract, metrics
+from fairway.runtime import contract
+from fairway.runtime.pod.measuring import Measuring, Point
 
 EVERY = 1.0
 """Seconds between two looks."""
@@ -24,38 +25,21 @@ MOST = 1000
 PATH = "/v1/told"
 
 
-class Growing:
-    """A file of reports, read as far as it has whole lines."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._offset = 0
-
-    def new_points(self) -> list[dict[str, Any]]:
-        """What was reported since the last look."""
-        try:
-            with open(self.path, "rb") as file:
-                file.seek(self._offset)
-                data = file.read(1 << 20)
-        except FileNotFoundError:
-            return []
-        whole = data.rfind(b"\n") + 1
-        self._offset += whole
-        parsed = [metrics.parse(line) for line in data[:whole].splitlines()]
-        return [{"time": time, "step": step, "metrics": numbers} for time, step, numbers in (one for one in parsed if one)]
-
-
 class Telling:
     """Tells the operator. A thread of its own, so that a slow network holds nobody up."""
 
-    def __init__(self, task: str, attempt: int, folder: str, checkpoints: str, ranks: int, endpoint: str, token: str) -> None:
-        self._head = {"task": task, "attempt": attempt}
-        self._files = [Growing(os.path.join(folder, contract.METRICS_FILE.format(local_rank=rank))) for rank in range(ranks)]
+    def __init__(self, task: str, attempt: int, measuring: Measuring, checkpoints: str, endpoint: str, token: str) -> None:
+        # Two pods may speak for one task; by this and by its number a message is known that comes a second time.
+        self._head = {"task": task, "attempt": attempt, "sender": os.urandom(8).hex()}
+        self._number = 0
+        self._measuring = measuring
         self._checkpoints = checkpoints
         self._told_checkpoint = ""
         self._endpoint = endpoint
         self._token = token
-        self._unsent: list[dict[str, Any]] = []
+        self._unsent: list[Point] = []
+        self._message: dict[str, Any] | None = None
+        """What was sent, and not answered: it is sent again as it was."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -75,18 +59,25 @@ class Telling:
 
     def tell(self) -> bool:
         """Send what is new; False when it could not be sent, and is kept."""
-        for file in self._files:
-            self._unsent += file.new_points()
+        self._unsent += self._measuring.new_points()
+        while True:
+            self._message = self._message or self._next()
+            if self._message is None:
+                return True
+            if not self._send(self._message):
+                return False
+            self._message = None
+
+    def _next(self) -> dict[str, Any] | None:
+        """A message of what is new; None when nothing is."""
         checkpoint = self._newest_checkpoint()
         if not self._unsent and checkpoint is None:
-            return True
-        now, later = self._unsent[:MOST], self._unsent[MOST:]
-        if not self._send({**self._head, "points": now, "checkpoint": checkpoint}):
-            return False
-        self._unsent = later
+            return None
+        now, self._unsent = self._unsent[:MOST], self._unsent[MOST:]
         if checkpoint is not None:
             self._told_checkpoint = str(checkpoint["name"])
-        return True
+        self._number += 1
+        return {**self._head, "number": self._number, "points": now, "checkpoint": checkpoint}
 
     def _newest_checkpoint(self) -> dict[str, Any] | None:
         if not self._checkpoints:

@@ -49,6 +49,12 @@ def test_a_task_of_one_process_prints_and_ends_as_its_program_does(tmp_path: Pat
     assert finish(order(tmp_path, python("raise SystemExit(3)")))[0] == 3
 
 
+def test_what_is_read_for_metrics_is_printed_all_the_same(tmp_path: Path) -> None:
+    told = order(tmp_path, python("import sys\nprint('loss 1')\nsys.stdout.flush()\nsys.stderr.write('no end')"))
+    told.pattern = "loss (?P<loss>.*)"
+    assert finish(told) == (0, "loss 1\nno end")
+
+
 def test_lines_of_the_second_process_are_marked(tmp_path: Path) -> None:
     code, printed = finish(order(tmp_path, python("print('one')"), python("print('two')")))
     assert code == 0

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fairway.runtime import contract
+from fairway.runtime.pod.measuring import Measuring
 from fairway.runtime.pod.telling import Telling
 
 
@@ -55,7 +56,7 @@ def report(folder: Path, step: int, rank: int = 0) -> None:
 
 
 def telling(folder: Path, address: str, ranks: int = 1) -> Telling:
-    return Telling("worker-0", 2, str(folder), str(folder / "checkpoints"), ranks, address, "secret")
+    return Telling("worker-0", 2, Measuring(str(folder), ranks), str(folder / "checkpoints"), address, "secret")
 
 
 def steps(operator: Operator) -> list[int]:
@@ -71,6 +72,7 @@ def test_new_points_of_every_rank_are_told_once_with_who_speaks(operator: Operat
     assert steps(operator) == [1, 2]
     (message,) = operator.heard
     assert (message["task"], message["attempt"], message["token"]) == ("worker-0", 2, "Bearer secret")
+    assert [(point["rank"], point["source"]) for point in message["points"]] == [(0, "report"), (1, "report")]
 
 
 def test_a_line_that_is_half_written_waits_for_its_end(operator: Operator, tmp_path: Path) -> None:
@@ -94,6 +96,9 @@ def test_what_could_not_be_sent_is_sent_later(operator: Operator, tmp_path: Path
     report(tmp_path, 2)
     assert speaks.tell()
     assert steps(operator) == [1, 2]
+    # What was sent once is sent again as it was, so that it is known when only the answer was lost.
+    assert [(message["number"], len(message["points"])) for message in operator.heard] == [(1, 1), (2, 1)]
+    assert len({message["sender"] for message in operator.heard}) == 1
 
 
 def test_what_is_refused_is_not_sent_for_ever(operator: Operator, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fairway.engines.local.output.logindex import LogIndex
-from fairway.engines.local.output.pattern import LinePattern
+from fairway.runtime.pattern import LinePattern
 
 BLOCK = 256 * 1024
 _LINE_REACH = 64 * 1024

@@ -16,8 +16,9 @@ from fairway.engines.local.folders import Home
 from fairway.engines.local.output.follow import Subscription, Watcher
 from fairway.engines.local.output.logfile import LogFile
 from fairway.engines.local.output.mask import Mask
-from fairway.engines.local.output.pattern import LinePattern, compile_pattern
+from fairway.engines.local.output.pattern import compile_pattern
 from fairway.errors import UsageError
+from fairway.runtime.pattern import LinePattern
 from fairway.state.job import Job, JobKey
 
 EXIT_FILE = "exit.json"

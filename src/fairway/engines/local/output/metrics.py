@@ -6,34 +6,28 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fairway.app import crash
 from fairway.app.ports import MetricPoint, Observation
 from fairway.engines.local.folders import Home
-from fairway.engines.local.output.growing import EventFile, GrowingFile, GrowingFolder
 from fairway.engines.local.output.logindex import LogIndex
-from fairway.engines.local.output.pattern import LinePattern, compile_pattern
+from fairway.engines.local.output.pattern import compile_pattern
 from fairway.errors import UsageError
 from fairway.runtime import contract, folders
+from fairway.runtime.eventfolder import LOG, REPORT, SOURCES, TENSORBOARD, EventFolder, joined
+from fairway.runtime.growing import GrowingFile, GrowingFolder
 from fairway.runtime.metrics import parse
+from fairway.runtime.pattern import LinePattern, numbers
 from fairway.state.job import Job, JobKey
-
-REPORT, TENSORBOARD, LOG = "report", "tensorboard", "log"
-SOURCES = (REPORT, TENSORBOARD, LOG)
-"""Best first: as soon as one has spoken, the lesser ones are not read any more for that run."""
 
 MEMORY_FILE = "meter.json"
 """In the run's folder: how far its files were read and the points handed over."""
 
 _ATTEMPT = re.compile(r"(?P<task>.+-\d+)-(?P<attempt>\d+)")
 _FILE = re.compile(r"(?P<kind>metrics|out)-(?P<rank>\d+)\.(jsonl|log)")
-_EVENTS = "tfevents"
-_TELLING_RUNS = frozenset({"train", "validation", "val", "valid", "test", "eval"})
-"""Names of TensorBoard runs that say what was measured; they become part of a metric's name."""
-_MOST_FOLDERS = 1000
 _IDLE = 300.0
 """Seconds after which a run that nobody asks about is put out of memory."""
 
@@ -98,7 +92,7 @@ class _RunMeter:
         self._folder = folder
         self._attempts_folder = GrowingFolder(folder / "attempts")
         self._attempts: dict[str, _Attempt] = {}
-        self._tensorboard = _EventFolder(_tensorboard_folder(folder, job), job.created)
+        self._tensorboard = EventFolder(_tensorboard_folder(folder, job), job.created)
         self._checkpoints = GrowingFolder(folder / "checkpoints")
         self._checkpoint: tuple[int, float] | None = None
         self._pattern = _pattern(job)
@@ -201,8 +195,8 @@ class _RunMeter:
         for path, file in self._tensorboard.files.items():
             run = path.parent.name
             task = run if any(attempt.task == run for attempt in self._attempts.values()) else ""
-            prefix = f"{run}/" if run in _TELLING_RUNS and path.parent != self._tensorboard.root else ""
-            yield from _joined(file, task, prefix)
+            for moment, step, values in joined(file, self._tensorboard.prefix(path)):
+                yield MetricPoint(moment, step, values, task, TENSORBOARD)
 
     def _printed(self) -> Iterator[MetricPoint]:
         if self._pattern is None:
@@ -211,7 +205,7 @@ class _RunMeter:
             for task, file in attempt.logs.items():
                 index = LogIndex(file.path.with_suffix(".index"))
                 for offset, line in file.new_lines():
-                    step, metrics = _numbers(self._pattern, line)
+                    step, metrics = numbers(self._pattern, line)
                     if metrics or step is not None:
                         yield MetricPoint(index.time_of(offset) or file.written, step, metrics, task, LOG)
 
@@ -238,45 +232,6 @@ class _RunMeter:
         return newest
 
 
-class _EventFolder:
-    """A folder with TensorBoard event files below it."""
-
-    def __init__(self, root: Path, since: float) -> None:
-        self.root = root
-        self.files: dict[Path, EventFile] = {}
-        self._since = since
-        self._folders: dict[Path, GrowingFolder] = {root: GrowingFolder(root)}
-
-    def look(self, offset: Callable[[Path], int]) -> None:
-        """Find new files, each begun at its offset. Those of earlier runs in the same folder are none of ours."""
-        folders_left = list(self._folders.values())
-        for folder in folders_left:
-            if not folder.changed():
-                continue
-            for entry in _entries(folder.path):
-                path = Path(entry.path)
-                if entry.is_dir(follow_symlinks=False):
-                    if path not in self._folders and len(self._folders) < _MOST_FOLDERS:
-                        self._folders[path] = GrowingFolder(path)
-                        folders_left.append(self._folders[path])
-                elif _EVENTS in entry.name and path not in self.files and _written(entry) >= self._since - 1.0:
-                    self.files[path] = EventFile(path, offset(path))
-
-
-def _written(entry: os.DirEntry[str]) -> float:
-    try:
-        return entry.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        return sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:
-        return []
-
-
 def _tensorboard_folder(folder: Path, job: Job) -> Path:
     asked = job.spec.tensorboard.dir
     if not asked:
@@ -293,32 +248,3 @@ def _pattern(job: Job) -> LinePattern | None:
     except UsageError:
         # Documents are checked when they are taken; a run from before that check just has no such metrics.
         return None
-
-
-def _joined(file: EventFile, task: str, prefix: str) -> Iterator[MetricPoint]:
-    """Points of one file; the scalars of a step come one by one and are put together."""
-    moment, step = 0.0, 0
-    values: dict[str, float] = {}
-    for found in file.new_scalars():
-        if values and found.step != step:
-            yield MetricPoint(moment, step, values, task, TENSORBOARD)
-            values = {}
-        moment, step = found.time, found.step
-        values.update({prefix + tag: value for tag, value in found.values.items()})
-    if values:
-        yield MetricPoint(moment, step, values, task, TENSORBOARD)
-
-
-def _numbers(pattern: LinePattern, line: bytes) -> tuple[int | None, dict[str, float]]:
-    match = pattern.search(line)
-    step: int | None = None
-    metrics: dict[str, float] = {}
-    for name, text in (match.groupdict() if match else {}).items():
-        try:
-            if name == "step":
-                step = int(float(text))
-            else:
-                metrics[name] = float(text)
-        except (TypeError, ValueError, OverflowError):
-            continue
-    return step, metrics

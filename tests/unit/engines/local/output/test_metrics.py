@@ -16,7 +16,7 @@ from fairway.engines.local.output.metrics import MEMORY_FILE, Meter
 from fairway.spec.job import Code, JobSpec, Metrics, Role, TensorBoard
 from fairway.state.job import Job, JobKey, Origin
 
-RECORDED = Path(__file__).parent / "fixtures" / "tensorboard"
+RECORDED = Path(__file__).parents[3] / "runtime" / "fixtures" / "tensorboard"
 
 
 class Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from typing import Any
 
 from fairway.engines.kubernetes import marks
@@ -174,6 +175,8 @@ def order(job: Job, task: Task, topology: Topology, data: dict[str, str], agent:
         environment=ENVIRONMENT if job.spec.environment.requirements else "",
         carries=carries,
         outputs=folders.outputs if carries else {},
+        pattern=job.spec.metrics.pattern,
+        events=posixpath.join(CODE, job.spec.tensorboard.dir) if job.spec.tensorboard.dir else folders.tensorboard,
     )
 
 

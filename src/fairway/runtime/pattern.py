@@ -1,0 +1,106 @@
+"""Regular expressions from people, over lines of logs: compiled to bytes, with a bound on what one line can cost.
+
+Standard library only, Python 3.9 and newer.
+"""
+
+from __future__ import annotations
+
+import re
+
+_REACH = (4096, 4096, 1024)
+"""How much of a line is looked at, by the number of open-ended repetitions: each multiplies the worst case by the length."""
+_LEAST_REACH = 512
+
+_TOKEN = re.compile(rb"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?(?:P?<\w+>|<?[=!:]|[aimsux-]+:?)?)?|\{\d*,\d*\}|.", re.DOTALL)
+_OPEN_ENDED = re.compile(rb"[*+]|\{\d*,\}")
+
+
+class PatternError(ValueError):
+    """The expression is wrong, or could take forever on an unlucky line."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+
+
+class LinePattern:
+    """An expression, tried on the beginning of a line: a longer one is a dump, not something to search."""
+
+    def __init__(self, compiled: re.Pattern[bytes], reach: int) -> None:
+        self._compiled = compiled
+        self.reach = reach
+
+    def search(self, line: bytes) -> re.Match[bytes] | None:
+        """The first match in the line, if any."""
+        return self._compiled.search(line, 0, self.reach)
+
+    def __str__(self) -> str:
+        """The expression as it was written."""
+        return self._compiled.pattern.decode()
+
+
+def compile_pattern(text: str) -> LinePattern:
+    """The expression for bytes. `PatternError` for one that is wrong, or that could take forever on an unlucky line."""
+    raw = text.encode()
+    try:
+        compiled = re.compile(raw)
+    except (re.error, RecursionError, OverflowError) as error:
+        message = f"{text!r} is no regular expression: {error}"
+        raise PatternError(message, fix="put a backslash before characters that are meant as such, for example \\[") from None
+    tokens = _TOKEN.findall(raw)
+    if _is_explosive(tokens):
+        message = f"{text!r} repeats a group that can match the same text in several ways; one unlucky line could take forever"
+        raise PatternError(message, fix="write it without the inner or the outer repetition: (a+)+ is the same as a+")
+    repeats = sum(1 for token in tokens if _OPEN_ENDED.fullmatch(token))
+    return LinePattern(compiled, _REACH[repeats] if repeats < len(_REACH) else _LEAST_REACH)
+
+
+def numbers(pattern: LinePattern, line: bytes) -> tuple[int | None, dict[str, float]]:
+    """The step and the metrics that a line tells; groups that hold no number are passed over."""
+    match = pattern.search(line)
+    step: int | None = None
+    metrics: dict[str, float] = {}
+    for name, text in (match.groupdict() if match else {}).items():
+        try:
+            if name == "step":
+                step = int(float(text))
+            else:
+                metrics[name] = float(text)
+        except (TypeError, ValueError, OverflowError):
+            continue
+    return step, metrics
+
+
+class _Group:
+    """What is known of a group while its end is looked for."""
+
+    def __init__(self) -> None:
+        self.repeats = False
+        self.beginnings: list[bytes] = [b""]
+        """The first token of each alternative."""
+
+    @property
+    def ambiguous(self) -> bool:
+        return self.repeats or len(set(self.beginnings)) < len(self.beginnings)
+
+
+def _is_explosive(tokens: list[bytes]) -> bool:
+    """Whether an open-ended repetition applies to a group that itself repeats, or whose alternatives begin alike."""
+    groups = [_Group()]
+    for token, following in zip(tokens, [*tokens[1:], b""]):
+        if token.startswith(b"("):
+            groups.append(_Group())
+        elif token == b")" and len(groups) > 1:
+            inner = groups.pop()
+            again = _OPEN_ENDED.fullmatch(following) is not None
+            if inner.ambiguous and again:
+                return True
+            groups[-1].repeats = groups[-1].repeats or inner.repeats or again
+        elif token == b"|":
+            groups[-1].beginnings.append(b"")
+        elif _OPEN_ENDED.fullmatch(token):
+            groups[-1].repeats = True
+        elif not groups[-1].beginnings[-1]:
+            groups[-1].beginnings[-1] = token
+    return False
