@@ -40,6 +40,7 @@ class Agents:
             "PYTHONPATH": str(Path(fairway.__file__).parents[1]),
             "FAIRWAY_AGENT_NODE": node,
             "FAIRWAY_AGENT_ADDRESS": "127.0.0.1",
+            "FAIRWAY_AGENT_ASKED_BY": f"system:serviceaccount:{SYSTEM}:fairway-operator",
             "FAIRWAY_AGENT_MANAGED": "true" if managed else "false",
             "FAIRWAY_AGENT_EVERY": "1",
             "FAIRWAY_AGENT_SETTLE": "2",
@@ -82,6 +83,14 @@ class Agents:
             lambda: f"It says {self.status(node)}; its agent: {self.said(node)[-2000:]}",
         )
 
+    def token(self, account: str, **spec: object) -> str:
+        """A token of an account, as the kubelet asks for it."""
+        asked = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": spec}
+        status, answer = self.plane.request("POST", f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{account}/token", asked)
+        assert status == 201, answer
+        found: str = answer["status"]["token"]
+        return found
+
     def kubeconfig(self, node: str) -> Path:
         """As a pod of the DaemonSet on this node would be: the token says on which node it was given out."""
         path = self.folder / f"{node}.kubeconfig"
@@ -99,9 +108,7 @@ class Agents:
         status, pod = self.plane.request("POST", pods, body)
         assert status == 201, pod
         bound = {"kind": "Pod", "apiVersion": "v1", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
-        asked = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"boundObjectRef": bound}}
-        status, answer = self.plane.request("POST", f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{ACCOUNT}/token", asked)
-        assert status == 201, answer
+        token = self.token(ACCOUNT, boundObjectRef=bound)
         cluster = {"server": self.plane.server, "certificate-authority": str(self.plane.authority.pair.certificate)}
         path.write_text(
             json.dumps(
@@ -109,7 +116,7 @@ class Agents:
                     "apiVersion": "v1",
                     "kind": "Config",
                     "clusters": [{"name": "test", "cluster": cluster}],
-                    "users": [{"name": "agent", "user": {"token": answer["status"]["token"]}}],
+                    "users": [{"name": "agent", "user": {"token": token}}],
                     "contexts": [{"name": "test", "context": {"cluster": "test", "user": "agent"}}],
                     "current-context": "test",
                 }

@@ -67,6 +67,7 @@ class Installed:
             "FAIRWAY_RUNS": str(self.folder / "runs"),
             "FAIRWAY_OPERATOR_PORT": "0",
             "FAIRWAY_SYSTEM_NAMESPACE": SYSTEM,
+            "FAIRWAY_AGENT_TOKEN_FILE": str(self.folder / "agent-token"),
             **more,
         }
         self._nursery = self._nursery or Nursery()

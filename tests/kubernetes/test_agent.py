@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,8 @@ from cluster.record import API_SERVICE, Person, start_operator
 
 from fairway.app.system import SystemClock
 from fairway.engines.kubernetes import marks
-from fairway.engines.kubernetes.agent import report
+from fairway.engines.kubernetes.agent import busy, report
+from fairway.engines.kubernetes.agent.known import AUDIENCE
 from fairway.engines.kubernetes.client import api, config, errors, kinds
 from fairway.engines.kubernetes.install.agent import policy
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
@@ -157,6 +159,7 @@ def test_gangs_get_whole_and_shared_gpus_and_no_device_is_given_twice(
     admin.env["FAIRWAY_CONTEXT"] = "lab"
     for name in nodes:
         agents.gpus(name, "8xA100-80GB," + ",".join(f"busy:{index}:87" for index in range(8)))
+    (installed.folder / "agent-token").write_text(agents.token("fairway-operator", audiences=[AUDIENCE]))
     wait_for("the use of its devices", lambda: admin.json("top", "job", "node")["tasks"][0]["gpu_used"] == 0.87, 60.0)
     shown = {one["name"]: one for one in admin.json("top", "node")["nodes"]}
     assert [(shown[name]["gpus"], [each["uuid"] for each in shown[name]["devices"]]) for name in nodes] == [
@@ -164,6 +167,12 @@ def test_gangs_get_whole_and_shared_gpus_and_no_device_is_given_twice(
     ]
     assert {each["used"] for each in shown[alone["spec"]["nodeName"]]["devices"]} == {1.0}
     assert {user for each in shown[alone["spec"]["nodeName"]]["devices"] for user in each["used_by"]} == {"node/worker-0"}
+
+    # Nobody else is told, and no token that was made for something else is good for it.
+    endpoint = str(agents.status(nodes[0])["endpoint"])
+    strangers = ["", "made-up", agents.token("default", audiences=[AUDIENCE]), agents.token("fairway-operator")]
+    assert [asyncio.run(busy.ask(endpoint, token)) for token in strangers] == [{}] * len(strangers)
+    assert asyncio.run(busy.ask(endpoint, (installed.folder / "agent-token").read_text()))
 
     # Another scheduler takes over and dies in the middle of a gang; one more goes on.
     before = installed.processes.pop("scheduler")

@@ -1,4 +1,7 @@
-"""How busy the GPUs of a node are, asked of its agent over HTTP when somebody wants to know: no writes, no chatter."""
+"""How busy the GPUs of a node are, asked of its agent over HTTP when somebody wants to know: no writes, no chatter.
+
+Who asks shows a token (`known.py`).
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,18 @@ PATIENCE = 2.0
 _HEAD_LIMIT = 8192
 
 Use = Callable[[], Awaitable[dict[str, float]]]
+Judge = Callable[[str], Awaitable[bool]]
+"""Whether whoever shows this token may know."""
 
 log = logging.getLogger("fairway.agent")
 
 
 class BusyServer:
-    """Answers `GET /use` with `{"GPU-1": 0.87}`."""
+    """Answers `GET /use` with `{"GPU-1": 0.87}`, to those who are known."""
 
-    def __init__(self, use: Use) -> None:
+    def __init__(self, use: Use, known: Judge) -> None:
         self._use = use
+        self._known = known
         self._server: asyncio.Server | None = None
 
     async def open(self, port: int) -> int:
@@ -44,11 +50,12 @@ class BusyServer:
         try:
             async with asyncio.timeout(PATIENCE):
                 head = await reader.readuntil(b"\r\n\r\n")
-                line = head.split(b"\r\n", 1)[0].split(b" ")
-                if line[:2] == [b"GET", PATH.encode()]:
-                    status, body = "200 OK", json.dumps(await self._use()).encode()
-                else:
-                    status, body = "404 Not Found", b"{}"
+                line, *headers = head.split(b"\r\n")
+                status, body = "404 Not Found", b"{}"
+                if line.split(b" ")[:2] == [b"GET", PATH.encode()]:
+                    status = "401 Unauthorized"
+                    if await self._known(_token(headers)):
+                        status, body = "200 OK", json.dumps(await self._use()).encode()
                 head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n".encode()
                 writer.write(head + f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
                 await writer.drain()
@@ -58,7 +65,17 @@ class BusyServer:
             writer.close()
 
 
-async def ask(endpoint: str) -> dict[str, float]:
+def _token(headers: list[bytes]) -> str:
+    """What follows `Authorization: Bearer`; empty when nothing does."""
+    for header in headers:
+        name, _, value = header.decode("latin-1").partition(":")
+        scheme, _, token = value.strip().partition(" ")
+        if name.strip().lower() == "authorization" and scheme.lower() == "bearer":
+            return token.strip()
+    return ""
+
+
+async def ask(endpoint: str, token: str) -> dict[str, float]:
     """How busy each GPU is that this agent knows; nothing when it does not answer in time, or no sense."""
     place = urlsplit(endpoint)
     if place.hostname is None or place.port is None:
@@ -67,7 +84,8 @@ async def ask(endpoint: str) -> dict[str, float]:
         async with asyncio.timeout(PATIENCE):
             reader, writer = await asyncio.open_connection(place.hostname, place.port)
             try:
-                writer.write(f"GET {PATH} HTTP/1.1\r\nHost: {place.netloc}\r\nConnection: close\r\n\r\n".encode())
+                shown = f"Authorization: Bearer {token}\r\n" if token else ""
+                writer.write(f"GET {PATH} HTTP/1.1\r\nHost: {place.netloc}\r\n{shown}Connection: close\r\n\r\n".encode())
                 answer = await reader.read(1 << 20)
                 while more := await reader.read(1 << 20):
                     answer += more

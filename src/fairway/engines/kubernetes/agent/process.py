@@ -14,6 +14,7 @@ from fairway.engines.kubernetes import gpus
 from fairway.engines.kubernetes.agent import report
 from fairway.engines.kubernetes.agent.busy import BusyServer
 from fairway.engines.kubernetes.agent.health import Health
+from fairway.engines.kubernetes.agent.known import Known
 from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.connection import Connection
@@ -46,6 +47,8 @@ class AgentSettings:
     """`FAIRWAY_AGENT_EVERY`: seconds between two looks."""
     settle: float
     """`FAIRWAY_AGENT_SETTLE`: seconds for which a device must work until it counts as well again."""
+    asked_by: str = ""
+    """`FAIRWAY_AGENT_ASKED_BY`: the account that may ask how busy they are; empty: nobody."""
 
     @classmethod
     def from_environment(cls, given: Mapping[str, str]) -> AgentSettings:
@@ -61,6 +64,7 @@ class AgentSettings:
             managed=given.get("FAIRWAY_AGENT_MANAGED") == "true",
             every=float(given.get("FAIRWAY_AGENT_EVERY") or "5"),
             settle=float(given.get("FAIRWAY_AGENT_SETTLE") or "60"),
+            asked_by=given.get("FAIRWAY_AGENT_ASKED_BY", ""),
         )
 
 
@@ -75,7 +79,7 @@ class Agent:
         own = Scope(fields=f"metadata.name={settings.node}")
         self._nodes = Mirror(self._client, kinds.NODES, own)
         self._gpu_nodes = Mirror(self._client, kinds.GPU_NODES, own)
-        self._server = BusyServer(self._use)
+        self._server = BusyServer(self._use, Known(self._client, settings.asked_by))
         self._endpoint = ""
         self._health = Health(settings.settle)
         self._wake = asyncio.Event()

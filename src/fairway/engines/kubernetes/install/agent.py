@@ -133,6 +133,7 @@ def _variables(installation: Installation) -> list[Manifest]:
         {"name": "FAIRWAY_AGENT_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         {"name": "FAIRWAY_AGENT_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "FAIRWAY_AGENT_PORT", "value": str(PORT)},
+        {"name": "FAIRWAY_AGENT_ASKED_BY", "value": f"system:serviceaccount:{installation.namespace}:fairway-operator"},
         {"name": "FAIRWAY_AGENT_MANAGED", "value": "true" if installation.gpus == "fairway" else "false"},
         # NVIDIA's runtime brings NVML in, and nothing that computes: no privilege is needed.
         {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from fairway.engines.kubernetes import crds, marks
+from fairway.engines.kubernetes.agent.known import AUDIENCE, TOKEN_FOLDER
 from fairway.engines.kubernetes.install import aggregation
 from fairway.engines.kubernetes.install.accounts import account, cluster_role
 from fairway.engines.kubernetes.install.agent import agent
@@ -78,7 +79,7 @@ def _operator(installation: Installation) -> list[Manifest]:
         "FAIRWAY_OPERATOR_ENDPOINT": endpoint(installation),
         aggregation.VARIABLE: str(aggregation.PORT),
     }
-    mounts = [("config", CONFIG_FOLDER), ("record", HOME), ("runs", RUNS)]
+    mounts = [("config", CONFIG_FOLDER), ("record", HOME), ("runs", RUNS), ("agents", TOKEN_FOLDER)]
     container = {
         "command": ["python3", "-m", "fairway.bootstrap", "operate"],
         "env": [{"name": name, "value": value} for name, value in env.items()],
@@ -89,6 +90,8 @@ def _operator(installation: Installation) -> list[Manifest]:
         {"name": "config", "configMap": {"name": CONFIG}},
         {"name": "record", **(installation.record or CLAIMED)},
         {"name": "runs", **installation.run_volume},
+        # By it agents know who asks them. It is for them alone: the API server takes none of that audience.
+        {"name": "agents", "projected": {"sources": [{"serviceAccountToken": {"audience": AUDIENCE, "path": "token"}}]}},
     ]
     marked = {f"{marks.DOMAIN}/settings": digest(settings(installation))}
     return [

@@ -74,6 +74,8 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
         _rule(GROUP, ("gpunodes/status",), "patch"),
         _rule("", ("nodes",), "list", "watch", "patch"),
         _rule("", ("nodes/status",), "patch"),
+        # Who asks how busy GPUs are shows a token, which the API server judges.
+        _rule("authentication.k8s.io", ("tokenreviews",), "create"),
     ),
 }
 """By process: what it may do in the whole cluster."""

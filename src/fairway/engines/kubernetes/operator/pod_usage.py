@@ -8,7 +8,7 @@ from typing import Any
 
 from fairway.app.ports import TaskUsage
 from fairway.engines.kubernetes import amounts, marks
-from fairway.engines.kubernetes.agent import busy
+from fairway.engines.kubernetes.agent import busy, known
 from fairway.engines.kubernetes.client import errors
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.mirror import Mirror
@@ -24,11 +24,11 @@ async def look(client: Client, pods: Mapping[TaskKey, Pod], gpu_nodes: Mirror[Gp
     running = {key: pod for key, pod in pods.items() if pod.status.phase == "Running"}
     spaces = {pod.metadata.namespace for pod in running.values()}
     measured = {space: await _measured(client, space) for space in spaces}
-    known = await _use(running.values(), gpu_nodes)
+    used = await _use(running.values(), gpu_nodes)
     found = {}
     for key, pod in running.items():
         cpu, memory = measured[pod.metadata.namespace].get(pod.metadata.name, (None, None))
-        own = [known[uuid] for uuid in _devices(pod) if uuid in known]
+        own = [used[uuid] for uuid in _devices(pod) if uuid in used]
         part = sum(own) / len(own) if own else None
         if cpu is not None or part is not None:
             found[key] = TaskUsage(cpu, memory, part)
@@ -58,5 +58,6 @@ async def _use(pods: Iterable[Pod], gpu_nodes: Mirror[GpuNode] | None) -> dict[s
     """How busy the devices are that these pods have; each node is asked once."""
     names = {pod.spec.node_name for pod in pods if _devices(pod)}
     nodes = [found for name in names if gpu_nodes is not None and (found := gpu_nodes.get(name)) is not None]
-    answers = await asyncio.gather(*(busy.ask(one.status.endpoint) for one in nodes if one.status.endpoint))
+    token = known.own_token() if nodes else ""
+    answers = await asyncio.gather(*(busy.ask(one.status.endpoint, token) for one in nodes if one.status.endpoint))
     return {uuid: part for answer in answers for uuid, part in answer.items()}

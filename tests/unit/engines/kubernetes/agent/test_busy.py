@@ -9,14 +9,19 @@ import pytest
 from fairway.engines.kubernetes.agent import busy
 
 
-async def test_who_asks_gets_an_answer() -> None:
+async def test_who_is_known_gets_an_answer_and_nobody_else() -> None:
     async def use() -> dict[str, float]:
         return {"a": 0.5}
 
-    server = busy.BusyServer(use)
+    async def known(token: str) -> bool:
+        return token == "good"
+
+    server = busy.BusyServer(use, known)
     port = await server.open(0)
     try:
-        assert await busy.ask(f"http://127.0.0.1:{port}") == {"a": 0.5}
+        assert await busy.ask(f"http://127.0.0.1:{port}", "good") == {"a": 0.5}
+        assert await busy.ask(f"http://127.0.0.1:{port}", "bad") == {}
+        assert await busy.ask(f"http://127.0.0.1:{port}", "") == {}
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /other HTTP/1.1\r\n\r\n")
         assert (await reader.read()).startswith(b"HTTP/1.1 404")
@@ -27,7 +32,7 @@ async def test_who_asks_gets_an_answer() -> None:
 
 @pytest.mark.parametrize("endpoint", ["", "nonsense", "http://127.0.0.1:1"])
 async def test_where_nobody_answers_nothing_is_known(endpoint: str) -> None:
-    assert await busy.ask(endpoint) == {}
+    assert await busy.ask(endpoint, "x") == {}
 
 
 @pytest.mark.parametrize(
@@ -41,4 +46,4 @@ async def test_answers_without_sense_are_no_answers(answer: bytes) -> None:
 
     server = await asyncio.start_server(say, "127.0.0.1", 0)
     async with server:
-        assert await busy.ask(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") == {}
+        assert await busy.ask(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", "x") == {}

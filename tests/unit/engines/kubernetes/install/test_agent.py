@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fairway.engines.kubernetes.agent.known import AUDIENCE, TOKEN_FOLDER
 from fairway.engines.kubernetes.install.agent import agent
 from fairway.engines.kubernetes.install.manifests import manifests
 from fairway.engines.kubernetes.operator.installation import Installation
@@ -41,6 +42,17 @@ def test_it_is_told_its_node_and_who_hands_out_gpus() -> None:
         env = {one["name"]: one for one in the("DaemonSet", installation)["spec"]["template"]["spec"]["containers"][0]["env"]}
         assert env["FAIRWAY_AGENT_NODE"]["valueFrom"]["fieldRef"]["fieldPath"] == "spec.nodeName"
         assert env["FAIRWAY_AGENT_MANAGED"]["value"] == managed
+
+
+def test_it_answers_the_operator_alone_who_has_a_token_for_nothing_else() -> None:
+    env = {one["name"]: one for one in the("DaemonSet")["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert env["FAIRWAY_AGENT_ASKED_BY"]["value"] == "system:serviceaccount:tools:fairway-operator"
+    found = {(one["kind"], one["metadata"]["name"]): one for one in manifests(HERE)}
+    pod = found["Deployment", "fairway-operator"]["spec"]["template"]["spec"]
+    (volume,) = [one for one in pod["volumes"] if one["name"] == "agents"]
+    (source,) = volume["projected"]["sources"]
+    assert source == {"serviceAccountToken": {"audience": AUDIENCE, "path": "token"}}
+    assert {"name": "agents", "mountPath": TOKEN_FOLDER} in pod["containers"][0]["volumeMounts"]
 
 
 def test_the_policy_is_for_its_account_alone() -> None:

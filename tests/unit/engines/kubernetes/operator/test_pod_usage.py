@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from fairway.app.ports import TaskUsage
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.agent.busy import BusyServer
+from fairway.engines.kubernetes.agent.known import TOKEN_FILE
 from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import GpuNode, Pod
@@ -48,11 +51,17 @@ async def test_processors_and_memory_of_those_that_run() -> None:
     assert found == {KEY: TaskUsage(0.75, (1 << 30) + (1 << 20))}
 
 
-async def test_its_devices_are_asked_of_their_node() -> None:
+async def test_its_devices_are_asked_of_their_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text("mine\n")
+    monkeypatch.setenv(TOKEN_FILE, str(tmp_path / "token"))
+
+    async def known(token: str) -> bool:
+        return token == "mine"
+
     async def use() -> dict[str, float]:
         return {"x": 0.5, "y": 1.0, "z": 0.0}
 
-    server = BusyServer(use)
+    server = BusyServer(use, known)
     port = await server.open(0)
     mirror: Mirror[GpuNode] = Mirror(Metrics(), kinds.GPU_NODES)  # type: ignore[arg-type]
     status = {"endpoint": f"http://127.0.0.1:{port}"}
