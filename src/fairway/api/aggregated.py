@@ -15,8 +15,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairway.api.answer import json_answer
 from fairway.api.problems import Guard
+from fairway.engines.kubernetes.people import CALLER, Caller
 from fairway.engines.kubernetes.record import parts
-from fairway.engines.kubernetes.record.callers import CALLER, Caller, Front
+from fairway.engines.kubernetes.record.callers import Front
 from fairway.engines.kubernetes.record.code import Codes
 from fairway.errors import DeniedError, NotFoundError, UsageError
 

@@ -52,6 +52,7 @@ from fairway.engines.kubernetes.operator.intake import UID, Intake
 from fairway.engines.kubernetes.operator.keeping import Keeping
 from fairway.engines.kubernetes.operator.outside import Outside
 from fairway.engines.kubernetes.operator.stuck import Stuck
+from fairway.engines.kubernetes.people import ClusterPeople
 from fairway.engines.kubernetes.serving.naming import BY_SERVICE, by_service
 from fairway.engines.local.secrets import FileSecrets
 from fairway.errors import FairwayError, NotFoundError
@@ -262,6 +263,7 @@ class Operator:
             models=models,
             serving=serving.serving(models),
             places=False,
+            people=ClusterPeople(),
         )
         serving.attach(application)
         application.queues.theirs = bool(self._installation.queueing)

@@ -10,8 +10,9 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from fairway.api.aggregated import make_aggregated
+from fairway.engines.kubernetes.people import CALLER
 from fairway.engines.kubernetes.record import parts
-from fairway.engines.kubernetes.record.callers import CALLER, Front
+from fairway.engines.kubernetes.record.callers import Front
 from fairway.engines.kubernetes.record.code import Codes
 from fairway.registry.remote import open_blobs
 

@@ -16,6 +16,7 @@ from fairway.engines.kubernetes.install.agent import agent
 from fairway.engines.kubernetes.install.processes import budget, deployment, monitor
 from fairway.engines.kubernetes.install.roles import NEIGHBOUR_RULES
 from fairway.engines.kubernetes.install.shape import Manifest, Section, head, labels
+from fairway.engines.kubernetes.install.vouching import vouching
 from fairway.engines.kubernetes.operator.installation import Installation
 
 PORT = 8080
@@ -137,6 +138,7 @@ SECTIONS = (
     Section("record", _claim, lambda here: not here.record, "not .Values.record"),
     Section("operator", _operator),
     Section("scheduler", _scheduler, lambda here: here.scheduler == marks.SCHEDULER, f'eq .Values.scheduler "{marks.SCHEDULER}"'),
+    Section("vouching", lambda here: vouching(here.namespace)),
     Section("record-api", lambda here: aggregation.record_objects(here.namespace, labels())),
     Section("agent", agent, lambda here: here.agent, ".Values.agent"),
     *(_neighbour(name) for name in NEIGHBOUR_RULES),

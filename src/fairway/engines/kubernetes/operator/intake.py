@@ -20,7 +20,8 @@ from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.operator import status
 from fairway.engines.kubernetes.operator.boards import Boards
 from fairway.engines.kubernetes.operator.happenings import Happenings
-from fairway.errors import FairwayError
+from fairway.engines.kubernetes.people import CALLER, named_by
+from fairway.errors import DeniedError, FairwayError
 from fairway.spec.document import read_data
 from fairway.spec.job import Replicas, TrainingJob
 from fairway.state.event import Event
@@ -33,6 +34,7 @@ log = logging.getLogger("fairway.operator")
 
 UID = f"{marks.DOMAIN}/uid"
 STATUS_MANAGER = "fairway-operator-status"
+UNNAMED = "nobody is named by an object that was made without Fairway: use `fairway submit`"
 
 
 class Runs(Protocol):
@@ -114,12 +116,17 @@ class Intake:
         if found.spec_data().get("suspend"):
             await self._tell(found, status.suspended(found.metadata.generation, found.status, self._clock.now()))
             return None
+        asking = CALLER.set(named_by(found.metadata.annotations))
         try:
             return await self._runs.submit(submission_of(found))
         except FairwayError as error:
+            if isinstance(error, DeniedError) and marks.USER not in found.metadata.annotations:
+                error.fix = f"{UNNAMED}, or {error.fix}"
             log.info("%s/%s is refused: %s", found.metadata.namespace, found.metadata.name, error)
             await self._tell(found, status.refused(str(error), found.metadata.generation, found.status, self._clock.now()))
             return None
+        finally:
+            CALLER.reset(asking)
 
     async def _as_wished(self, found: Custom, known: Job) -> Job:
         """Stopped while the object is suspended, and going on when it no longer is."""

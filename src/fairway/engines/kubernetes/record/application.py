@@ -21,7 +21,8 @@ from fairway.engines.kubernetes.client.paths import Resource
 from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.operator.gangs import Gangs
 from fairway.engines.kubernetes.operator.manifests.service import service
-from fairway.engines.kubernetes.record.callers import CALLER, MANAGER, PATIENCE, review, sent_code
+from fairway.engines.kubernetes.people import CALLER, Caller, noted
+from fairway.engines.kubernetes.record.callers import MANAGER, PATIENCE, review, sent_code
 from fairway.engines.kubernetes.record.services import CallersServices
 from fairway.errors import ConflictError, RefusedError, UnavailableError
 from fairway.plan.action import BindGang
@@ -71,7 +72,7 @@ class CallersApplication(Application):
         made: list[Custom] = []
         try:
             for submission in asked:
-                made.append(await self._make(submission))
+                made.append(await self._make(submission, queues))
         except BaseException:  # All or none, also when whoever asks hangs up.
             for one in made:
                 await self._client.delete(kinds.TRAINING_JOBS, one.metadata.name, one.metadata.namespace, uid=one.metadata.uid)
@@ -141,7 +142,8 @@ class CallersApplication(Application):
         for job in plan.jobs:
             meta = {"name": job.series, "namespace": job.key.namespace, "labels": job.labels}
             document = TrainingJob.model_validate({"metadata": meta, "spec": job.spec})
-            found += [_object(document, job.key.name, job.origin), service(job.key)]
+            asked = noted(Caller(job.origin.user), ())
+            found += [_object(document, job.key.name, job.origin, asked), service(job.key)]
             for action in plan.actions:
                 if isinstance(action, BindGang) and action.job.key == job.key:
                     found += self._gangs.manifests(action)
@@ -180,12 +182,13 @@ class CallersApplication(Application):
             message = "a Python function cannot be sent to a cluster"
             raise RefusedError(message, fix="submit its program: fairway submit -- python train.py")
 
-    async def _make(self, submission: Submission) -> Custom:
+    async def _make(self, submission: Submission, queues: Sequence[Queue]) -> Custom:
         meta = submission.document.metadata
+        members = {member for queue in (*self.queues.all(), *queues) for member in queue.members}
         for _ in range(_TRIES):
             run = f"{meta.name}-{self.store.next_number(meta.namespace, meta.name)}"
             try:
-                body = _object(submission.document, run, submission.origin)
+                body = _object(submission.document, run, submission.origin, noted(CALLER.get(), members))
                 return await self._client.create(kinds.TRAINING_JOBS, body, meta.namespace)
             except errors.AlreadyExists:
                 continue
@@ -233,10 +236,10 @@ class CallersApplication(Application):
         return True
 
 
-def _object(document: TrainingJob, run: str, origin: Origin) -> dict[str, Any]:
-    """The object that a document means, named as its run."""
+def _object(document: TrainingJob, run: str, origin: Origin, asked: dict[str, str]) -> dict[str, Any]:
+    """The object that a document means, named as its run, with who `asked` for it."""
     plain = document.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    annotations = {marks.USER: origin.user, marks.CODE: origin.code_digest}
+    annotations = {**asked, marks.CODE: origin.code_digest}
     return {
         "apiVersion": kinds.TRAINING_JOBS.api_version,
         "kind": kinds.TRAINING_JOBS.kind,

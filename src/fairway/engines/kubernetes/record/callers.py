@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.client import kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.paths import Resource
+from fairway.engines.kubernetes.people import Caller
 from fairway.errors import DeniedError
 
 PATIENCE = 45.0
@@ -26,19 +26,6 @@ FRONT_NAMESPACE, FRONT = "kube-system", "extension-apiserver-authentication"
 
 
 _DIGEST = re.compile("[0-9a-f]{64}")
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Somebody whom the API server knows."""
-
-    user: str
-    groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-CALLER: ContextVar[Caller] = ContextVar("CALLER")
-"""Who asks for what is being done now."""
 
 
 @dataclass(frozen=True, slots=True)

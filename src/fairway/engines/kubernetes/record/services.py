@@ -13,7 +13,8 @@ from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.operator.intake import UID
-from fairway.engines.kubernetes.record.callers import CALLER, MANAGER, PATIENCE, review, sent_code
+from fairway.engines.kubernetes.people import CALLER
+from fairway.engines.kubernetes.record.callers import MANAGER, PATIENCE, review, sent_code
 from fairway.errors import UnavailableError
 from fairway.plan.service.commands import NOT_SERVED
 from fairway.plan.service.rollout import is_active

@@ -8,7 +8,8 @@ import pytest
 
 from fairway.engines.kubernetes.client import kinds
 from fairway.engines.kubernetes.objects import ConfigMap
-from fairway.engines.kubernetes.record.callers import Caller, Front, read_front, review, sent_code
+from fairway.engines.kubernetes.people import Caller
+from fairway.engines.kubernetes.record.callers import Front, read_front, review, sent_code
 from fairway.errors import DeniedError
 
 FRONT = Front("PEM", ("front-proxy-client",))

@@ -1,0 +1,50 @@
+"""The policy by which nobody says in an object who asked for it but the operator, to whom the API server has told it. Pure."""
+
+from __future__ import annotations
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.install.shape import Manifest, head
+from fairway.spec.crd import GROUP
+
+NAME = "fairway-vouching"
+ADMISSION = "admissionregistration.k8s.io/v1"
+VOUCHED = (marks.USER, marks.GROUPS)
+
+
+def vouching(namespace: str) -> list[Manifest]:
+    """The policy and its binding."""
+    operator = f"system:serviceaccount:{namespace}:fairway-operator"
+    kinds = ["trainingjobs", "modelservices"]
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "resourceRules": [
+                {"apiGroups": [GROUP], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": kinds}
+            ]
+        },
+        "matchConditions": [{"name": "others", "expression": f"request.userInfo.username != '{operator}'"}],
+        "validations": [
+            {
+                # Taking it away is nobody's harm: who is not named has fewer rights.
+                "expression": f"{_said('object', name)} == '' || {_before(name)} == {_said('object', name)}",
+                "message": f"the annotation {name} says who asked for it, and Fairway's operator alone writes it: "
+                "leave it out, or submit the document with `fairway submit`",
+            }
+            for name in VOUCHED
+        ],
+    }
+    return [
+        {**head("ValidatingAdmissionPolicy", NAME, api=ADMISSION), "spec": spec},
+        {
+            **head("ValidatingAdmissionPolicyBinding", NAME, api=ADMISSION),
+            "spec": {"policyName": NAME, "validationActions": ["Deny"]},
+        },
+    ]
+
+
+def _said(side: str, name: str) -> str:
+    return f"{side}.metadata.?annotations[?'{name}'].orValue('')"
+
+
+def _before(name: str) -> str:
+    return f"(request.operation == 'CREATE' ? '' : {_said('oldObject', name)})"
