@@ -7,7 +7,7 @@ import os
 from fairway.errors import UnavailableError
 from fairway.sdk import place
 
-LOCAL = "local"
+LOCAL = place.LOCAL
 FILE = "context"
 """In the home: the context's name, and on the next line the kubeconfig where one was named."""
 
@@ -42,9 +42,7 @@ def remember(name: str, kubeconfig: str = "") -> None:
 
 def find(given: str) -> tuple[str, str]:
     """A context and its kubeconfig: what was given by name or as a file, else what is remembered."""
-    if not given:
-        return remembered()
-    return ("", os.path.abspath(given)) if given != LOCAL and os.sep in given and os.path.isfile(given) else (given, "")
+    return place.find_context(given) if given else remembered()
 
 
 def _path() -> str:

@@ -12,7 +12,7 @@ from typing import Any, Unpack
 import msgspec
 
 from fairway.errors import UsageError
-from fairway.sdk import function, submitting, wire
+from fairway.sdk import function, sending, submitting, wire
 from fairway.sdk.decoding import decode
 from fairway.sdk.service_calls import ServiceVerbs
 from fairway.sdk.verb import Call, Lines, Steps, listening, verb
@@ -41,6 +41,8 @@ class Verbs(ServiceVerbs):
     """What both clients can do. On `AsyncClient` each of these is awaited."""
 
     namespace: str
+    on_cluster: bool
+    """Whether it acts on one: what documents name of this machine goes along then."""
 
     @verb
     def submit(
@@ -62,13 +64,16 @@ class Verbs(ServiceVerbs):
     @verb
     def plan(self, what: Document, **wishes: Unpack[Wishes]) -> Steps[PlanView]:
         """What a submit would do, and why; nothing is changed."""
-        body = yield from self._body(what, (), {}, wishes)
+        body = yield from self._body(what, (), {}, wishes, plan=True)
         return decode((yield self._call("POST", "/v1/jobs", body=json.dumps({**body, "plan": True}).encode())), PlanView)
 
     @verb
     def apply(self, what: Document | JobQueue) -> Steps[tuple[AppliedView, ...]]:
         """Make documents of any kind so (a path, YAML text, a dict, a `JobQueue`): what was done with each of them."""
-        body = submitting.apply_body(*submitting.read(what))
+        text, folder, file = submitting.read(what)
+        body = submitting.apply_body(text, folder, file)
+        if self.on_cluster:
+            body = yield from sending.for_cluster(body, folder=folder, namespace=self.namespace)
         return decode((yield self._call("POST", "/v1/apply", body=json.dumps(body).encode())), AppliedList).applied
 
     @verb
@@ -268,20 +273,31 @@ class Verbs(ServiceVerbs):
         return Call(method, path, {"namespace": self.namespace, **(query or {})}, body)
 
     def _body(
-        self, what: Document | Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], wishes: Wishes
+        self,
+        what: Document | Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        wishes: Wishes,
+        *,
+        plan: bool = False,
     ) -> Steps[dict[str, Any]]:
         if callable(what):
+            if self.on_cluster:
+                message = "a Python function cannot be sent to a cluster"
+                raise UsageError(message, fix="submit a document that runs its program: command: python train.py")
             return function.submit_body(what, args, kwargs, wishes, self.namespace)
         if args or kwargs:
             message = "args and kwargs are for functions; a document has none"
             raise UsageError(message, fix="write them into its command")
         text, folder, file = submitting.read(what)
         body = submitting.submit_body(text, folder, file)
-        if not wishes:
-            return body
-        asked = {"documents": text, "file": file, "to": "kubernetes"}
-        rendered = yield self._call("POST", "/v1/render", body=json.dumps(asked).encode())
-        return submitting.with_wishes(body, rendered, wishes)
+        if wishes:
+            asked = {"documents": text, "file": file, "to": "kubernetes"}
+            rendered = yield self._call("POST", "/v1/render", body=json.dumps(asked).encode())
+            body = submitting.with_wishes(body, rendered, wishes)
+        if self.on_cluster:
+            return (yield from sending.for_cluster(body, folder=folder, namespace=self.namespace, plan=plan))
+        return body
 
     def _wait(self, job: Job, timeout: float | None) -> Steps[JobView]:
         # A series is pinned to the run that it means now, before another is submitted.

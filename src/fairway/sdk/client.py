@@ -3,6 +3,7 @@
 client = fairway.Client()
 job = client.submit("job.yaml", workers=4)
 client.wait(job)
+fairway.Client(context="lab").submit("job.yaml")        # the same file, on a cluster
 
 async with fairway.AsyncClient() as client:
     job = await client.submit(train, workers=2, args=(0.1,))
@@ -18,9 +19,10 @@ from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import TypeVar
 
-from fairway.errors import UnavailableError
-from fairway.sdk import streams
+from fairway.errors import UnavailableError, UsageError
+from fairway.sdk import place, streams
 from fairway.sdk.calls import Verbs
+from fairway.sdk.cluster import Cluster
 from fairway.sdk.daemon import Daemon
 from fairway.sdk.verb import Call, Lines, Steps
 
@@ -30,13 +32,29 @@ R = TypeVar("R")
 class _Face(Verbs):
     """What both clients are made of."""
 
-    def __init__(self, *, home: str | os.PathLike[str] = "", namespace: str = "") -> None:
-        """A client of the daemon of `home` (default: `FAIRWAY_HOME`); it is started when first needed."""
-        self.namespace = namespace or os.environ.get("FAIRWAY_NAMESPACE", "") or "default"
-        self.daemon = Daemon(os.fspath(home))
+    def __init__(self, *, home: str | os.PathLike[str] = "", namespace: str = "", context: str | os.PathLike[str] = "") -> None:
+        """A client of the daemon of `home` (default: `FAIRWAY_HOME`), which is started when first needed; or of a cluster.
+
+        `context` is one of the kubeconfig, the path of a kubeconfig, or `local`; where it is not given, `FAIRWAY_CONTEXT` counts,
+        else it acts here. What `fairway use` remembers is for commands: a program says where it acts.
+        """
+        chosen = os.fspath(context) or ("" if home else os.environ.get("FAIRWAY_CONTEXT", "")) or place.LOCAL
+        given = namespace or os.environ.get("FAIRWAY_NAMESPACE", "")
+        self.on_cluster = chosen != place.LOCAL
+        self.daemon: Daemon | Cluster
+        if not self.on_cluster:
+            self.daemon, self.namespace = Daemon(os.fspath(home)), given or "default"
+            return
+        if home:
+            message = f"a client acts in a home ({os.fspath(home)}) or on a cluster ({chosen}), not in both"
+            raise UsageError(message, fix="leave one of them out")
+        self.daemon = Cluster(*place.find_context(chosen))
+        self.namespace = given or self.daemon.target.namespace
 
     def __repr__(self) -> str:
         """Where it acts."""
+        if isinstance(self.daemon, Cluster):
+            return f"{type(self).__name__}(context={self.daemon.target.context!r}, namespace={self.namespace!r})"
         return f"{type(self).__name__}(home={self.daemon.home!r}, namespace={self.namespace!r})"
 
 
@@ -72,7 +90,14 @@ class Client(_Face):
 
     def _ask(self, call: Call) -> bytes:
         deadline = None if call.patience is None else time.monotonic() + call.patience
-        reply = self.daemon.request(call.method, call.path, call.query, call.body, kind=call.kind, timeout=call.patience)
+        try:
+            reply = self.daemon.request(call.method, call.path, call.query, call.body, kind=call.kind, timeout=call.patience)
+        except UnavailableError:
+            if call.until is None or not self.on_cluster:
+                raise
+            # What is followed there goes on: it is asked again when somebody answers.
+            self.daemon.start()
+            return b""
         if call.until is None:
             return reply.read()
         try:
@@ -109,7 +134,7 @@ class AsyncClient(_Face):
 
     async def listen_async(self, lines: Lines[R]) -> AsyncIterator[R]:
         """What comes, as it comes."""
-        answer = await streams.open_answer(self.daemon, lines.call.encode())
+        answer = await streams.open_answer(self.daemon, lines.call)
         try:
             async for line in answer.lines():
                 value = lines.read(line)
@@ -127,7 +152,13 @@ class AsyncClient(_Face):
 
     async def _ask(self, call: Call) -> bytes:
         async with asyncio.timeout(call.patience):
-            answer = await streams.open_answer(self.daemon, call.encode())
+            try:
+                answer = await streams.open_answer(self.daemon, call)
+            except UnavailableError:
+                if call.until is None or not self.on_cluster:
+                    raise
+                await asyncio.to_thread(self.daemon.start)
+                return b""
             try:
                 if call.until is None:
                     return await answer.read()

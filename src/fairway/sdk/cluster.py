@@ -12,7 +12,8 @@ import os
 import socket
 import ssl
 import time
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from fairway.engines.kubernetes.client import config
@@ -22,11 +23,12 @@ from fairway.sdk import wire
 from fairway.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from fairway.engines.kubernetes.client.target import Target
     from fairway.sdk.wire import Query
 
+T = TypeVar("T")
 ROOT = "/apis/record.fairway.dev/v1alpha1"
 CONNECT_LIMIT = 10.0
 CALL_LIMIT = 75.0
@@ -44,6 +46,16 @@ class _Clock:
 
     def now(self) -> float:
         return time.time()  # noqa: TID251 - the face of a process of its own, as the command line is
+
+
+def _settled(work: Coroutine[Any, Any, T]) -> T:
+    """What it comes to; also where a loop runs already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 class Cluster:
@@ -72,7 +84,7 @@ class Cluster:
         target, more = translate(path, query or {})
         limit = timeout if timeout is not None or path.endswith(_STREAMS) else CALL_LIMIT
         reply = self._exchange(method, wire.encode_target(target, more), body, kind, limit)
-        if reply.status == 401 and asyncio.run(self._identity.renewed()):
+        if reply.status == 401 and _settled(self._identity.renewed()):
             reply.close()
             reply = self._exchange(method, wire.encode_target(target, more), body, kind, limit)
         if reply.status >= 400:
@@ -98,7 +110,7 @@ class Cluster:
 
     def _exchange(self, method: str, target: str, body: bytes, kind: str, limit: float | None) -> wire.Reply:
         if self._identity.stale:
-            asyncio.run(self._identity.refresh())
+            _settled(self._identity.refresh())
         place = urlsplit(self.target.server)
         lines = [f"{method} {place.path}{target} HTTP/1.1", f"Host: {place.netloc}", "Connection: close"]
         lines += [f"User-Agent: fairway/{VERSION}", f"Accept: {wire.JSON}, */*"]

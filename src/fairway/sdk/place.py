@@ -17,11 +17,18 @@ except ImportError:
     from hashlib import blake2b
 
 HOME = "FAIRWAY_HOME"
+LOCAL = "local"
+"""What is no context of a kubeconfig: this machine."""
 LOG_NAME = "daemon.log"
 LOCK_NAME = "daemon.lock"
 """Held by the daemon for as long as it lives."""
 SOCKET_LINK = "socket"
 """A symbolic link in the home to the socket in use: a caller whose runtime folder differs still finds it."""
+
+
+def find_context(given: str) -> tuple[str, str]:
+    """A context and the kubeconfig that it is in: what was given is the name of one, or the path of a kubeconfig."""
+    return ("", os.path.abspath(given)) if given != LOCAL and os.sep in given and os.path.isfile(given) else (given, "")
 
 
 def find_home() -> str:

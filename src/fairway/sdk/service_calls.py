@@ -7,18 +7,23 @@ import os
 import sys
 from typing import Any
 
-from fairway.sdk import document, wire
+from fairway.errors import UnavailableError
+from fairway.sdk import document, sending, wire
 from fairway.sdk.decoding import decode
 from fairway.sdk.verb import Call, Steps, verb
 from fairway.spec.service import ModelService
 from fairway.views.release import ReleaseView
 from fairway.views.service import ServiceList, ServiceView, WhyServiceView
 
+_TRIES = 10
+"""How often a cluster is asked whether a service has settled: its API server gives up on each question after a minute."""
+
 
 class ServiceVerbs:
     """What both clients can do with services."""
 
     namespace: str
+    on_cluster: bool
 
     @verb
     def serve(
@@ -33,14 +38,20 @@ class ServiceVerbs:
 
         Waits until it answers, unless told otherwise. The same name again is a release of what is new.
         """
-        body = {
-            "document": _document(what, name, self.namespace, spec or {}),
-            "origin": document.make_origin(os.getcwd(), interpreter=sys.executable),
-        }
+        wanted = _document(what, name, self.namespace, spec or {})
+        if self.on_cluster:
+            wanted = yield from sending.with_code(wanted, folder=os.getcwd(), namespace=self.namespace, packed={})
+        body = {"document": wanted, "origin": document.make_origin(os.getcwd(), interpreter=sys.executable)}
         made = decode((yield self._service("POST", "", body)), ServiceView)
         if not wait:
             return made
-        return decode((yield self._service("GET", f"/{wire.quote(made.name)}/settled")), ServiceView)
+        for _ in range(_TRIES):
+            try:
+                return decode((yield self._service("GET", f"/{wire.quote(made.name)}/settled")), ServiceView)
+            except UnavailableError:
+                if not self.on_cluster:
+                    raise
+        return decode((yield self._service("GET", f"/{wire.quote(made.name)}")), ServiceView)
 
     @verb
     def services(self) -> Steps[tuple[ServiceView, ...]]:

@@ -1,13 +1,18 @@
-"""The asyncio way to the daemon: the same requests and the same decoder as `wire`, over asyncio's streams."""
+"""The asyncio way to the daemon: the requests and the decoder of `wire`, over asyncio's streams; to clusters, by threads."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
+import socket
 from collections.abc import AsyncIterator
 
 from fairway.errors import UnavailableError
 from fairway.sdk import wire
+from fairway.sdk.cluster import Cluster
 from fairway.sdk.daemon import Daemon
+from fairway.sdk.verb import Call
 
 _PIECE = 65536
 
@@ -71,8 +76,36 @@ class Answer:
         return self._decoder.feed(data)
 
 
-async def open_answer(daemon: Daemon, request: bytes) -> Answer:
+class ThreadAnswer:
+    """An answer of a cluster, waited for in threads: how it is asked and what it answers, `Cluster` alone knows."""
+
+    def __init__(self, reply: wire.Reply) -> None:
+        self._reply = reply
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """The body, line by line, without the ends of lines."""
+        lines = self._reply.lines()
+        while (line := await asyncio.to_thread(next, lines, None)) is not None:
+            yield line
+
+    async def read(self) -> bytes:
+        """The whole body."""
+        return await asyncio.to_thread(self._reply.read)
+
+    async def close(self) -> None:
+        """Give up the connection: a thread that waits for more of it ends."""
+        # Closing alone would not wake it.
+        with contextlib.suppress(OSError), socket.fromfd(self._reply.fileno(), socket.AF_INET, socket.SOCK_STREAM) as same:
+            same.shutdown(socket.SHUT_RDWR)
+        self._reply.close()
+
+
+async def open_answer(daemon: Daemon | Cluster, call: Call) -> Answer | ThreadAnswer:
     """Send a request, starting the daemon when there is none."""
+    if isinstance(daemon, Cluster):
+        ask = functools.partial(daemon.request, call.method, call.path, call.query, call.body, kind=call.kind)
+        return ThreadAnswer(await asyncio.to_thread(ask, timeout=call.patience))
+    request = call.encode()
     try:
         reader, writer = await asyncio.open_unix_connection(daemon.find())
     except OSError:

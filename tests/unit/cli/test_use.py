@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -89,13 +90,16 @@ def test_without_a_kubeconfig_a_context_is_not_found(own_place: Path, capsys: py
 class Sent:
     """A session that only takes code."""
 
+    namespace = "team"
+
     def __init__(self) -> None:
         self.sent: list[bytes] = []
+        self.daemon = self
 
-    def send_raw(self, path: str, data: bytes) -> bytes:
-        assert path == "/v1/code"
-        self.sent.append(data)
-        return b'{"code": "blob:abc"}'
+    def request(self, method: str, path: str, query: dict[str, str], body: bytes, *, kind: str) -> io.BytesIO:
+        assert (method, path, query, kind) == ("POST", "/v1/code", {"namespace": "team"}, "application/octet-stream")
+        self.sent.append(body)
+        return io.BytesIO(b'{"code": "blob:abc"}')
 
 
 def test_code_goes_along_once_and_paths_mean_the_same_elsewhere(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fairway.cli.sending import pack
 from fairway.engines.kubernetes.record.code import Codes
 from fairway.errors import RefusedError
 from fairway.registry import snapshot
 from fairway.registry.remote import open_blobs
+from fairway.sdk.sending import pack
 
 
 async def pieces(data: bytes) -> AsyncIterator[bytes]:

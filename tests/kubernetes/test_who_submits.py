@@ -1,7 +1,8 @@
-"""Members of queues: groups are those that the API server authenticated, and nobody can write others into an object."""
+"""Who asks: by command, by program or by hand. Groups are those that the API server knows; nobody writes others into objects."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,9 @@ from cluster.installed import Installed, Jobs
 from cluster.process import wait_for
 from cluster.record import API_SERVICE, Person, start_operator
 
+import fairway
 from fairway.engines.kubernetes.install.vouching import vouching
+from fairway.errors import DeniedError
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -103,3 +106,29 @@ def test_members_are_judged_by_the_groups_that_the_api_server_knows(installed: I
     installed.plane.kubectl("apply", "-f", "-", given=bare)
     said = jobs.until("bare", "is refused", lambda status: status.get("reason") == "Refused")["message"]
     assert "nobody is named by an object that was made without Fairway: use `fairway submit`" in said
+
+
+async def test_a_program_acts_on_a_cluster_as_a_command_does(
+    installed: Installed, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a loop, as in a notebook, both the client that waits and the one that is awaited."""
+    cleo = person(installed, namespace, tmp_path, "cleo", [])
+    monkeypatch.setenv("KUBECONFIG", str(cleo.kubeconfig))
+    (cleo.work / "train.py").write_text("print(1)\n")
+    document = {"kind": "TrainingJob", "name": "small", "code": str(cleo.work), "command": "python train.py"}
+    client = fairway.Client(context="lab")
+    assert client.plan(document).jobs
+    job = client.submit(document, workers=2)
+    assert (job.name, job.user, job.replicas) == ("small-1", "cleo", 2)
+    assert Jobs(installed, namespace).get("small-1")["metadata"]["annotations"]["fairway.dev/code"].startswith("blob:")
+    async with fairway.AsyncClient(context="lab") as awaited:
+        assert [one.name for one in (await awaited.list()).jobs] == ["small-1"]
+        waiting = asyncio.create_task(awaited.wait("small"))
+        with pytest.raises(TimeoutError):
+            await awaited.wait("small", timeout=0.5)
+        await asyncio.to_thread(client.stop, "small")
+        assert (await waiting).phase.value == "Stopped"
+        assert [change.phase.value async for change in awaited.watch("small")][-1:] == ["Stopped"]
+    assert client.delete("small-1") == ("small-1",)
+    with pytest.raises(DeniedError, match='User "cleo" cannot list'):
+        fairway.Client(context="lab", namespace="kube-system").list()
