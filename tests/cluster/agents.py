@@ -30,8 +30,8 @@ class Agents:
         fresh.write_text(said)
         fresh.rename(self.folder / f"{node}.gpus")
 
-    def start(self, node: str, said: str = "", *, managed: bool = True) -> None:
-        """Start the agent of a node."""
+    def start(self, node: str, said: str = "", *, managed: bool = True, crash_at: str = "") -> None:
+        """Start the agent of a node; `crash_at`: where it dies."""
         if said:
             self.gpus(node, said)
         env = {
@@ -44,6 +44,7 @@ class Agents:
             "FAIRWAY_AGENT_MANAGED": "true" if managed else "false",
             "FAIRWAY_AGENT_EVERY": "1",
             "FAIRWAY_AGENT_SETTLE": "2",
+            "FAIRWAY_CRASH_AT": crash_at,
             "FAIRWAY_FAKE_GPUS": f"@{self.folder / f'{node}.gpus'}",
         }
         with (self.folder / f"{node}.log").open("ab") as log:

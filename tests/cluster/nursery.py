@@ -130,10 +130,18 @@ def _become(main: Any, order: dict[str, Any]) -> None:
             os.dup2(source, target)
         os.environ.clear()
         os.environ.update(order["environment"])
+        _set_clock(float(os.environ.pop("CLOCK_IS_WRONG_BY", "0")))
         code = main()
     finally:
         sys.stderr.flush()
         os._exit(code)
+
+
+def _set_clock(wrong_by: float) -> None:
+    """Let this process have another time of day than the machine, by so many seconds."""
+    right = time.time
+    if wrong_by:
+        time.time = lambda: right() + wrong_by
 
 
 if __name__ == "__main__":

@@ -21,8 +21,11 @@ from fairway.engines.kubernetes.install.aggregation import VARIABLE, record_obje
 API_SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.record.fairway.dev"
 
 
-def start_operator(installed: Installed) -> None:
-    """Start the operator where the API server finds it: a Service may also be a name outside the cluster."""
+def lead_to_operator(installed: Installed) -> dict[str, str]:
+    """Lead the API server to where the operator will listen: a Service may also be a name outside the cluster.
+
+    Returns what the operator must be told.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -34,7 +37,13 @@ def start_operator(installed: Installed) -> None:
         elif one["kind"] == "APIService":
             one["spec"]["service"]["port"] = port
             plane.apply(one, API_SERVICE)
-    installed.start("operator", **{VARIABLE: str(port)})
+    return {VARIABLE: str(port)}
+
+
+def start_operator(installed: Installed) -> None:
+    """Start the operator where the API server finds it."""
+    plane = installed.plane
+    installed.start("operator", **lead_to_operator(installed))
     wait_for("the record to be available", lambda: available(plane), 60.0, installed.last_words)
 
 

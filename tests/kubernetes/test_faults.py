@@ -149,6 +149,31 @@ def test_clocks_of_others_decide_nothing(installed: Installed, jobs: Jobs) -> No
         leave_nothing(jobs)
 
 
+def test_clocks_of_our_own_that_are_an_hour_wrong_change_nothing(installed: Installed, jobs: Jobs) -> None:
+    """The operator is an hour ahead of the cluster, the scheduler an hour behind: a gang makes room, waits, goes on and ends."""
+    plane = installed.plane
+    with (
+        Keeper(installed, "operator", CLOCK_IS_WRONG_BY="3600") as operator,
+        Keeper(installed, "scheduler", CLOCK_IS_WRONG_BY="-3600") as scheduler,
+        Witness(plane, jobs.namespace, 4) as seen,
+    ):
+        jobs.submit("early", workers=2, restart={"max": 0})
+        jobs.runs("early")
+        jobs.submit("urgent", workers=4, priority=100, restart={"max": 0})
+        jobs.runs("urgent")
+        jobs.until("early", "waits", lambda status: status["phase"] == "Pending")
+        for name in ("urgent", "early"):
+            jobs.runs(name)
+            for pod in jobs.pods(name):
+                if pod["status"]["phase"] == "Running":
+                    jobs.annotate(pod["metadata"]["name"], runs_for="1ms")
+            jobs.until(name, "has succeeded", lambda status: status["phase"] == "Succeeded")
+        assert [jobs.status(name)["restarts"] for name in ("early", "urgent")] == [0, 0]
+        assert (operator.ended, scheduler.ended) == ([], [])
+        leave_nothing(jobs)
+    assert seen.wrong == []
+
+
 def test_a_pod_that_others_evict_starts_its_gang_again_for_nothing(jobs: Jobs, running: None) -> None:
     jobs.submit("robbed", workers=2, restart={"max": 0})
     jobs.runs("robbed")

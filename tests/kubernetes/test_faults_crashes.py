@@ -14,44 +14,16 @@ from cluster.audit import Heard
 from cluster.control_plane import ControlPlane
 from cluster.installed import Installed, Jobs
 from cluster.keeper import Keeper
+from cluster.points import AT_ITS_END, OPERATOR_OF_JOBS, SCHEDULER_OF_JOBS, places
 from cluster.process import wait_for
 from cluster.witness import Witness
 
-OPERATOR = (
-    "api.create/leases",
-    "api.apply/services",
-    "api.create/secrets",
-    "api.create/pods",
-    "api.apply/trainingjobs/status",
-    "api.create/events",
-    "api.replace/leases",
-    "api.patch/pods",
-    "api.delete/pods",
-    "api.delete/services",
-)
-SCHEDULER = (
-    "api.create/leases",
-    "api.bind/pods/binding",
-    "api.delete/pods",
-    "api.create/events",
-    "api.replace/leases",
-    "api.apply/pods/status",
-    "api.patch/pods",
-    "api.evict/pods/eviction",
-)
-"""Every write of the two, in the order in which the story comes to them."""
-AT_ITS_END = "api.apply/configmaps"
-"""What the scheduler writes when it is asked to end."""
 VERBS = {"create": "create", "apply": "patch", "patch": "patch", "replace": "update", "delete": "delete"}
 VERBS |= {"bind": "create", "evict": "create"}
 MOST_STORIES = 8
 PATIENCE = 240.0
 """Seconds for a step of the story, in which each may die and start again a dozen times."""
 CORES = 2
-
-
-def places(points: tuple[str, ...]) -> list[str]:
-    return [f"{point}:{moment}" for point in points for moment in ("before", "after")]
 
 
 def written(points: tuple[str, ...]) -> set[tuple[str, str]]:
@@ -148,8 +120,8 @@ def story(jobs: Jobs, number: int) -> None:
 def test_nothing_is_lost_and_nothing_twice_wherever_operator_and_scheduler_die(installed: Installed, jobs: Jobs) -> None:
     endpoint = {"FAIRWAY_OPERATOR_ENDPOINT": "http://nobody"}
     with (
-        Keeper(installed, "operator", places(OPERATOR), **endpoint) as operator,
-        Keeper(installed, "scheduler", places(SCHEDULER)) as scheduler,
+        Keeper(installed, "operator", places(OPERATOR_OF_JOBS), **endpoint) as operator,
+        Keeper(installed, "scheduler", places(SCHEDULER_OF_JOBS)) as scheduler,
         Witness(installed.plane, jobs.namespace, CORES) as seen,
     ):
         for number in range(MOST_STORIES):
@@ -165,7 +137,7 @@ def test_nothing_is_lost_and_nothing_twice_wherever_operator_and_scheduler_die(i
         with Keeper(installed, "scheduler"):
             jobs.submit("last")
             jobs.runs("last")
-    for process, points in (("operator", OPERATOR), ("scheduler", (*SCHEDULER, AT_ITS_END))):
+    for process, points in (("operator", OPERATOR_OF_JOBS), ("scheduler", (*SCHEDULER_OF_JOBS, AT_ITS_END))):
         assert writes_of(installed.plane, process) == written(points), process
 
 

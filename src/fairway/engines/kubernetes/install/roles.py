@@ -34,8 +34,8 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
         _rule("apps", ("deployments",), *FOLLOW, "get", "create", "patch", "delete"),
         # The way to services by a gateway, where there is one.
         _rule("gateway.networking.k8s.io", ("gateways",), "get"),
-        _rule("gateway.networking.k8s.io", ("httproutes",), "create", "patch", "delete"),
-        _rule("discovery.k8s.io", ("endpointslices",), "create", "patch"),
+        _rule("gateway.networking.k8s.io", ("httproutes",), "get", "create", "patch", "delete"),
+        _rule("discovery.k8s.io", ("endpointslices",), "get", "create", "patch", "delete"),
         _rule(GROUP, ("modelservices",), *FOLLOW),
         _rule(GROUP, ("modelservices/status",), "patch"),
         # What happened to a run is told on its object; why a pod does not begin is read.

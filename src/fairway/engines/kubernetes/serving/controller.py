@@ -143,7 +143,7 @@ class ServiceObjects:
         else:
             await self._keep_plan(key, manifests.owned(manifests.plan_map(key, self._wishes.plan_text(plan)), children))
             await self._deploy(manifests.owned(manifests.router(key, ROUTERS, around), owner))
-        await self._gateways.leave(key, gateway)
+        await self._gateways.leave(key, front, gateway)
         await self._end_router(key, gateway)
         return again
 

@@ -94,12 +94,17 @@ def front_service(service: ServiceKey, name: str, port: int, gateway: Gateway) -
     slice_: Manifest = {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "metadata": {"name": f"{name}-gateway", "namespace": service.namespace, "labels": labels},
+        "metadata": {"name": slice_name(name), "namespace": service.namespace, "labels": labels},
         "addressType": "IPv6" if ":" in gateway.address else "IPv4",
         "endpoints": [{"addresses": [gateway.address]}],
         "ports": [{"name": "http", "port": gateway.port}],
     }
     return [{**head, "spec": {"ports": ports}}, slice_]
+
+
+def slice_name(front: str) -> str:
+    """The EndpointSlice that leads from a Service to the gateway."""
+    return f"{front}-gateway"
 
 
 def _backend(service: ServiceKey, revision: int, weight: int) -> Manifest:

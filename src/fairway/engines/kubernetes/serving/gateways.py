@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.client import errors
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.paths import Resource
@@ -35,6 +36,8 @@ class Gateways:
         self._found: Gateway | None = None
         self._looked = float("-inf")
         self._written: dict[ServiceKey, list[Manifest]] = {}
+        self._left: set[ServiceKey] = set()
+        """Services of which nothing leads to the gateway any more."""
 
     async def of(self, spec: ServiceSpec) -> Gateway | None:
         """The gateway by which such a service is asked; None: by our own router."""
@@ -63,16 +66,29 @@ class Gateways:
         bodies = [owned(body, owner) for body in (*rest, *route)]
         if not bodies or self._written.get(key) == bodies:
             return
+        self._left.discard(key)
         for body in bodies:
             await self._client.apply(HTTP_ROUTES if body["kind"] == "HTTPRoute" else SLICES, body, manager=MANAGER)
         self._written[key] = bodies
 
-    async def leave(self, key: ServiceKey, gateway: Gateway | None) -> None:
-        """The service is asked by our router again."""
-        if gateway is None and key in self._written:
-            await self._client.delete(HTTP_ROUTES, key.name, key.namespace)
-            self.forget(key)
+    async def leave(self, key: ServiceKey, front: ServiceObject, gateway: Gateway | None) -> None:
+        """The service is asked by our router again: nothing leads to the gateway, also when another operator had written it."""
+        if gateway is not None or not self._installation.gateway or key in self._left:
+            return
+        await self._remove(HTTP_ROUTES, key.name, key)
+        await self._remove(SLICES, routes.slice_name(front.metadata.name), key)
+        self.forget(key)
+        self._left.add(key)
+
+    async def _remove(self, resource: Resource[dict[str, Any]], name: str, key: ServiceKey) -> None:
+        try:
+            found = (await self._client.get(resource, name, key.namespace))["metadata"]
+        except errors.NotFound:
+            return
+        if found.get("labels", {}).get(marks.SERVICE) == key.name:
+            await self._client.delete(resource, name, key.namespace, uid=found["uid"])
 
     def forget(self, key: ServiceKey) -> None:
         """The service is gone; its route goes with whoever owns it."""
         self._written.pop(key, None)
+        self._left.discard(key)

@@ -1,0 +1,84 @@
+"""Where operator, scheduler and agent die in the tests: every write that they make, in the order in which a story comes to it.
+
+`tests/architecture/test_api_crash_points.py` finds the writes in the sources and compares: one that is in no story and has no
+reason here fails there, and so does one that nobody makes any more.
+"""
+
+from __future__ import annotations
+
+OPERATOR_OF_JOBS = (
+    "api.create/leases",
+    "api.apply/services",
+    "api.create/secrets",
+    "api.create/pods",
+    "api.apply/trainingjobs/status",
+    "api.create/events",
+    "api.replace/leases",
+    "api.patch/pods",
+    "api.delete/pods",
+    "api.delete/services",
+)
+SCHEDULER_OF_JOBS = (
+    "api.create/leases",
+    "api.bind/pods/binding",
+    "api.delete/pods",
+    "api.create/events",
+    "api.replace/leases",
+    "api.apply/pods/status",
+    "api.patch/pods",
+    "api.evict/pods/eviction",
+)
+AT_ITS_END = "api.apply/configmaps"
+"""What the scheduler writes when it is asked to end."""
+
+OPERATOR_OF_SERVICES = (
+    "api.apply/apiservices",
+    "api.apply/jobqueues",
+    "api.create/trainingjobs",
+    "api.patch/trainingjobs",
+    "api.delete/trainingjobs",
+    "api.apply/modelservices",
+    "api.apply/services",
+    "api.create/secrets",
+    "api.apply/deployments",
+    "api.apply/endpointslices",
+    "api.apply/httproutes",
+    "api.apply/modelservices/status",
+    "api.patch/pods",
+    "api.apply/configmaps",
+    "api.delete/httproutes",
+    "api.delete/endpointslices",
+    "api.patch/modelservices",
+    "api.delete/modelservices",
+    "api.delete/deployments",
+    "api.delete/services",
+)
+"""Of services, of the verbs that come by the API server, and of queues. Some are in the other story too, from other places."""
+SCHEDULER_OF_SERVICES = (
+    "api.apply/jobqueues/status",
+    "api.patch/persistentvolumes",
+    "api.patch/persistentvolumeclaims",
+)
+AGENT = (
+    "api.create/gpunodes",
+    "api.apply/gpunodes/status",
+    "api.apply/nodes/status",
+    "api.patch/nodes",
+)
+
+STORIES = {
+    "operator": {*OPERATOR_OF_JOBS, *OPERATOR_OF_SERVICES},
+    "scheduler": {*SCHEDULER_OF_JOBS, AT_ITS_END, *SCHEDULER_OF_SERVICES},
+    "agent": {*AGENT},
+}
+"""By process: everything at which it dies in some story."""
+NOWHERE = {
+    ("operator", "api.create/subjectaccessreviews"): "a question: the API server answers it and keeps nothing",
+    ("operator", "api.apply/podgroups"): "for neighbours that place in our stead; applied again before each gang is made",
+}
+"""Writes at which nobody dies, and why."""
+
+
+def places(points: tuple[str, ...]) -> list[str]:
+    """Before and after each."""
+    return [f"{point}:{moment}" for point in points for moment in ("before", "after")]
