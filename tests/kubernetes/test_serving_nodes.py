@@ -12,6 +12,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cluster import image
 from cluster.nodes import RealCluster
@@ -158,7 +159,20 @@ def place(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> 
     return found
 
 
-def test_from_a_run_to_the_next_version_without_a_failed_request(place: Place) -> None:
+@pytest.fixture
+def ann(place: Place, tmp_path: Path) -> Person:
+    """Somebody who may edit."""
+    bind = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
+    user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}
+    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "ann"}}
+    place.make({**head, "roleRef": bind, "subjects": [user]})
+    wait_for("the record", lambda: available(place.cluster.plane), PATIENCE, place.why)
+    found = Person(place.cluster.plane, tmp_path, "ann", "default")
+    found.env["FAIRWAY_CONTEXT"] = "lab"
+    return found
+
+
+def test_from_a_run_to_the_next_version_without_a_failed_request(place: Place, ann: Person) -> None:
     place.train("first", 1)
     place.serve(model="adds@1")
     place.train("second", 2)
@@ -184,6 +198,13 @@ def test_from_a_run_to_the_next_version_without_a_failed_request(place: Place) -
     heard = place.heard()
     assert heard["failed"] == 0, heard
     assert set(heard["answers"]) == {"1.0", "2.0"}
+    # What those printed that are gone is kept.
+    selector = "fairway.dev/service=adds,fairway.dev/revision=1"
+    wait_for("its pods are gone", lambda: not place.kubectl("get", "pods", "-l", selector, "-o", "name"), PATIENCE, place.why)
+    printed = ann.run("logs", "service/adds").stdout
+    assert "lost" not in printed, printed
+    gone = {line.split()[0] for line in printed.splitlines() if line.startswith("r1-") and "adds@1" in line}
+    assert len(gone) >= 3, f"the first two, and the one in the place of the one that was taken away: {printed}"
 
 
 def test_a_service_without_a_replica_lets_the_first_request_wait_for_one(place: Place) -> None:
@@ -195,17 +216,21 @@ def test_a_service_without_a_replica_lets_the_first_request_wait_for_one(place: 
     assert json.loads(place.kubectl("logs", "late"))["outputs"][0]["data"] == [11, 21]
 
 
-def test_a_model_is_run_over_a_dataset_by_pods_that_share_the_work(place: Place, tmp_path: Path) -> None:
+def test_a_model_is_run_over_a_dataset_by_pods_that_share_the_work(place: Place, ann: Person) -> None:
     place.train("third", 3, ROWS, dataset="rows")
-    place.kubectl("create", "rolebinding", "ann", "--clusterrole=edit", "--user=ann")
-    wait_for("the record", lambda: available(place.cluster.plane), PATIENCE, place.why)
-    ann = Person(place.cluster.plane, tmp_path, "ann", "default")
-    ann.env["FAIRWAY_CONTEXT"] = "lab"
-    model = ann.json("model", "get", "adds")
-    assert model["format"] == "onnx"
     asked = ("predict", "adds", "--data", "rows@1", "--out", "scored", "--workers", "2", "--shard", "100")
     done = ann.run(*asked, timeout=PATIENCE)
     assert "rows 900 to 1,000 of 1,000" in done.stdout, done
     made = ann.json("data", "get", "scored@1")
     assert made["run"] == "default/predict-adds-1"
     assert [one["path"] for one in made["contents"]] == [f"part-{start:012d}.npz" for start in range(0, 1000, 100)]
+    folder = place.folder / "runs" / "default" / "predict-adds-1" / "outputs" / "dataset"
+    with np.load(folder / "part-000000000900.npz") as part:
+        assert part["y"][0].tolist() == [1803.0, 1804.0]
+
+    # Rows of the caller's own machine go along.
+    (ann.work / "few.csv").write_text("1,2\n30,40\n")
+    ann.run("predict", "adds", "--data", "few.csv", "--out", "few", timeout=PATIENCE)
+    assert ann.json("data", "get", "few")["run"] == "default/predict-adds-2"
+    found = (place.folder / "runs" / "default" / "predict-adds-2" / "outputs" / "dataset" / "part-000000000000.jsonl").read_text()
+    assert [json.loads(line)["y"] for line in found.splitlines()] == [[4.0, 5.0], [33.0, 43.0]]

@@ -202,10 +202,11 @@ class Operator:
 
     async def _lead(self) -> None:
         secret = _kept_secret(self._settings.home)
+        keeping = Keeping(self._acting, self._settings.home / "logs", self._carried)
         serving = ClusterServing(
-            self._acting, self._pods, self._served, self._installation, self._settings.endpoint, self._clock, secret
+            self._acting, self._pods, keeping, self._served, self._installation, self._settings.endpoint, self._clock, secret
         )
-        application = self._build(serving)
+        application = self._build(serving, keeping)
         await application.loop.start()
         await application.models.start()
         boards = Boards(self._acting, self._installation, self._owner_of, self._clock)
@@ -236,12 +237,11 @@ class Operator:
             await application.loop.close()
             application.store.close()
 
-    def _build(self, serving: ClusterServing) -> Application:
+    def _build(self, serving: ClusterServing, keeping: Keeping) -> Application:
         home = self._settings.home
         blobs = open_blobs(home / "blobs", "")
         store = SqliteStore(home / "fairway.db")
         models = Models(home, blobs)
-        keeping = Keeping(self._acting, home / "logs", self._carried)
         self._pods.listen(keeping.tailing.notice)
         engine = KubernetesEngine(
             self._acting,

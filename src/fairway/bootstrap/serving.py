@@ -21,8 +21,10 @@ from fairway.engines.kubernetes.objects import Service as ServiceObject
 from fairway.engines.kubernetes.operator.engine import KubernetesEngine
 from fairway.engines.kubernetes.operator.happenings import Happenings
 from fairway.engines.kubernetes.operator.installation import Installation
+from fairway.engines.kubernetes.operator.keeping import Keeping
 from fairway.engines.kubernetes.serving.controller import Mirrors, ServiceObjects
 from fairway.engines.kubernetes.serving.intake import ServiceIntake
+from fairway.engines.kubernetes.serving.lasting import ReplicaLogs
 from fairway.engines.kubernetes.serving.manifests import PYTHON
 from fairway.engines.kubernetes.serving.replicas import Replicas
 from fairway.engines.kubernetes.serving.router import ClusterRouter
@@ -62,6 +64,7 @@ class ClusterServing:
         self,
         client: Client,
         pods: Mirror[Pod],
+        keeping: Keeping,
         mirrors: ServingMirrors,
         installation: Installation,
         endpoint: str,
@@ -74,7 +77,7 @@ class ClusterServing:
         self._secret = secret
         self._mirrors = mirrors
         self._application: Application | None = None
-        self._replicas = Replicas(client, pods, mirrors.gpu_nodes)
+        self._replicas = Replicas(client, pods, ReplicaLogs(keeping, pods.get), mirrors.gpu_nodes)
         self._watch = PodWatch(pods, clock, replica_load)
         talk = RemoteRouters(clock)
         self._router = ClusterRouter(pods, mirrors.deployments, talk, lambda key: self.tokens(key)[1], clock)

@@ -51,7 +51,7 @@ class Keeping:
 
     async def keep(self, pod: Pod, key: TaskKey) -> str:
         """Put the log into the record, once; its last lines. A log that cannot be read any more is no reason to wait."""
-        path = self._path(key)
+        path = self.path(key)
         if not await asyncio.to_thread(path.exists):
             await self.tailing.settled(f"{pod.metadata.namespace}/{pod.metadata.name}")
             await self._copy(pod, key, path)
@@ -60,7 +60,7 @@ class Keeping:
     async def _copy(self, pod: Pod, key: TaskKey, path: Path) -> None:
         """From the node; where it has less than was read before, what was read before, with a word of what is lost."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        aside, part, why = path.with_name(f".{path.name}"), self._part(key), ""
+        aside, part, why = path.with_name(f".{path.name}"), self.part(key), ""
         with aside.open("wb") as file:
             try:
                 async for piece in self._whole(pod, follow=False):
@@ -108,7 +108,7 @@ class Keeping:
     async def logs(self, job: Job, pods: Sequence[Pod], query: LogQuery) -> AsyncIterator[LogChunk]:
         """From the record what is there, the rest from the nodes; several tasks as their lines come."""
         running = {key: pod for pod in pods if (key := naming.task_key(pod.metadata.namespace, pod.metadata.labels))}
-        kept = {key: path for key, path in self._kept_of(job.key) if key not in running or path.suffix == ".log"}
+        kept = {key: path for key, path in self.kept_of(job.key) if key not in running or path.suffix == ".log"}
         wanted = _wanted({*running, *kept}, query)
         for key in [key for key in wanted if key in kept]:
             async for chunk in _from_file(kept[key], key, query):
@@ -116,7 +116,7 @@ class Keeping:
             if kept[key].suffix != ".log":
                 yield LogChunk(key.task, key.attempt, _lost("its pod is gone"))
         live = [(key, running[key]) for key in wanted if key not in kept]
-        async for chunk in self._from_nodes(live, query):
+        async for chunk in self.from_nodes(live, query):
             yield chunk
 
     def now(self) -> float:
@@ -132,10 +132,11 @@ class Keeping:
 
     def read(self, key: TaskKey) -> bytes | None:
         """The log of an attempt that has ended; None when it is not here."""
-        path = self._path(key)
+        path = self.path(key)
         return path.read_bytes() if path.exists() else None
 
-    async def _from_nodes(self, live: Sequence[tuple[TaskKey, Pod]], query: LogQuery) -> AsyncIterator[LogChunk]:
+    async def from_nodes(self, live: Sequence[tuple[TaskKey, Pod]], query: LogQuery) -> AsyncIterator[LogChunk]:
+        """What these pods print, as it comes."""
         found: asyncio.Queue[LogChunk | None] = asyncio.Queue(maxsize=64)
         readers = [asyncio.create_task(self._read(key, pod, query, found)) for key, pod in live]
         left = len(readers)
@@ -167,18 +168,19 @@ class Keeping:
 
     # The folder
 
-    def _path(self, key: TaskKey) -> Path:
+    def path(self, key: TaskKey) -> Path:
+        """Where the whole log of an attempt lies, or would."""
         return self._folder / key.namespace / key.job / f"{key.task}#{key.attempt}.log"
 
-    def _part(self, key: TaskKey) -> Path:
+    def part(self, key: TaskKey) -> Path:
         """What was read so far of a pod that runs, or of one that nobody saw end."""
-        return self._path(key).with_name(f".{key.task}#{key.attempt}.part")
+        return self.path(key).with_name(f".{key.task}#{key.attempt}.part")
 
     def _part_of(self, pod: Pod) -> Path | None:
         key = naming.task_key(pod.metadata.namespace, pod.metadata.labels)
-        return self._part(key) if key is not None and not self._path(key).exists() else None
+        return self.part(key) if key is not None and not self.path(key).exists() else None
 
-    def _kept_of(self, run: JobKey) -> Iterator[tuple[TaskKey, Path]]:
+    def kept_of(self, run: JobKey) -> Iterator[tuple[TaskKey, Path]]:
         """Whole logs, and parts of those that are not there whole."""
         folder = self._folder / run.namespace / run.name
         found: dict[TaskKey, Path] = {}

@@ -11,16 +11,14 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from fairway.app.ports import LogChunk, LogQuery, TaskUsage
 from fairway.engines.kubernetes import marks
-from fairway.engines.kubernetes.client import errors, inside, kinds
+from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
-from fairway.engines.kubernetes.client.inside import LogWish
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import GpuNode, Pod
-from fairway.engines.kubernetes.operator import observe, pod_usage
+from fairway.engines.kubernetes.operator import pod_usage
 from fairway.engines.kubernetes.serving import naming, seating
-from fairway.errors import FairwayError
-from fairway.plan.action import Action, BindGang, CreateTask, EvictTask
-from fairway.plan.service.replica import ROLE
+from fairway.engines.kubernetes.serving.lasting import ReplicaLogs
+from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, ForgetLogs
 from fairway.state.job import Job
 from fairway.state.phase import TaskPhase
 from fairway.state.service import ServiceKey
@@ -33,9 +31,10 @@ log = logging.getLogger("fairway.operator")
 class Replicas:
     """Pods as replicas."""
 
-    def __init__(self, client: Client, pods: Mirror[Pod], gpu_nodes: Mirror[GpuNode] | None = None) -> None:
+    def __init__(self, client: Client, pods: Mirror[Pod], logs: ReplicaLogs, gpu_nodes: Mirror[GpuNode] | None = None) -> None:
         self._client = client
         self._pods = pods
+        self._logs = logs
         self._gpu_nodes = gpu_nodes
         self._taken: dict[str, TaskKey] = {}
         """Pods that were labelled, by uid, until the mirror shows it."""
@@ -57,6 +56,7 @@ class Replicas:
                 wake()
 
         self._pods.listen(told)
+        self._pods.listen(self._logs.notice)
 
     async def perform(self, actions: Sequence[Action]) -> list[TaskReport]:
         """What is asked follows from the runs; only somebody must write it."""
@@ -69,6 +69,8 @@ class Replicas:
                     self.changed(seating.service_of(action.job))
                 case EvictTask():
                     found += self._evict(action.key)
+                case ForgetJob() | ForgetLogs():
+                    self._logs.forget(action.key)
                 case _:
                     continue
         return found
@@ -130,14 +132,8 @@ class Replicas:
         return await pod_usage.look(self._client, pods, self._gpu_nodes)
 
     async def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
-        """What the replica printed, from its node; nothing when its pod is gone."""
+        """What the replica printed: from its node while it runs, from the record when it has ended."""
         pods = self._pods.indexed(naming.BY_SERVICE, naming.service_of(job.key))
         pod = next((pod for pod in pods if pod.metadata.labels.get(marks.REPLICA) == job.key.name), None)
-        if pod is None:
-            return
-        wish = LogWish(container=observe.TASK, follow=query.follow, tail=query.tail)
-        try:
-            async for data in inside.logs(self._client.connection, pod.metadata.name, pod.metadata.namespace, wish):
-                yield LogChunk(f"{ROLE}-0", 0, data)
-        except FairwayError as error:
-            log.debug("no log of %s: %s", job.key, error)
+        async for chunk in self._logs.logs(job, pod, query):
+            yield chunk

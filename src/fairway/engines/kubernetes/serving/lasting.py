@@ -1,0 +1,128 @@
+"""Logs of replicas outlive their pods: read while a pod runs, because nothing holds a Deployment's pod until its log was read.
+
+Of each replica the last megabyte is kept, however long it runs and whatever it prints. What breaks off is taken up at the time,
+to the second: a line may be there twice, none is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from io import FileIO
+from pathlib import Path
+
+from fairway.app import crash
+from fairway.app.ports import LogChunk, LogQuery
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.objects import Pod
+from fairway.engines.kubernetes.operator.keeping import Keeping
+from fairway.engines.kubernetes.operator.observe import TASK
+from fairway.engines.kubernetes.operator.tailing import PAUSES, Tailing
+from fairway.engines.kubernetes.serving import naming
+from fairway.errors import FairwayError
+from fairway.plan.service.replica import OWN_NAMESPACE, ROLE
+from fairway.state.job import Job, JobKey
+from fairway.state.task import TaskKey
+
+log = logging.getLogger("fairway.operator")
+
+LIMIT = 1 << 20
+"""Bytes that are kept of a replica's log at the least; twice as many at the most."""
+STEADY = 60.0
+"""Seconds after which a stream that breaks off was a good one: the next tries begin with the shortest pause."""
+
+
+class ReplicaLogs(Tailing):
+    """Follows the logs of replicas; `notice` is the listener of a mirror of pods."""
+
+    def __init__(self, keeping: Keeping, pod: Callable[[str], Pod | None], limit: int = LIMIT) -> None:
+        """`pod`: the newest that is known of one, by namespace and name."""
+        super().__init__(lambda found: keeping.stream(found, LogQuery(follow=True)), self._part_of)
+        self._keeping = keeping
+        self._pod = pod
+        self._limit = limit
+
+    async def _follow(self, key: str, pod: Pod, place: Path) -> None:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        failures, ended, clock = 0, False, asyncio.get_running_loop()
+        try:
+            while failures <= len(PAUSES):
+                begun, ended = clock.time(), False
+                try:
+                    await self._take_up(pod, place)
+                    ended = True
+                except (FairwayError, OSError) as error:
+                    log.debug("the log of %s is not followed: %s", pod.metadata.name, error)
+                if ended and _is_over(self._pod(key)):
+                    return
+                failures = 1 if clock.time() - begun >= STEADY else failures + 1
+                await asyncio.sleep(PAUSES[min(failures, len(PAUSES)) - 1])
+                if ended and _is_over(self._pod(key)):
+                    return
+        finally:
+            # Also when we are told meanwhile that the pod is gone: what ended by itself is whole.
+            if ended and place.exists():
+                with crash.reach("engine.rename"):
+                    os.replace(place, self._keeping.path(_key_of(pod)))
+
+    async def _take_up(self, pod: Pod, place: Path) -> None:
+        """From its beginning, or from when something of it was read last."""
+        since = place.stat().st_mtime if place.exists() else None
+        file = place.open("ab", buffering=0)
+        try:
+            async for piece in self._keeping.stream(pod, LogQuery(follow=True, since=since)):
+                file.write(piece)
+                if file.tell() > 2 * self._limit:
+                    file = _shortened(file, place, self._limit)
+        finally:
+            file.close()
+
+    def _part_of(self, pod: Pod) -> Path | None:
+        labels = pod.metadata.labels
+        if labels.get(marks.PART) != naming.REPLICA or marks.REPLICA not in labels:
+            return None
+        key = _key_of(pod)
+        return None if self._keeping.path(key).exists() else self._keeping.part(key)
+
+    # Reading
+
+    def logs(self, job: Job, pod: Pod | None, query: LogQuery) -> AsyncIterator[LogChunk]:
+        """What a replica printed: from its node while it runs there, else from the record.
+
+        A word at the end says so where its pod went before all of it was read.
+        """
+        if pod is None or self._keeping.path(_key_of(pod)).exists():
+            return self._keeping.logs(job, (), query)
+        return self._keeping.from_nodes([(_key_of(pod), pod)], query)
+
+    def forget(self, run: JobKey) -> None:
+        """Remove a replica's log."""
+        self._keeping.forget(run)
+
+
+def _key_of(pod: Pod) -> TaskKey:
+    labels = pod.metadata.labels
+    return TaskKey(f"{pod.metadata.namespace}{OWN_NAMESPACE}", labels[marks.REPLICA], ROLE, 0, int(labels[marks.ATTEMPT]))
+
+
+def _is_over(pod: Pod | None) -> bool:
+    """Whether the replica's program has ended; the kubelet may have started it again since."""
+    if pod is None or pod.over:
+        return True
+    statuses = [status for status in pod.status.container_statuses if status.name == TASK]
+    return any(status.state.terminated is not None or status.restart_count for status in statuses)
+
+
+def _shortened(file: FileIO, place: Path, limit: int) -> FileIO:
+    """The same file with its last lines alone."""
+    file.close()
+    with place.open("rb") as whole:
+        whole.seek(-limit, os.SEEK_END)
+        rest = whole.read()
+    aside = place.with_name(f"{place.name}.aside")
+    aside.write_bytes(rest[rest.find(b"\n") + 1 :])
+    with crash.reach("engine.rename"):
+        os.replace(aside, place)
+    return place.open("ab", buffering=0)
