@@ -34,7 +34,8 @@ def test_every_row_is_predicted_once_and_the_result_is_a_dataset(ready: DaemonHo
     ready.ask("predict", "adds", "--data", "rows@1", "--out", "scored", "--workers", "2", "--shard", "100")
     made = json.loads(ready.ask("data", "get", "scored@1", "-o", "json"))
     assert made["run"] == "default/predict-adds-1"
-    found = predictions(ready.path / "jobs" / "default" / "predict-adds-1" / "outputs" / "dataset")
+    ready.ask("data", "pull", "scored", str(ready.work / "scored"))
+    found = predictions(ready.work / "scored")
     assert [row for row, _ in found] == list(range(1_000))
     assert found[500][1] == [1001.0, 1002.0]
     run = ready.get("predict-adds-1")

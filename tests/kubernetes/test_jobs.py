@@ -48,7 +48,7 @@ def test_a_gang_runs_and_succeeds_and_goes_with_its_object(jobs: Jobs, kwok_node
         jobs.annotate(pod, runs_for="10ms")
     status = jobs.until("mnist", "has succeeded", lambda status: status["phase"] == "Succeeded")
     assert status["reason"] == "Completed"
-    service = f"/api/v1/namespaces/{jobs.namespace}/services/mnist"
+    service = f"/api/v1/namespaces/{jobs.namespace}/services/mnist-run"
     assert jobs.plane.get(service)[0] == 200
     jobs.delete("mnist")
     wait_for("its pods and its Service go", lambda: not jobs.pods("mnist") and jobs.plane.get(service)[0] == 404, 60.0)

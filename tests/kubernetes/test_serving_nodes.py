@@ -224,13 +224,14 @@ def test_a_model_is_run_over_a_dataset_by_pods_that_share_the_work(place: Place,
     made = ann.json("data", "get", "scored@1")
     assert made["run"] == "default/predict-adds-1"
     assert [one["path"] for one in made["contents"]] == [f"part-{start:012d}.npz" for start in range(0, 1000, 100)]
-    folder = place.folder / "runs" / "default" / "predict-adds-1" / "outputs" / "dataset"
-    with np.load(folder / "part-000000000900.npz") as part:
+    ann.run("data", "pull", "scored", "scored")
+    with np.load(ann.work / "scored" / "part-000000000900.npz") as part:
         assert part["y"][0].tolist() == [1803.0, 1804.0]
 
     # Rows of the caller's own machine go along.
     (ann.work / "few.csv").write_text("1,2\n30,40\n")
     ann.run("predict", "adds", "--data", "few.csv", "--out", "few", timeout=PATIENCE)
     assert ann.json("data", "get", "few")["run"] == "default/predict-adds-2"
-    found = (place.folder / "runs" / "default" / "predict-adds-2" / "outputs" / "dataset" / "part-000000000000.jsonl").read_text()
+    ann.run("data", "pull", "few@1", "few")
+    found = (ann.work / "few" / "part-000000000000.jsonl").read_text()
     assert [json.loads(line)["y"] for line in found.splitlines()] == [[4.0, 5.0], [33.0, 43.0]]

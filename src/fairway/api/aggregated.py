@@ -106,12 +106,17 @@ def _inner(scope: Scope, namespace: str, rest: list[str]) -> Scope:
 
 
 def _route(rest: list[str], *, watched: bool) -> str:
-    """`jobs/NAME/log` is `logs` and, told to watch, `watch`: to the API server both are logs, which may take their time."""
+    """`jobs/NAME/log` is `logs` and, told to watch, `watch`: to the API server both are logs, which may take their time.
+
+    So may the content of a dataset, which is a log too for that reason.
+    """
     match rest:
         case ["jobs", name, "log"]:
             return f"/v1/jobs/{name}/{'watch' if watched else 'logs'}"
         case ["services", name, "log"]:
             return f"/v1/services/{name}/logs"
+        case ["datasets", name, "log"]:
+            return f"/v1/datasets/{name}/content"
         case ["jobs", name, "top"]:
             return f"/v1/top/jobs/{name}"
         case _:

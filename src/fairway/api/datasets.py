@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from fairway.api.answer import json_answer, show
@@ -40,6 +40,7 @@ class Datasets:
             Route("/v1/datasets", self.add, methods=["POST"]),
             Route("/v1/datasets/{name}", self.get, methods=["GET"]),
             Route("/v1/datasets/{name}", self.delete, methods=["DELETE"]),
+            Route("/v1/datasets/{name}/content", self.content, methods=["GET"]),
             Route("/v1/datasets/{name}/events", self.events, methods=["GET"]),
             Route("/v1/datasets/{name}/diff/{other}", self.diff, methods=["GET"]),
         ]
@@ -71,6 +72,12 @@ class Datasets:
             text=lambda page: dataset_text(view, self._application.clock.now(), page),
             called=lambda: [str(view)],
         )
+
+    async def content(self, request: Request) -> Response:
+        """The files of a version, as a tar archive."""
+        version = await self._application.dataset_commands.get(Asked(request).name)
+        pieces = await asyncio.to_thread(self._application.datasets.packed, version)
+        return StreamingResponse(pieces, media_type="application/x-tar")
 
     async def delete(self, request: Request) -> Response:
         """Let a version be gone; never one that a run uses."""

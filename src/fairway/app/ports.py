@@ -5,7 +5,7 @@ Every implementation of `Engine` and of `Store` passes the suite of that name in
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -322,6 +322,10 @@ class DatasetStore(Protocol):
 
     def files(self, version: DatasetVersion) -> Sequence[DatasetFile]:
         """The files of a version, in order of path."""
+        ...
+
+    def packed(self, version: DatasetVersion) -> Iterator[bytes]:
+        """The content of a version as a tar archive, in pieces; `RefusedError` for one by reference."""
         ...
 
     def list(self) -> list[DatasetVersion]:

@@ -8,7 +8,12 @@ from fairway.cli.address import DATA, path_of, split
 from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
 from fairway.cli.model import say_large
 from fairway.cli.session import Session, say, show_line
+from fairway.errors import RefusedError, UnavailableError
 from fairway.sdk.wire import quote
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fairway.sdk.wire import Reply
 
 
 def add(options: Options) -> int:
@@ -45,6 +50,70 @@ def get(options: Options) -> int:
     return 0
 
 
+def pull(options: Options) -> int:
+    """Copy a version's files into a folder."""
+    session = Session(options)
+    address, folder = options.words[0], os.path.abspath(options.words[1])
+    version = session.fetch(_path(address))
+    named = f"{version['name']}@{version['version']}"
+    count = "1 file" if version["files"] == 1 else f"{version['files']:,} files"
+    if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
+        message = f"{folder} is there already"
+        raise RefusedError(message, fix="name a folder that is not there or empty")
+    if options.on("plan"):
+        show_line(f"{named} ({count}) would be copied to {folder}")
+        say("nothing was changed (--plan)")
+        return 0
+    session.announce()
+    _fetch(session, named, version["digest"], folder)
+    show_line(folder)
+    say(f"{named}: {count} copied")
+    return 0
+
+
+def _fetch(session: Session, named: str, digest: str, folder: str) -> None:
+    """Write the files of a version as a new folder, whole as soon as it is there."""
+    import tempfile
+
+    reply = session.call("GET", f"{_path(named)}/content")
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".fairway-", dir=os.path.dirname(folder)) as aside:
+        place = os.path.join(aside, "content")
+        os.mkdir(place)
+        found, why = _unpack(reply, place)
+        if found != digest:
+            message = f"{named} did not arrive whole{why}"
+            raise UnavailableError(message, fix="try again")
+        os.rename(place, folder)
+
+
+def _unpack(reply: Reply, folder: str) -> tuple[str, str]:
+    """The digest of what came; or what was wrong with it, in words."""
+    from fairway.runtime.pod import archive
+
+    try:
+        return archive.digest_of(archive.unpack(_Body(reply), folder)), ""  # type: ignore[arg-type]
+    except archive.BadArchiveError as error:
+        return "", f": {error}"
+
+
+class _Body:
+    """An answer as a file that is read."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        """So many bytes; fewer at the end."""
+        pieces = [self._rest]
+        while sum(map(len, pieces)) < size and (piece := self._reply.chunk()) is not None:
+            pieces.append(piece)
+        whole = b"".join(pieces)
+        self._rest = whole[size:]
+        return whole[:size]
+
+
 def diff(options: Options) -> int:
     """Print which files of two versions differ."""
     before, after = options.words
@@ -73,6 +142,14 @@ COMMANDS = {
         words=(Word("NAME@VERSION", "a version (mnist@3), or the newest (mnist)", many=True),),
         flags=(FORMAT,),
         examples=("fairway data get mnist@3",),
+    ),
+    "pull": Command(
+        "data pull",
+        "Copy a version's files into a new folder.",
+        pull,
+        words=(Word("NAME@VERSION", "a version (scored@1), or the newest (scored)"), Word("FOLDER", "the folder to make")),
+        flags=(PLAN,),
+        examples=("fairway data pull scored ./scored",),
     ),
     "diff": Command(
         "data diff",

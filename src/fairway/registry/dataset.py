@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from fairway.errors import NotFoundError, RefusedError, UsageError
 from fairway.registry import numbering, snapshot, sources
 from fairway.registry.blobs import Blobs
 from fairway.registry.manifest import Entry, Manifest
+from fairway.registry.packing import packed
 from fairway.state.dataset import DatasetFile, DatasetVersion
 from fairway.units.names import check_name
 
@@ -125,6 +126,13 @@ class Datasets:
         """The files of a version, in order of path."""
         entries = snapshot.load(version.digest, self._blobs).entries
         return tuple(DatasetFile(entry.path, entry.size, entry.sha256) for entry in entries if not entry.is_folder)
+
+    def packed(self, version: DatasetVersion) -> Iterator[bytes]:
+        """The content of a version as a tar archive, in pieces."""
+        if version.reference:
+            message = f"{version} is a reference: its content was never copied"
+            raise RefusedError(message, fix=f"read it from {version.reference}")
+        return packed(version.digest, self._blobs)
 
     def locate(self, reference: str) -> str:
         """Where a program finds the version: `resolve`, or the URI or path that it refers to."""

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-import tarfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fairway.errors import NotFoundError, RefusedError
-from fairway.registry import snapshot
+from fairway.errors import NotFoundError
 from fairway.registry.blobs import Blobs
 from fairway.registry.dataset import Datasets
-from fairway.registry.manifest import Entry, Manifest
 from fairway.registry.model import Models
-from fairway.runtime.pod import archive
+from fairway.registry.packing import gathered, packed
 
-_WORTH = 1 << 18
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -42,45 +38,17 @@ class Handing:
         if not _DIGEST.fullmatch(digest):
             message = f"{digest!r} is no digest of code"
             raise NotFoundError(message, fix="submit it again with its code")
-        return Handed(digest, _compressed(self._packed(digest)))
+        return Handed(digest, _compressed(packed(digest, self._blobs)))
 
     def model(self, reference: str) -> Handed:
         """The files of a model version, `mnist@3`."""
         digest = self._models.get(reference).digest
-        return Handed(digest, self._packed(digest))
+        return Handed(digest, packed(digest, self._blobs))
 
     def dataset(self, reference: str) -> Handed:
         """The files of a dataset version that was copied."""
         version = self._datasets.get(reference)
-        if version.reference:
-            message = f"{version} is a reference: its content was never copied"
-            raise RefusedError(message, fix=f"read it from {version.reference}")
-        return Handed(version.digest, self._packed(version.digest))
-
-    def _packed(self, digest: str) -> Iterator[bytes]:
-        manifest = snapshot.load(digest, self._blobs)
-        self._blobs.provide(entry.sha256 for entry in manifest.entries if entry.sha256)
-        return _gathered(packed(manifest, self._blobs))
-
-
-def packed(manifest: Manifest, blobs: Blobs) -> Iterator[bytes]:
-    """A folder as a tar archive, in pieces."""
-    for entry in manifest.entries:
-        yield _header(entry)
-        if entry.sha256:
-            with open(blobs.place(entry.sha256), "rb") as file:
-                while block := file.read(archive.BLOCK):
-                    yield block
-            yield archive.padding(entry.size)
-    yield archive.END
-
-
-def _header(entry: Entry) -> bytes:
-    if entry.symlink:
-        return archive.header(entry.path, mode=entry.mode, kind=tarfile.SYMTYPE, link=entry.symlink)
-    if entry.is_folder:
-        return archive.header(entry.path, mode=entry.mode, kind=tarfile.DIRTYPE)
-    return archive.header(entry.path, entry.size, entry.mode)
+        return Handed(version.digest, self._datasets.packed(version))
 
 
 def _compressed(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -92,16 +60,4 @@ def _compressed(pieces: Iterator[bytes]) -> Iterator[bytes]:
             yield squeeze.compress(piece)
         yield squeeze.flush()
 
-    return _gathered(squeezed())
-
-
-def _gathered(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces that are worth a step of the server's own."""
-    waiting = bytearray()
-    for piece in pieces:
-        waiting += piece
-        if len(waiting) >= _WORTH:
-            yield bytes(waiting)
-            waiting.clear()
-    if waiting:
-        yield bytes(waiting)
+    return gathered(squeezed())

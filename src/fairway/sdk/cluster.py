@@ -38,7 +38,7 @@ AWAY_LIMIT = 60.0
 _PAUSE = 1.0
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """A stream may be silent for long; whether somebody is there is asked by the kernel."""
-_STREAMS = ("/logs", "/watch")
+_STREAMS = ("/logs", "/watch", "/content")
 
 
 class _Clock:
@@ -185,6 +185,8 @@ def translate(path: str, query: Query) -> tuple[str, dict[str, str | int | float
         case ["jobs", name, "watch"]:
             # To the API server a log may go on for as long as it likes; nothing else may.
             words, more = ["jobs", name, "log"], {**more, "watch": True}
+        case ["datasets", name, "content"]:
+            words = ["datasets", name, "log"]
         case ["top", "jobs", name]:
             words = ["jobs", name, "top"]
     namespace = str(query.get("namespace") or "default")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
+
+from fairway.runtime.pod import archive
 
 
 async def test_a_folder_becomes_a_version_and_the_same_content_again_does_not(client: Any, tmp_path: Path) -> None:
@@ -78,3 +81,19 @@ async def test_what_a_run_uses_is_not_deleted(client: Any, tmp_path: Path) -> No
     await client.submit("kind: TrainingJob\nname: mnist\ncommand: stay\ndata: {train: digits@1}\n")
     refused = await client.delete("/v1/datasets/digits@1")
     assert (refused.status, "mnist-1 uses digits" in refused.text) == (409, True)
+
+
+async def test_the_content_of_a_version_comes_as_an_archive(client: Any, tmp_path: Path) -> None:
+    source = tmp_path / "digits"
+    (source / "deep").mkdir(parents=True)
+    (source / "deep" / "one.txt").write_text("1")
+    made = (await client.post("/v1/datasets", {"name": "digits", "path": str(source)})).json
+    answer = await client.get("/v1/datasets/digits@1/content")
+    assert answer.status == 200
+    (tmp_path / "got").mkdir()
+    entries = archive.unpack(io.BytesIO(answer.body), str(tmp_path / "got"))
+    assert (tmp_path / "got" / "deep" / "one.txt").read_text() == "1"
+    assert archive.digest_of(entries) == made["digest"]
+    await client.post("/v1/datasets", {"name": "there", "path": str(source), "reference": True})
+    refused = await client.get("/v1/datasets/there/content")
+    assert "is a reference: its content was never copied" in refused.text

@@ -43,7 +43,7 @@ PARTS: tuple[Part, ...] = (
     *(_part(f"models/{name}", get=READ) for name in ("diff", "events")),
     *(_part(f"models/{name}", post=WRITE) for name in ("promote", "tags")),
     _part("datasets", get=READ, delete=REMOVE),
-    *(_part(f"datasets/{name}", get=READ) for name in ("diff", "events")),
+    *(_part(f"datasets/{name}", get=READ) for name in ("diff", "events", "log")),
     _part("queues", get=READ, delete=WRITE),
     *(_part(name, get=READ) for name in ("events", "nodes", "top", "health", "schema")),
     *(_part(name, post=WRITE) for name in ("apply", "code")),
