@@ -43,9 +43,10 @@ def kubernetes(options: Options) -> int:
         if limit:
             await wait_until_up(client, found, say, limit)
 
-    on_cluster(options, apply, told=True)
+    context = on_cluster(options, apply, told=True)
     state = "everything is up" if limit else "everything is applied, and nobody waited until it is up (--timeout 0)"
-    say(f"done: {state}; `kubectl -n {chosen.namespace} get pods` shows the processes, `fairway use` the clusters to act on")
+    use = f"`fairway use {context}` lets commands act there" if context else "`fairway use` shows where commands can act"
+    say(f"done: {state}; `kubectl -n {chosen.namespace} get pods` shows the processes, {use}")
     return 0
 
 
@@ -157,8 +158,8 @@ def _text(path: str) -> str:
         raise UsageError(message, fix="save it as UTF-8") from None
 
 
-def on_cluster(options: Options, work: Callable[[Client], Awaitable[None]], *, told: bool = False) -> None:
-    """Do it with the rights that the caller has there; where that is was `told` already, or is said."""
+def on_cluster(options: Options, work: Callable[[Client], Awaitable[None]], *, told: bool = False) -> str:
+    """Do it with the rights that the caller has there; where that is was `told` already, or is said. The context's name."""
     import asyncio
 
     try:
@@ -177,6 +178,7 @@ def on_cluster(options: Options, work: Callable[[Client], Awaitable[None]], *, t
             await work(client)
 
     asyncio.run(act())
+    return target.context
 
 
 def _printed(found: list[dict[str, Any]], how: str) -> bytes:

@@ -14,6 +14,10 @@ from fairway.sdk import document
 def tensorboard(options: Options) -> int:
     """Become TensorBoard, where the caller's environment has it."""
     session = Session(options)
+    if session.cluster is not None:
+        message = "the event files lie with the run's pods, and not on this machine"
+        fix = "write `tensorboard: {serve: true}` in the document, so that one runs there; `fairway metrics` shows the numbers"
+        raise RefusedError(message, fix=fix)
     places = [f"{job['name']}:{job['folder']}/tensorboard" for job in (session.fetch(job_path(name)) for name in options.words)]
     missing = [place for place in places if not os.path.isdir(place.partition(":")[2])]
     if missing:

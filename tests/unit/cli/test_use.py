@@ -87,6 +87,13 @@ def test_without_a_kubeconfig_a_context_is_not_found(own_place: Path, capsys: py
     assert "there is no kubeconfig" in capsys.readouterr().err
 
 
+def test_what_only_this_machine_could_show_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--context", "lab", "tensorboard", "mnist"]) == 5
+    told = capsys.readouterr().err
+    assert "the event files lie with the run's pods" in told
+    assert "tensorboard: {serve: true}" in told
+
+
 class Sent:
     """A session that only takes code."""
 

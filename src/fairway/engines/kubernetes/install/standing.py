@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairway.engines.kubernetes import causes
-from fairway.engines.kubernetes.objects import Deployment, Event, Pod, condition
+from fairway.engines.kubernetes.objects import ContainerStatus, Deployment, Event, Pod, condition
 
+_TEMPLATES = ("pod-template-hash", "controller-revision-hash")
+"""Labels that say of which template a pod is."""
 MOST_LINES = 5
 """Last words of a process that are told."""
 
@@ -56,16 +58,27 @@ def of_api(found: dict[str, Any]) -> Standing:
     return Standing(False, "the API server has not looked for it yet")
 
 
-def trouble(pods: Iterable[Pod], events: Iterable[Event]) -> str:
-    """Why a process does not come up, by its pods and what was told of them; empty when nothing is known."""
+def newest(pods: Iterable[Pod]) -> list[Pod]:
+    """Those of the newest template, the newest first: what keeps those of before is over with them."""
+    ordered = sorted(pods, key=lambda one: one.metadata.creation_timestamp or "", reverse=True)
+    return [pod for pod in ordered if _template(pod) == _template(ordered[0])]
+
+
+def _template(pod: Pod) -> str:
+    return next((pod.metadata.labels[name] for name in _TEMPLATES if name in pod.metadata.labels), "")
+
+
+def trouble(pods: Iterable[Pod], events: Iterable[Event]) -> tuple[str, str]:
+    """Why a process does not come up, in a word and in words, by its pods and what was told of them; empty: nothing is known."""
     told = list(events)
-    for pod in sorted(pods, key=lambda one: one.metadata.creation_timestamp or "", reverse=True):
+    for pod in newest(pods):
         found = causes.of_pod(pod) or causes.of_events(
             event for event in told if event.regarding.kind == "Pod" and event.regarding.name == pod.metadata.name
         )
         if found is not None:
-            return f"{found.message}{f' ({found.helps})' if found.helps else ''}{_of_claims(found.reason, told)}"
-    return ""
+            helps = f" ({found.helps})" if found.helps else ""
+            return found.reason, f"{found.message}{helps}{_of_claims(found.reason, told)}"
+    return "", ""
 
 
 def _of_claims(reason: str, events: Iterable[Event]) -> str:
@@ -74,6 +87,14 @@ def _of_claims(reason: str, events: Iterable[Event]) -> str:
         return ""
     notes = [event.note for event in events if event.regarding.kind == "PersistentVolumeClaim" and event.note]
     return f"; of its claim: {notes[-1]}" if notes else ""
+
+
+def ended(status: ContainerStatus) -> str:
+    """How a container ended last, where it did."""
+    last = status.state.terminated or status.last_state.terminated
+    if last is None:
+        return ""
+    return f"; it ended with code {last.exit_code}{f' ({last.reason})' if last.reason not in ('', 'Error') else ''}"
 
 
 def last_words(log: bytes) -> str:

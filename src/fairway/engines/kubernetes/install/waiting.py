@@ -29,7 +29,7 @@ async def wait_until_up(client: Client, manifests: Sequence[Manifest], say: Say,
         UnavailableError: the limit has passed; it names what is not up, and why.
     """
     parts = [one for one in manifests if one["kind"] in WAITED_FOR]
-    told: dict[str, str] = {}
+    told: set[tuple[str, str, str]] = set()
     waiting = parts
     try:
         async with asyncio.timeout(limit):
@@ -46,12 +46,13 @@ async def wait_until_up(client: Client, manifests: Sequence[Manifest], say: Say,
         raise UnavailableError(message, fix=_fix(waiting)) from None
 
 
-async def _is_up(client: Client, one: Manifest, told: dict[str, str], say: Say) -> bool:
-    """Whether it is; what has changed since the last look is said."""
+async def _is_up(client: Client, one: Manifest, told: set[tuple[str, str, str]], say: Say) -> bool:
+    """Whether it is. Each state is said once: a kubelet tries again and again, and says so in turn."""
     found = await _standing(client, one)
-    words = found.words if found.up else f"{found.words}{_joined(await _trouble(client, one))}"
-    if told.get(called(one)) != words:
-        told[called(one)] = words
+    reason, why = ("", "") if found.up else await _trouble(client, one)
+    if (called(one), found.words, reason) not in told:
+        told.add((called(one), found.words, reason))
+        words = f"{found.words}{_joined(why)}"
         say(f"{called(one)} {'is up' if found.up else 'is not up yet'}{f': {words}' if words else ''}")
     return found.up
 
@@ -68,15 +69,16 @@ async def _standing(client: Client, one: Manifest) -> Standing:
     return standing.of_daemon_set(found) if one["kind"] == "DaemonSet" else standing.of_api(found)
 
 
-async def _trouble(client: Client, one: Manifest) -> str:
+async def _trouble(client: Client, one: Manifest) -> tuple[str, str]:
     return standing.trouble(await _pods(client, one), await _events(client, one))
 
 
 async def _why(client: Client, one: Manifest) -> str:
     """All that is known once the time is over, with the last words of a process that runs and does not answer."""
     try:
-        words = (await _standing(client, one)).words + _joined(await _trouble(client, one))
-        for pod in await _pods(client, one):
+        words = (await _standing(client, one)).words + _joined((await _trouble(client, one))[1])
+        # Of several that do the same one is enough.
+        for pod in standing.newest(await _pods(client, one))[:1]:
             words += await _last_words(client, pod)
     except FairwayError as error:
         return f"it cannot be looked at: {error.message}"
@@ -110,13 +112,13 @@ async def _last_words(client: Client, pod: Pod) -> str:
     if status is None or (status.state.waiting is not None and not status.restart_count):
         return ""
     wish = inside.LogWish(tail=50, previous=status.state.waiting is not None)
-    log = b""
+    ended, log = standing.ended(status), b""
     try:
         async for chunk in inside.logs(client.connection, pod.metadata.name, pod.metadata.namespace, wish):
             log += chunk
     except FairwayError as error:
-        return f"; its log cannot be read: {error.message}"
-    return standing.last_words(log)
+        return f"{ended}; its log cannot be read: {error.message}"
+    return ended + standing.last_words(log)
 
 
 def _joined(words: str) -> str:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from fairway.engines.kubernetes.install import standing
-from fairway.engines.kubernetes.objects import Deployment, Event, Pod
+from fairway.engines.kubernetes.objects import ContainerStatus, Deployment, Event, Pod
 
 
 def deployment(generation: int = 1, **status: Any) -> Deployment:
@@ -69,10 +69,20 @@ def pod(name: str, made: str = "2026-01-01T00:00:00Z", **more: Any) -> Pod:
 def test_the_newest_pod_that_has_trouble_says_why() -> None:
     waiting = {"name": "operator", "image": "none/x:1", "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}
     sick = pod("b", "2026-01-02T00:00:00Z", spec={"nodeName": "n"}, status={"containerStatuses": [waiting]})
-    assert standing.trouble([pod("a"), sick], []) == (
-        "ErrImagePull: not found (check that none/x:1 exists, and the pull secrets)"
-    )
-    assert standing.trouble([pod("a")], []) == ""
+    told = ("image", "ErrImagePull: not found (check that none/x:1 exists, and the pull secrets)")
+    assert standing.trouble([pod("a"), sick], []) == told
+    assert standing.trouble([pod("a")], []) == ("", "")
+    assert standing.trouble([], []) == ("", "")
+
+
+def test_what_kept_pods_of_before_is_over_with_them() -> None:
+    waiting = {"name": "operator", "state": {"waiting": {"reason": "ErrImagePull"}}}
+    old = {"metadata": {"name": "old", "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"pod-template-hash": "1"}}}
+    sick = msgspec.convert({**old, "spec": {"nodeName": "n"}, "status": {"containerStatuses": [waiting]}}, Pod)
+    new = {"metadata": {"name": "new", "creationTimestamp": "2026-01-02T00:00:00Z", "labels": {"pod-template-hash": "2"}}}
+    fresh = msgspec.convert(new, Pod)
+    assert standing.trouble([sick, fresh], []) == ("", "")
+    assert standing.trouble([sick], [])[0] == "image"
 
 
 def test_a_missing_volume_is_told_with_what_was_said_of_its_claim() -> None:
@@ -80,9 +90,19 @@ def test_a_missing_volume_is_told_with_what_was_said_of_its_claim() -> None:
     held = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]}
     claim = {"kind": "PersistentVolumeClaim", "name": "fairway-record"}
     event = msgspec.convert({"regarding": claim, "type": "Warning", "reason": "ProvisioningFailed", "note": "disk full"}, Event)
-    told = standing.trouble([pod("a", status=held)], [event])
+    _, told = standing.trouble([pod("a", status=held)], [event])
     assert told.startswith(message)
     assert told.endswith("; of its claim: disk full")
+
+
+def test_how_a_container_ended_is_told() -> None:
+    def status(**state: Any) -> ContainerStatus:
+        return msgspec.convert({"name": "operator", **state}, ContainerStatus)
+
+    killed = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    assert standing.ended(status(lastState=killed)) == "; it ended with code 137 (OOMKilled)"
+    assert standing.ended(status(state={"terminated": {"exitCode": 2, "reason": "Error"}})) == "; it ended with code 2"
+    assert standing.ended(status(state={"running": {}})) == ""
 
 
 def test_last_words_are_few_and_indented() -> None:
