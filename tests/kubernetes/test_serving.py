@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -109,6 +110,29 @@ def test_a_job_and_a_service_of_the_same_name_do_not_meet(installed: Installed, 
     assert services.of("services", "adds")[0]["metadata"]["uid"] == front["metadata"]["uid"]
     status = services.status("adds")
     assert (status["ready"], status["url"]) == ("1/1", f"http://adds.{services.namespace}.svc.cluster.local")
+
+
+def test_pods_of_an_earlier_operator_go_on_with_the_name_they_know(installed: Installed, services: Services) -> None:
+    jobs = Jobs(installed, services.namespace)
+    # As they were made then: they find each other by a Service with the name of the job.
+    jobs.submit("elder", workers=2, restart={"max": 1, "scope": "task"}, kubernetes={"pod": {"subdomain": "elder"}})
+    jobs.runs("elder")
+    before = [(pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in jobs.pods("elder")]
+    installed.kill("operator")
+    installed.start("operator")
+    jobs.annotate("elder-worker-1-r0", runs_for="10ms", exit_code="3")
+    again = f"/api/v1/namespaces/{services.namespace}/pods/elder-worker-1-r1"
+    wait_for("the one that failed starts again", lambda: services.plane.get(again)[0] == 200, PATIENCE, jobs.what_is_there)
+    assert "elder-worker-0.elder." in json.dumps(services.plane.get(again)[1]["spec"]), "it looks for its peer where that is"
+    found = services.plane.get(f"/api/v1/namespaces/{services.namespace}/services/elder")[1]
+    assert found["spec"]["selector"] == {"fairway.dev/run": "elder"}
+    assert jobs.status("elder")["attempt"] == 0
+    assert before[0] in [(pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in jobs.pods("elder")]
+    jobs.delete("elder")
+    for name in ("elder", "elder-run"):
+        path = f"/api/v1/namespaces/{services.namespace}/services/{name}"
+        wait_for(f"{name} goes", lambda path=path: services.plane.get(path)[0] == 404, PATIENCE, jobs.what_is_there)
+    wait_for("its pods go", lambda: not jobs.pods("elder"), PATIENCE, jobs.what_is_there)
 
 
 def test_a_gateway_that_is_there_splits_the_traffic_itself(installed: Installed, services: Services) -> None:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from fairway.errors import FairwayError, UsageError
-from fairway.runtime import context, metrics
-from fairway.runtime.shards import shards
+from fairway.runtime import context, contract, metrics
+from fairway.runtime.shards import Shard, shards
 from fairway.serving.predict.parts import Parts
 from fairway.serving.predict.rows import ONLY, Array, open_rows
 from fairway.serving.replica.datatypes import DTYPES, of_texts
@@ -52,7 +54,7 @@ def predict(given: argparse.Namespace) -> None:
     parts = Parts(given.out, text=rows.is_text)
     done = 0
     try:
-        for shard in shards(len(rows), size=given.shard):
+        for shard in taken(len(rows), given.shard):
             outputs: list[list[Array]] = []
             for start in range(shard.start, shard.stop, given.batch):
                 asked = arranged(runtime.signature, rows.read(start, min(start + given.batch, shard.stop)))
@@ -66,6 +68,15 @@ def predict(given: argparse.Namespace) -> None:
             sys.stderr.write(f"{context.index()}: rows {shard.start:,} to {shard.stop:,} of {len(rows):,}\n")
     finally:
         runtime.close()
+
+
+def taken(count: int, size: int) -> Iterable[Shard]:
+    """The shards that this worker takes: the next free one each time; where workers share no folder, every so many-th."""
+    if not os.environ.get(contract.APART):
+        return shards(count, size=size)
+    workers = len(context.peers().get(context.role(), ())) or 1
+    starts = range(context.index() * size, count, workers * size)
+    return [Shard(range(start, min(start + size, count)), None) for start in starts]
 
 
 def arranged(signature: Signature, rows: dict[str, Array]) -> list[Array]:

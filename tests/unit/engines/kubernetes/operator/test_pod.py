@@ -16,6 +16,7 @@ from fairway.engines.kubernetes.operator.manifests.data import Version, inputs
 from fairway.engines.kubernetes.operator.manifests.pod import FINALIZER, merged, pod
 from fairway.errors import NotFoundError
 from fairway.plan.gang import make_tasks
+from fairway.runtime import contract
 from fairway.runtime.pod import ending
 from fairway.runtime.pod.order import VARIABLE, PodOrder
 from fairway.spec.job import JobSpec
@@ -132,6 +133,7 @@ def test_only_where_pods_share_no_volume_is_anything_carried() -> None:
     assert "--checkpoints" not in step(together)["command"]
     told, other = (PodOrder.decode(variables(body)[VARIABLE]) for body in (alone, together))
     assert (told.carries, told.outputs) == (True, {"model": "/fairway/run/outputs/model"})
+    assert (told.starts[0].env.get(contract.APART), other.starts[0].env.get(contract.APART)) == ("1", None)
     assert (other.carries, other.outputs) == (False, {})
     assert alone["spec"]["terminationGracePeriodSeconds"] == together["spec"]["terminationGracePeriodSeconds"] + 60
 

@@ -15,6 +15,7 @@ from fairway.engines.kubernetes.operator.manifests.data import Find, Inputs, inp
 from fairway.engines.kubernetes.operator.ports import ports_of
 from fairway.launch.render import render
 from fairway.launch.topology import Folders, Topology
+from fairway.runtime import contract
 from fairway.runtime.pod.order import VARIABLE, PodOrder, Start
 from fairway.spec.job import Role
 from fairway.state.job import Job
@@ -158,7 +159,8 @@ def order(job: Job, task: Task, topology: Topology, data: dict[str, str], agent:
     )
     launch = render(job.key.name, job.spec, topology, member, folders)
     made = [folders.shared, folders.checkpoints, folders.tensorboard, *folders.outputs.values()]
-    starts = [Start(list(each.argv), each.env, sorted(each.gives_way)) for each in launch.processes]
+    apart = {contract.APART: "1"} if carries else {}
+    starts = [Start(list(each.argv), {**each.env, **apart}, sorted(each.gives_way)) for each in launch.processes]
     grace = quantity.seconds(job.spec.grace)
     remote = mpi.listening(job.spec, topology, member)
     return PodOrder(
