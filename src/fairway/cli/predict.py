@@ -30,7 +30,7 @@ def predict(options: Options) -> int:
     if not options.on("plan"):
         session.announce()
     body = {
-        "document": _for_cluster(session, wanted, model) if session.cluster is not None else wanted,
+        "document": for_cluster(session, wanted, model) if session.cluster is not None else wanted,
         "origin": document.make_origin(os.getcwd(), interpreter=document.find_python()),
     }
     if options.on("plan"):
@@ -75,7 +75,7 @@ def make_job(options: Options, namespace: str, model: dict[str, Any], rows: str)
     }
 
 
-def _for_cluster(session: Session, wanted: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
+def for_cluster(session: Session, wanted: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
     """The same in an image that has Fairway, by the interpreter that is there; rows of this machine go along."""
     options, spec = session.options, wanted["spec"]
     image = options.text("image") or (session.fetch("/v1/health")["image"] if model["format"] == "onnx" else "")
