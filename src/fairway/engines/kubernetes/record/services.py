@@ -15,7 +15,7 @@ from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.operator.intake import UID
 from fairway.engines.kubernetes.people import CALLER
 from fairway.engines.kubernetes.record.callers import MANAGER, PATIENCE, review, sent_code
-from fairway.errors import UnavailableError
+from fairway.errors import NotFoundError, UnavailableError
 from fairway.plan.service.commands import NOT_SERVED
 from fairway.plan.service.rollout import is_active
 from fairway.spec.service import ModelService
@@ -96,9 +96,12 @@ class CallersServices(Services):
         """The model as the object names it: the version itself where its name means another one by now."""
         rollout, spec = service.rollout, service.spec
         back = service.revision(rollout.target if rollout is not None and is_active(rollout) else service.stable)
-        if back is None or not spec.model or spec.follow or str(self._models.get(spec.model)) == back.model:
+        if back is None or not spec.model or spec.follow:
             return spec.model
-        return back.model
+        try:
+            return spec.model if str(self._models.get(spec.model)) == back.model else back.model
+        except NotFoundError:
+            return back.model  # The name that it went by is gone.
 
     def url_of(self, service: Service) -> str:
         """Where the service is asked inside the cluster, as its object says."""
