@@ -77,11 +77,9 @@ class Gangs:
     async def reach(self, run: JobKey, owner: Manifest | None) -> None:
         """See that the run's pods can find each other. Raises `ConflictError` when somebody else has the name for that."""
         body = service(run, owner, naming.standing_service(run, self.pods(run)))
-        with contextlib.suppress(errors.AlreadyExists):
-            await self._client.create(kinds.SERVICES, body, run.namespace)
-            return
         name = body["metadata"]["name"]
-        if await self._service_of(run, name) is None:
+        there = await self._there(run, name)
+        if there is not None and not _is_of(there, run):
             message = f"there is a Service {run.namespace}/{name} of somebody else's"
             raise ConflictError(message, fix="delete it, or give the job another name")
         await self._client.apply(kinds.SERVICES, body, manager=MANAGER)
@@ -89,16 +87,15 @@ class Gangs:
     async def unreach(self, run: JobKey) -> None:
         """Delete what `reach` made, and nothing of somebody else's."""
         for name in (naming.service_name(run), naming.former_service_name(run)):
-            there = await self._service_of(run, name)
-            if there is not None:
+            there = await self._there(run, name)
+            if there is not None and _is_of(there, run):
                 await self._client.delete(kinds.SERVICES, name, run.namespace, uid=there.metadata.uid)
 
-    async def _service_of(self, run: JobKey, name: str) -> Service | None:
+    async def _there(self, run: JobKey, name: str) -> Service | None:
         try:
-            there = await self._client.get(kinds.SERVICES, name, run.namespace)
+            return await self._client.get(kinds.SERVICES, name, run.namespace)
         except errors.NotFound:
             return None
-        return there if there.metadata.labels.get(marks.RUN) == run.name else None
 
     async def make(self, action: BindGang) -> list[Pod]:
         """The pods of the action's tasks, made now or before. Raises `FairwayError` when not all could be; then none is left."""
@@ -183,6 +180,10 @@ class Gangs:
                 return there
             message = f"there is a pod {namespace}/{name} of somebody else's"
             raise FairwayError(message, fix="delete it, or give the job another name") from None
+
+
+def _is_of(found: Service, run: JobKey) -> bool:
+    return found.metadata.labels.get(marks.RUN) == run.name
 
 
 def token_secret(body: Manifest) -> str:

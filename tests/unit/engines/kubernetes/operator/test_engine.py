@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from fairway.engines.kubernetes import marks
-from fairway.engines.kubernetes.client import errors, kinds
+from fairway.engines.kubernetes.client import errors
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Node, Pod, Service
 from fairway.engines.kubernetes.operator import engine as engines
@@ -36,6 +36,9 @@ class Server:
         self.nodes: Any = None
         self.shows_first = False
         self.made: list[str] = []
+
+    async def get(self, _resource: Any, name: str, _namespace: str) -> Any:
+        raise errors.NotFound(f"there is no {name}", fix="")
 
     async def create(self, _resource: Any, body: dict[str, Any], _namespace: str) -> Pod:
         name = body["metadata"]["name"]
@@ -145,12 +148,12 @@ async def test_what_could_not_be_made_is_tried_again_until_it_is(tmp_path: Path,
     woken: list[bool] = []
     answers = [errors.Conflict("modified", fix=""), None]
 
-    async def create(*_: Any, **__: Any) -> None:
+    async def apply(*_: Any, **__: Any) -> None:
         answer = answers.pop(0)
         if answer is not None:
             raise answer
 
-    server.create = create  # type: ignore[method-assign, assignment]
+    server.apply = apply  # type: ignore[attr-defined]
     monkeypatch.setattr(engines, "TRY_AGAIN_AFTER", 0.0)
     await engine.start(lambda: woken.append(True))
     wish = CreateTask(action.job, action.tasks[0])
@@ -171,7 +174,7 @@ async def test_of_a_task_that_has_a_pod_the_pod_tells(tmp_path: Path) -> None:
     await engine.start(lambda: None)
     server.shows_first = True
     await engine.perform([action])
-    server.create = refuse  # type: ignore[method-assign]
+    server.apply = refuse  # type: ignore[attr-defined]
     assert await engine.perform([CreateTask(action.job, action.tasks[0])]) == []
     (report,) = await engine.observe([action.tasks[0].key])
     assert report.phase is TaskPhase.RUNNING
@@ -185,23 +188,14 @@ class Named(Server):
         self.services = services
         self.deleted: list[str] = []
 
-    async def create(self, resource: Any, body: dict[str, Any], namespace: str) -> Any:
-        name = body["metadata"]["name"]
-        if resource is not kinds.SERVICES:
-            return await super().create(resource, body, namespace)
-        if name in self.services:
-            raise errors.AlreadyExists("there is one", fix="")
-        self.services[name] = body["metadata"]["labels"][marks.RUN]
-        return None
-
-    async def get(self, _resource: Any, name: str, _namespace: str) -> Service:
+    async def get(self, _resource: Any, name: str, _namespace: str) -> Any:
         if name not in self.services:
             raise errors.NotFound("there is none", fix="")
         labels = {marks.RUN: self.services[name]} if self.services[name] else {}
         return msgspec.convert({"metadata": {"name": name, "uid": "u", "labels": labels}}, Service)
 
-    async def apply(self, _resource: Any, _body: dict[str, Any], **_: Any) -> None:
-        """It is as it should be."""
+    async def apply(self, _resource: Any, body: dict[str, Any], **_: Any) -> None:
+        self.services[body["metadata"]["name"]] = body["metadata"]["labels"][marks.RUN]
 
     async def delete(self, _resource: Any, name: str, _namespace: str, **_: Any) -> bool:
         self.deleted.append(name)
