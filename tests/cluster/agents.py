@@ -30,11 +30,18 @@ class Agents:
         fresh.write_text(said)
         fresh.rename(self.folder / f"{node}.gpus")
 
-    def start(self, node: str, said: str = "", *, managed: bool = True, crash_at: str = "") -> None:
-        """Start the agent of a node; `crash_at`: where it dies."""
+    def start(self, node: str, said: str = "", *, managed: bool = True) -> None:
+        """Start the agent of a node."""
         if said:
             self.gpus(node, said)
-        env = {
+        with (self.folder / f"{node}.log").open("ab") as log:
+            command = [sys.executable, "-m", "fairway.engines.kubernetes.agent"]
+            env = self.environment(node, managed=managed)
+            self.processes[node] = subprocess.Popen(command, env=env, stderr=log, stdout=log)
+
+    def environment(self, node: str, *, managed: bool = True) -> dict[str, str]:
+        """What the agent of a node is told."""
+        return {
             **os.environ,
             "KUBECONFIG": str(self.kubeconfig(node)),
             "PYTHONPATH": str(Path(fairway.__file__).parents[1]),
@@ -44,12 +51,8 @@ class Agents:
             "FAIRWAY_AGENT_MANAGED": "true" if managed else "false",
             "FAIRWAY_AGENT_EVERY": "1",
             "FAIRWAY_AGENT_SETTLE": "2",
-            "FAIRWAY_CRASH_AT": crash_at,
             "FAIRWAY_FAKE_GPUS": f"@{self.folder / f'{node}.gpus'}",
         }
-        with (self.folder / f"{node}.log").open("ab") as log:
-            command = [sys.executable, "-m", "fairway.engines.kubernetes.agent"]
-            self.processes[node] = subprocess.Popen(command, env=env, stderr=log, stdout=log)
 
     def kill(self, node: str) -> None:
         """End it without warning."""

@@ -68,6 +68,17 @@ class Heard:
                 self.allowed.add(asked)
 
 
+WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+
+
+def writes_of(folder: Path, process: str) -> set[tuple[str, str]]:
+    """What the API server of this folder has seen a process write: the verb, and to what."""
+    heard = Heard()
+    heard.add(folder)
+    asked = [one for one in (*heard.allowed, *heard.forbidden) if one.process == process]
+    return {(one.verb, one.resource) for one in asked if one.verb in WRITES}
+
+
 HEARD = Heard()
 """Of all control planes of this session."""
 

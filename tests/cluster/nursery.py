@@ -18,6 +18,7 @@ from typing import Any
 PROGRAMS = {
     "operator": "fairway.bootstrap.operator",
     "scheduler": "fairway.engines.kubernetes.scheduler.__main__",
+    "agent": "fairway.engines.kubernetes.agent.__main__",
 }
 """By process: the module whose `main` it is."""
 

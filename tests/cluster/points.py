@@ -6,6 +6,8 @@ reason here fails there, and so does one that nobody makes any more.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 OPERATOR_OF_JOBS = (
     "api.create/leases",
     "api.apply/services",
@@ -83,3 +85,13 @@ NOWHERE = {
 def places(points: tuple[str, ...]) -> list[str]:
     """Before and after each."""
     return [f"{point}:{moment}" for point in points for moment in ("before", "after")]
+
+
+_VERBS = {"create": "create", "apply": "patch", "patch": "patch", "replace": "update", "delete": "delete"}
+_VERBS |= {"bind": "create", "evict": "create"}
+
+
+def as_seen(points: Iterable[str]) -> set[tuple[str, str]]:
+    """As the API server names writes: the verb, and to what."""
+    found = [point.removeprefix("api.").partition("/") for point in points]
+    return {(_VERBS[verb], what) for verb, _, what in found}

@@ -10,26 +10,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from cluster import kwok
-from cluster.audit import Heard
+from cluster.audit import writes_of
 from cluster.control_plane import ControlPlane
 from cluster.installed import Installed, Jobs
 from cluster.keeper import Keeper
-from cluster.points import AT_ITS_END, OPERATOR_OF_JOBS, SCHEDULER_OF_JOBS, places
+from cluster.points import AT_ITS_END, OPERATOR_OF_JOBS, SCHEDULER_OF_JOBS, as_seen, places
 from cluster.process import wait_for
 from cluster.witness import Witness
 
-VERBS = {"create": "create", "apply": "patch", "patch": "patch", "replace": "update", "delete": "delete"}
-VERBS |= {"bind": "create", "evict": "create"}
 MOST_STORIES = 8
 PATIENCE = 240.0
 """Seconds for a step of the story, in which each may die and start again a dozen times."""
 CORES = 2
-
-
-def written(points: tuple[str, ...]) -> set[tuple[str, str]]:
-    """As the API server names it: the verb, and to what."""
-    found = [point.removeprefix("api.").partition("/") for point in points]
-    return {(VERBS[verb], what) for verb, _, what in found}
 
 
 @pytest.fixture
@@ -138,7 +130,7 @@ def test_nothing_is_lost_and_nothing_twice_wherever_operator_and_scheduler_die(i
             jobs.submit("last")
             jobs.runs("last")
     for process, points in (("operator", OPERATOR_OF_JOBS), ("scheduler", (*SCHEDULER_OF_JOBS, AT_ITS_END))):
-        assert writes_of(installed.plane, process) == written(points), process
+        assert writes_of(installed.plane.folder, process) == as_seen(points), process
 
 
 def die_at_its_end(installed: Installed, jobs: Jobs, name: str, place: str) -> int:
@@ -150,11 +142,3 @@ def die_at_its_end(installed: Installed, jobs: Jobs, name: str, place: str) -> i
     code = process.wait(60)
     installed.end_lease("scheduler")
     return code
-
-
-def writes_of(plane: ControlPlane, process: str) -> set[tuple[str, str]]:
-    """What the API server has seen a process write."""
-    heard = Heard()
-    heard.add(plane.folder)
-    asked = [one for one in (*heard.allowed, *heard.forbidden) if one.process == process]
-    return {(one.verb, one.resource) for one in asked if one.verb in VERBS.values()}

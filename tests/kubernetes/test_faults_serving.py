@@ -14,12 +14,14 @@ import msgspec
 import pytest
 from cluster import kwok
 from cluster.agents import Agents
+from cluster.audit import writes_of
 from cluster.control_plane import ControlPlane
 from cluster.fixtures import skipping_what_is_missing
 from cluster.installed import Installed, Jobs
 from cluster.keeper import Keeper
 from cluster.modules import definitions
-from cluster.points import AGENT, OPERATOR_OF_SERVICES, SCHEDULER_OF_SERVICES, places
+from cluster.nursery import Nursery
+from cluster.points import AGENT, NOWHERE, OPERATOR_OF_SERVICES, SCHEDULER_OF_SERVICES, STORIES, as_seen, places
 from cluster.process import wait_for
 from cluster.record import lead_to_operator
 from cluster.served import Services, register
@@ -230,29 +232,39 @@ def test_services_verbs_and_queues_survive_wherever_operator_and_scheduler_die(i
     assert seen.wrong == []
     assert (operator.left, scheduler.left) == ([], []), "nothing reaches these"
     assert (operator.ended, scheduler.ended) == ([], []), "they end only where they are told to"
+    for process, points in (("operator", OPERATOR_OF_SERVICES), ("scheduler", SCHEDULER_OF_SERVICES)):
+        excused = [point for name, point in NOWHERE if name == process]
+        seen_by_server = writes_of(installed.plane.folder, process)
+        assert as_seen(points) <= seen_by_server <= as_seen([*STORIES[process], *excused]), process
+
+
+@pytest.fixture
+def nursery() -> Iterator[Nursery]:
+    found = Nursery()
+    yield found
+    found.close()
 
 
 @pytest.mark.timeout(300)
 def test_an_agent_that_dies_at_any_write_is_followed_by_one_that_ends_up_with_the_same(
-    installed: Installed, tmp_path: Path
+    installed: Installed, tmp_path: Path, nursery: Nursery
 ) -> None:
     plane, agents = installed.plane, Agents(installed.plane, tmp_path)
     (node,) = kwok.add_nodes(plane, 1, prefix="gpu")
     agents.gpus(node, "2xT4,sick:0,sick:1")
-    uids = set()
+    told, log, uids = agents.environment(node), tmp_path / f"{node}.log", set()
     for place in places(AGENT):
-        agents.start(node, crash_at=place)
-        process = agents.processes.pop(node)
-        assert process.wait(60) == -signal.SIGKILL, f"{place}: {agents.said(node)}"
+        code = nursery.start("agent", {**told, "FAIRWAY_CRASH_AT": place}, log).wait(60)
+        assert code == -signal.SIGKILL, f"{place}: {agents.said(node)}"
         uids |= {one["metadata"]["uid"] for one in plane.get(f"{OBJECTS}/gpunodes")[1]["items"]}
-    agents.start(node)
+    nursery.start("agent", told, log)
     agents.until(node, count=2, healthy=0)
-    wait_for("the taint", lambda: any("gpu" in one["key"] for one in plane.get(f"/api/v1/nodes/{node}")[1]["spec"]["taints"]))
+    wait_for("the taint", lambda: [one for one in taints(plane, node) if "gpu" in one["key"]])
     agents.gpus(node, "2xT4")
     agents.until(node, count=2, healthy=2)
     wait_for("no taint", lambda: not [one for one in taints(plane, node) if "gpu" in one["key"]])
     assert len(uids) == 1, "it was made once"
-    agents.stop()
+    assert writes_of(plane.folder, "agent") == as_seen(AGENT)
 
 
 def taints(plane: ControlPlane, node: str) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from fairway.engines.kubernetes.operator.following import Following
 from fairway.engines.kubernetes.operator.gangs import Gangs
 from fairway.engines.kubernetes.operator.keeping import Keeping
 from fairway.engines.kubernetes.operator.outside import Outside
+from fairway.engines.kubernetes.operator.strays import Strays
 from fairway.engines.kubernetes.operator.stuck import Stuck
 from fairway.errors import ConflictError, FairwayError, RefusedError
 from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, ForgetLogs, NudgeTask
@@ -73,6 +74,7 @@ class KubernetesEngine:
         self._outside: Outside | None = None
         self._stuck: Stuck | None = None
         self._wake: Callable[[], None] = lambda: None
+        self._strays = Strays()
         self._made: dict[str, tuple[Pod, float]] = {}
         """Pods that were made, and when, until the mirror has them."""
         self._unready: dict[str, float] = {}
@@ -118,6 +120,8 @@ class KubernetesEngine:
             self._following.tell(JobKey(*run.split("/", 1)))
         if now is None and before is not None:
             self._forgotten.discard(before.metadata.uid)
+        elif now is not None and before is None:
+            self._strays.came(naming.task_key(now.metadata.namespace, now.metadata.labels), _steady())
         if self._made.pop(key, None) is not None or ours:
             self._wake()
 
@@ -308,6 +312,7 @@ class KubernetesEngine:
         return replace(report, exit=replace(report.exit, tail=report.exit.tail or tail))
 
     async def _settle(self, asked: set[TaskKey]) -> None:
+        self._told_over |= self._strays.found(asked, _steady())
         for key in self._told_over - asked:
             await self._settle_one(key)
 

@@ -257,7 +257,7 @@ class Follower:
 
     def _narrow(self, key: JobKey, asks: Request | None, members: Sequence[Member]) -> Request | None:
         """What the core is asked for, where that depends on others; None when it is not asked now."""
-        waiting = sorted((member for member in members if member.place is None), key=lambda member: member.order)
+        waiting = gangs.startable(members) if asks is not None else []
         self.held_back.pop(key, None)
         if asks is None or not any(self.narrowing.concerns(member.pod) for member in waiting):
             self._narrowed.pop(key, None)
@@ -288,10 +288,9 @@ class Follower:
         narrowed = self._narrowed.get(start.key)
         parts = narrowed.parts if narrowed is not None else {}
         given = []
-        for member in sorted(self.members(start.key), key=lambda member: member.order):
-            if member.place is None:
-                seat = left[parts.get(member.pod.metadata.uid, member.role)].pop(0)
-                given.append((member.pod, gangs.place_of(seat, self.scheduler.ledger.nodes)))
+        for member in gangs.startable(self.members(start.key)):
+            seat = left[parts.get(member.pod.metadata.uid, member.role)].pop(0)
+            given.append((member.pod, gangs.place_of(seat, self.scheduler.ledger.nodes)))
         # Its seats are known by their places now: what the core has of them must be what the pods will say.
         self._dirty.add(start.key)
         if not self.narrowing.seat([(pod, place.node) for pod, place in given]):

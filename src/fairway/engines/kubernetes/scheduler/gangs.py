@@ -146,12 +146,15 @@ def shape_of(pod: Pod, ground: Ground) -> Shape:
     )
 
 
-def is_whole(members: Sequence[Member], waiting: Sequence[Member]) -> bool:
-    """Whether every pod is there that starts together with one that waits: none starts before."""
-    return all(_are_all_there(members, one) for one in {_name(member): member for member in waiting}.values())
+def startable(members: Sequence[Member]) -> list[Member]:
+    """Those that wait, in the order in which seats are given, as far as everybody is there who starts together with them."""
+    waiting = sorted((member for member in members if member.place is None), key=lambda member: member.order)
+    whole = {name for name, one in {_name(member): member for member in waiting}.items() if _is_whole(members, one)}
+    return [member for member in waiting if _name(member) in whole]
 
 
-def _are_all_there(members: Sequence[Member], one: Member) -> bool:
+def _is_whole(members: Sequence[Member], one: Member) -> bool:
+    """Whether every pod of the gang is there that this one was made with: none starts before."""
     gang = _mark([one])
     return gang is None or not gang.parts or sum(_name(member) == gang.name for member in members) >= gang.size
 
@@ -172,8 +175,8 @@ def problem(members: Sequence[Member]) -> str:
 
 def request_of(key: JobKey, members: Sequence[Member], shapes: Shapes) -> Request | None:
     """What the pods that wait ask for, all together; None when none waits, or not all are there yet."""
-    waiting = sorted((member for member in members if member.place is None), key=lambda member: member.order)
-    if not waiting or not is_whole(members, waiting) or any(member.pod.spec.scheduling_gates for member in waiting):
+    waiting = startable(members)
+    if not waiting or any(member.pod.spec.scheduling_gates for member in waiting):
         return None
     gang = _mark(waiting)
     return _request(key, waiting, Gang(_parts(waiting, gang, shapes), gang is not None and gang.same_rack), gang)

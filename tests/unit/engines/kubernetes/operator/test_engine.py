@@ -268,3 +268,32 @@ async def test_pods_whose_end_was_written_down_before_a_crash_are_let_go_after_i
     await found.start(lambda: None)
     await found.observe([])
     assert (server.deleted, server.let_go) == ([], ["m-1-worker-0-r0"])
+
+
+async def test_a_pod_that_an_operator_made_as_it_died_and_that_shows_late_goes_unless_it_is_asked_for(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    _, engine, action = make(tmp_path)
+    (body,) = engine._gangs.manifests(action)
+    server, now = Letting(), [100.0]
+    monkeypatch.setattr("fairway.engines.kubernetes.operator.engine._steady", lambda: now[0])
+    gangs = Gangs(server, Installation(image="f"), lambda _job: Surroundings())  # type: ignore[arg-type]
+    nodes: Mirror[Node] = Mirror(server, None)  # type: ignore[arg-type]
+    found = KubernetesEngine(server, server.pods, nodes, gangs, Keeping(server, tmp_path), lambda _key: None)  # type: ignore[arg-type]
+    await found.start(lambda: None)
+    await found.observe([])
+    server.pods.put(as_pod(body, "1"))
+    await found.observe([])
+    assert server.deleted == [], "it may be asked for in a moment"
+    await found.observe([action.tasks[0].key])
+    now[0] += 60.0
+    await found.observe([])
+    assert server.deleted == [], "it was asked for: whoever asks sees to its end"
+    server.pods.put(as_pod({"metadata": {**body["metadata"], "name": "m-1-worker-0-r7", "labels": seventh(body)}}, "2"))
+    now[0] += 60.0
+    await found.observe([])
+    assert (server.deleted, server.let_go) == (["m-1-worker-0-r7"], ["m-1-worker-0-r7"])
+
+
+def seventh(body: dict[str, Any]) -> dict[str, str]:
+    return {**body["metadata"]["labels"], marks.ATTEMPT: "7"}

@@ -326,3 +326,7 @@ def test_a_gang_is_whole_when_all_pods_of_this_very_attempt_are_there() -> None:
     assert cluster.decide() == {}
     cluster.pod(attempt(1, 2, 1))
     assert set(cluster.decide()) == {"mnist-1-worker-0-r1", "mnist-1-worker-1-r1"}
+    late = Cluster(node("a", cpu="8"))
+    # Made by an operator that died before it knew, and shown when the next one had begun another attempt.
+    late.pod(attempt(0, 2, 0), attempt(0, 2, 1), attempt(1, 2, 1))
+    assert set(late.decide()) == {"mnist-1-worker-0-r1", "mnist-1-worker-1-r1"}
