@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 OPERATOR_OF_JOBS = (
     "api.create/leases",
+    "api.create/services",
     "api.apply/services",
     "api.create/secrets",
     "api.create/pods",
