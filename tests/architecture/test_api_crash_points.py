@@ -26,7 +26,6 @@ CLIENTS = ("client", "acting", "reading")
 WHAT = {
     "engines/kubernetes/operator/outside.py resource": ("podgroups",),
     "engines/kubernetes/serving/controller.py resource": ("deployments", "services"),
-    "engines/kubernetes/serving/gateways.py resource": ("httproutes", "endpointslices"),
     "engines/kubernetes/scheduler/queues.py kind": ("jobqueues",),
 }
 """What is written where the sources name it by a variable."""

@@ -14,7 +14,7 @@ from cluster.process import StartError
 def build(options: argparse.Namespace) -> None:
     """Have the programs, the control plane's first."""
     for group in programs.GROUPS:
-        if not options.groups or group.name in options.groups:
+        if group.name in options.groups or not (options.groups or group.asked):
             say(f"{group.name}: {', '.join(group.packages)}")
             programs.build(group.name)
 

@@ -21,12 +21,12 @@ _NUMBERS = itertools.count()
 
 
 @contextmanager
-def skipping_what_is_missing() -> Iterator[None]:
-    """Turns a missing program into a skipped test, or into a failed one where a cluster is required."""
+def skipping_what_is_missing(by: str = "FAIRWAY_CLUSTER") -> Iterator[None]:
+    """Turns a missing program into a skipped test, or into a failed one where this variable requires it."""
     try:
         yield
     except ProgramsMissingError as missing:
-        if os.environ.get("FAIRWAY_CLUSTER") == "require":
+        if os.environ.get(by) == "require":
             pytest.fail(str(missing))
         pytest.skip(str(missing))
 

@@ -83,6 +83,10 @@ def add_gateway(plane: ControlPlane, theirs: list[dict[str, Any]]) -> None:
         if body["spec"]["names"]["kind"] in ("Gateway", "HTTPRoute"):
             plane.apply(body, f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{body['metadata']['name']}")
     wait_for("the Gateway API", lambda: all(plane.get(f"{GATEWAYS}/{kind}")[0] == 200 for kind in ("gateways", "httproutes")))
+    make_gateway(plane)
+
+
+def make_gateway(plane: ControlPlane) -> None:
     spec = {"gatewayClassName": "test", "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}
     metadata = {"name": "front", "namespace": NAMESPACE}
     gateway = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": metadata, "spec": spec}
@@ -136,24 +140,40 @@ def use_queue(installed: Installed, jobs: Jobs, name: str) -> None:
 
 
 def serve(installed: Installed, services: Services, name: str) -> None:
-    """By the gateway, then by our own router, with more replicas, and no more."""
+    """By the gateway, then by our own router, with more replicas, without a gateway, and no more."""
     plane, route = services.plane, f"{GATEWAYS}/httproutes/{name}"
     apply(installed, SERVICE.format(name=name, least=1))
     until_ready(services, name, "1/1")
-    wait_for("its route", lambda: plane.get(route)[0] == 200, PATIENCE, lambda: services.why_not(name))
+    slice_ = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices/{name}-gateway"
+    led = lambda: (follow(plane, route), set(services.counts(name)), plane.get(slice_)[0])[1:] == ({f"{name}-r1"}, 200)  # noqa: E731
+    wait_for("the gateway leads", led, PATIENCE, lambda: services.why_not(name))
     everything_is_owned(services, name, {f"{name}-r1"})
     apply(installed, SERVICE.format(name=name, least=0))
     ask(installed, "POST", f"services/{name}/scale", floor=2)
+    left = lambda: (follow(plane, route), plane.get(slice_)[0])[1] == 404  # noqa: E731
+    wait_for("our router leads", left, PATIENCE, lambda: services.why_not(name))
     until_ready(services, name, "2/2")
-    slice_ = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices/{name}-gateway"
-    for path in (route, slice_):
-        wait_for(f"{path} goes", lambda path=path: plane.get(path)[0] == 404, PATIENCE, lambda: services.why_not(name))
-    wait_for("its router", lambda: f"{name}-router" in services.counts(name), PATIENCE)
     everything_is_owned(services, name, {f"{name}-r1", f"{name}-router"})
     assert len({pod["metadata"]["labels"]["fairway.dev/replica"] for pod in services.pods(name)}) == 2
+    plane.request("DELETE", f"{GATEWAYS}/gateways/front")
+    wait_for("its route goes", lambda: plane.get(route)[0] == 404, PATIENCE, lambda: services.why_not(name))
+    make_gateway(plane)
     ask(installed, "DELETE", f"services/{name}")
     for kind, api in {**PARTS, "pods": "/api/v1"}.items():
         wait_for(f"no {kind}", lambda kind=kind, api=api: not services.of(kind, name, api), PATIENCE)
+
+
+def follow(plane: ControlPlane, route: str) -> None:
+    """Say, as a gateway, that the route is followed as it is."""
+    status, found = plane.get(route)
+    if status != 200:
+        return
+    said = {"reason": "Yes", "message": "", "observedGeneration": found["metadata"]["generation"]}
+    kinds = ("Accepted", "ResolvedRefs")
+    conditions = [{"type": one, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z", **said} for one in kinds]
+    parent = {"name": "front", "namespace": NAMESPACE, "sectionName": "http"}
+    parents = [{"parentRef": parent, "controllerName": "test.example/gateway", "conditions": conditions}]
+    plane.request("PATCH", f"{route}/status", {"status": {"parents": parents}}, "application/merge-patch+json")
 
 
 def until_ready(services: Services, name: str, ready: str) -> None:

@@ -49,3 +49,15 @@ def test_everything_is_pinned() -> None:
     assert "sigs.k8s.io/kwok v0.8.0" in pinned
     for group in programs.GROUPS:
         assert (programs.MODULES / group.module / "go.sum").exists()
+
+
+def test_what_takes_long_is_built_where_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    monkeypatch.setattr(programs, "_build", lambda group: built.append(group.name))
+    programs.build()
+    assert "control-plane" in built
+    assert "gateway" not in built
+    programs.build("gateway")
+    assert built[-1] == "gateway"
+    with pytest.raises(programs.ProgramsMissingError, match="cluster build gateway"):
+        programs.find("traefik")

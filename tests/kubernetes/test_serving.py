@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from cluster import gateway
 from cluster.control_plane import ControlPlane
 from cluster.installed import Installed, Jobs
-from cluster.modules import definitions
 from cluster.process import wait_for
 from cluster.served import PATIENCE, Services, register
 
@@ -135,39 +136,87 @@ def test_pods_of_an_earlier_operator_go_on_with_the_name_they_know(installed: In
     wait_for("its pods go", lambda: not jobs.pods("elder"), PATIENCE, jobs.what_is_there)
 
 
-def test_a_gateway_that_is_there_splits_the_traffic_itself(installed: Installed, services: Services) -> None:
-    plane, path = services.plane, f"/apis/gateway.networking.k8s.io/v1/namespaces/{services.namespace}"
-    for body in definitions("sigs.k8s.io/gateway-api", "config/crd/standard"):
-        if body["spec"]["names"]["kind"] in ("Gateway", "HTTPRoute"):
-            plane.apply(body, f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{body['metadata']['name']}")
-    wait_for("the Gateway API", lambda: plane.get(f"{path}/gateways")[0] == 200 and plane.get(f"{path}/httproutes")[0] == 200)
-    spec = {"gatewayClassName": "test", "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}
-    metadata = {"name": "front", "namespace": services.namespace}
-    gateway = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": metadata, "spec": spec}
-    plane.apply(gateway, f"{path}/gateways/front")
-    addressed = {"status": {"addresses": [{"type": "IPAddress", "value": "10.96.9.9"}]}}
-    plane.request("PATCH", f"{path}/gateways/front/status", addressed, "application/merge-patch+json")
-    installed.end("operator")
-    installed.start("operator", FAIRWAY_INSTALLATION=str(installed.written(gateway=f"{services.namespace}/front")))
+class Judge:
+    """Plays a gateway: says whether it follows the route of `adds`. In test_gateway.py there is one that carries requests."""
 
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self.path = f"/apis/gateway.networking.k8s.io/v1/namespaces/{services.namespace}"
+        gateway.install(services.plane)
+        chosen = {"matchLabels": {"kubernetes.io/metadata.name": services.namespace}}
+        allowed = {"namespaces": {"from": "Selector", "selector": chosen}}
+        listener = {"name": "http", "protocol": "HTTP", "port": 80, "allowedRoutes": allowed}
+        spec = {"gatewayClassName": "test", "listeners": [listener]}
+        metadata = {"name": "front", "namespace": services.namespace}
+        body = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": metadata, "spec": spec}
+        services.plane.apply(body, f"{self.path}/gateways/front")
+        self.patch("gateways/front", {"addresses": [{"type": "IPAddress", "value": "10.96.9.9"}]})
+
+    def patch(self, what: str, status: dict[str, Any]) -> None:
+        self.services.plane.request("PATCH", f"{self.path}/{what}/status", {"status": status}, "application/merge-patch+json")
+
+    def route(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.services.plane.get(f"{self.path}/httproutes/adds")[1]
+        return found
+
+    def rule(self) -> dict[str, Any]:
+        """The last, for all requests."""
+        found: dict[str, Any] = self.route().get("spec", {}).get("rules", [{}])[-1]
+        return found
+
+    def says(self, accepted: str, reason: str, heard: str) -> None:
+        """Say so, of whatever the route is, until the object has heard of it."""
+        parent = {"name": "front", "namespace": self.services.namespace, "sectionName": "http"}
+
+        def is_heard(status: dict[str, Any]) -> bool:
+            said = {"reason": reason, "message": "", "observedGeneration": self.route().get("metadata", {}).get("generation", 0)}
+            kinds = (("Accepted", accepted), ("ResolvedRefs", "True"))
+            conditions = [{"type": k, "status": s, "lastTransitionTime": "2026-01-01T00:00:00Z", **said} for k, s in kinds]
+            one = {"parentRef": parent, "controllerName": "test.example/gateway", "conditions": conditions}
+            self.patch("httproutes/adds", {"parents": [one]})
+            found = [each for each in status.get("conditions", ()) if each["type"] == "ByGateway"]
+            return bool(found) and (found[0]["status"], heard in found[0]["message"]) == (accepted, True)
+
+        self.services.until("adds", f"has heard {heard}", is_heard)
+
+    def leads(self) -> bool:
+        """Whether the service's name leads to the gateway alone."""
+        slices = self.services.of("endpointslices", "adds", "/apis/discovery.k8s.io/v1")
+        mine = [one for one in slices if one["metadata"]["labels"]["kubernetes.io/service-name"] == "adds"]
+        return [end["addresses"] for one in mine for end in one["endpoints"] or ()] == [["10.96.9.9"]]
+
+
+def test_a_gateway_splits_the_traffic_once_it_says_that_it_follows_the_route(installed: Installed, services: Services) -> None:
+    judge = Judge(services)
+    installed.end("operator")
+    asked = str(installed.written(gateway=f"{services.namespace}/front"))
+    installed.start("operator", FAIRWAY_INSTALLATION=asked)
     services.apply("adds", model="adds@1", replicas={"min": 1, "max": 1})
+    judge.says("False", "NotAllowedByListeners", "NotAllowedByListeners")
     services.until("adds", "is ready", lambda status: status.get("ready") == "1/1")
-    wait_for("the route", lambda: plane.get(f"{path}/httproutes/adds")[0] == 200, PATIENCE, lambda: services.why_not("adds"))
-    assert services.counts("adds") == {"adds-r1": 1}
+    wait_for("our router serves meanwhile", lambda: "adds-router" in services.counts("adds"), PATIENCE)
+    judge.says("True", "Accepted", "by gateway")
+    wait_for("the name leads there alone", judge.leads, PATIENCE, lambda: services.why_not("adds"))
+    wait_for("our router goes", lambda: services.counts("adds") == {"adds-r1": 1}, PATIENCE)
+
     shadow = {"strategy": "shadow", "steps": [{"to": "50%", "for": "1h"}]}
     services.apply("adds", model="adds@2", replicas={"min": 1, "max": 1}, rollout=shadow)
-
-    def copies() -> object:
-        return plane.get(f"{path}/httproutes/adds")[1]["spec"]["rules"][-1].get("filters", [{}])[0].get("requestMirror")
-
     target = {"group": "", "kind": "Service", "name": "adds-r2", "port": 80}
     copied = {"backendRef": target, "fraction": {"numerator": 5000, "denominator": 10000}}
-    wait_for("copies go to the next", lambda: copies() == copied, PATIENCE, lambda: f"{copies()} {services.why_not('adds')}")
-    (slice_,) = services.of("endpointslices", "adds", "/apis/discovery.k8s.io/v1")[:1]
-    assert slice_["endpoints"][0]["addresses"] == ["10.96.9.9"]
+    copies = lambda: judge.rule().get("filters", [{}])[0].get("requestMirror") == copied  # noqa: E731
+    wait_for("copies go to the next", copies, PATIENCE, lambda: f"{judge.rule()} {services.why_not('adds')}")
+    assert judge.leads()
+    installed.kill("operator")
+    installed.start("operator", FAIRWAY_INSTALLATION=asked)
     services.apply("adds", model="adds@1", replicas={"min": 0, "max": 1})
-    wait_for("the route goes", lambda: plane.get(f"{path}/httproutes/adds")[0] == 404, PATIENCE, lambda: services.why_not("adds"))
-    wait_for("our router takes over", lambda: "adds-router" in services.counts("adds"), PATIENCE)
+    router = [{"group": "", "kind": "Service", "name": "adds", "port": 80, "weight": 1}]
+    to_router = lambda: judge.rule().get("backendRefs") == router  # noqa: E731
+    wait_for("the gateway leads to our router", to_router, PATIENCE, lambda: f"{judge.rule()} {services.why_not('adds')}")
+    assert not judge.leads()
+    judge.says("False", "", "lets no request wait")
+    services.plane.request("DELETE", f"{judge.path}/gateways/front")
+    services.apply("adds", model="adds@1", replicas={"min": 1, "max": 1})
+    wait_for("a route to nowhere goes", lambda: not judge.rule(), PATIENCE, lambda: services.why_not("adds"))
     services.delete("adds")
     wait_for("nothing is left", lambda: not services.of("pods", "adds"), PATIENCE)
     installed.end("operator")

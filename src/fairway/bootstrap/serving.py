@@ -23,6 +23,7 @@ from fairway.engines.kubernetes.operator.happenings import Happenings
 from fairway.engines.kubernetes.operator.installation import Installation
 from fairway.engines.kubernetes.operator.keeping import Keeping
 from fairway.engines.kubernetes.serving.controller import Mirrors, ServiceObjects
+from fairway.engines.kubernetes.serving.gateways import Way
 from fairway.engines.kubernetes.serving.intake import ServiceIntake
 from fairway.engines.kubernetes.serving.lasting import ReplicaLogs
 from fairway.engines.kubernetes.serving.manifests import PYTHON
@@ -104,6 +105,7 @@ class ClusterServing:
         intake = ServiceIntake(self._client, self._mirrors.objects, services, self, self._installation, self._clock, said)
         taking = Controller("ModelService", intake.look)
         poke = self._poking(taking)
+        self._objects.way_changed(lambda key: taking.add(str(key)))
         self._mirrors.objects.listen(lambda key, _before, _now: taking.add(key))
         self._mirrors.deployments.listen(lambda _key, before, now: poke(_service_of(now or before)))
         self._mirrors.services.listen(lambda _key, before, now: poke(_service_of(now or before)))
@@ -163,6 +165,10 @@ class ClusterServing:
     def front(self, key: ServiceKey) -> str:
         """The name of the Service that people ask."""
         return self._objects.fronts.get(key, "")
+
+    def way(self, key: ServiceKey) -> Way:
+        """By whom it is asked."""
+        return self._objects.way(key)
 
     def trouble(self, key: ServiceKey) -> str:
         """Why its objects are not as they should be."""

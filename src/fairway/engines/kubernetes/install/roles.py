@@ -33,9 +33,13 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
         # A revision of a service, and its router.
         _rule("apps", ("deployments",), *FOLLOW, "get", "create", "patch", "delete"),
         # The way to services by a gateway, where there is one.
-        _rule("gateway.networking.k8s.io", ("gateways",), "get"),
+        _rule("gateway.networking.k8s.io", ("gateways", "gatewayclasses"), "get"),
         _rule("gateway.networking.k8s.io", ("httproutes",), "get", "create", "patch", "delete"),
-        _rule("discovery.k8s.io", ("endpointslices",), "get", "create", "patch", "delete"),
+        # Whose routes a gateway takes is said by labels of namespaces.
+        _rule("", ("namespaces",), "get"),
+        # Where the Service of a service leads, when it is not to our router; what it led to before is left behind otherwise.
+        _rule("discovery.k8s.io", ("endpointslices",), "list", "create", "patch", "delete"),
+        _rule("", ("endpoints",), "delete"),
         _rule(GROUP, ("modelservices",), *FOLLOW),
         _rule(GROUP, ("modelservices/status",), "patch"),
         # What happened to a run is told on its object; why a pod does not begin is read.

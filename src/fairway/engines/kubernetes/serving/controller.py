@@ -20,7 +20,7 @@ from fairway.engines.kubernetes.objects import Service as ServiceObject
 from fairway.engines.kubernetes.operator.installation import Installation
 from fairway.engines.kubernetes.serving import manifests, naming, seating
 from fairway.engines.kubernetes.serving.gateway import Gateway, front_service
-from fairway.engines.kubernetes.serving.gateways import Gateways
+from fairway.engines.kubernetes.serving.gateways import Gateways, Way
 from fairway.engines.kubernetes.serving.manifests import DIGEST, Manifest
 from fairway.engines.kubernetes.serving.status import UID
 from fairway.errors import ConflictError
@@ -111,6 +111,14 @@ class ServiceObjects:
         """Whether requests to a service come by a gateway, not by our router."""
         return self._gateways.leads(key)
 
+    def way(self, key: ServiceKey) -> Way:
+        """By whom a service is asked, and why."""
+        return self._gateways.ways.get(key, Way())
+
+    def way_changed(self, tell: Callable[[ServiceKey], None]) -> None:
+        """Have this called when a service is asked by another, or for another reason."""
+        self._gateways.changed = tell
+
     async def look(self, text: str) -> float | None:
         """Bring one service in step."""
         key = ServiceKey(*text.split("/", 1))
@@ -131,27 +139,50 @@ class ServiceObjects:
         plan = self._wishes.plan(key)
         if plan is None:
             return None
-        gateway = await self._gateways.of(service.spec)
-        front = await self._front(service, plan, owner, gateway)
+        front = await self._front(service, plan, owner)
         children = owner or _reference("v1", "Service", front)
         keys = self._wishes.tokens(key)
         around = manifests.Around(self._installation, self._endpoint, naming.secret_name(key, children["uid"], keys[0]))
         await self._make_keys(key, manifests.owned(manifests.secret(key, around.secret, *keys), children))
+        way = await self._gateways.way(service, plan, front, children)
+        if way.unheard:
+            # It may still send requests to replicas that are to go.
+            return way.again
         again = await self._revisions(service, owner, around)
-        if gateway is not None:
-            await self._gateways.lead(key, plan, front, gateway, children)
-        else:
-            await self._keep_plan(key, manifests.owned(manifests.plan_map(key, self._wishes.plan_text(plan)), children))
-            await self._deploy(manifests.owned(manifests.router(key, ROUTERS, around), owner))
-        await self._gateways.leave(key, front, gateway)
-        await self._end_router(key, gateway)
-        return again
+        if way.gateway is not None and way.leads:
+            await self._lead(key, front, way.gateway, owner, children)
+            return sooner(again, way.again)
+        await self._keep_plan(key, manifests.owned(manifests.plan_map(key, self._wishes.plan_text(plan)), children))
+        if way.waits:
+            return sooner(again, way.again)
+        await self._deploy(manifests.owned(manifests.router(key, ROUTERS, around), owner))
+        return sooner(again, await self._lead_to_router(key, front, way, owner, children))
 
-    async def _end_router(self, key: ServiceKey, gateway: Gateway | None) -> None:
-        """A gateway has taken over."""
+    async def _lead(
+        self, key: ServiceKey, front: ServiceObject, gateway: Gateway, owner: Manifest | None, children: Manifest
+    ) -> None:
+        """The gateway follows the route: the Service leads there, then there alone, and our router goes."""
+        name, port = front.metadata.name, front.spec.ports[0].port
+        await self._gateways.lead(key, name, gateway, children)
+        await self._serve(manifests.owned(front_service(key, name, port), owner))
+        await self._gateways.alone(key, name)
         known = self._mirrors.deployments.get(f"{key.namespace}/{naming.router_name(key)}")
-        if gateway is not None and known is not None and known.metadata.labels.get(marks.SERVICE) == key.name:
+        if known is not None and known.metadata.labels.get(marks.SERVICE) == key.name:
             await self._delete(known)
+
+    async def _lead_to_router(
+        self, key: ServiceKey, front: ServiceObject, way: Way, owner: Manifest | None, children: Manifest
+    ) -> float | None:
+        """Our router leads, as soon as it can. Seconds until it may, or until somebody else might."""
+        known = self._mirrors.deployments.get(f"{key.namespace}/{naming.router_name(key)}")
+        if not front.spec.selector and (known is None or not known.status.ready_replicas):
+            return LOOK_AGAIN
+        name, port = front.metadata.name, front.spec.ports[0].port
+        was_led = not front.spec.selector
+        front = await self._serve(manifests.owned(manifests.front_service(key, name, port), owner))
+        if not self._installation.gateway and not was_led:
+            return None
+        return sooner(await self._gateways.leave(key, front, way, children), way.again)
 
     async def _make_keys(self, key: ServiceKey, body: Manifest) -> None:
         """A Secret of this name has these keys: what is there already is right."""
@@ -221,8 +252,8 @@ class ServiceObjects:
 
     # The front
 
-    async def _front(self, service: Service, plan: RoutePlan, owner: Manifest | None, gateway: Gateway | None) -> ServiceObject:
-        """The Service that people ask, by the service's own name unless somebody else has it."""
+    async def _front(self, service: Service, plan: RoutePlan, owner: Manifest | None) -> ServiceObject:
+        """The Service that people ask, by the service's own name unless somebody else has it. A new one leads to our router."""
         key, port = service.key, plan.port or naming.USUAL_PORT
         for name in (key.name, f"{key.name}-serving"):
             known = self._mirrors.services.get(f"{key.namespace}/{name}")
@@ -232,7 +263,8 @@ class ServiceObjects:
             if known is None and await self._is_foreign(kinds.SERVICES, key, name):
                 continue
             self.fronts[key] = name
-            body = front_service(key, name, port, gateway)[0] if gateway else manifests.front_service(key, name, port)
+            led = known is not None and not known.spec.selector
+            body = front_service(key, name, port) if led else manifests.front_service(key, name, port)
             return await self._serve(manifests.owned(body, owner))
         message = f"both names for the Service of {key} are taken: {key.name} and {key.name}-serving"
         raise ConflictError(message, fix="delete one of those Services, or call the ModelService otherwise")
@@ -292,6 +324,11 @@ class ServiceObjects:
         if found is None or service.labels.get(UID) != found.metadata.uid:
             return None
         return _reference(kinds.MODEL_SERVICES.api_version, kinds.MODEL_SERVICES.kind, found)
+
+
+def sooner(one: float | None, other: float | None) -> float | None:
+    """The smaller of two waits; None: there is none."""
+    return min((wait for wait in (one, other) if wait is not None), default=None)
 
 
 def _reference(api: str, kind: str, found: Thing) -> Manifest:

@@ -1,7 +1,7 @@
 """Requests that come by a gateway: a plan as an HTTPRoute of the Gateway API. Pure.
 
-A gateway splits by weights, matches headers and copies requests. It lets none wait for a replica and keeps nobody on a revision,
-so a service that needs that has our own router.
+A gateway splits by weights, matches headers and, if it can, copies requests. It lets none wait for a replica and keeps nobody on
+a revision, so a service that needs that has our own router.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairway.engines.kubernetes.serving import naming
-from fairway.spec.service import ServiceSpec
+from fairway.spec.service import RolloutStrategy, ServiceSpec
 from fairway.state.route import WHOLE, RoutePlan
 from fairway.state.service import ServiceKey
 
 Manifest = dict[str, Any]
 
 API = "gateway.networking.k8s.io/v1"
+COPIES = ("HTTPRouteRequestMirror", "HTTPRouteRequestPercentageMirror")
+"""What a gateway that copies a part of the requests says it can do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,17 @@ class Gateway:
     address: str
     """An IP address or a name of its own."""
     port: int
+    listener: str = ""
+    """Which of its listeners takes the routes; empty: any."""
+    features: frozenset[str] | None = None
+    """What its class says it can do beyond what all can; None: it does not say."""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 def needs_own(spec: ServiceSpec) -> str:
-    """Why a gateway cannot route to such a service, in words; empty when it can."""
+    """Why no gateway can route to such a service, in words; empty when one can."""
     if spec.replicas.min == 0:
         return "it may have no replica, and a gateway lets no request wait for one"
     if spec.traffic.sticky:
@@ -42,19 +51,37 @@ def needs_own(spec: ServiceSpec) -> str:
     return ""
 
 
-def found(body: Manifest) -> Gateway | None:
-    """The gateway, when it has an address and a listener for plain HTTP."""
-    addresses = body.get("status", {}).get("addresses", ())
-    listeners = [one for one in body.get("spec", {}).get("listeners", ()) if one.get("protocol") == "HTTP"]
-    if not addresses or not listeners:
+def lacks(spec: ServiceSpec, plan: RoutePlan, gateway: Gateway) -> str:
+    """Why this gateway cannot do what the service wants of it, in words; one that does not say what it can do is tried."""
+    copies = spec.rollout.strategy is RolloutStrategy.SHADOW or plan.mirror is not None
+    missing = [name for name in COPIES if gateway.features is not None and name not in gateway.features]
+    if copies and missing:
+        return f"requests are copied, and the class of gateway {gateway} does not list {' and '.join(missing)}"
+    return ""
+
+
+def hosts(service: ServiceKey, front: str, cluster_domain: str) -> list[str]:
+    """The names by which a gateway knows the service. The name alone is not one of them: two namespaces may have the same."""
+    return [
+        f"{front}.{service.namespace}",
+        f"{front}.{service.namespace}.svc",
+        naming.host(service, front, cluster_domain),
+    ]
+
+
+def http_route(
+    service: ServiceKey, plan: RoutePlan, front: str, gateway: Gateway, cluster_domain: str, newest: int = 0
+) -> Manifest | None:
+    """The route of a service: header matches first, then the parts of the traffic; None while nobody could answer.
+
+    `newest`: the revision that gets everything as long as nobody is ready, where there is no route yet.
+    """
+    ready = {backend.revision for backend in plan.backends}
+    weights = [(number, weight) for number, weight in plan.weights if weight and number in ready]
+    if not weights and newest:
+        weights = [(newest, WHOLE)]
+    if not weights:
         return None
-    metadata = body["metadata"]
-    return Gateway(metadata["namespace"], metadata["name"], addresses[0]["value"], listeners[0]["port"])
-
-
-def http_route(service: ServiceKey, plan: RoutePlan, front: str, gateway: Gateway, cluster_domain: str) -> Manifest:
-    """The route of a service: header matches first, then the parts of the traffic."""
-    weights = [(number, weight) for number, weight in plan.weights if weight]
     copies = _copies(service, plan)
     rules: list[Manifest] = [
         {
@@ -63,48 +90,65 @@ def http_route(service: ServiceKey, plan: RoutePlan, front: str, gateway: Gatewa
             **({"filters": copies} if copies else {}),
         }
         for match in plan.matches
-        if any(backend.revision == match.revision for backend in plan.backends)
+        if match.revision in ready
     ]
     usual: Manifest = {"backendRefs": [_backend(service, number, weight) for number, weight in weights]}
     rules.append({**usual, **({"filters": copies} if copies else {})})
-    whole = naming.host(service, front, cluster_domain)
-    hosts = [f"{front}.{service.namespace}", f"{front}.{service.namespace}.svc", whole]
-    parent = {"name": gateway.name, "namespace": gateway.namespace}
+    return _route(service, hosts(service, front, cluster_domain), gateway, rules)
+
+
+def route_to_router(service: ServiceKey, front: str, port: int, gateway: Gateway, cluster_domain: str) -> Manifest:
+    """The route of a service that has our own router: who still asks the gateway, or asks it from outside, gets there too."""
+    rules = [{"backendRefs": [{"name": front, "port": port, "weight": 1}]}]
+    return _route(service, hosts(service, front, cluster_domain), gateway, rules)
+
+
+def front_service(service: ServiceKey, name: str, port: int) -> Manifest:
+    """The Service that people ask while a gateway leads: where it leads is in a slice of ours."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": service.namespace, "labels": naming.labels(service, naming.ROUTER)},
+        "spec": {"ports": [{"name": "http", "port": port, "targetPort": port}]},
+    }
+
+
+def slice_name(front: str) -> str:
+    """The EndpointSlice that leads from the Service to the gateway."""
+    return f"{front}-gateway"
+
+
+def front_slice(service: ServiceKey, front: str, gateway: Gateway) -> Manifest:
+    """Where the Service leads: to the gateway."""
+    labels = {**naming.labels(service), "kubernetes.io/service-name": front}
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": slice_name(front), "namespace": service.namespace, "labels": labels},
+        "addressType": "IPv6" if ":" in gateway.address else "IPv4",
+        "endpoints": [{"addresses": [gateway.address], "conditions": {"ready": True}}],
+        "ports": [{"name": "http", "port": gateway.port}],
+    }
+
+
+def is_ip(address: str) -> bool:
+    """Whether it is an IP address, not a name."""
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return True
+
+
+def _route(service: ServiceKey, names: list[str], gateway: Gateway, rules: list[Manifest]) -> Manifest:
+    section = {"sectionName": gateway.listener} if gateway.listener else {}
+    parent = {"name": gateway.name, "namespace": gateway.namespace, **section}
     return {
         "apiVersion": API,
         "kind": "HTTPRoute",
         "metadata": {"name": service.name, "namespace": service.namespace, "labels": naming.labels(service)},
-        "spec": {"parentRefs": [parent], "hostnames": hosts, "rules": rules},
+        "spec": {"parentRefs": [parent], "hostnames": names, "rules": rules},
     }
-
-
-def front_service(service: ServiceKey, name: str, port: int, gateway: Gateway) -> list[Manifest]:
-    """The Service that people ask, and where it leads: to the gateway."""
-    head: Manifest = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "namespace": service.namespace, "labels": naming.labels(service, naming.ROUTER)},
-    }
-    if not _is_ip(gateway.address):
-        return [
-            {**head, "spec": {"type": "ExternalName", "externalName": gateway.address, "ports": [{"name": "http", "port": port}]}}
-        ]
-    ports = [{"name": "http", "port": port, "targetPort": gateway.port}]
-    labels = {**naming.labels(service), "kubernetes.io/service-name": name}
-    slice_: Manifest = {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"name": slice_name(name), "namespace": service.namespace, "labels": labels},
-        "addressType": "IPv6" if ":" in gateway.address else "IPv4",
-        "endpoints": [{"addresses": [gateway.address]}],
-        "ports": [{"name": "http", "port": gateway.port}],
-    }
-    return [{**head, "spec": {"ports": ports}}, slice_]
-
-
-def slice_name(front: str) -> str:
-    """The EndpointSlice that leads from a Service to the gateway."""
-    return f"{front}-gateway"
 
 
 def _backend(service: ServiceKey, revision: int, weight: int) -> Manifest:
@@ -117,11 +161,3 @@ def _copies(service: ServiceKey, plan: RoutePlan) -> list[Manifest]:
     target = {"name": naming.revision_name(service, plan.mirror.revision), "port": naming.USUAL_PORT}
     part = {"numerator": plan.mirror.share, "denominator": WHOLE}
     return [{"type": "RequestMirror", "requestMirror": {"backendRef": target, "fraction": part}}]
-
-
-def _is_ip(address: str) -> bool:
-    try:
-        ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return True

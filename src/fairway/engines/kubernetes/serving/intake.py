@@ -20,6 +20,7 @@ from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.operator.installation import Installation
 from fairway.engines.kubernetes.serving import manifests, naming, status
+from fairway.engines.kubernetes.serving.gateways import Way
 from fairway.engines.kubernetes.serving.status import UID
 from fairway.errors import FairwayError
 from fairway.spec.document import read_data
@@ -77,6 +78,10 @@ class Around(Protocol):
 
     def plan(self, key: ServiceKey) -> RoutePlan | None:
         """Where its requests go."""
+        ...
+
+    def way(self, key: ServiceKey) -> Way:
+        """By whom it is asked."""
         ...
 
 
@@ -167,6 +172,7 @@ class ServiceIntake:
             found.metadata.generation,
             found.status,
             self._clock.now(),
+            self._around.way(service.key),
         )
 
     async def _tell(self, found: Custom, told: dict[str, Any]) -> None:

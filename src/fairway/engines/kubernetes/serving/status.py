@@ -7,6 +7,7 @@ from typing import Any
 
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.serving import naming
+from fairway.engines.kubernetes.serving.gateways import Way
 from fairway.engines.kubernetes.times import stamp
 from fairway.plan.service.measured import Measured
 from fairway.state.route import WHOLE, RoutePlan
@@ -19,9 +20,16 @@ Status = dict[str, Any]
 
 
 def status_of(
-    record: ServiceRecord, plan: RoutePlan | None, url: str, trouble: str, generation: int, before: Mapping[str, Any], now: float
+    record: ServiceRecord,
+    plan: RoutePlan | None,
+    url: str,
+    trouble: str,
+    generation: int,
+    before: Mapping[str, Any],
+    now: float,
+    way: Way = Way(),
 ) -> Status:
-    """The status, whole. `trouble`: why its objects are not as they should be."""
+    """The status, whole. `trouble`: why its objects are not as they should be. `way`: by whom it is asked."""
     service = record.service
     view = service_view(record, Measured(), EndpointView(url))
     live = [replica for replica in record.replicas if replica.phase is not ReplicaPhase.GONE]
@@ -61,8 +69,17 @@ def status_of(
         "conditions": [
             _condition("Available", available, view.phase, message, before, now),
             _condition("Progressing", releasing, "Releasing" if releasing == "True" else "AsExpected", "", before, now),
+            *_by_gateway(way, before, now),
         ],
     }
+
+
+def _by_gateway(way: Way, before: Mapping[str, Any], now: float) -> list[dict[str, Any]]:
+    """Whether requests come by the gateway, where the administrator named one, and why not."""
+    if not way.word:
+        return []
+    reason = "Followed" if way.leads else "OwnRouter"
+    return [_condition("ByGateway", "True" if way.leads else "False", reason, way.word, before, now)]
 
 
 def refused(message: str, before: Mapping[str, Any], now: float) -> Status:

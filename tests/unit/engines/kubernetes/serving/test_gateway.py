@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from fairway.engines.kubernetes.serving import gateway
+from fairway.engines.kubernetes.serving import gateway, gateway_found
 from fairway.engines.kubernetes.serving.gateway import Gateway
 from fairway.engines.kubernetes.serving.tally import Tally
 from fairway.spec.service import ServiceSpec
@@ -15,12 +16,15 @@ from fairway.state.route import Backend, HeaderMatch, Mirror, RoutePlan
 from fairway.state.service import ServiceKey
 
 KEY = ServiceKey("team", "adds")
-FRONT = Gateway("infra", "front", "10.96.0.9", 8080)
+FRONT = Gateway("infra", "front", "10.96.0.9", 8080, "http")
+HOST = "adds.team.svc.cluster.local"
 BACKENDS = (Backend("r1-1", 1, "10.0.0.1:20000"), Backend("r2-2", 2, "10.0.0.2:20000"))
 
 
 def route(**plan: Any) -> dict[str, Any]:
-    return gateway.http_route(KEY, RoutePlan("team/adds", BACKENDS, **plan), "adds", FRONT, "cluster.local")
+    made = gateway.http_route(KEY, RoutePlan("team/adds", BACKENDS, **plan), "adds", FRONT, "cluster.local")
+    assert made is not None
+    return made
 
 
 def backend(revision: int, weight: int) -> dict[str, Any]:
@@ -37,7 +41,7 @@ def test_parts_of_the_traffic_are_weights_of_the_revisions_services() -> None:
             "labels": {"app.kubernetes.io/managed-by": "fairway", "fairway.dev/service": "adds"},
         },
         "spec": {
-            "parentRefs": [{"name": "front", "namespace": "infra"}],
+            "parentRefs": [{"name": "front", "namespace": "infra", "sectionName": "http"}],
             "hostnames": ["adds.team", "adds.team.svc", "adds.team.svc.cluster.local"],
             "rules": [{"backendRefs": [backend(1, 9_500), backend(2, 500)]}],
         },
@@ -61,24 +65,145 @@ def test_headers_come_first_and_copies_go_beside() -> None:
     ]
 
 
-def test_the_name_leads_to_the_gateway_by_address_or_by_name() -> None:
-    service, slice_ = gateway.front_service(KEY, "adds", 80, FRONT)
-    assert "selector" not in service["spec"]
+def test_a_revision_without_a_replica_gives_its_part_to_the_others_as_in_our_router() -> None:
+    (rule,) = route(weights=((1, 4_000), (2, 1_000), (3, 5_000)))["spec"]["rules"]
+    assert rule == {"backendRefs": [backend(1, 4_000), backend(2, 1_000)]}
+    nobody = RoutePlan("team/adds", (), weights=((1, 10_000),))
+    assert gateway.http_route(KEY, nobody, "adds", FRONT, "cluster.local") is None
+    first = gateway.http_route(KEY, nobody, "adds", FRONT, "cluster.local", newest=3)
+    assert first is not None
+    assert first["spec"]["rules"] == [{"backendRefs": [backend(3, 10_000)]}]
+
+
+def test_who_asks_the_gateway_for_a_service_with_our_router_gets_to_the_router() -> None:
+    made = gateway.route_to_router(KEY, "adds", 8000, FRONT, "cluster.local")
+    assert made["spec"]["rules"] == [{"backendRefs": [{"name": "adds", "port": 8000, "weight": 1}]}]
+    assert gateway_found.leads_to(made, "adds")
+    assert not gateway_found.leads_to(route(weights=((1, 10_000),)), "adds")
+
+
+def test_the_name_leads_to_the_gateway() -> None:
+    assert "selector" not in gateway.front_service(KEY, "adds", 80)["spec"]
+    slice_ = gateway.front_slice(KEY, "adds", FRONT)
     assert slice_["metadata"]["labels"]["kubernetes.io/service-name"] == "adds"
-    assert (slice_["endpoints"], slice_["ports"]) == ([{"addresses": ["10.96.0.9"]}], [{"name": "http", "port": 8080}])
-    (named,) = gateway.front_service(KEY, "adds", 80, Gateway("infra", "front", "front.example", 80))
-    assert named["spec"]["externalName"] == "front.example"
+    assert [end["addresses"] for end in slice_["endpoints"]] == [["10.96.0.9"]]
+    assert slice_["ports"] == [{"name": "http", "port": 8080}]
 
 
-def test_a_gateway_counts_when_it_has_an_address_and_takes_plain_requests() -> None:
-    body: dict[str, Any] = {
+def listener(**more: Any) -> dict[str, Any]:
+    return {"name": "http", "protocol": "HTTP", "port": 8080, "allowedRoutes": {"namespaces": {"from": "All"}}, **more}
+
+
+def found(*listeners: dict[str, Any], status: dict[str, Any] | None = None) -> Gateway | str:
+    body = {
         "metadata": {"name": "front", "namespace": "infra"},
-        "spec": {"listeners": [{"protocol": "HTTPS", "port": 443}, {"protocol": "HTTP", "port": 8080}]},
-        "status": {"addresses": [{"value": "10.96.0.9"}]},
+        "spec": {"gatewayClassName": "some", "listeners": list(listeners)},
+        "status": {"addresses": [{"type": "IPAddress", "value": "10.96.0.9"}]} if status is None else status,
     }
-    assert gateway.found(body) == FRONT
-    assert gateway.found({**body, "status": {}}) is None
-    assert gateway.found({**body, "spec": {"listeners": [{"protocol": "HTTPS", "port": 443}]}}) is None
+    namespace = {"metadata": {"name": "team", "labels": {"kind": "research"}}}
+    return gateway_found.gateway(body, None, namespace, HOST)
+
+
+def test_the_listener_is_the_one_that_takes_such_routes() -> None:
+    https = listener(name="https", protocol="HTTPS", port=443)
+    assert found(https, listener()) == FRONT
+    assert found(listener(hostname="*.cluster.local")) == FRONT
+    assert found(listener(hostname=HOST)) == FRONT
+    labelled = {"from": "Selector", "selector": {"matchLabels": {"kind": "research"}}}
+    assert found(listener(allowedRoutes={"namespaces": labelled})) == FRONT
+    kinds = [{"kind": "HTTPRoute"}]
+    assert found(listener(allowedRoutes={"namespaces": {"from": "All"}, "kinds": kinds})) == FRONT
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        ({"protocol": "HTTPS"}, "for HTTPS"),
+        # What is not said means the gateway's own namespace.
+        ({"allowedRoutes": {}}, "no route from the namespace team"),
+        ({"allowedRoutes": {"namespaces": {"from": "Same"}}}, "no route from the namespace team"),
+        ({"allowedRoutes": {"namespaces": {"from": "None"}}}, "no route from the namespace team"),
+        ({"allowedRoutes": {"namespaces": {"from": "Selector", "selector": {"matchLabels": {"a": "b"}}}}}, "namespace team"),
+        ({"allowedRoutes": {"namespaces": {"from": "All"}, "kinds": [{"kind": "GRPCRoute"}]}}, "no HTTPRoute"),
+        ({"hostname": "models.example.org"}, "for models.example.org"),
+        ({"hostname": "*.example.org"}, "for *.example.org"),
+    ],
+)
+def test_a_listener_that_takes_no_such_route_says_why(more: dict[str, Any], word: str) -> None:
+    said = found(listener(**more))
+    assert isinstance(said, str)
+    assert word in said
+
+
+@pytest.mark.parametrize(
+    ("rule", "holds"),
+    [
+        ({"key": "kind", "operator": "In", "values": ["research", "other"]}, True),
+        ({"key": "kind", "operator": "NotIn", "values": ["research"]}, False),
+        ({"key": "kind", "operator": "Exists"}, True),
+        ({"key": "kind", "operator": "DoesNotExist"}, False),
+    ],
+)
+def test_namespaces_are_chosen_by_expressions_too(rule: dict[str, Any], holds: bool) -> None:
+    chosen = {"from": "Selector", "selector": {"matchExpressions": [rule]}}
+    assert isinstance(found(listener(allowedRoutes={"namespaces": chosen})), Gateway) == holds
+
+
+def test_a_gateway_without_an_address_or_not_ready_is_none() -> None:
+    assert "no IP address" in str(found(listener(), status={}))
+    assert "no IP address" in str(found(listener(), status={"addresses": [{"type": "Hostname", "value": "front.example"}]}))
+    no = {"type": "Programmed", "status": "False", "reason": "AddressNotUsable", "message": "taken"}
+    addresses = [{"value": "10.96.0.9"}]
+    assert "AddressNotUsable: taken" in str(found(listener(), status={"addresses": addresses, "conditions": [no]}))
+
+
+def test_what_a_class_can_do_is_read_in_both_forms_and_unknown_where_nothing_is_said() -> None:
+    both = frozenset(gateway.COPIES)
+    assert gateway_found.features({"status": {"supportedFeatures": list(gateway.COPIES)}}) == both
+    assert gateway_found.features({"status": {"supportedFeatures": [{"name": name} for name in gateway.COPIES]}}) == both
+    assert gateway_found.features({"status": {}}) is None
+    assert gateway_found.features(None) is None
+
+
+def test_copies_ask_for_a_gateway_that_makes_them() -> None:
+    plain = ServiceSpec.model_validate({"model": "adds@1"})
+    shadow = ServiceSpec.model_validate({"model": "adds@1", "rollout": {"strategy": "shadow"}})
+    plan = RoutePlan("team/adds", BACKENDS)
+    none, every = replace(FRONT, features=frozenset({"HTTPRoute"})), replace(FRONT, features=frozenset(gateway.COPIES))
+    assert "HTTPRouteRequestMirror" in gateway.lacks(shadow, plan, none)
+    assert gateway.lacks(plain, replace(plan, mirror=Mirror(2, 2_500)), none)
+    assert not gateway.lacks(plain, plan, none)
+    assert not gateway.lacks(shadow, plan, every)
+    assert not gateway.lacks(shadow, plan, FRONT)
+
+
+def judged(*conditions: tuple[str, str, str, int], generation: int = 2, **ref: str) -> str | None:
+    parent = {"name": "front", "namespace": "infra", "sectionName": "http", **ref}
+    said = [
+        {"type": kind, "status": status, "reason": reason, "message": "why", "observedGeneration": seen}
+        for kind, status, reason, seen in conditions
+    ]
+    status = {"parents": [{"parentRef": parent, "conditions": said}]}
+    return gateway_found.verdict({"metadata": {"generation": generation}, "status": status}, FRONT)
+
+
+def test_a_gateway_follows_a_route_when_it_says_so_of_this_very_route() -> None:
+    accepted, resolved = ("Accepted", "True", "Accepted", 2), ("ResolvedRefs", "True", "ResolvedRefs", 2)
+    assert judged(accepted, resolved) == ""
+    assert judged(accepted, ("ResolvedRefs", "False", "BackendNotFound", 2)) == "BackendNotFound: why"
+    assert judged(("Accepted", "False", "NotAllowedByListeners", 2), resolved) == "NotAllowedByListeners: why"
+    assert judged(accepted, resolved, ("PartiallyInvalid", "True", "UnsupportedValue", 2)) == "UnsupportedValue: why"
+    assert judged(accepted, resolved, generation=3) is None
+    assert judged(accepted, resolved, name="other") is None
+    assert judged() is None
+
+
+def test_parts_of_copies_that_an_older_api_drops_are_noticed() -> None:
+    asked = route(weights=((1, 10_000),), mirror=Mirror(2, 2_500))
+    kept = route(weights=((1, 10_000),), mirror=Mirror(2, 2_500))
+    assert gateway_found.kept_whole(asked, kept)
+    del kept["spec"]["rules"][0]["filters"][0]["requestMirror"]["fraction"]
+    assert not gateway_found.kept_whole(asked, kept)
 
 
 @pytest.mark.parametrize(

@@ -1,58 +1,272 @@
-"""What leads to services by a gateway goes with it, whoever wrote it; what others wrote stays."""
+"""Who leads to a service while a gateway comes, judges, cannot and goes: nobody is led to one who does not answer."""
 
 from __future__ import annotations
 
+import copy
+from dataclasses import dataclass, field
 from typing import Any, cast
 
-import msgspec
 import pytest
 
-from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.client import errors
 from fairway.engines.kubernetes.client.api import Client
-from fairway.engines.kubernetes.objects import Service
+from fairway.engines.kubernetes.client.paths import Resource
+from fairway.engines.kubernetes.objects import Metadata, ServicePort
+from fairway.engines.kubernetes.objects import Service as ServiceObject
+from fairway.engines.kubernetes.objects import ServiceSpec as ServiceObjectSpec
 from fairway.engines.kubernetes.operator.installation import Installation
-from fairway.engines.kubernetes.serving.gateways import Gateways
-from fairway.state.service import ServiceKey
+from fairway.engines.kubernetes.serving.gateways import LOOK_EVERY, PATIENCE, Gateways, Way
+from fairway.plan.service import commands
+from fairway.spec.service import ServiceSpec
+from fairway.state.job import Origin
+from fairway.state.route import Backend, Mirror, RoutePlan
+from fairway.state.service import Service, ServiceKey
 
 KEY = ServiceKey("team", "adds")
-FRONT = msgspec.convert({"metadata": {"name": "adds-serving", "namespace": "team"}}, Service)
+OWNER = {"apiVersion": "v1", "kind": "Service", "name": "adds", "uid": "u"}
+PLAN = RoutePlan("team/adds", (Backend("r1-1", 1, "10.0.0.1:20000"),), weights=((1, 10_000),))
+NOBODY = RoutePlan("team/adds")
 
 
-class ApiServer:
-    """Objects by plural and name; counts what is asked."""
-
-    def __init__(self, labels: dict[str, str]) -> None:
-        self.there = {("httproutes", "adds"): labels, ("endpointslices", "adds-serving-gateway"): labels}
-        self.asked = 0
-
-    async def get(self, resource: Any, name: str, _namespace: str) -> dict[str, Any]:
-        self.asked += 1
-        if (resource.plural, name) not in self.there:
-            raise errors.NotFound("no such thing", fix="none", asked="get", http=404)
-        return {"metadata": {"uid": "u", "labels": self.there[resource.plural, name]}}
-
-    async def delete(self, resource: Any, name: str, _namespace: str, *, uid: str) -> bool:
-        assert uid == "u"
-        return bool(self.there.pop((resource.plural, name)))
+@dataclass
+class Listed:
+    items: list[dict[str, Any]]
 
 
-def gateways(server: ApiServer, gateway: str = "infra/front") -> Gateways:
-    return Gateways(cast("Client", server), Installation(image="i", gateway=gateway), lambda: 0.0)
+@dataclass
+class Cluster:
+    """Plain objects by path, as far as gateways are concerned."""
+
+    objects: dict[str, dict[str, Any]] = field(default_factory=dict)
+    deleted: list[str] = field(default_factory=list)
+    forgets: str = ""
+    """A field of copies that this API does not know."""
+
+    async def get(self, resource: Resource[Any], name: str, namespace: str = "") -> dict[str, Any]:
+        found = self.objects.get(f"{resource.plural}/{name}")
+        if found is None:
+            raise errors.NotFound("there is none")
+        return found
+
+    async def apply(self, resource: Resource[Any], body: dict[str, Any], *, manager: str) -> dict[str, Any]:
+        path = f"{resource.plural}/{body['metadata']['name']}"
+        before = self.objects.get(path, {"metadata": {"generation": 0}})
+        made = copy.deepcopy(body)
+        for rule in made["spec"]["rules"] if "spec" in made else ():
+            for one in rule.get("filters", ()):
+                one["requestMirror"].pop(self.forgets, None)
+        made["metadata"] |= {"generation": before["metadata"]["generation"] + 1, "uid": "0"}
+        self.objects[path] = {**made, "status": before.get("status", {})}
+        return self.objects[path]
+
+    async def list(self, resource: Resource[Any], namespace: str, *, labels: str) -> Listed:
+        return Listed([one for path, one in self.objects.items() if path.startswith(f"{resource.plural}/")])
+
+    async def delete(self, resource: Resource[Any], name: str, namespace: str, *, uid: str = "") -> bool:
+        self.deleted.append(f"{resource.plural}/{name}")
+        return self.objects.pop(f"{resource.plural}/{name}", None) is not None
+
+    def judge(self, accepted: str) -> None:
+        """The gateway says so of the route as it is."""
+        route = self.objects["httproutes/adds"]
+        said = {"observedGeneration": route["metadata"]["generation"], "reason": "Because", "message": "of that"}
+        conditions = [{"type": "Accepted", "status": accepted, **said}, {"type": "ResolvedRefs", "status": "True", **said}]
+        parent = {"name": "front", "namespace": "infra", "sectionName": "http"}
+        route["status"] = {"parents": [{"parentRef": parent, "conditions": conditions}]}
+
+    def routed_to(self) -> list[str]:
+        return [one["name"] for one in self.objects["httproutes/adds"]["spec"]["rules"][-1]["backendRefs"]]
 
 
-async def test_an_operator_that_begins_takes_away_what_the_one_before_had_written_and_looks_once() -> None:
-    server = ApiServer({marks.SERVICE: "adds"})
-    found = gateways(server)
-    await found.leave(KEY, FRONT, None)
-    assert (server.there, server.asked) == ({}, 2)
-    await found.leave(KEY, FRONT, None)
-    assert server.asked == 2
+class World:
+    """Gateways over such a cluster, with a clock that is moved by hand."""
+
+    def __init__(self, gateway: str = "infra/front") -> None:
+        self.now = 100.0
+        self.cluster = Cluster()
+        listener = {"name": "http", "protocol": "HTTP", "port": 8080, "allowedRoutes": {"namespaces": {"from": "All"}}}
+        self.cluster.objects = {
+            "gateways/front": {
+                "metadata": {"name": "front", "namespace": "infra"},
+                "spec": {"gatewayClassName": "some", "listeners": [listener]},
+                "status": {"addresses": [{"value": "10.9.9.9"}]},
+            },
+            "gatewayclasses/some": {"status": {"supportedFeatures": [{"name": "HTTPRoute"}]}},
+        }
+        self.selector = {"router": "ours"}
+        self.begin(gateway)
+
+    def begin(self, gateway: str = "infra/front") -> None:
+        """A new operator."""
+        installation = Installation(image="fairway:1", gateway=gateway)
+        self.gateways = Gateways(cast(Client, self.cluster), installation, lambda: self.now)
+
+    @property
+    def front(self) -> ServiceObject:
+        spec = ServiceObjectSpec(selector=self.selector, ports=(ServicePort(80),))
+        return ServiceObject(metadata=Metadata(name="adds", namespace="team"), spec=spec)
+
+    async def way(self, plan: RoutePlan = PLAN, **spec: Any) -> Way:
+        return await self.gateways.way(service(**spec), plan, self.front, OWNER)
 
 
-@pytest.mark.parametrize(("labels", "gateway"), [({}, "infra/front"), ({marks.SERVICE: "adds"}, "")])
-async def test_what_is_not_ours_stays_and_without_a_gateway_nobody_looks(labels: dict[str, str], gateway: str) -> None:
-    server = ApiServer(labels)
-    await gateways(server, gateway).leave(KEY, FRONT, None)
-    assert len(server.there) == 2
-    assert server.asked == (2 if gateway else 0)
+def service(**spec: Any) -> Service:
+    asked = ServiceSpec.model_validate({"model": "adds@1", **spec})
+    return commands.applied(None, KEY, asked, "adds@1", "onnx", Origin(), {}, 0.0)
+
+
+async def test_a_gateway_leads_from_the_moment_that_it_says_so() -> None:
+    world, told = World(), []
+    world.gateways.changed = told.append
+    first = await world.way()
+    assert (first.leads, first.waits) == (False, True)
+    world.cluster.judge("False")
+    assert (await world.way()).waits, "it may not know yet what the route names"
+    world.cluster.objects["httproutes/adds"]["status"] = {}
+    world.now += PATIENCE
+    late = await world.way()
+    assert (late.leads, late.waits) == (False, False)
+    assert "has not said yet" in late.word
+    world.cluster.judge("False")
+    refused = await world.way()
+    assert not refused.leads
+    assert "Because: of that" in refused.word
+    world.cluster.judge("True")
+    assert (await world.way()).leads
+    assert world.gateways.leads(KEY)
+    assert len(told) == 4
+
+
+async def test_another_route_that_is_not_judged_yet_leaves_whoever_leads() -> None:
+    world = World()
+    await world.way()
+    world.cluster.judge("True")
+    assert (await world.way()).leads
+    world.selector = {}
+    other = RoutePlan("team/adds", (*PLAN.backends, Backend("r2-1", 2, "10.0.0.2:20000")), weights=((1, 5_000), (2, 5_000)))
+    way = await world.way(other)
+    assert (way.leads, way.unheard) == (True, True), "replicas stay until the gateway has heard of it"
+    assert world.cluster.routed_to() == ["adds-r1", "adds-r2"]
+    world.now += PATIENCE
+    assert not (await world.way(other)).unheard, "one that says nothing for long holds nobody up"
+    world.cluster.judge("True")
+    assert not (await world.way(other)).unheard
+
+
+async def test_until_our_router_has_taken_over_requests_go_where_the_plan_says() -> None:
+    world = World()
+    await world.way()
+    world.cluster.judge("True")
+    await world.way()
+    world.selector = {}
+    other = RoutePlan("team/adds", (Backend("r2-1", 2, "10.0.0.2:20000"),), weights=((2, 10_000),), mirror=Mirror(1, 5_000))
+    way = await world.way(other)
+    assert (way.own, way.unheard) == (True, True)
+    assert world.cluster.routed_to() == ["adds-r2"]
+    assert "filters" not in world.cluster.objects["httproutes/adds"]["spec"]["rules"][-1]
+    world.cluster.judge("True")
+    assert not (await world.way(other)).unheard
+
+
+async def test_a_new_operator_that_knows_nobody_ready_leaves_the_route_as_it_is() -> None:
+    world = World()
+    both = RoutePlan("team/adds", (*PLAN.backends, Backend("r2-1", 2, "10.0.0.2:20000")), weights=((1, 5_000), (2, 5_000)))
+    await world.way(both)
+    world.cluster.judge("True")
+    world.selector = {}
+    world.begin()
+    assert (await world.way(NOBODY)).leads
+    assert world.cluster.routed_to() == ["adds-r1", "adds-r2"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "plan", "word"),
+    [
+        ({"replicas": {"min": 0, "max": 1}}, PLAN, "lets no request wait"),
+        ({"rollout": {"strategy": "shadow"}}, PLAN, "HTTPRouteRequestMirror"),
+        ({}, RoutePlan("team/adds", PLAN.backends, weights=PLAN.weights, mirror=Mirror(1, 5_000)), "HTTPRouteRequestMirror"),
+    ],
+)
+async def test_what_the_gateway_cannot_do_needs_our_router(spec: dict[str, Any], plan: RoutePlan, word: str) -> None:
+    way = await World().way(plan, **spec)
+    assert (way.leads, way.waits, way.own) == (False, False, True)
+    assert word in way.word
+
+
+async def test_parts_of_copies_that_an_older_api_forgets_need_our_router() -> None:
+    world = World()
+    world.cluster.objects["gatewayclasses/some"] = {}
+    world.cluster.forgets = "fraction"
+    plan = RoutePlan("team/adds", PLAN.backends, weights=PLAN.weights, mirror=Mirror(1, 5_000))
+    assert "too old" in (await world.way(plan)).word
+
+
+async def test_a_gateway_that_comes_later_is_found_and_a_missing_api_is_no_trouble() -> None:
+    world = World()
+    kept = {path: world.cluster.objects.pop(path) for path in ("gateways/front", "gatewayclasses/some")}
+    assert (await world.way()).word == "there is no gateway infra/front"
+    world.cluster.objects.update(kept)
+    world.now += LOOK_EVERY
+    assert (await world.way()).waits
+
+
+async def test_labels_of_a_namespace_are_asked_for_where_a_gateway_chooses_by_them() -> None:
+    world = World()
+    (listener,) = world.cluster.objects["gateways/front"]["spec"]["listeners"]
+    chosen = {"from": "Selector", "selector": {"matchLabels": {"kind": "research"}}}
+    listener["allowedRoutes"] = {"namespaces": chosen}
+    team = world.cluster.objects["namespaces/team"] = {"metadata": {"name": "team"}}
+    assert "takes no route from the namespace team" in (await world.way()).word
+    team["metadata"]["labels"] = {"kind": "research"}
+    assert (await world.way()).waits
+
+
+async def test_the_name_leads_to_the_gateway_alone_whatever_the_selector_left() -> None:
+    world = World()
+    way = await world.way()
+    assert way.gateway is not None
+    await world.gateways.lead(KEY, "adds", way.gateway, OWNER)
+    world.cluster.objects["endpointslices/adds-abc"] = {"metadata": {"name": "adds-abc", "uid": "1"}}
+    await world.gateways.alone(KEY, "adds")
+    assert world.cluster.deleted == ["endpoints/adds", "endpointslices/adds-abc"]
+    await world.gateways.alone(KEY, "adds")
+    assert len(world.cluster.deleted) == 2
+
+
+async def test_the_name_leaves_the_gateway_when_our_router_is_ready_and_the_route_follows() -> None:
+    world = World()
+    way = await world.way()
+    assert way.gateway is not None
+    await world.gateways.lead(KEY, "adds", way.gateway, OWNER)
+    own = await world.way(replicas={"min": 0, "max": 1})
+    assert await world.gateways.leave(KEY, world.front, own, OWNER), "no router is ready"
+    ready = {"metadata": {"name": "adds-abc", "uid": "1"}, "endpoints": [{"conditions": {"ready": True}}]}
+    world.cluster.objects["endpointslices/adds-abc"] = ready
+    assert await world.gateways.leave(KEY, world.front, own, OWNER), "the gateway must see first that the name leads elsewhere"
+    assert world.cluster.deleted == ["endpointslices/adds-gateway"]
+    assert world.cluster.routed_to() == ["adds-r1"]
+    assert await world.gateways.leave(KEY, world.front, own, OWNER) is None
+    assert world.cluster.routed_to() == ["adds"]
+    # With replicas again, but none of them ready, the gateway must not lead to a name that leads to the gateway.
+    world.cluster.judge("True")
+    assert not (await world.way(NOBODY)).leads
+    del world.cluster.objects["gateways/front"]
+    world.now += LOOK_EVERY
+    assert await world.gateways.leave(KEY, world.front, await world.way(), OWNER) is None
+    assert world.cluster.deleted[1:] == ["httproutes/adds"]
+
+
+@pytest.mark.parametrize(("labels", "goes"), [({"fairway.dev/service": "adds"}, True), ({}, False)])
+async def test_a_route_that_another_operator_wrote_goes_too_and_that_of_somebody_else_stays(labels: Any, goes: bool) -> None:
+    world = World()
+    world.cluster.objects = {"httproutes/adds": {"metadata": {"uid": "0", "labels": labels}}}
+    way = await world.way()
+    for _ in range(2):
+        assert await world.gateways.leave(KEY, world.front, way, OWNER) is None
+    assert world.cluster.deleted == (["httproutes/adds"] if goes else [])
+
+
+async def test_without_a_gateway_of_the_installation_nothing_is_asked() -> None:
+    world = World("")
+    world.cluster.objects.clear()
+    assert await world.way() == Way()

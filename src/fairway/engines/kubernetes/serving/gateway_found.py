@@ -1,0 +1,143 @@
+"""What gateways of others are found to be, and what they say of our routes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fairway.engines.kubernetes.serving.gateway import Gateway, is_ip
+
+Found = Mapping[str, Any]
+
+GROUP = "gateway.networking.k8s.io"
+
+
+def features(gateway_class: Found | None) -> frozenset[str] | None:
+    """What a class says it can do beyond what all can; None: nothing is said. Older ones list names, newer ones objects."""
+    listed = (gateway_class or {}).get("status", {}).get("supportedFeatures", ())
+    names = frozenset(one if isinstance(one, str) else one.get("name", "") for one in listed)
+    return names or None
+
+
+def gateway(body: Found, can: frozenset[str] | None, namespace: Found, host: str) -> Gateway | str:
+    """The gateway, for services of a namespace with this name; or why it takes none of them, in words."""
+    metadata, spec, status = body["metadata"], body.get("spec", {}), body.get("status", {})
+    name = f"{metadata['namespace']}/{metadata['name']}"
+    addresses = [one["value"] for one in status.get("addresses") or () if is_ip(one["value"])]
+    if not addresses:
+        return f"gateway {name} has no IP address yet"
+    not_ready = _false(status.get("conditions"), "Programmed")
+    if not_ready:
+        return f"gateway {name} is not ready: {not_ready}"
+    refusals = []
+    for listener in spec.get("listeners", ()):
+        refusal = _refusal(listener, metadata["namespace"], namespace, host)
+        if not refusal:
+            return Gateway(metadata["namespace"], metadata["name"], addresses[0], listener["port"], listener["name"], can)
+        refusals.append(f"listener {listener['name']} {refusal}")
+    return f"gateway {name} takes no such route: {'; '.join(refusals)}"
+
+
+def asks_for_labels(body: Found) -> bool:
+    """Whether a gateway chooses the namespaces of routes by their labels."""
+    allowed = [one.get("allowedRoutes") or {} for one in body.get("spec", {}).get("listeners", ())]
+    return any((one.get("namespaces") or {}).get("from") == "Selector" for one in allowed)
+
+
+def verdict(route: Found, by: Gateway) -> str | None:
+    """What the gateway says of a route: empty when it follows it, in words why not, None while it has not looked at it."""
+    said = [one for one in route.get("status", {}).get("parents", ()) if _is_of(one, by)]
+    generation = route["metadata"].get("generation", 0)
+    words: str | None = None
+    for parent in said:
+        conditions = {one["type"]: one for one in parent.get("conditions", ())}
+        accepted = conditions.get("Accepted")
+        if accepted is None or any(one.get("observedGeneration", 0) < generation for one in conditions.values()):
+            continue
+        words = (
+            _false(conditions.values(), "Accepted")
+            or _false(conditions.values(), "ResolvedRefs")
+            or _partial(conditions.get("PartiallyInvalid"))
+        )
+        if not words:
+            return ""
+    return words
+
+
+def leads_to(route: Found, service: str) -> bool:
+    """Whether a route leads to this Service."""
+    return any(one["name"] == service for rule in route["spec"].get("rules", ()) for one in rule.get("backendRefs") or ())
+
+
+def kept_whole(asked: Found, answered: Found) -> bool:
+    """Whether the API server kept every part of the copies: an older Gateway API drops fields that it does not know."""
+
+    def parts(body: Found) -> list[Any]:
+        filters = [one for rule in body["spec"]["rules"] for one in rule.get("filters", ())]
+        return [one["requestMirror"].get("fraction") for one in filters if "requestMirror" in one]
+
+    return parts(asked) == parts(answered)
+
+
+def _refusal(listener: Found, home: str, namespace: Found, host: str) -> str:
+    """Why a listener takes no route of a namespace for this name; empty when it does."""
+    if listener.get("protocol") != "HTTP":
+        return f"is for {listener.get('protocol')}, not for plain HTTP"
+    allowed = listener.get("allowedRoutes") or {}
+    kinds = allowed.get("kinds") or ()
+    if kinds and not any((one.get("group", GROUP), one["kind"]) == (GROUP, "HTTPRoute") for one in kinds):
+        return "takes no HTTPRoute"
+    if not _admits(allowed.get("namespaces") or {}, home, namespace):
+        return f"takes no route from the namespace {namespace['metadata']['name']} (allowedRoutes)"
+    wanted = listener.get("hostname") or ""
+    if wanted and wanted != host and not (wanted.startswith("*.") and host.endswith(wanted[1:])):
+        return f"is for {wanted}, not for {host}"
+    return ""
+
+
+def _admits(rule: Found, home: str, namespace: Found) -> bool:
+    metadata = namespace["metadata"]
+    match rule.get("from", "Same"):
+        case "All":
+            return True
+        case "Same":
+            return bool(metadata["name"] == home)
+        case "Selector":
+            return _selects(rule.get("selector") or {}, metadata.get("labels") or {})
+        case _:
+            return False
+
+
+def _selects(selector: Found, labels: Found) -> bool:
+    wanted = selector.get("matchLabels") or {}
+    return wanted.items() <= labels.items() and all(_holds(one, labels) for one in selector.get("matchExpressions") or ())
+
+
+def _holds(rule: Found, labels: Found) -> bool:
+    key, values = rule["key"], rule.get("values") or ()
+    match rule["operator"]:
+        case "In":
+            return labels.get(key) in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+        case _:
+            return key not in labels
+
+
+def _is_of(parent: Found, by: Gateway) -> bool:
+    ref = parent.get("parentRef", {})
+    return (ref.get("name"), ref.get("namespace"), ref.get("sectionName", "")) == (by.name, by.namespace, by.listener)
+
+
+def _false(conditions: Any, kind: str) -> str:
+    """Why a condition does not hold; empty when it does, or nobody said."""
+    for one in conditions or ():
+        if one["type"] == kind and one["status"] == "False":
+            return f"{one.get('reason', kind)}: {one.get('message') or 'no more is said'}"
+    return ""
+
+
+def _partial(condition: Found | None) -> str:
+    return f"{condition.get('reason')}: {condition.get('message')}" if condition and condition["status"] == "True" else ""
