@@ -79,7 +79,6 @@ STORIES = {
 NOWHERE = {
     ("agent", "api.create/tokenreviews"): "a question: the API server answers it and keeps nothing",
     ("operator", "api.create/subjectaccessreviews"): "a question: the API server answers it and keeps nothing",
-    ("agent", "api.create/tokenreviews"): "a question, too",
     ("operator", "api.apply/podgroups"): "for neighbours that place in our stead; applied again before each gang is made",
 }
 """Writes at which nobody dies, and why."""

@@ -21,7 +21,7 @@ from fairway.engines.kubernetes.client.paths import Resource
 from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.operator.gangs import Gangs
 from fairway.engines.kubernetes.operator.manifests.service import service
-from fairway.engines.kubernetes.people import CALLER, Caller, noted
+from fairway.engines.kubernetes.people import CALLER, noted
 from fairway.engines.kubernetes.record.callers import MANAGER, PATIENCE, review, sent_code
 from fairway.engines.kubernetes.record.services import CallersServices
 from fairway.errors import ConflictError, RefusedError, UnavailableError
@@ -142,8 +142,8 @@ class CallersApplication(Application):
         for job in plan.jobs:
             meta = {"name": job.series, "namespace": job.key.namespace, "labels": job.labels}
             document = TrainingJob.model_validate({"metadata": meta, "spec": job.spec})
-            asked = noted(Caller(job.origin.user), ())
-            found += [_object(document, job.key.name, job.origin, asked), service(job.key)]
+            # Who asks is left out: what is printed may be applied by others, and nobody but us may say who asked.
+            found += [_object(document, job.key.name, job.origin, {}), service(job.key)]
             for action in plan.actions:
                 if isinstance(action, BindGang) and action.job.key == job.key:
                     found += self._gangs.manifests(action)
