@@ -19,8 +19,8 @@ OPERATOR_OF_JOBS = (
     "api.replace/leases",
     "api.patch/pods",
     "api.delete/pods",
-    "api.delete/services",
 )
+"""The Service of a run goes with its object: where that was quicker, none is left to delete."""
 SCHEDULER_OF_JOBS = (
     "api.create/leases",
     "api.bind/pods/binding",
