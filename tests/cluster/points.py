@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 OPERATOR_OF_JOBS = (
     "api.create/leases",
-    "api.create/services",
     "api.apply/services",
     "api.create/secrets",
     "api.create/pods",
