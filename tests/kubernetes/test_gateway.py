@@ -135,7 +135,7 @@ def services(program: None, real_nodes: RealCluster, tmp_path_factory: pytest.Te
     installed.installation = Installation(image.FAIRWAY, runtimes={"default": Runtime(image.FAIRWAY)}, gateway="infra/front")
     installed.install()
     (folder / "home").mkdir()
-    register(folder / "home", 1, 2)
+    register(folder / "home", 1, 2, 3)
     machine = real_nodes.network.plan.machine
     real_nodes.plane.start_scheduler()
     with gateway.running(real_nodes):
@@ -193,7 +193,7 @@ def test_what_this_gateway_cannot_do_is_done_by_our_router_without_a_failed_requ
     with Crowd(front["spec"]["clusterIP"], "adds.default.svc.cluster.local") as crowd:
         wait_for("answers", lambda: crowd.answers["2"] > 50, PATIENCE, lambda: str(crowd.failures[:5]))
         shadow = {"strategy": "shadow", "steps": [{"to": "50%", "for": "1h"}]}
-        services.apply("adds", model="adds@1", rollout=shadow, **one)
+        services.apply("adds", model="adds@3", rollout=shadow, **one)
         services.until_by_gateway("False", "HTTPRouteRequestMirror")
         leads = lambda: services.route()["spec"]["rules"][0]["backendRefs"][0]["name"] == "adds"  # noqa: E731
         wait_for("our router answers", leads, PATIENCE, lambda: services.why_not("adds"))
