@@ -1,4 +1,4 @@
-"""The settings of the machine that a kubelet insists on changing: they are written down before, and given back after."""
+"""The settings of the machine that kubelets change, or need otherwise: they are written down before, and given back after."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ CHANGED = (
     "kernel/panic_on_oops",
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
+    "fs/inotify/max_user_instances",
 )
+INSTANCES = 1024
+"""Of inotify, at the least: a node has a dozen, and a few clusters use up the usual 128; then no kubelet starts any more."""
 _SETTINGS = Path("/proc/sys")
 _RECORD = "kernel.json"
 
@@ -28,8 +31,11 @@ def original() -> dict[str, str]:
 
 
 def remember(folder: Path) -> None:
-    """Write it down."""
+    """Write it down, and make room for the watches of nodes."""
     (folder / _RECORD).write_text(json.dumps(original()))
+    watches = _SETTINGS / "fs/inotify/max_user_instances"
+    if int(watches.read_text()) < INSTANCES:
+        watches.write_text(str(INSTANCES))
 
 
 def restore(folder: Path) -> None:

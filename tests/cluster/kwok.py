@@ -15,6 +15,7 @@ from cluster.process import PATIENCE, wait_for
 _STAGES = Path(__file__).with_name("stages.yaml")
 _MARK = "kwok.x-k8s.io/node"
 _AT_ONCE = 8
+_COMING = {"key": "test.fairway.dev/coming", "effect": "NoSchedule"}
 
 
 def start(plane: ControlPlane) -> None:
@@ -48,17 +49,35 @@ def add_nodes(
     labels: dict[str, str] | None = None,
     taints: Iterable[dict[str, str]] = (),
     capacity: dict[str, str] | None = None,
+    awaited: bool = False,
 ) -> list[str]:
-    """Add this many pretended nodes, all alike; returns their names when all are ready."""
+    """Add this many pretended nodes, all alike; returns their names when all are ready.
+
+    Where pods wait for them already (`awaited`) they are kept off until kwok holds the nodes: before, it may overlook a pod.
+    """
     start(plane)
     names = [f"{prefix}-{number}" for number in range(count)]
-    taints = list(taints)
+    taints = [*taints, *([_COMING] if awaited else ())]
     documents = [_node(name, number, labels or {}, taints, capacity or {}) for number, name in enumerate(names)]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         list(pool.map(_create, [plane] * _AT_ONCE, [documents[start::_AT_ONCE] for start in range(_AT_ONCE)]))
     wait_for(f"{count} nodes that are ready", lambda: set(names) <= _ready(plane), PATIENCE + count / 5)
-    wait_for(f"kwok to hold {count} nodes", lambda: set(names) <= _held(plane))  # before that it may overlook a pod
+    wait_for(f"kwok to hold {count} nodes", lambda: set(names) <= _held(plane))
+    for name in names if awaited else ():
+        _open(plane, name)
     return names
+
+
+def _open(plane: ControlPlane, name: str) -> None:
+    """Take the mark away by which pods are kept off, and no taint that others have set meanwhile."""
+
+    def is_open() -> bool:
+        taints = plane.get(f"/api/v1/nodes/{name}")[1]["spec"]["taints"]
+        at = f"/spec/taints/{taints.index(_COMING)}"
+        changes = [{"op": "test", "path": at, "value": _COMING}, {"op": "remove", "path": at}]
+        return plane.request("PATCH", f"/api/v1/nodes/{name}", changes, "application/json-patch+json")[0] == 200
+
+    wait_for(f"{name} is open for pods", is_open)
 
 
 def _create(plane: ControlPlane, documents: list[dict[str, Any]]) -> None:

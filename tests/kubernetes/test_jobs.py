@@ -60,7 +60,7 @@ def test_a_gang_that_does_not_fit_says_why_and_starts_whole_when_there_is_room(j
     status = jobs.until("wide", "says why", lambda status: "start together" in status.get("message", ""))
     assert status["phase"] == "Pending"
     assert not any(pod["spec"].get("nodeName") for pod in jobs.pods("wide"))
-    kwok_nodes(1, prefix="more", capacity={"cpu": "2"})
+    kwok_nodes(1, prefix="more", capacity={"cpu": "2"}, awaited=True)
     assert jobs.runs("wide")["ready"] == "3/3"
 
 
@@ -81,7 +81,7 @@ def test_a_refusal_by_the_kubelet_costs_no_restart(jobs: Jobs, kwok_nodes: Add) 
     jobs.submit("unlucky", restart={"max": 0})
     wait_for("its pod", lambda: names(jobs.pods("unlucky")) == ["unlucky-worker-0-r0"])
     jobs.annotate("unlucky-worker-0-r0", refused="OutOfcpu")
-    kwok_nodes(1, capacity={"cpu": "4"})
+    kwok_nodes(1, capacity={"cpu": "4"}, awaited=True)
     status = jobs.until("unlucky", "runs again", lambda status: (status["phase"], status["attempt"]) == ("Running", 1))
     assert status["restarts"] == 0
 

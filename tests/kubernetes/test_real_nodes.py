@@ -180,7 +180,7 @@ def test_a_node_is_lost_and_comes_back(room: Room, cluster: RealCluster) -> None
     wait_for("the loss to be seen", lambda: not node_is_ready(cluster, lost.name))
     lost.start()
     lost.load([cluster.plane.folder / "pause.tar", cluster.plane.folder / "fairway.tar"])
-    wait_for("its return", lambda: node_is_ready(cluster, lost.name))
+    cluster.wait_ready(lost)
     room.pod("next", 2, ["true"])
     room.ended("next")
 
@@ -191,7 +191,7 @@ def test_a_cable_is_pulled_and_plugged_in_again(room: Room, cluster: RealCluster
     cluster.network.cut(2)
     wait_for("the loss to be seen", lambda: not node_is_ready(cluster, "node-2"))
     cluster.network.mend(2)
-    wait_for("its return", lambda: node_is_ready(cluster, "node-2"))
+    cluster.wait_ready(cluster.nodes[1])
     assert room.status("far")["containerStatuses"][0]["restartCount"] == 0, "the pod ran on all the while"
 
 

@@ -293,8 +293,9 @@ def test_queues_act_from_their_objects_say_how_they_stand_and_are_remembered(
     assert pods.why("big")["reason"] == "Unschedulable"
     wait_for("one of the two runs", lambda: any(_node(pods.get(f"own-{name}")) for name in ("one", "two")), PATIENCE)
     held = next(name for name in ("own-one", "own-two") if not _node(pods.get(name)))
-    why = pods.why(held)
-    assert (why["reason"], f"queue {queue} may use 2 CPUs" in why["message"]) == ("FairwayQueue", True)
+    # At first it may have been told that there is no node: the scheduler hears of pods and nodes in any order.
+    wait_for("why it waits", lambda: pods.why(held)["reason"] == "FairwayQueue", PATIENCE, pods.last_words)
+    assert f"queue {queue} may use 2 CPUs" in pods.why(held)["message"]
 
     def told() -> dict[str, Any]:
         found: dict[str, Any] = pods.plane.get(path)[1].get("status", {})

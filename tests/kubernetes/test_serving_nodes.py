@@ -203,7 +203,8 @@ def test_from_a_run_to_the_next_version_without_a_failed_request(place: Place, a
     wait_for("its pods are gone", lambda: not place.kubectl("get", "pods", "-l", selector, "-o", "name"), PATIENCE, place.why)
     printed = ann.run("logs", "service/adds").stdout
     assert "lost" not in printed, printed
-    gone = {line.split()[0] for line in printed.splitlines() if line.startswith("r1-") and "adds@1" in line}
+    # Whoever takes the place of one that was taken away may go on as the same replica, or as another.
+    gone = [line for line in printed.splitlines() if line.startswith("r1-") and "is served at" in line]
     assert len(gone) >= 3, f"the first two, and the one in the place of the one that was taken away: {printed}"
 
 

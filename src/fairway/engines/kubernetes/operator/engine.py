@@ -21,7 +21,7 @@ from fairway.engines.kubernetes.operator import naming, observe, pod_usage
 from fairway.engines.kubernetes.operator.cluster_nodes import is_ready, node_of
 from fairway.engines.kubernetes.operator.following import Following
 from fairway.engines.kubernetes.operator.gangs import Gangs
-from fairway.engines.kubernetes.operator.keeping import Keeping
+from fairway.engines.kubernetes.operator.keeping import Keeping, by_task
 from fairway.engines.kubernetes.operator.outside import Outside
 from fairway.engines.kubernetes.operator.strays import Strays
 from fairway.engines.kubernetes.operator.stuck import Stuck
@@ -328,7 +328,7 @@ class KubernetesEngine:
             raise RefusedError(message, fix="leave --timestamps out; of a pod that is still there: kubectl logs --timestamps POD")
         if query.follow and not job.phase.over:
             return self._following.logs(job, query)
-        return self._keeping.logs(job, list(self._pods.indexed(BY_RUN, str(job.key))), replace(query, follow=False))
+        return self._keeping.logs(job, by_task(self._pods.indexed(BY_RUN, str(job.key))), replace(query, follow=False))
 
     async def kept(self) -> list[JobKey]:
         """The runs of which there are pods or logs."""

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fairway.app import crash
@@ -105,9 +105,8 @@ class Keeping:
 
     # Reading
 
-    async def logs(self, job: Job, pods: Sequence[Pod], query: LogQuery) -> AsyncIterator[LogChunk]:
+    async def logs(self, job: Job, running: Mapping[TaskKey, Pod], query: LogQuery) -> AsyncIterator[LogChunk]:
         """From the record what is there, the rest from the nodes; several tasks as their lines come."""
-        running = {key: pod for pod in pods if (key := naming.task_key(pod.metadata.namespace, pod.metadata.labels))}
         kept = {key: path for key, path in self.kept_of(job.key) if key not in running or path.suffix == ".log"}
         wanted = _wanted({*running, *kept}, query)
         for key in [key for key in wanted if key in kept]:
@@ -210,6 +209,11 @@ class Keeping:
 
 def _key(named: tuple[str, str]) -> JobKey:
     return JobKey(*named)
+
+
+def by_task(pods: Iterable[Pod]) -> dict[TaskKey, Pod]:
+    """The pods of runs, by what they run."""
+    return {key: pod for pod in pods if (key := naming.task_key(pod.metadata.namespace, pod.metadata.labels))}
 
 
 def _wanted(keys: set[TaskKey], query: LogQuery) -> list[TaskKey]:

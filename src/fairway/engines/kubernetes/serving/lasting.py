@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from io import FileIO
 from pathlib import Path
 
@@ -89,13 +90,11 @@ class ReplicaLogs(Tailing):
     # Reading
 
     def logs(self, job: Job, pod: Pod | None, query: LogQuery) -> AsyncIterator[LogChunk]:
-        """What a replica printed: from its node while it runs there, else from the record.
+        """What a replica printed in all of its pods: from the node of one that runs, else from the record.
 
-        A word at the end says so where its pod went before all of it was read.
+        A word at the end says so where a pod went before all of it was read.
         """
-        if pod is None or self._keeping.path(_key_of(pod)).exists():
-            return self._keeping.logs(job, (), query)
-        return self._keeping.from_nodes([(_key_of(pod), pod)], query)
+        return self._keeping.logs(job, {_key_of(pod): pod} if pod is not None else {}, replace(query, attempt=-1))
 
     def forget(self, run: JobKey) -> None:
         """Remove a replica's log."""

@@ -15,7 +15,7 @@ from fairway.engines.kubernetes.client import errors, inside
 from fairway.engines.kubernetes.client.inside import LogWish
 from fairway.engines.kubernetes.objects import Pod
 from fairway.engines.kubernetes.operator import naming, tailing
-from fairway.engines.kubernetes.operator.keeping import Keeping
+from fairway.engines.kubernetes.operator.keeping import Keeping, by_task
 from fairway.registry.carried import Carried
 from fairway.spec.job import JobSpec
 from fairway.state.job import Job, JobKey
@@ -83,7 +83,7 @@ def keeping(node: Node, tmp_path: Path) -> Keeping:
 
 
 async def printed(keeping: Keeping, pods: list[Pod] | None = None) -> bytes:
-    return b"".join([chunk.data async for chunk in keeping.logs(JOB, pods or [], LogQuery())])
+    return b"".join([chunk.data async for chunk in keeping.logs(JOB, by_task(pods or []), LogQuery())])
 
 
 async def followed(keeping: Keeping) -> None:

@@ -27,8 +27,8 @@ JOB = Job(RUN, "adds", 1, JobSpec.model_validate({"roles": {"replica": {"command
 Stream = Callable[[], AsyncIterator[bytes]]
 
 
-def pod(*, restarts: int = 0, seated: bool = True) -> Pod:
-    seat = {marks.REPLICA: RUN.name, marks.ATTEMPT: "0"} if seated else {}
+def pod(*, restarts: int = 0, seated: bool = True, attempt: int = 0) -> Pod:
+    seat = {marks.REPLICA: RUN.name, marks.ATTEMPT: str(attempt)} if seated else {}
     labels = {marks.SERVICE: "adds", marks.PART: "replica", marks.REVISION: "1", **seat}
     status = {"phase": "Running", "containerStatuses": [{"name": "task", "restartCount": restarts, "state": {"running": {}}}]}
     metadata = {"name": "adds-r1-x7k2", "namespace": "team", "labels": labels}
@@ -149,3 +149,11 @@ async def test_while_it_runs_its_node_is_asked_and_pods_of_others_are_left_alone
     cluster.logs.notice(PLACE, None, pod(seated=False))
     await asyncio.sleep(0)
     assert len(cluster.node.wishes) == 1
+
+
+async def test_what_a_replica_printed_before_it_got_another_pod_comes_first(cluster: Cluster) -> None:
+    cluster.pods[PLACE] = pod(restarts=1)
+    await cluster.follow(saying(b"in the first pod\n"))
+    cluster.pods[PLACE] = pod(attempt=1)
+    cluster.node.streams.append(saying(b"in the second\n"))
+    assert await cluster.printed() == b"in the first pod\nin the second\n"
