@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
+
 from fairway.app.ports import Clock
 from fairway.serving.router.control import LINE_LIMIT
 from fairway.serving.router.wire import add_loads, check_plan, decode_load, encode_plan
@@ -35,7 +37,12 @@ class RemoteRouters:
         if not said:
             message = f"the router at {address} says nothing"
             raise OSError(message)
-        load, now = decode_load(said), self._clock.now()
+        try:
+            load, now = decode_load(said), self._clock.now()
+        except msgspec.MsgspecError as error:
+            # It died in the middle of its answer, or its address is somebody else's by now.
+            message = f"the router at {address} says {said[:100]!r}: {error}"
+            raise OSError(message) from error
         return replace(load, time=now, held_since=None if load.held_since is None else now + load.held_since)
 
     async def follow(self, address: str, token: str, wake: Callable[[], None]) -> None:

@@ -78,3 +78,17 @@ async def test_one_that_is_not_there_is_an_error_of_the_network() -> None:
         port = listener.getsockname()[1]
     with pytest.raises(OSError, match=r"refused|Connect"):
         await RemoteRouters(SystemClock()).put(f"127.0.0.1:{port}", "secret", PLAN)
+
+
+@pytest.mark.parametrize("said", [b'{"epoch": "e1", "arri', b"HTTP/1.1 400 Bad Request\r\n"])
+async def test_half_an_answer_and_a_stranger_at_the_address_are_told_as_such(said: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(said)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        with pytest.raises(OSError, match=f"the router at {address} says b'"):
+            await RemoteRouters(SystemClock()).look(address, "secret")
