@@ -97,6 +97,7 @@ def installed_versions(plane: ControlPlane) -> dict[str, str]:
     }
 
 
+@pytest.mark.timeout(400)
 def test_the_plan_changes_nothing_and_kubectl_takes_it_in_one_go(plane: ControlPlane, fairway: Fairway) -> None:
     told = fairway("install", "kubernetes", "--image", "fairway:1", "--plan", "-o", "yaml")
     assert told.returncode == 0, told.stderr
@@ -112,7 +113,8 @@ def test_the_plan_changes_nothing_and_kubectl_takes_it_in_one_go(plane: ControlP
     assert adopted.returncode == 0, adopted.stderr
     gone = fairway("uninstall", "kubernetes", "--all")
     assert gone.returncode == 0, gone.stderr
-    wait_for("nothing is left", lambda: everything_there(plane) == before, 60.0, lambda: str(everything_there(plane) ^ before))
+    # The API server finalizes definitions by itself, and tries again after ever longer pauses where its storage was not ready.
+    wait_for("nothing is left", lambda: everything_there(plane) == before, 240.0, lambda: str(everything_there(plane) ^ before))
 
 
 def test_it_is_installed_again_without_change_and_taken_away(plane: ControlPlane, fairway: Fairway, tmp_path: Path) -> None:
