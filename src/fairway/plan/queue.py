@@ -10,7 +10,7 @@ from fairway.plan import seating
 from fairway.plan.action import BindGang, CreateTask
 from fairway.plan.gang import another_task, folds_into_one
 from fairway.plan.plan import Draft, Plan
-from fairway.plan.scheduling import explain, memory, rights, statements
+from fairway.plan.scheduling import explain, memory, reservation, rights, statements
 from fairway.plan.scheduling.decision import Evict, Start
 from fairway.plan.scheduling.defragment import MovePlan
 from fairway.plan.scheduling.delta import Asked, Delta, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
@@ -130,6 +130,8 @@ def catch_up(draft: Draft, waiting: Set[JobKey], looked: Collection[JobKey] | No
     follower.tick = draft.snapshot.tick
     for key in sorted(changed):
         _tell_run(draft, key, follower, asks=key in waiting)
+    if looked is None:
+        reservation.drop_idle(ledger, waiting)
     ledger.forget_others(lambda key: key in jobs and draft.job(key).ending is None)
     return changed
 

@@ -134,3 +134,15 @@ class Planning(RuleBasedStateMachine):
 
 Planning.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestPlanning = Planning.TestCase
+
+
+def test_what_was_kept_for_one_that_is_stopped_is_free_for_a_planner_that_begins_anew() -> None:
+    """Found by the machine above: the one that remembers started the third at once, a new one kept a place for it first."""
+    state = Planning()
+    for workers, most, cpu, gpu, priority in ((1, 2, 0.5, 2, 0), (2, 4, 1, 1, 1), (1, 1, 2, 0, 0)):
+        resources = {"cpu": str(cpu), "gpu": str(gpu)} if gpu else {"cpu": str(cpu)}
+        role = {"command": ["x"], "replicas": {"min": workers, "max": most}, "resources": resources}
+        restart = {"scope": "gang", "max": 0, "backoff": "1s"}
+        state.submit({"roles": {"worker": role}, "restart": restart, "grace": "5s"}, priority)
+    state.somebody_stops_a_run(0)
+    assert state.world.job(state.keys[2]).phase is JobPhase.RUNNING

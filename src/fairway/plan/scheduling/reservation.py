@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from fairway.plan.scheduling.decision import Drafting
 from fairway.plan.scheduling.ledger import Ledger, key_of
 from fairway.plan.scheduling.memory import Reservation
 from fairway.plan.scheduling.request import Request, Running
 from fairway.plan.scheduling.shape import Seat
+from fairway.state.job import JobKey
 
 PATIENCE = 60.0
 """Seconds that a reservation which did not come true in time is kept before it is made anew."""
@@ -69,6 +70,15 @@ def keep_only(ledger: Ledger, names: set[str]) -> None:
         if name not in names and not kept.exact and not (is_coming(ledger, kept) and key_of(name) in ledger.room):
             ledger.unreserve(key_of(name))
     for name in [name for name in ledger.memory.hopeless if name not in names]:
+        del ledger.memory.hopeless[name]
+
+
+def drop_idle(ledger: Ledger, waiting: Set[JobKey]) -> None:
+    """Let go of what was kept for runs that do not wait any more: they may have ended while nobody was told."""
+    for name, kept in list(ledger.memory.reservations.items()):
+        if key_of(name) not in waiting and not kept.exact:
+            ledger.unreserve(key_of(name))
+    for name in [name for name in ledger.memory.hopeless if key_of(name) not in waiting]:
         del ledger.memory.hopeless[name]
 
 
