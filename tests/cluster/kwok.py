@@ -15,7 +15,6 @@ from cluster.process import PATIENCE, wait_for
 _STAGES = Path(__file__).with_name("stages.yaml")
 _MARK = "kwok.x-k8s.io/node"
 _AT_ONCE = 8
-_COMING = {"key": "test.fairway.dev/coming", "effect": "NoSchedule"}
 
 
 def start(plane: ControlPlane) -> None:
@@ -57,27 +56,20 @@ def add_nodes(
     """
     start(plane)
     names = [f"{prefix}-{number}" for number in range(count)]
-    taints = [*taints, *([_COMING] if awaited else ())]
-    documents = [_node(name, number, labels or {}, taints, capacity or {}) for number, name in enumerate(names)]
+    taints = list(taints)
+    real = capacity or {}
+    # Taints would not do: pods of tests tolerate all of them.
+    capacity = {**real, "cpu": "0"} if awaited else real
+    documents = [_node(name, number, labels or {}, taints, capacity) for number, name in enumerate(names)]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         list(pool.map(_create, [plane] * _AT_ONCE, [documents[start::_AT_ONCE] for start in range(_AT_ONCE)]))
     wait_for(f"{count} nodes that are ready", lambda: set(names) <= _ready(plane), PATIENCE + count / 5)
     wait_for(f"kwok to hold {count} nodes", lambda: set(names) <= _held(plane))
     for name in names if awaited else ():
-        _open(plane, name)
+        has = {"capacity": _size(real), "allocatable": _size(real)}
+        status, answer = plane.request("PATCH", f"/api/v1/nodes/{name}/status", {"status": has}, "application/merge-patch+json")
+        assert status == 200, answer
     return names
-
-
-def _open(plane: ControlPlane, name: str) -> None:
-    """Take the mark away by which pods are kept off, and no taint that others have set meanwhile."""
-
-    def is_open() -> bool:
-        taints = plane.get(f"/api/v1/nodes/{name}")[1]["spec"]["taints"]
-        at = f"/spec/taints/{taints.index(_COMING)}"
-        changes = [{"op": "test", "path": at, "value": _COMING}, {"op": "remove", "path": at}]
-        return plane.request("PATCH", f"/api/v1/nodes/{name}", changes, "application/json-patch+json")[0] == 200
-
-    wait_for(f"{name} is open for pods", is_open)
 
 
 def _create(plane: ControlPlane, documents: list[dict[str, Any]]) -> None:
@@ -110,7 +102,7 @@ def _held(plane: ControlPlane) -> set[str]:
 def _node(
     name: str, number: int, labels: dict[str, str], taints: list[dict[str, str]], capacity: dict[str, str]
 ) -> dict[str, Any]:
-    size = {"cpu": "32", "memory": "256Gi", "pods": "110", "ephemeral-storage": "100Gi"} | capacity
+    size = _size(capacity)
     address = f"10.200.{number // 250}.{number % 250 + 1}"
     return {
         "metadata": {
@@ -125,3 +117,7 @@ def _node(
             "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
         },
     }
+
+
+def _size(capacity: dict[str, str]) -> dict[str, str]:
+    return {"cpu": "32", "memory": "256Gi", "pods": "110", "ephemeral-storage": "100Gi"} | capacity

@@ -78,10 +78,11 @@ def test_a_failure_is_forgiven_once_and_the_gang_starts_again_whole(jobs: Jobs, 
 
 
 def test_a_refusal_by_the_kubelet_costs_no_restart(jobs: Jobs, kwok_nodes: Add) -> None:
-    jobs.submit("unlucky", restart={"max": 0})
+    # More than a node of another test has: one that is being taken away could still be chosen.
+    jobs.submit("unlucky", cpu="5", restart={"max": 0})
     wait_for("its pod", lambda: names(jobs.pods("unlucky")) == ["unlucky-worker-0-r0"])
     jobs.annotate("unlucky-worker-0-r0", refused="OutOfcpu")
-    kwok_nodes(1, capacity={"cpu": "4"}, awaited=True)
+    kwok_nodes(1, capacity={"cpu": "6"}, awaited=True)
     status = jobs.until("unlucky", "runs again", lambda status: (status["phase"], status["attempt"]) == ("Running", 1))
     assert status["restarts"] == 0
 
