@@ -83,9 +83,7 @@ async def find(client: Client, session: Session, name: str, role: str = "", inde
     from fairway.engines.kubernetes.client.paths import Resource
 
     pods = Resource(dict, "", "v1", "pods", "Pod")
-    # The session asks by itself, in a loop of its own where credentials must be fetched first.
-    found = await asyncio.to_thread(session.fetch, job_path(name))
-    run = str(found["name"])
+    run = str(session.fetch(job_path(name))["name"])
     listed = await client.list(pods, session.namespace, labels=f"fairway.dev/run={run}")
     places = sorted((Place(run, one) for one in listed.items), key=lambda place: (-place.attempt, place.role, place.index))
     running = [place for place in places if place.runs]
