@@ -166,8 +166,9 @@ class Documents:
         planned = await planned_services(self._application.services, services)
         if body.plan:
             return await self._plan(asked, submissions, queues, planned, keep=True)
-        await self._application.publish([document for document, _ in documents if isinstance(document, JobQueue)])
+        # Asked before: a queue that was made an object may be known at once.
         put = [AppliedView("JobQueue", "", queue.name, self._application.queues.change(queue)) for queue in queues]
+        await self._application.publish([document for document, _ in documents if isinstance(document, JobQueue)])
         runs = [
             AppliedView("TrainingJob", job.key.namespace, job.key.name, "created" if made else "unchanged")
             for job, made in await self._application.apply(submissions, queues, body.origin.user)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fairway.app.ports import Changes
+from fairway.state.queue import queue_of
+
 QUEUE = "kind: JobQueue\nname: research\nmembers: [user:ana]\nweight: 2\nquota: {cpu: 2, gpu: {H100: 1}}\n"
 JOB = "kind: TrainingJob\nname: mnist\nqueue: research\ncommand: stay\n"
 
@@ -24,6 +27,14 @@ async def test_a_queue_is_created_changed_or_left_alone(client: Any) -> None:
     assert (await apply(client, changed, plan=True)).text == "the queue research would be left alone: it is as asked for\n"
     answer = await client.post("/v1/apply", {"documents": changed})
     assert answer.json == {"applied": [{"kind": "JobQueue", "namespace": "", "name": "research", "action": "unchanged"}]}
+
+
+async def test_a_queue_that_is_known_as_soon_as_it_is_an_object_was_created(client: Any, monkeypatch: Any) -> None:
+    async def publish(documents: list[Any]) -> None:
+        client.app.queues.take(Changes(queues=tuple(queue_of(document) for document in documents)))
+
+    monkeypatch.setattr(client.app, "publish", publish)
+    assert (await apply(client, QUEUE)).text == "JobQueue research created\n"
 
 
 async def test_a_job_may_name_a_queue_of_the_same_text_or_of_another_file(client: Any) -> None:

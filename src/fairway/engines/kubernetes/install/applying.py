@@ -26,6 +26,14 @@ TOGETHER = 8
 """Objects that are tried at the same time."""
 TOLD = 5
 """Refusals that are told one by one."""
+ENDING = (DEFINITION, NAMESPACE)
+"""Goes when everything in it has gone."""
+END_PATIENCE = 120.0
+"""Seconds until it must have."""
+LOOK_EVERY = 0.1
+"""Seconds between two looks whether something is so."""
+SERVED = ("Established", "NamesAccepted")
+"""Conditions of a definition that say nothing of its end."""
 LEASES = ("fairway-operator", "fairway-scheduler")
 """What the processes make for themselves."""
 
@@ -136,14 +144,20 @@ async def _refusals(client: Client, manifests: Iterable[Manifest], *, dry_run: b
 
 
 async def remove_all(client: Client, manifests: Sequence[Manifest], say: Say, *, whole: bool = False) -> None:
-    """Take it away, the last first. Kinds, record and namespace stay, and with them everybody's objects, unless all must go."""
+    """Take it away, the last first, and wait until it has gone.
+
+    Kinds, record and namespace stay, and with them everybody's objects, unless all must go.
+    """
     gone = [one for one in manifests if whole or one["kind"] not in KEPT]
+    ending = [one for one in gone if one["kind"] in ENDING and await _there(client, await _plain(client, one), one)]
     namespace = next(one["metadata"]["name"] for one in manifests if one["kind"] == NAMESPACE)
     await remove_each(client, [one for one in gone if one["kind"] != NAMESPACE], say)
     for name in LEASES:
         await client.delete(kinds.LEASES, name, namespace)
     await _let_pods_go(client, say)
     await remove_each(client, [one for one in gone if one["kind"] == NAMESPACE], say)
+    for one in ending:
+        await _until_gone(client, one, say)
 
 
 async def remove_each(client: Client, gone: Sequence[Manifest], say: Say) -> None:
@@ -153,8 +167,44 @@ async def remove_each(client: Client, gone: Sequence[Manifest], say: Say) -> Non
             resource = await _plain(client, one)
         except errors.NotFound:
             continue  # The cluster does not even know the kind.
+        objects = await _objects_of(client, one) if one["kind"] == DEFINITION else 0
         if await client.delete(resource, one["metadata"]["name"], one["metadata"].get("namespace", "")):
-            say(f"{called(one)} is gone")
+            with_them = f" with {objects} object{'s' * (objects > 1)}" if objects else ""
+            say(f"{called(one)} {'goes' if one['kind'] in ENDING else 'is gone'}{with_them}")
+
+
+async def _objects_of(client: Client, definition: Manifest) -> int:
+    """How many objects go with a definition.
+
+    Nobody may have asked for them yet, and the API server gives up for five minutes where it has to read them for the first time
+    when the definition is being deleted ("storage is (re)initializing"): read here, they are ready to be read then.
+    """
+    spec = definition["spec"]
+    version = next(one["name"] for one in spec["versions"] if one["storage"])
+    names, namespaced = spec["names"], spec["scope"] == "Namespaced"
+    resource: Resource[Manifest] = Resource(dict, spec["group"], version, names["plural"], names["kind"], namespaced)
+    try:
+        return len((await client.list(resource)).items)
+    except errors.NotFound:
+        return 0
+
+
+async def _until_gone(client: Client, one: Manifest, say: Say) -> None:
+    """Wait for what goes with everything in it."""
+    resource = await _plain(client, one)
+    conditions: list[dict[str, Any]] = []
+    try:
+        async with asyncio.timeout(END_PATIENCE):
+            while (there := await _there(client, resource, one)) is not None:
+                conditions = there.get("status", {}).get("conditions") or []
+                await asyncio.sleep(LOOK_EVERY)
+    except TimeoutError as error:
+        words = [each.get("message", "") for each in conditions if each["status"] == "True" and each["type"] not in SERVED]
+        why = f": {'; '.join(words)}" if words else ""
+        message = f"{called(one)} was asked to go and is still there after {END_PATIENCE:g} s{why}"
+        fix = f"it goes by itself when that is over: kubectl get {one['kind'].lower()} {one['metadata']['name']} -o yaml"
+        raise UnavailableError(message, fix=fix) from error
+    say(f"{called(one)} is gone")
 
 
 async def _let_pods_go(client: Client, say: Say) -> None:
@@ -194,7 +244,7 @@ async def _served(client: Client, name: str) -> None:
     try:
         async with asyncio.timeout(PATIENCE):
             while not (await client.get(kinds.DEFINITIONS, name)).established:
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(LOOK_EVERY)
     except TimeoutError as error:
         message = f"the API server has not taken {name} within {PATIENCE:g} s"
         raise UnavailableError(message, fix=f"see `kubectl describe crd {name}`") from error
