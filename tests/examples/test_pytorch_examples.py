@@ -95,7 +95,7 @@ def test_elastic_torchrun_replaces_a_lost_rank_by_itself(home: Path, python: str
     assert run.returncode == 0, output
     assert output.count("of 3, attempt 0: from step 0\n") == 3
     assert output.count("of 3, attempt 0: from step") == 6  # all of them again, from the checkpoint
-    assert "attempt 1" not in output
+    assert "attempt 1" not in output, output
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def running_of(job: Job, tasks: Sequence[Task], nodes: Mapping[str, Node], known
     return Running(
         request=Request(
             key=job.key,
-            gang=_whole_gang(job, sitting),
+            gang=_whole_gang(job, sitting, may_grow=not _comes_to_its_end(job, tasks)),
             submitted=job.created,
             queue=job.spec.queue,
             user=job.origin.user,
@@ -122,7 +122,12 @@ def seat_tasks(pending: Iterable[Task], seats: Iterable[Seat]) -> tuple[list[Tas
     return seated, [seat for seats in left.values() for seat in seats]
 
 
-def _whole_gang(job: Job, sitting: Sequence[Task]) -> Gang:
+def _comes_to_its_end(job: Job, tasks: Sequence[Task]) -> bool:
+    """Whether some tasks have done their work already: such a run does not start again to be whole."""
+    return any(task.phase is TaskPhase.SUCCEEDED and task.key.attempt >= job.attempt for task in tasks)
+
+
+def _whole_gang(job: Job, sitting: Sequence[Task], *, may_grow: bool) -> Gang:
     """The gang as the document has it, with the needs of the tasks that sit."""
     spec = job.spec
     parts = []
@@ -131,7 +136,7 @@ def _whole_gang(job: Job, sitting: Sequence[Task]) -> Gang:
         if not own:
             continue
         fold = gangs.folds_into_one(job)
-        least, most = (1, 1) if fold else (role.replicas.min, role.replicas.max)
+        least, most = (1, 1) if fold else (role.replicas.min, role.replicas.max if may_grow else len(own))
         wish = role.placement
         parts.append(Part(name, shape_of(own[0].need, wish), min(least, len(own)), most, wish.together, wish.apart))
     return Gang(tuple(parts), any(role.placement.same_rack for role in spec.roles.values()))

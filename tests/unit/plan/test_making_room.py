@@ -104,6 +104,21 @@ def test_an_elastic_run_goes_on_smaller_before_anybody_has_to_leave_and_grows_ag
     assert world.job(elastic).restarts == 0
 
 
+def test_an_elastic_run_whose_first_tasks_are_done_does_not_start_again_to_be_whole() -> None:
+    world = _world()
+    elastic = world.submit("elastic-1", _spec("1", {"min": 1, "max": 3}))
+    world.checkpoint(elastic, 7)
+    world.pass_time(600)
+    world.finish(elastic, "worker-1")
+    world.pass_time(600)
+    assert len(world.tasks(elastic, alive=True)) == 2
+    world.finish(elastic, "worker-0")
+    world.pass_time(600)
+    assert (world.job(elastic).attempt, world.job(elastic).evictions) == (0, 0)
+    world.finish(elastic, "worker-2")
+    assert world.job(elastic).phase is JobPhase.SUCCEEDED
+
+
 def test_what_a_queue_borrowed_goes_back_to_its_owner() -> None:
     world = _world()
     world.snapshot.queues = {name: Queue(name) for name in ("default", "left", "right")}

@@ -197,17 +197,19 @@ def running_of(
     since = min((at for member in sitting if (at := seconds(member.pod.status.start_time)) is not None), default=since)
     going = all(member.pod.metadata.deletion_timestamp is not None for member in sitting)
     told = any(marks.LEAVE in member.pod.metadata.annotations or member.pod.metadata.uid in leaving for member in sitting)
-    parts = tuple(_as_run(part, gang) for part in _parts(sitting, gang, shapes))
+    # Where some pods of the gang are over already, it comes to its end: it does not start again to be whole.
+    whole = gang is not None and len(sitting) >= gang.size
+    parts = tuple(_as_run(part, gang, may_grow=whole) for part in _parts(sitting, gang, shapes))
     request = _request(key, sitting, Gang(parts, gang is not None and gang.same_rack), gang)
     return Running(request, seats, since, gang.saved if gang is not None else None, leaving=going or told)
 
 
-def _as_run(part: Part, gang: marks.GangMark | None) -> Part:
-    """A run that sits may be shrunk and grown within what its document says."""
+def _as_run(part: Part, gang: marks.GangMark | None, *, may_grow: bool) -> Part:
+    """A run that sits may be shrunk, and perhaps grown, within what its document says."""
     known = gang.parts.get(part.role) if gang is not None else None
     if known is None:
         return part
-    least, most = min(known.least, part.least), max(known.most, part.most)
+    least, most = min(known.least, part.least), max(known.most, part.most) if may_grow else part.most
     return Part(part.role, part.shape, least, most, part.together, part.apart)
 
 

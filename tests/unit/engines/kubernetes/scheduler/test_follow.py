@@ -49,6 +49,24 @@ def test_a_gang_waits_for_its_last_pod_and_starts_whole() -> None:
     assert set(cluster.decide()) == {f"mnist-1-worker-{index}-r0" for index in range(3)}
 
 
+def test_an_elastic_gang_grows_again_and_not_because_some_of_it_is_done() -> None:
+    def member(index: int, size: int, phase: str) -> Pod:
+        mark = marks.GangMark("mnist-1.a0", {"worker": marks.PartMark(size, 1, 3)}, saved=1001.0)
+        labels = {marks.RUN: "mnist-1", marks.ROLE: "worker", marks.INDEX: str(index), marks.ATTEMPT: "0"}
+        placed = {"nodeName": "a", "phase": phase}
+        return pod(f"mnist-1-worker-{index}-r0", labels=labels, annotations=marks.write_gang(mark), **placed)
+
+    shrunk, ending = Cluster(node("a")), Cluster(node("a"))
+    shrunk.pod(member(0, 2, "Running"), member(1, 2, "Running"))
+    ending.pod(member(0, 3, "Running"), member(1, 3, "Running"), member(2, 3, "Running"))
+    for cluster in (shrunk, ending):
+        cluster.decide()
+        cluster.now += 600
+    ending.pod(member(2, 3, "Succeeded"))
+    assert [room.eviction.sizes for room in shrunk.follower.decide(shrunk.now).rooms] == [(("worker", 3),)]
+    assert ending.follower.decide(ending.now).rooms == ()
+
+
 def test_a_gang_that_does_not_fit_whole_gets_nothing_and_says_why() -> None:
     cluster = Cluster(node("a", cpu="2"))
     cluster.pod(*(gang_pod(index, 3) for index in range(3)))
