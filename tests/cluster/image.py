@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import marshal
 import platform
 import re
 import shutil
@@ -18,6 +19,7 @@ import sysconfig
 import tarfile
 from collections.abc import Iterable, Sequence
 from importlib import metadata
+from importlib.util import MAGIC_NUMBER, cache_from_source, source_hash
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +71,14 @@ class Layer:
             self._tar.addfile(entry)
 
     def copy(self, path: Path, place: str | None = None) -> None:
-        """A file of this machine, at the same place unless another is given; what it links to is copied in its stead."""
-        self.file(place or str(path), path.read_bytes(), 0o755 if path.stat().st_mode & 0o100 else 0o644)
+        """A file of this machine, at the same place unless another is given; what it links to is copied in its stead.
+
+        A module comes with what the interpreter made of it: no pod has to compile anything.
+        """
+        place = place or str(path)
+        self.file(place, path.read_bytes(), 0o755 if path.stat().st_mode & 0o100 else 0o644)
+        if path.suffix == ".py":
+            self.file(cache_from_source(place), _compiled(path))
 
     def copy_tree(self, folder: Path, place: str) -> None:
         """A folder of this machine without what no program needs."""
@@ -154,6 +162,20 @@ def fairway(path: Path, extras: Iterable[str] = ()) -> Path:
 
 
 _SCRIPT = "import sys\n\nfrom fairway.cli.main import main\n\nsys.exit(main())\n"
+
+
+def _compiled(path: Path) -> bytes:
+    """A module as the interpreter keeps it, never to be compared with its source: files of an image have no date."""
+    source, state = path.read_bytes(), path.stat()
+    written = [int(state.st_mtime) & 0xFFFFFFFF, state.st_size & 0xFFFFFFFF]
+    head = MAGIC_NUMBER + bytes(4) + b"".join(number.to_bytes(4, "little") for number in written)
+    try:
+        kept = Path(cache_from_source(path)).read_bytes()
+    except FileNotFoundError:
+        kept = b""
+    code = kept[len(head) :] if kept.startswith(head) else marshal.dumps(compile(source, str(path), "exec", dont_inherit=True))
+    unchecked = (1).to_bytes(4, "little")
+    return MAGIC_NUMBER + unchecked + source_hash(source) + code
 
 
 def _busybox() -> Layer:
