@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,7 +17,13 @@ from cluster.control_plane import ControlPlane
 from cluster.installed import Installed, Jobs
 from cluster.process import wait_for
 from cluster.record import API_SERVICE, Person, start_operator
-from cluster.served import Services, register
+from cluster.served import Services, register, write_model
+
+from fairway import Client
+from fairway.errors import DeniedError
+from fairway.sdk import uploading
+from fairway.sdk.cluster import Cluster
+from fairway.sdk.wire import Reply
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -261,6 +269,67 @@ def test_services_are_made_released_and_ended_as_objects(ann: Person, installed:
     assert objects[0]["spec"]["data"]["model"] == "model://adds@1"
 
 
+def test_files_of_ones_own_machine_become_versions_that_runs_and_services_use(
+    ann: Person, installed: Installed, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann.env["FAIRWAY_CONTEXT"] = "lab"
+    model, home = ann.work / "model", installed.folder / "home"
+    (model / "more").mkdir(parents=True)
+    write_model(model / "model.onnx", 7)
+    (model / "more" / "weights.bin").write_bytes(os.urandom(3 * uploading.PIECE + 1))
+    for number in range(50):
+        (model / "more" / f"{number}.txt").write_text(f"part {number}")
+    assert "would become the next version of laptop" in ann.run("model", "register", "laptop", "model", "--plan").stdout
+
+    # The connection is lost in the middle of the large file.
+    class Torn(Cluster):
+        left = 3
+
+        def request(self, *args: Any, **given: Any) -> Reply:
+            self.left -= 1
+            if self.left < 0:
+                raise DeniedError("the cable was pulled")
+            return super().request(*args, **given)
+
+    monkeypatch.setattr("fairway.sdk.client.Cluster", Torn)
+    with pytest.raises(DeniedError, match="the cable"):
+        Client(context=str(ann.kubeconfig)).register_model("laptop", model)
+    monkeypatch.undo()
+    assert "there is no model laptop" in ann.run("model", "get", "laptop", code=3).stderr
+    (part,) = (home / "blobs" / "arriving").glob("*/*.part")
+    begun = part.stat()
+    assert 0 < begun.st_size < 3 * uploading.PIECE
+
+    made = ann.run("model", "register", "laptop", "model", "--metric", "accuracy=0.9", "--tag", "team=nlp")
+    assert made.stdout == "laptop@1\n"
+    found = ann.json("model", "get", "laptop")
+    assert (found["format"], found["files"], found["metrics"], found["tags"]) == ("onnx", 52, {"accuracy": 0.9}, {"team": "nlp"})
+    kept = {one["path"]: one["sha256"] for one in found["contents"]}
+    weights = kept["more/weights.bin"]
+    assert weights == hashlib.sha256((model / "more" / "weights.bin").read_bytes()).hexdigest()
+    assert (home / "blobs" / "sha256" / weights[:2] / weights[2:]).stat().st_ino == begun.st_ino, "it was not sent again"
+    assert ann.run("model", "register", "laptop", "model", "--metric", "accuracy=0.9", "--tag", "team=nlp").stdout == "laptop@1\n"
+    assert "sent by ann" in ann.run("events", "model/laptop").stdout
+    services = Services(installed, namespace)
+    (ann.work / "service.yaml").write_text(SERVICE.replace("adds@1", "laptop").replace("adds", "laptop"))
+    ann.run("apply", "-f", "service.yaml")
+    services.until("laptop", "serves it", lambda status: status.get("serves") == "laptop@1" and status.get("ready") == "1/1")
+    ann.run("delete", "service/laptop")
+
+    assert ann.run("data", "add", "rows", "model/more").stdout == "rows@1\n"
+    assert Client(context=str(ann.kubeconfig)).add_data("one", ann.work / "job.yaml").files == 1
+    (ann.work / "job.yaml").write_text(f"{JOB}data: {{train: rows@1, one: one@1}}\n")
+    ann.run("submit", "job.yaml")
+    Jobs(installed, namespace).runs("mnist-1")
+    step = Jobs(installed, namespace).pods("mnist-1")[0]["spec"]["initContainers"][0]["command"]
+    assert "--fetch=/v1/given/datasets/rows@1=/fairway/fetched/train" in step
+    ann.run("data", "pull", "rows", "copy")
+    assert len(list((ann.work / "copy").iterdir())) == 51
+
+    assert "is not fetched by a cluster" in ann.run("model", "import", "x", "s3://bucket/x", code=2).stderr
+    assert "by reference on a cluster" in ann.run("data", "add", "x", "model", "--reference", code=2).stderr
+
+
 def test_nobody_gets_more_here_than_the_api_server_gives(
     ann: Person, installed: Installed, namespace: str, tmp_path: Path
 ) -> None:
@@ -278,12 +347,13 @@ def test_nobody_gets_more_here_than_the_api_server_gives(
     (vic.work / "job.yaml").write_text(JOB)
     assert vic.json("list")["jobs"] == []
     assert 'User "vic" cannot create resource' in vic.run("submit", "job.yaml", code=5).stderr
+    write_model(vic.work / "adds.onnx", 1)
+    assert 'User "vic" cannot create resource "blobs"' in vic.run("model", "register", "x", "adds.onnx", code=5).stderr
+    assert 'User "vic" cannot create resource "blobs"' in vic.run("data", "add", "x", "job.yaml", code=5).stderr
     # The record's own rights are not enough: the object is what counts.
     allow_record(installed.plane, namespace, "vic")
     said = vic.run("submit", "-n", namespace, "--", "python", "-c", "1", code=5).stderr
     assert 'User "vic" cannot create resource "trainingjobs" in API group "fairway.dev"' in said
-
-    assert "is not possible on a cluster" in vic.run("model", "register", "x", str(vic.work), code=2).stderr
 
     nobody = Person(installed.plane, tmp_path, "nobody", namespace)
     assert 'User "nobody" cannot list' in nobody.run("--context", "lab", "list", code=5).stderr

@@ -19,9 +19,11 @@ from fairway.engines.kubernetes.people import CALLER, Caller
 from fairway.engines.kubernetes.record import parts
 from fairway.engines.kubernetes.record.callers import Front
 from fairway.engines.kubernetes.record.code import Codes
+from fairway.engines.kubernetes.record.uploads import Uploads
 from fairway.errors import DeniedError, NotFoundError, UsageError
 
 CODE = "code"
+BLOBS = "blobs"
 _DISCOVERY = {
     "/apis": parts.groups,
     f"/apis/{parts.GROUP}": parts.group,
@@ -34,9 +36,10 @@ _EVERYWHERE = ("jobs", "services", "top")
 class Aggregated:
     """One ASGI application over the daemon's."""
 
-    def __init__(self, api: ASGIApp, codes: Codes, front: Callable[[], Front]) -> None:
+    def __init__(self, api: ASGIApp, codes: Codes, uploads: Uploads, front: Callable[[], Front]) -> None:
         self._api = api
         self._codes = codes
+        self._uploads = uploads
         self._front = front
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,6 +62,10 @@ class Aggregated:
         if rest == [CODE]:
             await self._keep(caller, scope, receive, send)
             return
+        if rest == [BLOBS]:
+            standing = await self._uploads.take(Request(scope, receive).stream(), caller.user)
+            await json_answer({"standing": standing})(scope, receive, send)
+            return
         await self._api(_inner(scope, namespace, rest), receive, send)
 
     async def _keep(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,9 +73,9 @@ class Aggregated:
         await json_answer({"code": kept}, 201)(scope, receive, send)
 
 
-def make_aggregated(api: ASGIApp, codes: Codes, front: Callable[[], Front], version: str) -> ASGIApp:
+def make_aggregated(api: ASGIApp, codes: Codes, uploads: Uploads, front: Callable[[], Front], version: str) -> ASGIApp:
     """All of it, with errors on the wire as everywhere."""
-    return Guard(Aggregated(api, codes, front), version)
+    return Guard(Aggregated(api, codes, uploads, front), version)
 
 
 def _split(rest: str) -> tuple[str, list[str]]:

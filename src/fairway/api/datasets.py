@@ -13,7 +13,7 @@ from fairway.api.answer import json_answer, show
 from fairway.api.asking import Asked
 from fairway.api.happened import show_events
 from fairway.app.application import Application
-from fairway.app.datasets import subject
+from fairway.app.datasets import Addition, subject
 from fairway.views.dataset import DatasetList, dataset_diff, dataset_diff_text, dataset_text, dataset_view, datasets_text
 from fairway.views.plan import PlanView, plan_text
 
@@ -25,6 +25,9 @@ class DatasetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     """Absolute; by reference any URI too."""
     reference: bool = False
+    manifest: str = ""
+    """The digest of what was sent ahead, where the path is one of another machine."""
+    is_file: bool = False
 
 
 class Datasets:
@@ -58,7 +61,8 @@ class Datasets:
     async def add(self, request: Request) -> Response:
         """Keep a folder or a file as the next version; the same content again gives the version it has."""
         body = await Asked(request).body(DatasetBody)
-        made = await self._application.dataset_commands.add(body.name, body.path, reference=body.reference)
+        wanted = Addition(body.name, body.path, body.reference, body.manifest, body.is_file)
+        made = await self._application.dataset_commands.add(wanted)
         return json_answer(dataset_view(made), 201)
 
     async def get(self, request: Request) -> Response:

@@ -41,6 +41,8 @@ class ModelBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allow_pickle: bool = False
     imported: bool = False
     plan: bool = False
+    manifest: str = ""
+    """The digest of what was sent ahead, where the source lies on another machine."""
 
 
 class PromoteBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -121,7 +123,7 @@ class Models:
             _check_absolute("source", body.source)
         run = self._application.find(asked.namespace, body.from_run).key if body.from_run else None
         facts = ModelFacts(metrics=body.metrics, tags=body.tags, format=body.format, allow_pickle=body.allow_pickle)
-        wanted = Registration(body.name, body.source, facts, run, body.imported)
+        wanted = Registration(body.name, body.source, facts, run, body.imported, body.manifest)
         if body.plan:
             found = await self._models.preview(wanted)
             sentence = f"{body.source} ({found}) would become the next version of {body.name}"

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from fairway.app.loop import Loop
 from fairway.app.ports import Changes, DatasetStore
+from fairway.app.sent import Sent, not_here
 from fairway.errors import ConflictError
 from fairway.state.dataset import DatasetVersion
 from fairway.state.event import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """What to keep as a version of a dataset."""
+
+    name: str
+    path: str
+    """Absolute; by reference any URI too."""
+    reference: bool = False
+    manifest: str = ""
+    """The digest of what was sent ahead, where the path is one of another machine."""
+    is_file: bool = False
+    """Whether that is one file."""
 
 
 class DatasetCommands:
@@ -33,14 +49,21 @@ class DatasetCommands:
         await self.catch_up()
         return self._store.list()
 
-    async def add(self, name: str, path: str, *, reference: bool = False) -> DatasetVersion:
+    async def add(self, asked: Addition) -> DatasetVersion:
         """Keep a folder or a file as the next version; the same content again gives the version that it has."""
-        now = self._loop.clock.now()
+        now, content = self._loop.clock.now(), self._content(asked)
         # Reading and copying may take long: others must not wait for it.
-        made = await asyncio.to_thread(self._store.add, name, path, now, reference=reference)
+        made = await asyncio.to_thread(self._store.add, asked.name, content, now, reference=asked.reference)
         if made.created == now:
-            self.record(made, "DatasetAdded", f"{made} from {path}")
+            by = f", sent by {content.owner}" if isinstance(content, Sent) else ""
+            self.record(made, "DatasetAdded", f"{made} from {asked.path}{by}")
         return made
+
+    def _content(self, asked: Addition) -> str | Sent:
+        """What is to be kept: here everybody's files are this machine's."""
+        if asked.manifest:
+            raise not_here()
+        return asked.path
 
     async def check_delete(self, asked: str) -> DatasetVersion:
         """The version, or the refusal with the run that needs it."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from fairway.app.sent import Sent
 from fairway.state.model import ModelFacts, ModelFile, ModelVersion
 
 
@@ -20,8 +21,8 @@ class ModelStore(Protocol):
     6. What was expected stays so until it is settled, whatever crashes.
     """
 
-    def register(self, name: str, path: str, facts: ModelFacts, now: float) -> ModelVersion:
-        """Keep what lies at a path or a URI as the next version."""
+    def register(self, name: str, path: str | Sent, facts: ModelFacts, now: float) -> ModelVersion:
+        """Keep what lies at a path or a URI, or what was sent, as the next version."""
         ...
 
     def examine(self, path: str, facts: ModelFacts) -> str:

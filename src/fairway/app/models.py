@@ -11,6 +11,7 @@ from pathlib import Path
 from fairway.app.loop import Loop
 from fairway.app.model_store import ModelStore
 from fairway.app.ports import Changes, DatasetStore, JobFilter
+from fairway.app.sent import Sent, not_here
 from fairway.errors import BugError, ConflictError, FairwayError, NotFoundError, UnavailableError
 from fairway.plan.model import DATASET_OUTPUT, OUTPUT, facts_of, leaves_something, must_stay, registered_name, superfluous
 from fairway.state.event import Event
@@ -44,6 +45,8 @@ class Registration:
     """The run that it comes from: its lineage and last metrics are taken over."""
     imported: bool = False
     """Whether the source is recorded as the origin."""
+    manifest: str = ""
+    """The digest of what was sent ahead, where the source lies on another machine."""
 
 
 class Models:
@@ -117,9 +120,11 @@ class Models:
     async def register(self, asked: Registration) -> ModelVersion:
         """Keep files as the next version of a model; content and facts of the newest again give that one."""
         facts, now = await self._facts(asked), self._now()
-        made = await asyncio.to_thread(self._store.register, asked.name, asked.source, facts, now)
+        content = self._content(asked)
+        made = await asyncio.to_thread(self._store.register, asked.name, content, facts, now)
         if made.created == now:
-            self._record(made, "ModelRegistered", f"{made} from {asked.source}")
+            by = f", sent by {content.owner}" if isinstance(content, Sent) else ""
+            self._record(made, "ModelRegistered", f"{made} from {asked.source}{by}")
         return made
 
     async def preview(self, asked: Registration) -> str:
@@ -206,6 +211,12 @@ class Models:
         return await asyncio.to_thread(self._store.folder, version)
 
     # Parts
+
+    def _content(self, asked: Registration) -> str | Sent:
+        """What is to be kept: here everybody's files are this machine's."""
+        if asked.manifest:
+            raise not_here()
+        return asked.source
 
     @property
     def _store(self) -> ModelStore:

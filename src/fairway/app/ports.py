@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from fairway.app.sent import Sent
 from fairway.app.tracking_ports import TrackingStore
 from fairway.plan.action import Action
 from fairway.state.dataset import DatasetFile, DatasetVersion
@@ -296,8 +297,8 @@ class People(Protocol):
 class DatasetStore(Protocol):
     """Keeps versions of datasets. Promises that a version is whole and never changes; one by reference is only described."""
 
-    def add(self, name: str, path: str, now: float, *, reference: bool = False, run: str = "") -> DatasetVersion:
-        """Keep what lies at the path as the next version; by `reference` what it is, and where, without copying.
+    def add(self, name: str, path: str | Sent, now: float, *, reference: bool = False, run: str = "") -> DatasetVersion:
+        """Keep what lies at the path, or was sent, as the next version; by `reference` what it is, and where, without copying.
 
         `run` is the run that made it.
         """

@@ -29,6 +29,7 @@ from fairway.engines.kubernetes.record.application import CallersApplication
 from fairway.engines.kubernetes.record.callers import Front, read_front
 from fairway.engines.kubernetes.record.code import Codes
 from fairway.engines.kubernetes.record.queues import QueueObjects
+from fairway.engines.kubernetes.record.uploads import Uploads
 from fairway.registry.remote import open_blobs
 from fairway.settings import environment
 from fairway.version import VERSION
@@ -67,10 +68,12 @@ class Record:
             log.warning("the API server has no front proxy (--requestheader-client-ca-file): `fairway use` does not work here")
             return
         own = certificate.make([f"{parts.SERVICE}.{self._installation.namespace}.svc"], self._clock.now())
-        codes = Codes(open_blobs(self._home / "blobs", ""), self._home / "received")
+        blobs = open_blobs(self._home / "blobs", "")
+        codes, uploads = Codes(blobs, self._home / "received"), Uploads(blobs, self._clock)
+        await uploads.tidy()
         callers = CallersApplication(application, self._client, objects, self._services, gangs)
         about = About(VERSION, 0, "", image=self._installation.image)
-        app = make_aggregated(make_api(callers, about), codes, lambda: front, VERSION)
+        app = make_aggregated(make_api(callers, about), codes, uploads, lambda: front, VERSION)
         self._server = SecondServer(config(app, _only(front)))
         # The API server comes here, from whatever node it runs on.
         self._listening = socket.create_server(("", int(port)), backlog=128)

@@ -13,6 +13,8 @@ from fairway.sdk.wire import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from fairway.sdk.wire import Reply
 
 
@@ -28,7 +30,12 @@ def add(options: Options) -> int:
         return 0
     session.announce()
     say_large(path)
-    made = session.send("POST", "/v1/datasets", {"name": name, "path": path, "reference": by_reference})
+    body: dict[str, Any] = {"name": name, "path": path, "reference": by_reference}
+    if session.cluster is not None:
+        from fairway.cli.sending import dataset_sent
+
+        body = dataset_sent(session, body)
+    made = session.send("POST", "/v1/datasets", body)
     reference = f"{made['name']}@{made['version']}"
     show_line(reference)
     kept = "are described where they lie" if by_reference else "are kept"

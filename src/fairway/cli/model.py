@@ -47,11 +47,18 @@ def _register(options: Options, body: dict[str, object]) -> int:
     }
     look = {**session.look(), "output": options.text("output", "table")}
     if options.on("plan"):
-        write(session.call("POST", "/v1/models", look, {**body, "plan": True}).read())
+        if session.cluster is not None:
+            _show_plan(body, options.text("output", "table"))
+        else:
+            write(session.call("POST", "/v1/models", look, {**body, "plan": True}).read())
         say("nothing was changed (--plan)")
         return 0
     session.announce()
     say_large(str(body["source"]))
+    if session.cluster is not None:
+        from fairway.cli.sending import model_sent
+
+        body = model_sent(session, body)
     if options.text("output"):
         write(session.call("POST", "/v1/models", look, body).read())
         return 0
@@ -60,6 +67,23 @@ def _register(options: Options, body: dict[str, object]) -> int:
     show_line(reference)
     say(f"{made['format']}, {_files(made)} kept; next: fairway model promote {reference} champion")
     return 0
+
+
+def _show_plan(body: dict[str, object], output: str) -> None:
+    """What a registration on a cluster would do: it is looked at here, where the files are."""
+    from fairway.sdk.uploading import examine
+    from fairway.views.output import to_json, to_yaml
+    from fairway.views.plan import PlanView, plan_text
+
+    sentence = f"{body['source']} ({examine(body)}) would become the next version of {body['name']}"
+    view = PlanView((sentence,), ())
+    match output:
+        case "json":
+            write(to_json(view, pretty=True))
+        case "yaml":
+            write(to_yaml(view).encode())
+        case _:
+            write(plan_text(view).encode("utf-8", "surrogateescape"))
 
 
 def list_models(options: Options) -> int:

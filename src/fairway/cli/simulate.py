@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-import time
 
 from fairway.cli.grammar import FORMAT, Command, Flag, Options
+from fairway.cli.progress import Progress
 from fairway.cli.session import Session, is_terminal, say, show_line, terminal_width, write, write_json
 from fairway.errors import UsageError
 
@@ -19,39 +19,8 @@ if TYPE_CHECKING:
     from fairway.simulation.report.page import Page
     from fairway.simulation.report.tables import Table
 
-PATIENCE = 2.0
-"""Whatever takes longer than so many seconds says how far it is."""
-REDRAW = 0.1
-BAR = 24
 PAGE = 500
 """Runs that are asked for at once."""
-
-
-class Progress:
-    """A bar on the terminal; nothing where nobody looks."""
-
-    def __init__(self, *, shown: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        self._shown = shown
-        self._clock = clock
-        self._next = clock() + PATIENCE
-        self._painted = False
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        """So much is done."""
-        now = self._clock()
-        if not self._shown or now < self._next:
-            return
-        self._next, self._painted = now + REDRAW, True
-        part = done / total if total else 1.0
-        bar = "█" * int(part * BAR)
-        sys.stderr.write(f"\r\x1b[K{what:16} {bar:░<{BAR}} {part:4.0%}  {done:,} of {total:,}")
-        sys.stderr.flush()
-
-    def close(self) -> None:
-        """Take the bar away."""
-        if self._painted:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
 
 
 def placement(options: Options) -> int:

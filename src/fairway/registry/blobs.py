@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -126,6 +126,16 @@ class Blobs:
             self._publish(waiting)
         return found
 
+    def adopt(self, files: Mapping[str, Path]) -> None:
+        """Give names to content that lies in files of this disk and was compared with its digest; the files are gone then."""
+        for path in files.values():
+            os.chmod(path, 0o444)
+            size = os.stat(path).st_size
+            if size > _BLOCK:
+                self._note_size(size)
+        with telling_full_disk(self.root):
+            self._publish({digest: os.fspath(path) for digest, path in files.items()})
+
     def provide(self, digests: Iterable[str]) -> None:
         """See to it that these blobs lie at their places; those of a folder always do."""
 
@@ -177,7 +187,7 @@ class Blobs:
 
     def _publish(self, written: dict[str, str]) -> None:
         """Content first, names second: a crash in between leaves files aside, never a name with half a content."""
-        _sync(list(written.values()))
+        sync(list(written.values()))
         folders = set()
         for digest, aside in written.items():
             target = self.place(digest)
@@ -187,7 +197,7 @@ class Blobs:
                 folders.add(folder)
             with crash.reach("registry.rename"):
                 os.rename(aside, target)
-        _sync(list(folders))
+        sync(list(folders))
 
 
 @contextmanager
@@ -282,7 +292,8 @@ def digest_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _sync(paths: list[str]) -> None:
+def sync(paths: list[str]) -> None:
+    """See to it that files and folders are on the disk."""
     if not paths:
         return
     few = paths if len(paths) <= _FEW else paths[:1]

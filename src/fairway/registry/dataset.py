@@ -14,8 +14,9 @@ from pathlib import Path
 import msgspec
 
 from fairway.app import crash
+from fairway.app.sent import Sent
 from fairway.errors import NotFoundError, RefusedError, UsageError
-from fairway.registry import numbering, snapshot, sources
+from fairway.registry import arriving, numbering, snapshot, sources
 from fairway.registry.blobs import Blobs
 from fairway.registry.manifest import Entry, Manifest
 from fairway.registry.packing import packed
@@ -45,9 +46,14 @@ class Datasets:
         self._root = root
         self._blobs = blobs
 
-    def add(self, name: str, path: str | Path, now: float, *, reference: bool = False, run: str = "") -> DatasetVersion:
+    def add(self, name: str, path: str | Path | Sent, now: float, *, reference: bool = False, run: str = "") -> DatasetVersion:
         """Keep a folder or a file as the next version, made now; by `reference` only what it is, not its content."""
-        _check(name)
+        check_dataset_name(name)
+        if isinstance(path, Sent):
+            with arriving.closing(path, self._blobs):
+                manifest, _ = arriving.load(path, self._blobs)
+                arriving.adopt(path, manifest, self._blobs)
+                return self._next(name, manifest, path.digest, now, is_file=path.is_file)
         with self._blobs.writing():
             return self._added(name, str(path), now, reference=reference, run=run)
 
@@ -58,8 +64,13 @@ class Datasets:
         else:
             is_file = Path(text).is_file()
             manifest, digest = self._taken(Path(text))
+        return self._next(name, manifest, digest, now, is_file=is_file, where=text if reference else "", run=run)
+
+    def _next(
+        self, name: str, manifest: Manifest, digest: str, now: float, *, is_file: bool, where: str = "", run: str = ""
+    ) -> DatasetVersion:
+        """The next version, or the newest where that is the same."""
         newest = self._newest(name)
-        where = text if reference else ""
         if newest is not None and (newest.digest, newest.reference) == (digest, where):
             return newest
         return self._numbered(DatasetVersion(name, 0, digest, _count(manifest), manifest.size, now, is_file, where, run))
@@ -71,7 +82,7 @@ class Datasets:
 
         In order of name the first go so that at most `largest` bytes are left. Done again it gives the version that there is.
         """
-        _check(name)
+        check_dataset_name(name)
         with self._blobs.writing():
             return self._gathered(name, files, now, (services, models), largest)
 
@@ -108,7 +119,7 @@ class Datasets:
         """The version that `mnist@3`, `mnist@latest` or `mnist` means."""
         match = _REFERENCE.fullmatch(reference)
         name, asked = (match["name"], match["version"]) if match else (reference, "latest")
-        _check(name)
+        check_dataset_name(name)
         known = self.versions(name)
         if not known:
             names = ", ".join(sorted({version.name for version in self.list()})) or "none"
@@ -227,7 +238,8 @@ def _decoded(record: Path) -> DatasetVersion:
     return msgspec.convert(json.loads(record.read_bytes()), DatasetVersion)
 
 
-def _check(name: str) -> None:
+def check_dataset_name(name: str) -> None:
+    """`UsageError` for what is no name; no other text ever becomes a part of a path."""
     try:
         check_name(name)
     except ValueError as error:

@@ -14,8 +14,9 @@ from pathlib import Path
 import msgspec
 
 from fairway.app import crash
+from fairway.app.sent import Sent
 from fairway.errors import BugError, ConflictError, NotFoundError, RefusedError, UsageError
-from fairway.registry import numbering, snapshot, sources
+from fairway.registry import arriving, numbering, snapshot, sources
 from fairway.registry.blobs import Blobs
 from fairway.registry.formats.examine import Examined, examine
 from fairway.registry.manifest import Entry, Manifest
@@ -39,18 +40,26 @@ class Models:
         self._known: dict[tuple[str, int], ModelVersion] = {}
         """Records as they were written: they never change."""
 
-    def register(self, name: str, path: str, facts: ModelFacts, now: float) -> ModelVersion:
+    def register(self, name: str, path: str | Sent, facts: ModelFacts, now: float) -> ModelVersion:
         """Keep a folder or a file as the next version; content and facts of the newest one again give that version."""
         check_model_name(name)
+        if isinstance(path, Sent):
+            with arriving.closing(path, self._blobs):
+                manifest, places = arriving.load(path, self._blobs)
+                # Before anything of it is kept.
+                found = examine(places, asked=facts.format, allow_pickle=facts.allow_pickle)
+                arriving.adopt(path, manifest, self._blobs)
+                return self._numbered(name, manifest, path.digest, found, facts, now)
         with sources.fetched(path, self._fetched) as source:
-            _examined(source, facts)
+            examine_source(source, facts)
             with self._blobs.writing():
-                return self._registered(name, source, facts, now)
+                manifest, digest = self._taken(source)
+                # Looked at again as it is kept: the source may have changed in between.
+                return self._numbered(name, manifest, digest, self._examined(manifest, facts), facts, now)
 
-    def _registered(self, name: str, source: Path, facts: ModelFacts, now: float) -> ModelVersion:
-        manifest, digest = self._taken(source)
-        # Looked at again as it is kept: the source may have changed in between.
-        found = self._examined(manifest, facts)
+    def _numbered(
+        self, name: str, manifest: Manifest, digest: str, found: Examined, facts: ModelFacts, now: float
+    ) -> ModelVersion:
         files = sum(1 for entry in manifest.entries if entry.sha256)
         version = ModelVersion(
             name=name,
@@ -77,7 +86,7 @@ class Models:
     def examine(self, path: str, facts: ModelFacts) -> str:
         """The format that a registration would find, keeping nothing; raises what it would."""
         with sources.fetched(path, self._fetched) as source:
-            return _examined(source, facts).format
+            return examine_source(source, facts).format
 
     def get(self, reference: str) -> ModelVersion:
         """The version that `mnist@3`, `mnist@champion`, `mnist@latest` or `mnist` means."""
@@ -305,7 +314,8 @@ class Models:
         return self._models / name
 
 
-def _examined(source: Path, facts: ModelFacts) -> Examined:
+def examine_source(source: Path, facts: ModelFacts) -> Examined:
+    """What the model is that lies at a path, keeping nothing; raises what a registration would."""
     if source.is_dir():
         files = {name: source / name for name in scan(source, ignoring=False).files}
     elif source.is_file():

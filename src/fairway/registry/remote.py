@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fairway.errors import NotFoundError, UnavailableError
@@ -37,6 +37,11 @@ class RemoteBlobs(Blobs):
         found = super().put_files(paths)
         self._send(digest for digest, _ in found.values())
         return found
+
+    def adopt(self, files: Mapping[str, Path]) -> None:
+        """Give names to content that lies in files of this disk and was compared with its digest; the files are gone then."""
+        super().adopt(files)
+        self._send(files)
 
     def read(self, digest: str) -> bytes:
         """The content of a small blob."""

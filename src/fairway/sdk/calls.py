@@ -12,7 +12,7 @@ from typing import Any, Unpack
 import msgspec
 
 from fairway.errors import UsageError
-from fairway.sdk import function, sending, submitting, wire
+from fairway.sdk import function, sending, submitting, uploading, wire
 from fairway.sdk.decoding import decode
 from fairway.sdk.service_calls import ServiceVerbs
 from fairway.sdk.verb import Call, Lines, Steps, listening, verb
@@ -182,9 +182,12 @@ class Verbs(ServiceVerbs):
         format: str = "",
         allow_pickle: bool = False,
     ) -> Steps[ModelView]:
-        """Keep a folder or a file as the next version; a URI is fetched. `from_run` gives it the lineage of a run."""
+        """Keep a folder or a file as the next version; a URI is fetched. `from_run` gives it the lineage of a run.
+
+        On a cluster the files of this machine are sent: only what is lacking there, so that a second try goes on where one ended.
+        """
         place = fspath(source)
-        body = {
+        body: dict[str, Any] = {
             "name": name,
             "source": place if "://" in place else abspath(place),
             "imported": "://" in place,
@@ -194,6 +197,9 @@ class Verbs(ServiceVerbs):
             "format": format,
             "allow_pickle": allow_pickle,
         }
+        if self.on_cluster:
+            uploading.examine(body)
+            body |= yield from uploading.send_model(body, namespace=self.namespace)
         return decode((yield self._call("POST", "/v1/models", body=json.dumps(body).encode())), ModelView)
 
     @verb
@@ -227,11 +233,16 @@ class Verbs(ServiceVerbs):
 
     @verb
     def add_data(self, name: str, source: str | PathLike[str], *, reference: bool = False) -> Steps[DatasetView]:
-        """Keep a folder or a file as the next version of a dataset; by `reference` it is described, not copied."""
+        """Keep a folder or a file as the next version of a dataset; by `reference` it is described, not copied.
+
+        On a cluster the files of this machine are sent, as with `register_model`.
+        """
         place = fspath(source)
         place = place if reference and "://" in place else abspath(place)
-        body = json.dumps({"name": name, "path": place, "reference": reference}).encode()
-        return decode((yield self._call("POST", "/v1/datasets", body=body)), DatasetView)
+        body: dict[str, Any] = {"name": name, "path": place, "reference": reference}
+        if self.on_cluster:
+            body |= yield from uploading.send_dataset(body, namespace=self.namespace)
+        return decode((yield self._call("POST", "/v1/datasets", body=json.dumps(body).encode())), DatasetView)
 
     @verb
     def secrets(self) -> Steps[tuple[str, ...]]:

@@ -24,7 +24,7 @@ from fairway.sdk import place, streams
 from fairway.sdk.calls import Verbs
 from fairway.sdk.cluster import Cluster
 from fairway.sdk.daemon import Daemon
-from fairway.sdk.verb import Call, Lines, Steps
+from fairway.sdk.verb import Call, Done, Lines, Steps, advance
 
 R = TypeVar("R")
 
@@ -63,18 +63,13 @@ class Client(_Face):
 
     def run(self, steps: Steps[R]) -> R:
         """Run a verb to its end."""
-        try:
-            call = next(steps)
-            while True:
-                try:
-                    answer = self._ask(call)
-                except Exception as error:  # noqa: BLE001 - the verb may know what to do
-                    call = steps.throw(error)
-                else:
-                    call = steps.send(answer)
-        except StopIteration as end:
-            result: R = end.value
-            return result
+        answer: bytes | Exception | None = None
+        while not isinstance(step := advance(steps, answer), Done):
+            try:
+                answer = self._ask(step)
+            except Exception as error:  # noqa: BLE001 - the verb may know what to do
+                answer = error
+        return step.value
 
     def listen(self, lines: Lines[R]) -> Iterator[R]:
         """What comes, as it comes."""
@@ -119,18 +114,17 @@ class AsyncClient(_Face):
 
     async def run_async(self, steps: Steps[R]) -> R:
         """Run a verb to its end."""
-        try:
-            call = next(steps)
-            while True:
-                try:
-                    answer = await self._ask(call)
-                except Exception as error:  # noqa: BLE001 - the verb may know what to do
-                    call = steps.throw(error)
-                else:
-                    call = steps.send(answer)
-        except StopIteration as end:
-            result: R = end.value
-            return result
+        answer: bytes | Exception | None = None
+        while not isinstance(step := await self._advance(steps, answer), Done):
+            try:
+                answer = await self._ask(step)
+            except Exception as error:  # noqa: BLE001 - the verb may know what to do
+                answer = error
+        return step.value
+
+    async def _advance(self, steps: Steps[R], answer: bytes | Exception | None) -> Call | Done[R]:
+        """What goes to a cluster is read and packed between its calls, which may take long."""
+        return await asyncio.to_thread(advance, steps, answer) if self.on_cluster else advance(steps, answer)
 
     async def listen_async(self, lines: Lines[R]) -> AsyncIterator[R]:
         """What comes, as it comes."""

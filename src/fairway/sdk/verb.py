@@ -50,6 +50,23 @@ Steps = Generator[Call, bytes, R]
 
 
 @dataclass(frozen=True, slots=True)
+class Done(Generic[R]):
+    """The end of a verb."""
+
+    value: R
+
+
+def advance(steps: Steps[R], answer: bytes | Exception | None) -> Call | Done[R]:
+    """What a verb asks next, told the answer to what it asked last, or what came instead of one; None begins it."""
+    try:
+        if isinstance(answer, Exception):
+            return steps.throw(answer)
+        return next(steps) if answer is None else steps.send(answer)
+    except StopIteration as end:
+        return Done(end.value)
+
+
+@dataclass(frozen=True, slots=True)
 class Lines(Generic[R]):
     """A request whose answer comes line by line, and what each line means; None for a line that means nothing."""
 

@@ -10,10 +10,12 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from fairway.api.aggregated import make_aggregated
+from fairway.app.system import SystemClock
 from fairway.engines.kubernetes.people import CALLER
 from fairway.engines.kubernetes.record import parts
 from fairway.engines.kubernetes.record.callers import Front
 from fairway.engines.kubernetes.record.code import Codes
+from fairway.engines.kubernetes.record.uploads import Uploads
 from fairway.registry.remote import open_blobs
 
 ANN = [(b"x-remote-user", b"ann"), (b"x-remote-group", b"nlp")]
@@ -34,8 +36,9 @@ class Inner:
 class Asked:
     def __init__(self, folder: Path) -> None:
         self.inner = Inner()
-        codes = Codes(open_blobs(folder / "blobs", ""), folder / "received")
-        self.app = make_aggregated(self.inner, codes, lambda: Front("PEM"), "1.2.3")
+        blobs = open_blobs(folder / "blobs", "")
+        codes, uploads = Codes(blobs, folder / "received"), Uploads(blobs, SystemClock())
+        self.app = make_aggregated(self.inner, codes, uploads, lambda: Front("PEM"), "1.2.3")
 
     async def __call__(self, method: str, path: str, headers: Any = ANN, body: bytes = b"") -> tuple[int, Any]:
         before, _, query = path.partition("?")
@@ -90,9 +93,8 @@ async def test_all_namespaces_are_asked_for_at_once_only_where_runs_are_listed(a
 @pytest.mark.parametrize(
     ("method", "rest"),
     [
-        ("POST", "models"),
         ("POST", "models/mnist/pull"),
-        ("POST", "datasets"),
+        ("GET", "blobs"),
         ("PUT", "secrets/TOKEN"),
         ("GET", "jobs/mnist/environment"),
         ("POST", "jobs/mnist/input"),
@@ -124,3 +126,8 @@ async def test_discovery_is_answered_and_the_rest_is_not_there(asked: Asked) -> 
 async def test_code_that_is_sent_is_kept(asked: Asked) -> None:
     status, said = await asked("POST", f"{parts.ROOT}/namespaces/team/code", body=b"no archive")
     assert (status, said["error"]["code"]) == (409, "refused")
+
+
+async def test_pieces_of_files_are_taken_in_a_namespace(asked: Asked) -> None:
+    status, said = await asked("POST", f"{parts.ROOT}/namespaces/team/blobs", body=b'{"parts": []}\n')
+    assert (status, said, asked.inner.path) == (200, {"standing": []}, "")

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 import yaml
 
-from fairway.cli import simulate
 from fairway.cli.main import main
 from fairway.simulation import runs
 from fairway.spec.job import Role
@@ -206,28 +205,6 @@ def test_a_history_without_gpus_says_so(
     said = capsys.readouterr().err
     assert "left out: 1 runs without a GPU" in said
     assert "no finished run of this home asked for a GPU" in said
-
-
-def test_what_takes_long_says_how_far_it_is(capsys: Shown) -> None:
-    now = [0.0]
-    bar = simulate.Progress(shown=True, clock=lambda: now[0])
-    bar("fgd", 1, 4)
-    assert capsys.readouterr().err == ""
-    now[0] = 2.0
-    bar("fgd", 2_000, 4_000)
-    bar("fgd", 2_001, 4_000)
-    bar.close()
-    painted = capsys.readouterr().err
-    assert painted.count("\r\x1b[K") == 2
-    assert "50%  2,000 of 4,000" in painted
-    assert "█" * 12 + "░" * 12 in painted
-
-
-def test_where_nobody_looks_nothing_is_painted(capsys: Shown) -> None:
-    bar = simulate.Progress(shown=False, clock=iter([0.0, 100.0, 200.0]).__next__)
-    bar("fgd", 1, 4)
-    bar.close()
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("typed", [["--help"], ["simulate", "--help"], ["simulate", "queue", "--help"]])

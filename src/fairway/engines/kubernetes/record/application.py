@@ -23,6 +23,7 @@ from fairway.engines.kubernetes.operator.gangs import Gangs
 from fairway.engines.kubernetes.operator.manifests.service import service
 from fairway.engines.kubernetes.people import CALLER, noted
 from fairway.engines.kubernetes.record.callers import MANAGER, PATIENCE, review, sent_code
+from fairway.engines.kubernetes.record.registering import CallersDatasets, CallersModels
 from fairway.engines.kubernetes.record.services import CallersServices
 from fairway.errors import ConflictError, RefusedError, UnavailableError
 from fairway.plan.action import BindGang
@@ -47,6 +48,8 @@ class CallersApplication(Application):
         self.__dict__.update(application.__dict__)
         if application.services is not None:
             self.services = CallersServices(application.services, client, services)
+        self.models = CallersModels(application.models)
+        self.dataset_commands = CallersDatasets(application.dataset_commands)
         self._client = client
         self._objects = objects
         self._gangs = gangs

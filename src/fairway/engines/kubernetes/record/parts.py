@@ -39,14 +39,14 @@ PARTS: tuple[Part, ...] = (
     *(_part(f"services/{name}", get=READ) for name in ("log", "events", "why", "top", "settled")),
     _part("services/scale", post=WRITE),
     _part("services/rollout", get=READ, post=WRITE),
-    _part("models", get=READ, delete=REMOVE),
+    _part("models", get=READ, post=WRITE, delete=REMOVE),
     *(_part(f"models/{name}", get=READ) for name in ("diff", "events")),
     *(_part(f"models/{name}", post=WRITE) for name in ("promote", "tags")),
-    _part("datasets", get=READ, delete=REMOVE),
+    _part("datasets", get=READ, post=WRITE, delete=REMOVE),
     *(_part(f"datasets/{name}", get=READ) for name in ("diff", "events", "log")),
     _part("queues", get=READ, delete=WRITE),
     *(_part(name, get=READ) for name in ("events", "nodes", "top", "health", "schema")),
-    *(_part(name, post=WRITE) for name in ("apply", "code")),
+    *(_part(name, post=WRITE) for name in ("apply", "code", "blobs")),
     _part("render", post=READ),
 )
 """All of it. What is not here is not passed on: routes that read or write files of the daemon's machine, for example."""

@@ -10,7 +10,8 @@ def test_what_is_not_in_the_table_means_nothing() -> None:
     assert parts.meaning("jobs", "", "GET") == parts.READ
     assert parts.meaning("jobs", "stop", "POST") == parts.WRITE
     assert parts.meaning("models", "", "DELETE") == parts.REMOVE
-    assert parts.meaning("models", "", "POST") == "", "it would read a file of the operator's"
+    assert parts.meaning("models", "", "POST") == parts.WRITE
+    assert parts.meaning("blobs", "", "POST") == parts.WRITE
     assert parts.meaning("models", "pull", "POST") == "", "it would write one"
     assert parts.meaning("secrets", "", "GET") == ""
     assert parts.meaning("jobs", "environment", "GET") == ""

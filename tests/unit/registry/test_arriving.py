@@ -1,0 +1,270 @@
+"""Content that is sent in pieces, before a version names it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.app.sent import Sent
+from fairway.errors import RefusedError, UnavailableError
+from fairway.registry import arriving, snapshot
+from fairway.registry.arriving import ABANDONED, Arriving, Awaited
+from fairway.registry.blobs import Blobs
+from fairway.registry.dataset import Datasets
+from fairway.registry.manifest import Entry, Manifest
+from fairway.registry.model import Models
+from fairway.registry.remote import RemoteBlobs
+from fairway.state.model import ModelFacts
+from fairway.testing.model_files import onnx_file, pickled_file
+
+LONG = 60.0
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Blobs:
+    return Blobs(tmp_path / "blobs")
+
+
+def awaited(data: bytes) -> Awaited:
+    return Awaited(hashlib.sha256(data).hexdigest(), len(data))
+
+
+def send(blobs: Blobs, data: bytes, owner: str = "ann") -> str:
+    """The whole of a content."""
+    here, one = Arriving(blobs), awaited(data)
+    here.append(owner, one, 0, data)
+    assert here.settle(owner, [one], LONG)[0].whole
+    return one.digest
+
+
+def send_folder(blobs: Blobs, files: dict[str, bytes], owner: str = "ann") -> Sent:
+    """A folder of these files, as an honest caller does."""
+    entries = [Entry(name, 0o644, len(data), send(blobs, data, owner)) for name, data in sorted(files.items())]
+    return Sent(owner, send(blobs, Manifest(tuple(entries)).encoded(), owner))
+
+
+def kept(blobs: Blobs) -> list[str]:
+    """What the registry has."""
+    return [path.name for path in (blobs.root / "sha256").rglob("*") if path.is_file()]
+
+
+@given(data=st.binary(max_size=400), pieces=st.lists(st.integers(0, 400), max_size=8))
+def test_however_it_comes_it_is_whole_at_the_end_and_only_then(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, pieces: list[int]
+) -> None:
+    blobs = Blobs(tmp_path_factory.mktemp("blobs"))
+    one = awaited(data)
+    for end in [*sorted(pieces), len(data)]:
+        # Another process each time: only what is on the disk counts.
+        here = Arriving(blobs)
+        at = here.standing("ann", one).have
+        here.append("ann", one, at, data[at : max(at, end)])
+        (found,) = here.settle("ann", [one], LONG)
+        assert found.whole == (found.have == len(data))
+    assert Arriving(blobs).standing("ann", one).whole
+    assert kept(blobs) == [], "it is nobody's yet"
+
+
+def test_what_does_not_begin_where_the_part_ends_is_left_out(blobs: Blobs) -> None:
+    here, one = Arriving(blobs), awaited(b"0123456789")
+    here.append("ann", one, 0, b"0123")
+    here.append("ann", one, 0, b"0123")
+    here.append("ann", one, 8, b"89")
+    assert here.settle("ann", [one], LONG)[0].have == 4
+    here.append("ann", one, 4, b"456789")
+    assert here.settle("ann", [one], LONG)[0].whole
+
+
+def test_what_is_large_is_compared_in_several_steps_each_bounded(blobs: Blobs) -> None:
+    data = os.urandom(3_000_000)
+    here, one = Arriving(blobs), awaited(data)
+    here.append("ann", one, 0, data)
+    (found,) = here.settle("ann", [one], 0.0)
+    assert (found.have, found.checked, found.whole) == (3_000_000, 0, False)
+    assert here.settle("ann", [one], LONG)[0].whole
+
+
+def test_other_content_than_announced_is_refused_and_gone(blobs: Blobs) -> None:
+    here, one = Arriving(blobs), awaited(b"honest")
+    here.append("ann", one, 0, b"h0nest")
+    with pytest.raises(RefusedError, match="what was sent as"):
+        here.settle("ann", [one], LONG)
+    assert here.standing("ann", one).have == 0
+    with pytest.raises(RefusedError, match="has 6 bytes, and 7 are sent"):
+        here.append("ann", one, 0, b"longer!")
+    send(blobs, b"honest")
+
+
+def test_nobodys_pieces_harm_or_help_another(blobs: Blobs) -> None:
+    here, one = Arriving(blobs), awaited(b"honest")
+    here.append("eve", one, 0, b"evil")
+    assert here.standing("ann", one).have == 0
+    send(blobs, b"honest", "ann")
+    assert not here.standing("eve", one).whole
+
+
+def test_an_owner_and_a_digest_never_become_another_path(blobs: Blobs) -> None:
+    with pytest.raises(RefusedError, match="is no SHA-256 digest"):
+        Arriving(blobs).append("ann", Awaited("../../../etc/passwd", 3), 0, b"bad")
+    send(blobs, b"x", "../../out")
+    (folder,) = (blobs.root / "arriving").iterdir()
+    assert folder.parent == blobs.root / "arriving"
+
+
+def test_what_nobody_wants_any_more_goes_after_a_day(blobs: Blobs) -> None:
+    here, half = Arriving(blobs), awaited(b"half of it")
+    here.append("ann", half, 0, b"half")
+    digest = send(blobs, b"whole")
+    (folder,) = (blobs.root / "arriving").iterdir()
+    now = (folder / digest).stat().st_mtime
+    assert here.tidy(now + ABANDONED / 2) == 2
+    os.utime(folder / digest, (now - 2 * ABANDONED, now - 2 * ABANDONED))
+    assert here.standing("ann", awaited(b"whole")).whole, "who asks for it wants it"
+    assert here.tidy(now + ABANDONED / 2) == 2
+    assert here.tidy(now + 2 * ABANDONED) == 0
+    assert here.standing("ann", half).have == 0
+    assert not here.standing("ann", awaited(b"whole")).whole
+
+
+def test_a_model_that_was_sent_is_the_one_that_is_registered_from_a_folder(tmp_path: Path, blobs: Blobs) -> None:
+    source = tmp_path / "model"
+    source.mkdir()
+    (source / "model.onnx").write_bytes(onnx_file())
+    (source / "weights").write_bytes(b"w" * 50_000)
+    sent = send_folder(blobs, {path.name: path.read_bytes() for path in source.iterdir()})
+    models = Models(tmp_path, blobs)
+    made = models.register("mnist", sent, ModelFacts(), 1.0)
+    assert (str(made), made.format, made.files) == ("mnist@1", "onnx", 2)
+    assert [path for path in (blobs.root / "arriving").rglob("*") if path.is_file() and path.name != "lock"] == []
+    assert models.register("mnist", str(source), ModelFacts(), 2.0) == made
+    assert models.register("mnist", sent, ModelFacts(), 3.0) == made, "content that the registry has need not come again"
+    assert (models.folder(made) / "weights").read_bytes() == b"w" * 50_000
+    for path in (blobs.root / "sha256").rglob("*"):
+        assert path.is_dir() or path.stat().st_mode & 0o777 == 0o444
+    models.delete(made)
+    models.free([])
+    assert kept(blobs) == []
+    with pytest.raises(UnavailableError, match="its manifest is not here, or no longer"):
+        models.register("mnist", sent, ModelFacts(), 4.0)
+
+
+def test_what_is_refused_is_not_kept_and_need_not_be_sent_again(tmp_path: Path, blobs: Blobs) -> None:
+    sent, models = send_folder(blobs, {"model.pkl": pickled_file()}), Models(tmp_path, blobs)
+    with pytest.raises(RefusedError, match="pickle"):
+        models.register("mnist", sent, ModelFacts(), 1.0)
+    assert (models.list(), kept(blobs)) == ([], [])
+    assert models.register("mnist", sent, ModelFacts(allow_pickle=True), 2.0).version == 1
+
+
+def test_a_dataset_of_one_file_and_one_of_a_folder(tmp_path: Path, blobs: Blobs) -> None:
+    datasets = Datasets(tmp_path, blobs)
+    sent = send_folder(blobs, {"rows.csv": b"1,2\n"})
+    one = datasets.add("rows", Sent(sent.owner, sent.digest, is_file=True), 1.0)
+    assert one.is_file
+    assert datasets.resolve("rows").read_bytes() == b"1,2\n"
+    many = datasets.add("more", send_folder(blobs, {"a/b": b"1", "c": b""}), 1.0)
+    assert (many.is_file, many.files, many.size) == (False, 2, 1)
+    assert (datasets.resolve("more") / "a" / "b").read_bytes() == b"1"
+
+
+def test_what_is_missing_is_said_and_nothing_is_registered(tmp_path: Path, blobs: Blobs) -> None:
+    gone = hashlib.sha256(b"never sent").hexdigest()
+    sent = Sent("ann", send(blobs, Manifest((Entry("a", 0o644, 10, gone),)).encoded()))
+    with pytest.raises(UnavailableError, match="the content of a is not here"):
+        Datasets(tmp_path, blobs).add("rows", sent, 1.0)
+    assert Datasets(tmp_path, blobs).list() == []
+    assert kept(blobs) == []
+
+
+def entry(**changed: Any) -> dict[str, Any]:
+    return {"path": "a", "mode": 0o644, "size": 4, "sha256": hashlib.sha256(b"data").hexdigest(), **changed}
+
+
+def spelled(*entries: dict[str, Any], **more: Any) -> bytes:
+    plain = [{key: value for key, value in one.items() if value} for one in entries]
+    return json.dumps({"format": 1, "entries": plain, **more}, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        pytest.param(b"no manifest", id="no manifest"),
+        pytest.param(b'{"format":1,"entries":[]}', id="nothing"),
+        pytest.param(b"[" * 100_000, id="deep"),
+        pytest.param(spelled(entry(path="../a")), id="above"),
+        pytest.param(spelled(entry(path="/etc/a")), id="absolute"),
+        pytest.param(spelled(entry(path="a\0b")), id="a null"),
+        pytest.param(spelled(entry(), entry()), id="twice"),
+        pytest.param(spelled(entry(), entry(path="a/b")), id="below a file"),
+        pytest.param(spelled(entry(size=0, sha256="", mode=0o777, symlink="..")), id="a link out"),
+        pytest.param(spelled(entry(sha256="../../../etc/passwd")), id="no digest"),
+        pytest.param(spelled(entry(sha256="")), id="no content"),
+        pytest.param(spelled(entry(size=5)), id="another size"),
+        pytest.param(spelled(entry(mode=0o4755)), id="setuid"),
+        pytest.param(spelled(entry(path="a" * 256)), id="a long name"),
+        pytest.param(spelled(entry(path="/".join("a" * 250 for _ in range(20)))), id="a long path"),
+        pytest.param(spelled(entry(), elsewhere="s3://bucket"), id="elsewhere"),
+        pytest.param(spelled(entry()).replace(b",", b", "), id="spelled otherwise"),
+        pytest.param(spelled(entry(path="\\ud800")).replace(b"\\\\", b"\\"), id="half a character"),
+    ],
+)
+def test_manifests_that_nobody_honest_sends_are_refused(tmp_path: Path, blobs: Blobs, manifest: bytes) -> None:
+    send(blobs, b"data")
+    sent = Sent("ann", send(blobs, manifest))
+    with pytest.raises(RefusedError):
+        Datasets(tmp_path, blobs).add("rows", sent, 1.0)
+    assert (Datasets(tmp_path, blobs).list(), kept(blobs)) == ([], [])
+
+
+def test_a_folder_is_not_taken_for_a_file(tmp_path: Path, blobs: Blobs) -> None:
+    sent = send_folder(blobs, {"a": b"1", "b": b"2"})
+    with pytest.raises(RefusedError, match="said to be one file"):
+        Datasets(tmp_path, blobs).add("rows", Sent("ann", sent.digest, is_file=True), 1.0)
+
+
+def test_a_store_behind_the_blobs_gets_it_too(tmp_path: Path) -> None:
+    blobs = RemoteBlobs(tmp_path / "blobs", f"file://{tmp_path}/store")
+    made = Datasets(tmp_path, blobs).add("rows", send_folder(blobs, {"a": b"1"}), 1.0)
+    fresh = RemoteBlobs(tmp_path / "fresh", f"file://{tmp_path}/store")
+    snapshot.materialise(snapshot.load(made.digest, fresh), fresh, tmp_path / "there")
+    assert (tmp_path / "there" / "a").read_bytes() == b"1"
+
+
+CODE = """
+import sys
+from pathlib import Path
+from fairway.app import crash
+from fairway.app.sent import Sent
+from fairway.registry.blobs import Blobs
+from fairway.registry.model import Models
+from fairway.state.model import ModelFacts
+home = Path(sys.argv[1])
+crash.arm(sys.argv[3])
+Models(home, Blobs(home / 'blobs')).register('mnist', Sent('ann', sys.argv[2]), ModelFacts(), 1.0)
+"""
+
+
+def test_a_crash_leaves_all_or_nothing_and_the_second_try_needs_nothing_sent(tmp_path: Path, blobs: Blobs) -> None:
+    sent = send_folder(blobs, {"model.onnx": onnx_file(), "weights": b"w"})
+    died = 0
+    for place in [f"registry.rename:{moment}:{count}" for count in range(1, 9) for moment in ("before", "after")]:
+        command = [sys.executable, "-c", CODE, str(tmp_path), sent.digest, place]
+        ended = subprocess.run(command, check=False, capture_output=True, text=True)
+        if ended.returncode == 0:
+            break
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        died += 1
+        for version in Models(tmp_path, Blobs(blobs.root)).list():
+            assert arriving.load(Sent("", version.digest), blobs)[0].size == version.size
+    assert died >= 3
+    assert [str(version) for version in Models(tmp_path, Blobs(blobs.root)).list()] == ["mnist@1"]
