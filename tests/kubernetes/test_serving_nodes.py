@@ -208,11 +208,14 @@ def test_from_a_run_to_the_next_version_without_a_failed_request(place: Place, a
     assert len(gone) >= 3, f"the first two, and the one in the place of the one that was taken away: {printed}"
 
 
-def test_a_service_without_a_replica_lets_the_first_request_wait_for_one(place: Place) -> None:
-    place.serve("rests", model="adds@1", replicas={"min": 0, "max": 1}, scaling={"idle": "1s"})
+def test_a_service_without_a_replica_lets_the_first_request_wait_for_one(place: Place, ann: Person) -> None:
+    # Of a model that was made on somebody's own machine.
+    write_model(ann.work / "laptop.onnx", 1)
+    assert ann.run("model", "register", "laptop", "laptop.onnx").stdout == "laptop@1\n"
+    place.serve("rests", model="laptop@1", replicas={"min": 0, "max": 1}, scaling={"idle": "1s"})
     place.until("it rests", "rests", phase="Idle", replicas=0)
     assert place.kubectl("get", "deployment", "rests-r1", "-o", "jsonpath={.spec.replicas}") == "0"
-    place.start("late", ASK_ONCE, "http://rests/v2/models/adds/infer")
+    place.start("late", ASK_ONCE, "http://rests/v2/models/laptop/infer")
     wait_for("an answer", lambda: place.phase("late") in ("Succeeded", "Failed"), PATIENCE, place.why)
     assert json.loads(place.kubectl("logs", "late"))["outputs"][0]["data"] == [11, 21]
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fairway.errors import RefusedError, UnavailableError, UsageError
 from fairway.registry.sources import manifest_of
+from fairway.sdk import wire
 from fairway.sdk.verb import Call, Steps
 from fairway.state.model import ModelFacts
 
@@ -46,17 +48,22 @@ class _Content:
         length = min(most, self.size - self.have)
         if isinstance(self.source, bytes):
             return self.source[self.have : self.have + length]
-        try:
-            with self.source.open("rb") as file:
-                file.seek(self.have)
-                data = file.read(length)
-        except OSError as error:
-            message = f"{self.source} cannot be read any more: {error.strerror}"
-            raise RefusedError(message, fix="try again when nothing changes the files") from None
+        with _reading(), self.source.open("rb") as file:
+            file.seek(self.have)
+            data = file.read(length)
         if len(data) < length:
             message = f"{self.source} became shorter while it was sent"
             raise RefusedError(message, fix="try again when nothing changes the files")
         return data
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        message = f"{error.filename} cannot be read: {error.strerror}"
+        raise RefusedError(message, fix="change its mode, or try again when nothing changes the files") from None
 
 
 def examine(body: dict[str, Any]) -> str:
@@ -66,12 +73,16 @@ def examine(body: dict[str, Any]) -> str:
     check_model_name(body["name"])
     _check_path(body["source"])
     facts = ModelFacts(format=body["format"], allow_pickle=body["allow_pickle"])
-    return examine_source(Path(body["source"]), facts).format
+    with _reading():
+        return examine_source(Path(body["source"]), facts).format
 
 
 def send_model(body: dict[str, Any], *, namespace: str, told: Told | None = None) -> Steps[dict[str, Any]]:
     """Send the files of a registration; what its body says besides."""
     _check_path(body["source"])
+    if body["from_run"]:
+        # Before anything is sent: whether there is such a run.
+        yield Call("GET", f"/v1/jobs/{wire.quote(body['from_run'])}", {"namespace": namespace})
     digest, _ = yield from _send(body["source"], namespace, told)
     return {"manifest": digest}
 
@@ -97,7 +108,8 @@ def _check_path(path: str) -> None:
 
 def _send(path: str, namespace: str, told: Told | None) -> Steps[tuple[str, bool]]:
     """Send what lies at a path; the digest of its manifest, and whether it is one file."""
-    manifest, is_file = manifest_of(path)
+    with _reading():
+        manifest, is_file = manifest_of(path)
     top, spelled = Path(path), manifest.encoded()
     digest = hashlib.sha256(spelled).hexdigest()
     contents = {

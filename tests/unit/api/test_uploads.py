@@ -163,6 +163,29 @@ async def test_what_is_refused_there_is_refused_before_anything_is_sent(ann: Ann
     assert (await ann.register_model("mnist", model, allow_pickle=True)).version == 1
 
 
+async def test_a_run_that_is_not_there_is_told_before_anything_is_sent(ann: Ann, model: Path) -> None:
+    with pytest.raises(NotFoundError, match="lenet-3"):
+        await ann.register_model("mnist", model, from_run="lenet-3")
+    assert ann.sent == []
+
+
+async def test_how_far_it_is_is_told(ann: Ann, model: Path) -> None:
+    heard: list[tuple[int, int]] = []
+    body = {"name": "rows", "path": str(model), "reference": False}
+    await ann.run_async(uploading.send_dataset(body, namespace="team", told=lambda done, total: heard.append((done, total))))
+    assert heard == sorted(heard)
+    assert heard[-1][0] == heard[-1][1] > 5 * PIECE
+
+
+async def test_a_file_that_cannot_be_read_is_named(ann: Ann, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("fairway.registry.sources.digest_file", denied)
+    with pytest.raises(RefusedError, match=r"model/empty cannot be read: Permission denied"):
+        await ann.add_data("rows", model)
+
+
 async def test_a_file_that_changes_while_it_is_sent_is_refused_and_can_be_sent_again(
     ann: Ann, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,7 +49,10 @@ PARTS: tuple[Part, ...] = (
     *(_part(name, post=WRITE) for name in ("apply", "code", "blobs")),
     _part("render", post=READ),
 )
-"""All of it. What is not here is not passed on: routes that read or write files of the daemon's machine, for example."""
+"""All of it. What is not here is not passed on: routes that write files of the daemon's machine, for example.
+
+No path that a caller names is read there: what becomes a model or a dataset was sent before, as `blobs` (see `registering.py`).
+"""
 
 _VERBS = {"GET": ("get", "list"), "POST": ("create",), "DELETE": ("delete",)}
 """What the API server calls a request, by its method."""

@@ -29,8 +29,10 @@ MOST_PARTS = 5000
 LONGEST_LINE = 1 << 20
 SPARE = 1 << 28
 """Bytes that stay free on the disk: the record needs room too."""
-PATIENCE = 20.0
+PATIENCE = 10.0
 """Seconds that a request compares content with its digest; the API server itself waits for sixty."""
+AT_ONCE = 2
+"""Requests that compare at the same time: others need threads, too."""
 TIDY_EVERY = 3600.0
 _BLOCK = 1 << 20
 
@@ -63,6 +65,7 @@ class Uploads:
         self._arriving = Arriving(blobs)
         self._clock = clock
         self._locks: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = weakref.WeakValueDictionary()
+        self._slots = asyncio.Semaphore(AT_ONCE)
         self._tidying: asyncio.Task[None] | None = None
 
     async def take(self, stream: AsyncIterator[bytes], user: str) -> list[dict[str, Any]]:
@@ -91,8 +94,9 @@ class Uploads:
             if not await body.is_over():
                 message = "the request has more bytes than its parts"
                 raise UsageError(message, fix="say the length of each part")
-            awaited = [part.awaited for part in parts]
-            found = await asyncio.to_thread(self._arriving.settle, user, awaited, PATIENCE)
+            async with self._slots:
+                awaited = [part.awaited for part in parts]
+                found = await asyncio.to_thread(self._arriving.settle, user, awaited, PATIENCE)
         if self._tidying is None or self._tidying.done():
             self._tidying = asyncio.create_task(self._tidy_later())
         return [_told(one) for one in found]
