@@ -62,6 +62,16 @@ request = urllib.request.Request(sys.argv[1], body, {"Content-Type": "applicatio
 print(urllib.request.urlopen(request, timeout=90).read().decode())
 """
 
+ASK_EACH = """
+import json, sys, urllib.request
+url, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+for value in range(first, last):
+    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [value, value]}]}
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    answer = json.load(urllib.request.urlopen(request, timeout=90))
+    assert answer["outputs"][0]["data"][0] == value + 1, answer
+"""
+
 
 COPY = """
 import os, shutil
@@ -218,6 +228,42 @@ def test_a_service_without_a_replica_lets_the_first_request_wait_for_one(place: 
     place.start("late", ASK_ONCE, "http://rests/v2/models/laptop/infer")
     wait_for("an answer", lambda: place.phase("late") in ("Succeeded", "Failed"), PATIENCE, place.why)
     assert json.loads(place.kubectl("logs", "late"))["outputs"][0]["data"] == [11, 21]
+
+
+def test_sampled_requests_become_a_dataset_and_a_pod_that_goes_brings_its_last(place: Place, ann: Person) -> None:
+    pods = "fairway.dev/service=curious,fairway.dev/part=replica"
+
+    def ask(name: str, first: int, last: int) -> None:
+        place.until("it answers", "curious", ready="2/2", phase="Ready")
+        place.start(name, ASK_EACH, "http://curious/v2/models/adds/infer", str(first), str(last))
+        wait_for("the answers", lambda: place.phase(name) in ("Succeeded", "Failed"), PATIENCE, place.why)
+        assert place.phase(name) == "Succeeded", place.kubectl("logs", name)
+
+    def asked() -> list[float]:
+        """What was asked, as the newest version of the dataset has it."""
+        found = ann.run("data", "get", "curious-requests", "-o", "json", code=None)
+        if found.returncode:
+            return []
+        made = json.loads(found.stdout)
+        assert (made["services"], made["models"]) == (["default/curious"], ["adds@1"])
+        folder = ann.work / f"asked-{made['version']}"
+        if not folder.exists():
+            ann.run("data", "pull", f"curious-requests@{made['version']}", str(folder))
+        lines = [line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
+        return sorted(json.loads(line)["inputs"][0]["data"][0] for line in lines)
+
+    def until(count: int) -> None:
+        wait_for(f"{count} requests in the dataset", lambda: len(asked()) >= count, PATIENCE, place.why)
+        assert asked() == list(range(count)), "each once"
+
+    place.serve("curious", model="adds@1", sampling={"rate": "100%"})
+    ask("first-asks", 0, 40)
+    place.kubectl("delete", "pods", "-l", pods, "--wait=false")
+    until(40)
+    ask("second-asks", 40, 60)
+    place.kubectl("delete", "modelservice", "curious", "--wait=false")
+    until(60)
+    wait_for("its pods are gone", lambda: not place.kubectl("get", "pods", "-l", pods, "-o", "name"), PATIENCE, place.why)
 
 
 def test_a_model_is_run_over_a_dataset_by_pods_that_share_the_work(place: Place, ann: Person) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -109,7 +110,7 @@ class Brought:
                 self._check_attempt(job, request)
                 return await work(job, request)
             except FairwayError as error:
-                await _listen_on(request)
+                await listen_on(request)
                 return refusal(error)
         except ClientDisconnect:
             # Nobody hears it; what had come is gone.
@@ -148,15 +149,7 @@ class Brought:
 
     async def _receive(self, request: Request, path: Path) -> None:
         """Write the body down as it comes. Raises `UnavailableError` when it does not fit."""
-        room = await asyncio.to_thread(self._keep.room) - SPARE
-        if int(request.headers.get("content-length") or 0) > room:
-            raise _no_room()
-        with path.open("xb") as file:
-            async for block in _blocks(request.stream()):
-                room -= len(block)
-                if room < 0:
-                    raise _no_room()
-                await asyncio.to_thread(file.write, block)
+        await receive(request, path, await asyncio.to_thread(self._keep.room) - SPARE, _no_room)
 
     def routes(self) -> list[Route]:
         """Where it answers."""
@@ -174,6 +167,20 @@ class Work(Protocol):
         ...
 
 
+async def receive(request: Request, path: Path, most: int, too_large: Callable[[], FairwayError]) -> int:
+    """Write the body down as it comes; how many bytes it has. Raises what `too_large` makes when they are more than `most`."""
+    if int(request.headers.get("content-length") or 0) > most:
+        raise too_large()
+    size = 0
+    with path.open("xb") as file:
+        async for block in _blocks(request.stream()):
+            size += len(block)
+            if size > most:
+                raise too_large()
+            await asyncio.to_thread(file.write, block)
+    return size
+
+
 async def _blocks(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The same bytes in pieces that are worth a step to the disk."""
     waiting = bytearray()
@@ -186,13 +193,14 @@ async def _blocks(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield bytes(waiting)
 
 
-async def _listen_on(request: Request) -> None:
+async def listen_on(request: Request) -> None:
     """Hear a little more of what is refused: who still speaks does not listen to the answer."""
     left = HEARD
-    async for piece in request.stream():
-        left -= len(piece)
-        if left < 0:
-            return
+    with contextlib.suppress(RuntimeError):  # All of it was heard before it was refused.
+        async for piece in request.stream():
+            left -= len(piece)
+            if left < 0:
+                return
 
 
 def _no_room() -> UnavailableError:

@@ -85,8 +85,8 @@ class Application:
             self.loop.companions.append(turns)
             self.services = Services(turns, secrets, submissions)
             self.models.in_use = self.services.serving
-            if serving.samples is not None:
-                self.loop.companions.append(Samples(self.loop, serving.samples, datasets, self.dataset_commands))
+        files = serving.samples if serving is not None else None
+        self.samples = Samples(self.loop, files, datasets, self.dataset_commands) if files is not None else None
         self._background: set[asyncio.Task[None]] = set()
 
     # Commands

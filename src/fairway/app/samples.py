@@ -54,6 +54,7 @@ class Samples:
         self._background: set[asyncio.Task[None]] = set()
         self._due = float("-inf")
         loop.over.append(self._note_end)
+        loop.companions.append(self)
 
     async def start(self) -> None:
         """Nothing to take up: the files are what is remembered."""
@@ -83,6 +84,11 @@ class Samples:
                 waiting = found[dataset]
                 if self._is_due(waiting):
                     await self._keep(dataset, waiting)
+
+    def came(self, job: Job) -> None:
+        """A file of a replica has come from where that ran: of one that is over, nothing else says that it is time."""
+        if job.phase.over:
+            self._begin()
 
     def _note_end(self, job: Job) -> None:
         if SAMPLES_LABEL in job.labels:

@@ -26,7 +26,7 @@ from fairway.app.resizing import resize
 from fairway.app.submission import Submission
 from fairway.app.system import SystemClock
 from fairway.app.tracking import Speaker
-from fairway.bootstrap.pods import finder, given_to_pods, output_place
+from fairway.bootstrap.pods import finder, given_to_pods, output_place, samples_of
 from fairway.bootstrap.record import Record
 from fairway.bootstrap.servers import SecondServer, config
 from fairway.bootstrap.serving import ClusterServing, ServingMirrors
@@ -60,6 +60,7 @@ from fairway.registry.carried import Carried
 from fairway.registry.dataset import Datasets
 from fairway.registry.model import Models
 from fairway.registry.remote import open_blobs
+from fairway.serving.samples import ReceivedSamples
 from fairway.settings import environment
 from fairway.spec.job import Replicas
 from fairway.state.event import Event
@@ -168,6 +169,7 @@ class Operator:
         self._installation = msgspec.json.decode(settings.installation.read_bytes(), type=Installation)
         self._clock = SystemClock()
         self._carried = Carried(settings.home / "carried")
+        self._samples = ReceivedSamples(settings.home / "samples")
         self._reading = Client(connection)
         self._leader = Leader(self._reading, self._installation.namespace, LEASE, settings.identity)
         self._acting = Client(connection, permit=lambda: self._leader.leading)
@@ -218,7 +220,8 @@ class Operator:
         for key in application.store.job_keys():
             controller.add(str(key))  # Its object may have gone while nobody looked.
         await self._record.open(application, self._objects, self._gangs)
-        given = given_to_pods(self._settings.home, application, self._carried, secret)
+        sampled = samples_of(application, self._samples, serving.replica_in, secret)
+        given = given_to_pods(self._settings.home, application, self._carried, sampled, secret)
         server = SecondServer(config(make_told(application.loop.report, secret, given)))
         # Pods of other nodes come here.
         listening = socket.create_server(("", self._settings.port), backlog=512)
@@ -261,7 +264,7 @@ class Operator:
             ClusterSubmissions(),
             Datasets(home, blobs),
             models=models,
-            serving=serving.serving(models),
+            serving=serving.serving(models, self._samples),
             places=False,
             people=ClusterPeople(),
         )

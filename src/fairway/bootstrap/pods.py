@@ -9,15 +9,19 @@ from starlette.types import ASGIApp
 
 from fairway.api.brought import Brought
 from fairway.api.given import Given, make_given
+from fairway.api.sampled import Sampled
 from fairway.app.application import Application
 from fairway.app.tracking import Speaker
 from fairway.bootstrap.tracked import tracked
 from fairway.engines.kubernetes.operator.manifests.data import MODEL, Find, Version
+from fairway.errors import NotFoundError
+from fairway.plan.service.replica import SERVICE_LABEL
 from fairway.registry.carried import Carried
 from fairway.registry.dataset import Datasets
 from fairway.registry.handing import Handing
 from fairway.registry.model import Models
 from fairway.registry.remote import open_blobs
+from fairway.serving.samples import ReceivedSamples
 from fairway.state.job import Job, JobKey
 from fairway.state.service import ServiceKey
 
@@ -25,14 +29,36 @@ SERVICE = "service:"
 """Before the name of a service, where a token names a run."""
 
 
-def given_to_pods(home: Path, application: Application, carried: Carried, secret: bytes) -> ASGIApp:
-    """The routes by which pods get code, models and datasets, bring checkpoints and outputs, and speak MLflow."""
+def given_to_pods(home: Path, application: Application, carried: Carried, sampled: Sampled, secret: bytes) -> ASGIApp:
+    """The routes by which pods get code, models and datasets, bring checkpoints, outputs and samples, and speak MLflow."""
     blobs = open_blobs(home / "blobs", "")
     contents = Handing(blobs, Models(home, blobs), Datasets(home, blobs))
     given = Given(contents, lambda speaker: code_of(application, speaker), secret)
     carried.tidy()
     brought = Brought(carried, application.store.get_job, newest_of(application), application.loop.report, secret)
-    return make_given([*given.routes(), *brought.routes()], tracked(home, application, secret))
+    return make_given([*given.routes(), *brought.routes(), *sampled.routes()], tracked(home, application, secret))
+
+
+def samples_of(
+    application: Application, samples: ReceivedSamples, replica_in: Callable[[ServiceKey, str], JobKey], secret: bytes
+) -> Sampled:
+    """Takes the samples of services."""
+
+    def replica(speaker: Speaker, pod: str) -> Job:
+        key = ServiceKey(speaker.namespace, speaker.run.removeprefix(SERVICE))
+        run = replica_in(key, pod) if speaker.run.startswith(SERVICE) else None
+        job = application.store.get_job(run) if run is not None else None
+        if job is None or job.labels.get(SERVICE_LABEL) != key.name:
+            message = f"{speaker.namespace}/{speaker.run} has no replica in {pod}"
+            raise NotFoundError(message, fix="use the token that the service's pods were given")
+        return job
+
+    def came(job: Job) -> None:
+        if application.samples is not None:
+            application.samples.came(job)
+
+    samples.tidy()
+    return Sampled(samples, replica, came, secret)
 
 
 def newest_of(application: Application) -> Callable[[Job, str], int]:

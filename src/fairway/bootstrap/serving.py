@@ -33,7 +33,9 @@ from fairway.engines.kubernetes.serving.sights import PodWatch
 from fairway.engines.kubernetes.serving.split import ClusterEngine
 from fairway.serving.router.remote import RemoteRouters
 from fairway.serving.router.wire import encode_plan
+from fairway.serving.samples import ReceivedSamples
 from fairway.serving.watch import replica_load
+from fairway.state.job import JobKey
 from fairway.state.route import RoutePlan
 from fairway.state.service import Service, ServiceKey
 from fairway.state.snapshot import Snapshot
@@ -90,9 +92,14 @@ class ClusterServing:
         """The engine for jobs and replicas."""
         return ClusterEngine(jobs, self._replicas)
 
-    def serving(self, models: ModelCatalogue) -> Serving:
+    def serving(self, models: ModelCatalogue, samples: ReceivedSamples) -> Serving:
         """What the application needs to serve models."""
-        return Serving(self._router, self._watch, models, PYTHON)
+        self._replicas.forgotten = samples.forget
+        return Serving(self._router, self._watch, models, PYTHON, samples)
+
+    def replica_in(self, key: ServiceKey, pod: str) -> JobKey:
+        """The replica that a pod of a service is. Raises `FairwayError` when it is none."""
+        return self._replicas.run_in(key, pod)
 
     async def run(self, application: Application, happenings: Happenings) -> None:
         """Keep objects and services in step until cancelled."""

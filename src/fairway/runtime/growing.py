@@ -16,6 +16,7 @@ READ_LIMIT = 4 * 1024 * 1024
 """Bytes of one file that one look takes; the rest waits for the next, so that others get their turn."""
 EVENT_READ_LIMIT = 256 * 1024
 """The same for event files, which take far longer to decode."""
+_BLOCK = 1 << 20
 _CLOCK_STEP = 20_000_000
 """Nanoseconds; the kernel's file times may lag this much."""
 
@@ -112,3 +113,15 @@ class GrowingFolder:
             return sorted(os.listdir(self.path))
         except OSError:
             return []
+
+
+def whole_lines(handle: int) -> int:
+    """The length of what ends with a line end."""
+    end = os.fstat(handle).st_size
+    while end > 0:
+        start = max(0, end - _BLOCK)
+        at = os.pread(handle, end - start, start).rfind(b"\n")
+        if at >= 0:
+            return start + at + 1
+        end = start
+    return 0

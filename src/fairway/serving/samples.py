@@ -1,17 +1,27 @@
-"""The files of sampled requests that replicas leave in their folders."""
+"""The files of sampled requests that replicas leave in their folders, or send here from where they run."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable
+import re
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fairway.app import crash
 from fairway.app.service_ports import SampleFile
+from fairway.errors import RefusedError, UnavailableError
 from fairway.plan.service.replica import OWN_NAMESPACE
+from fairway.registry.blobs import telling_full_disk
+from fairway.runtime.growing import whole_lines
 from fairway.state.job import JobKey
 
-_BLOCK = 1 << 20
+WAITING = 256 << 20
+"""Bytes of one replica that may lie here until they are in a dataset: as many as it keeps itself."""
+_NAME = re.compile(r"requests-[0-9]{13,15}-[0-9]{1,10}-[0-9]{1,10}\.jsonl")
 
 
 class SampleFolders:
@@ -36,7 +46,7 @@ class SampleFolders:
             if name.endswith(".jsonl.part"):
                 path = folder / name
                 with path.open("rb+") as file:
-                    whole = _whole_lines(file.fileno())
+                    whole = whole_lines(file.fileno())
                     file.truncate(whole)
                 with crash.reach("samples.rename"):
                     if whole:
@@ -44,7 +54,8 @@ class SampleFolders:
                     else:
                         path.unlink()
         if not _listed(folder):
-            folder.rmdir()
+            with contextlib.suppress(OSError):  # Something may have come just now.
+                folder.rmdir()
 
     def complete(self, run: JobKey) -> list[SampleFile]:
         """The complete files of a replica; one that goes meanwhile is left out."""
@@ -69,20 +80,73 @@ class SampleFolders:
         return self._jobs / run.namespace / run.name / "shared" / "requests"
 
 
+class ReceivedSamples(SampleFolders):
+    """Files that were sent here, in folders as if the replicas had written them. What has a name is whole and on the disk."""
+
+    @contextmanager
+    def arriving(self) -> Iterator[Path]:
+        """A place for a file on its way in; whatever is there at the end goes."""
+        folder = self._jobs / ".arriving"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / secrets.token_hex(8)
+        try:
+            with telling_full_disk(self._jobs):
+                yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    def tidy(self) -> None:
+        """Remove what a crash left half arrived. Before anything arrives."""
+        shutil.rmtree(self._jobs / ".arriving", ignore_errors=True)
+
+    def room(self) -> int:
+        """Bytes that are free."""
+        self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return shutil.disk_usage(self._jobs).free
+
+    def keep(self, run: JobKey, pod: str, name: str, arrived: Path) -> None:
+        """Take a file of a replica. One that is here already stays as it is: sent again it is the same.
+
+        Raises `RefusedError` for what is no such file, `UnavailableError` when too much of the replica waits here.
+        """
+        if not _NAME.fullmatch(name):
+            message = f"{name!r} is no name of a file of samples"
+            raise RefusedError(message, fix="send files as Fairway's server writes them: requests-TIME-PID-NUMBER.jsonl")
+        with arrived.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if not size or whole_lines(file.fileno()) != size:
+                message = f"{name} breaks off in a line"
+                raise RefusedError(message, fix="send whole requests")
+            os.fsync(file.fileno())
+        # Two pods may be the same replica, one after the other, and processes in pods often have the same number.
+        target = self._folder(run) / f"{name.removesuffix('.jsonl')}-{pod.rpartition('-')[2]}.jsonl"
+        if target.exists():
+            return
+        if size + sum(file.size for file in self.complete(run)) > WAITING:
+            message = f"{WAITING >> 20} MiB of {run} wait here to become a dataset"
+            raise UnavailableError(message, fix="send it again later, or sample fewer requests")
+        self._put(arrived, target)
+
+    def _put(self, arrived: Path, target: Path) -> None:
+        with crash.reach("samples.rename"):
+            while True:
+                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with contextlib.suppress(FileNotFoundError):  # It was empty, and was tidied up.
+                    arrived.rename(target)
+                    break
+        handle = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def forget(self, run: JobKey) -> None:
+        """Remove all of a replica."""
+        shutil.rmtree(self._jobs / run.namespace / run.name, ignore_errors=True)
+
+
 def _listed(folder: Path) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _whole_lines(handle: int) -> int:
-    """The length of what ends with a line end."""
-    end = os.fstat(handle).st_size
-    while end > 0:
-        start = max(0, end - _BLOCK)
-        at = os.pread(handle, end - start, start).rfind(b"\n")
-        if at >= 0:
-            return start + at + 1
-        end = start
-    return 0

@@ -169,6 +169,29 @@ def test_what_somebody_added_by_hand_is_not_mixed_with_requests(house: House, tm
     assert house.paths() == ["requests-1-adds-r1-1.jsonl", "requests-2-adds-r1-2.jsonl"]
 
 
+async def test_what_comes_after_the_end_of_its_replica_is_gathered_at_once(house: House) -> None:
+    job = house.replica(1)
+    house.write(job, "1")
+    house.samples.came(job)
+    await house.samples.close()
+    assert house.datasets.list() == [], "of one that runs it is gathered in its time"
+    house.samples.came(house.end(job))
+    await house.samples.close()
+    assert len(house.datasets.list()) == 1
+    house.write(job, "2")
+    house.samples.came(house.end(job))
+    await house.samples.close()
+    assert house.paths() == ["requests-1-adds-r1-1.jsonl", "requests-2-adds-r1-1.jsonl"]
+
+
+async def test_what_was_sent_again_after_it_became_a_version_makes_no_other(house: House) -> None:
+    job = house.replica(1, JobPhase.STOPPED)
+    house.write(job, "1")
+    versions = [*await asyncio.to_thread(house.gather)]
+    house.write(job, "1")
+    assert await asyncio.to_thread(house.gather) == versions
+
+
 async def test_the_end_of_a_replica_and_the_clock_make_it_look(house: House) -> None:
     job = house.replica(1)
     house.loop.snapshot.put_job(job)

@@ -6,7 +6,6 @@ whole or not at all. Outputs are sent when the task has succeeded. Standard libr
 
 from __future__ import annotations
 
-import http.client
 import os
 import secrets
 import shutil
@@ -19,6 +18,7 @@ from typing import Callable
 
 from fairway.runtime import contract, folders
 from fairway.runtime.pod import archive, fetch
+from fairway.runtime.pod.putting import put
 
 EVERY = 1.0
 """Seconds between two looks for a new checkpoint."""
@@ -44,26 +44,8 @@ class Operator:
     def send(self, path: str, folder: str) -> None:
         """Send a folder's files. Raises `fetch.RefusedError` when it is not wanted, `OSError` when it may be later."""
         names = archive.files_below(folder)
-        where = urllib.parse.urlsplit(self.endpoint)
-        connection = http.client.HTTPConnection(where.hostname or "", where.port or 80, timeout=fetch.SILENCE)
-        headers = {
-            "Authorization": "Bearer " + self.token,
-            "Content-Type": "application/x-tar",
-            "Content-Length": str(archive.length(folder, names)),
-        }
-        try:
-            try:
-                connection.request("PUT", where.path + path + self._who, archive.pack(folder, names), headers)
-            except BrokenPipeError:
-                pass  # Whoever refuses need not listen to the end: the answer is there.
-            answer = connection.getresponse()
-            words = answer.read(2000).decode(errors="replace").strip()
-        except (http.client.HTTPException, archive.BadArchiveError) as error:
-            raise OSError(f"{type(error).__name__}: {error}") from error
-        finally:
-            connection.close()
-        if answer.status >= 300:
-            raise fetch.refused(answer.status, words or answer.reason, path)
+        url = self.endpoint + path + self._who
+        put(url, self.token, archive.pack(folder, names), archive.length(folder, names), "application/x-tar")
 
 
 class Carrying:

@@ -138,6 +138,13 @@ def test_a_pod_that_was_held_for_lost_mixes_nothing_into_the_attempt_that_replac
     assert [one.step for one in server.carried.checkpoints("team", "mnist-1")] == [10]
 
 
+def test_what_is_no_checkpoint_is_refused_once_and_for_all(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "model.pt").write_bytes(b"x")
+    with pytest.raises(fetch.RefusedError, match="it is not what its manifest says"):
+        server.operator().send(carrying.CHECKPOINTS + "step-000000000010", str(tmp_path / "other"))
+
+
 def test_while_the_operator_is_away_the_program_goes_on_and_the_newest_arrives_later(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

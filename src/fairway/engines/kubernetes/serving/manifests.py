@@ -15,7 +15,7 @@ from fairway.errors import RefusedError
 from fairway.launch.render import render
 from fairway.launch.topology import Folders, Member, Topology
 from fairway.plan.gang import need_of
-from fairway.plan.service.replica import ROLE, new_replica, ready_path, replica_run
+from fairway.plan.service.replica import ROLE, SAMPLES_LABEL, new_replica, ready_path, replica_run
 from fairway.state.job import Job
 from fairway.state.service import Revision, Service, ServiceKey
 from fairway.state.task import Need
@@ -26,16 +26,22 @@ Manifest = dict[str, Any]
 MODEL = "/fairway/model"
 CODE = "/fairway/code"
 WORK = "/fairway/run"
+SAMPLES = f"{WORK}/requests"
 PLAN_FOLDER = "/fairway/plan"
 PLAN_FILE = "plan.json"
 PYTHON = "python3"
 """The interpreter of Fairway's own image."""
 GIVEN_TOKEN = "FAIRWAY_GIVEN_TOKEN"
+POD_NAME = "FAIRWAY_POD"
 ROUTER_TOKEN = "FAIRWAY_ROUTER_TOKEN"
 SECRETS = "fairway-secrets"
 LINGER = 5
 """Seconds that a pod which is told to go serves on, so that everybody hears that it goes."""
 KILL_MARGIN = 10
+SENDING = 30
+"""Seconds more for a pod that samples, in which the last of it is brought away."""
+SAMPLES_ROOM = "1Gi"
+"""Of samples that wait in a pod. Its server keeps 256 MB and what it writes: it must never come to where pods are evicted."""
 DRAIN = 60
 """Seconds that a router has to finish what is under way."""
 AWAY = 30
@@ -188,19 +194,21 @@ def _pod(service: Service, revision: Revision, around: Around) -> Manifest:
     installation = around.installation
     runtime = runtime_of(revision, installation)
     job = _run(service, revision, runtime.python)
-    spec, role = revision.spec, job.spec.roles[ROLE]
+    spec, role, samples = revision.spec, job.spec.roles[ROLE], SAMPLES_LABEL in job.labels
     volumes: list[Manifest] = [{"name": "work", "emptyDir": {}}, {"name": "shm", "emptyDir": {"medium": "Memory"}}]
     volumes += [{"name": "model", "emptyDir": {}}] if revision.model else []
     volumes += [{"name": "code", "emptyDir": {}}] if code_of(revision) else []
+    volumes += [{"name": naming.SAMPLES, "emptyDir": {"sizeLimit": SAMPLES_ROOM}}] if samples else []
+    grace = int(quantity.seconds(spec.grace)) + LINGER + KILL_MARGIN + (SENDING if samples else 0)
     return {
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": int(quantity.seconds(spec.grace)) + LINGER + KILL_MARGIN,
+        "terminationGracePeriodSeconds": grace,
         "tolerations": [*_soon_away(), *_tolerations(role.placement.tolerations)],
         **({"schedulerName": installation.scheduler} if installation.scheduler else {}),
         **({"nodeSelector": dict(role.placement.labels)} if role.placement.labels else {}),
         "securityContext": _unprivileged() if runtime.image == installation.image else _usual(),
-        "initContainers": _fetchers(revision, around),
+        "initContainers": [*_fetchers(revision, around), *([_sender(around)] if samples else [])],
         "containers": [_container(job, revision, runtime)],
         "volumes": [*volumes, *runtime.volumes],
     }
@@ -228,6 +236,7 @@ def _container(job: Job, revision: Revision, runtime: Runtime) -> Manifest:
     mounts: list[Manifest] = [{"name": "work", "mountPath": WORK}, {"name": "shm", "mountPath": "/dev/shm"}]
     mounts += [{"name": "model", "mountPath": MODEL, "readOnly": True}] if revision.model else []
     mounts += [{"name": "code", "mountPath": CODE}] if code_of(revision) else []
+    mounts += [_samples_mount()] if SAMPLES_LABEL in job.labels else []
     return {
         # The same name as in runs, so that ends and logs are read the same way.
         "name": "task",
@@ -271,6 +280,31 @@ def _fetchers(revision: Revision, around: Around) -> list[Manifest]:
         }
         for name, what, folder in wanted
     ]
+
+
+def _sender(around: Around) -> Manifest:
+    """Brings what the replica samples to the operator. A sidecar: it begins before the replica and is told to end after it."""
+    return {
+        "name": naming.SAMPLES,
+        "image": around.installation.image,
+        "restartPolicy": "Always",
+        "command": [
+            *(PYTHON, "-m", "fairway.runtime.pod.samples", "--folder", SAMPLES),
+            *("--url", f"{around.endpoint}/v1/given/samples/$({POD_NAME})"),
+        ],
+        "env": [
+            {"name": POD_NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            _from_secret(around.secret, GIVEN_TOKEN, "token"),
+        ],
+        "securityContext": _no_rights(),
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
+        "volumeMounts": [_samples_mount()],
+    }
+
+
+def _samples_mount() -> Manifest:
+    """A volume of its own: whoever the replica runs as, the other one may remove what it has brought away."""
+    return {"name": naming.SAMPLES, "mountPath": SAMPLES}
 
 
 def _unprivileged() -> Manifest:

@@ -14,6 +14,8 @@ BY_SERVICE = "service"
 """The index of pods by `NAMESPACE/SERVICE`."""
 REPLICA = "replica"
 ROUTER = "router"
+SAMPLES = "samples"
+"""The container beside a replica that brings its samples to the operator."""
 REPLICA_PORT = 20000
 """Where a replica listens; every pod has a network of its own."""
 ROUTER_PORT = 8080

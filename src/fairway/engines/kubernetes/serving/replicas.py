@@ -18,8 +18,10 @@ from fairway.engines.kubernetes.objects import GpuNode, Pod
 from fairway.engines.kubernetes.operator import pod_usage
 from fairway.engines.kubernetes.serving import naming, seating
 from fairway.engines.kubernetes.serving.lasting import ReplicaLogs
+from fairway.errors import NotFoundError, UnavailableError
 from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, ForgetLogs
-from fairway.state.job import Job
+from fairway.plan.service.replica import OWN_NAMESPACE
+from fairway.state.job import Job, JobKey
 from fairway.state.phase import TaskPhase
 from fairway.state.service import ServiceKey
 from fairway.state.snapshot import Snapshot
@@ -42,6 +44,8 @@ class Replicas:
         """What the loop knows; set by whoever has one."""
         self.changed: Callable[[ServiceKey], None] = lambda _key: None
         """Called when the pods of a service, or the wishes for them, may be others than before."""
+        self.forgotten: Callable[[JobKey], None] = lambda _key: None
+        """Called when the record of a replica goes."""
 
     def start(self, wake: Callable[[], None]) -> None:
         """Begin: the mirror is complete."""
@@ -71,6 +75,8 @@ class Replicas:
                     found += self._evict(action.key)
                 case ForgetJob() | ForgetLogs():
                     self._logs.forget(action.key)
+                    if isinstance(action, ForgetJob):
+                        self.forgotten(action.key)
                 case _:
                     continue
         return found
@@ -125,6 +131,18 @@ class Replicas:
             if seating.sits(pod, key) or self._taken.get(pod.metadata.uid) == key:
                 return pod
         return None
+
+    def run_in(self, service: ServiceKey, name: str) -> JobKey:
+        """The replica that a pod of a service is. Raises `NotFoundError` when the service has no such pod."""
+        pod = self._pods.get(f"{service.namespace}/{name}")
+        if pod is None or str(service) not in naming.by_service(pod):
+            message = f"{service} has no pod {name}"
+            raise NotFoundError(message, fix="use the token that the pod was given")
+        replica = pod.metadata.labels.get(marks.REPLICA)
+        if replica is None:
+            message = f"{name} is no replica yet"
+            raise UnavailableError(message, fix="ask again in a second")
+        return JobKey(f"{service.namespace}{OWN_NAMESPACE}", replica)
 
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
         """What replicas use, as far as anybody says so."""

@@ -134,8 +134,10 @@ def crashed(pod: Pod) -> Exit | None:
     """
     if is_going(pod) or pod.over:
         return None
-    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        ended = _ended(status, in_the_beginning=status in pod.status.init_container_statuses)
+    # Who brings samples away may fail: that costs samples alone.
+    steps = [status for status in pod.status.init_container_statuses if status.name != naming.SAMPLES]
+    for status in (*steps, *pod.status.container_statuses):
+        ended = _ended(status, in_the_beginning=status in steps)
         if ended is not None:
             return ended
     return None

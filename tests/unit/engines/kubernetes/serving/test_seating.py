@@ -135,6 +135,14 @@ def test_a_step_that_brought_the_model_is_no_failure_and_one_that_could_not_is()
     assert found.tail == "no such model"
 
 
+def test_what_brings_samples_away_may_fail_at_the_cost_of_samples_alone() -> None:
+    died = {"exitCode": 137, "reason": "OOMKilled"}
+    again = {"name": "samples", "restartCount": 3, "state": {"running": {}}, "lastState": {"terminated": died}}
+    brought = {"name": "model", "state": {"terminated": {"exitCode": 0}}}
+    assert seating.crashed(pod("a", initContainerStatuses=[brought, again])) is None
+    assert seating.report(task(), pod("a", initContainerStatuses=[brought, again]), "").phase is TaskPhase.RUNNING
+
+
 def test_who_was_told_to_end_is_stopped_once_the_pod_is_gone() -> None:
     told = task(phase=TaskPhase.RUNNING, node="node-1", evicting_since=9.0)
     assert seating.report(told, pod("a", metadata=GOING), "").phase is TaskPhase.RUNNING

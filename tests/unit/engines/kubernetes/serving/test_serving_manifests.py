@@ -12,6 +12,7 @@ from fairway.engines.kubernetes.operator.installation import Installation, Runti
 from fairway.engines.kubernetes.serving import manifests, naming
 from fairway.errors import RefusedError
 from fairway.plan.service import commands
+from fairway.runtime.pod import samples
 from fairway.spec.service import ServiceSpec
 from fairway.state.job import Origin
 from fairway.state.service import Service, ServiceKey
@@ -109,6 +110,31 @@ def test_pods_of_our_own_image_are_admitted_where_pods_must_be_restricted() -> N
         for one in (*pod.get("initContainers", ()), *pod["containers"]):
             assert not one["securityContext"]["allowPrivilegeEscalation"]
             assert one["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_a_service_that_samples_has_a_sidecar_that_brings_the_samples_to_the_operator() -> None:
+    plain, commanded = made(service()), made(service(command=["serve"], environment={"image": "mine:1"}, sampling={"rate": "1%"}))
+    for body in (plain, commanded):
+        pod = body["spec"]["template"]["spec"]
+        assert all(one["name"] != naming.SAMPLES for one in (*pod["initContainers"], *pod["volumes"]))
+    body = made(service(model="adds@3", sampling={"rate": "5%", "dataset": "asked"}, grace="20s"))
+    pod, words = body["spec"]["template"]["spec"], container(body)["command"]
+    _, sidecar = pod["initContainers"]
+    assert sidecar["restartPolicy"] == "Always", "it begins before the replica and is told to end after it"
+    assert sidecar["image"] == "fairway:1"
+    assert sidecar["command"][-4:] == [
+        *("--folder", words[words.index("--sample-folder") + 1]),
+        *("--url", "http://operator:8080/v1/given/samples/$(FAIRWAY_POD)"),
+    ]
+    assert [one["name"] for one in sidecar["env"][:2]] == ["FAIRWAY_POD", "FAIRWAY_GIVEN_TOKEN"]
+    mount = {"name": "samples", "mountPath": "/fairway/run/requests"}
+    assert sidecar["volumeMounts"] == [mount]
+    assert mount in container(body)["volumeMounts"]
+    assert {"name": "samples", "emptyDir": {"sizeLimit": "1Gi"}} in pod["volumes"]
+    assert pod["terminationGracePeriodSeconds"] == 20 + manifests.LINGER + manifests.KILL_MARGIN + manifests.SENDING
+    assert manifests.SENDING > samples.PATIENCE
+    for one in pod["initContainers"]:
+        assert one["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
 def test_other_formats_run_in_what_the_table_says_or_are_refused_in_words() -> None:

@@ -1,0 +1,105 @@
+"""What replicas on a cluster sample, brought to the operator by the token of their service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from fairway.api.brought import SPARE, listen_on, receive
+from fairway.api.given import refusal, speaker_in
+from fairway.app.tracking import Speaker
+from fairway.errors import FairwayError, RefusedError, UnavailableError
+from fairway.plan.service.replica import SAMPLES_LABEL
+from fairway.state.job import Job, JobKey
+
+SAMPLES = "/v1/given/samples/{pod}/{name}"
+LARGEST = 256 << 20
+"""Bytes of a file at the most. A replica closes one at 16 MB; only its last request can make it larger."""
+
+
+class KeepSamples(Protocol):
+    """Keeps files of samples. Each raises `FairwayError` for what it does not take."""
+
+    def arriving(self) -> AbstractContextManager[Path]:
+        """A place for a file on its way in."""
+        ...
+
+    def room(self) -> int:
+        """Bytes that are free."""
+        ...
+
+    def keep(self, run: JobKey, pod: str, name: str, arrived: Path) -> None:
+        """Take a file of a replica, on the disk when it returns; a second time it changes nothing."""
+        ...
+
+
+class Sampled:
+    """Answers pods of services. Each brings samples of its own service only, one file after the other."""
+
+    def __init__(
+        self,
+        keep: KeepSamples,
+        replica: Callable[[Speaker, str], Job],
+        came: Callable[[Job], None],
+        secret: bytes,
+    ) -> None:
+        self._keep = keep
+        self._replica = replica
+        """The replica that a pod of the one who speaks is; raises `FairwayError` when it is none."""
+        self._came = came
+        self._secret = secret
+        self._bringing: set[tuple[Speaker, str]] = set()
+
+    async def file(self, request: Request) -> Response:
+        """Take a file."""
+        speaker = speaker_in(request, self._secret)
+        if speaker is None:
+            return PlainTextResponse("this is no service's token\n", 401)
+        try:
+            try:
+                await self._take(speaker, request)
+            except FairwayError as error:
+                await listen_on(request)
+                return refusal(error)
+        except ClientDisconnect:
+            # Nobody hears it; what had come is gone.
+            return PlainTextResponse("the connection was cut\n", 400)
+        return Response(status_code=204)
+
+    async def _take(self, speaker: Speaker, request: Request) -> None:
+        pod, name = request.path_params["pod"], request.path_params["name"]
+        job = self._replica(speaker, pod)
+        if SAMPLES_LABEL not in job.labels:
+            message = f"{job.key} samples nothing"
+            raise RefusedError(message, fix="say `sampling` in the service's document")
+        if (speaker, pod) in self._bringing:
+            message = f"{pod} brings a file already"
+            raise UnavailableError(message, fix="bring one after the other")
+        self._bringing.add((speaker, pod))
+        try:
+            room = await asyncio.to_thread(self._keep.room) - SPARE
+            with self._keep.arriving() as path:
+                await receive(request, path, min(room, LARGEST), lambda: _too_large(room))
+                await asyncio.to_thread(self._keep.keep, job.key, pod, name, path)
+        finally:
+            self._bringing.discard((speaker, pod))
+        self._came(job)
+
+    def routes(self) -> list[Route]:
+        """Where it answers."""
+        return [Route(SAMPLES, self.file, methods=["PUT"])]
+
+
+def _too_large(room: int) -> FairwayError:
+    if room < LARGEST:
+        message = "the operator's volume has no room for samples"
+        return UnavailableError(message, fix="make it larger, or sample fewer requests")
+    message = f"a file of samples has {LARGEST >> 20} MiB at the most"
+    return RefusedError(message, fix="send files as Fairway's server writes them")

@@ -1,0 +1,63 @@
+"""Pods of Deployments as replicas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.client import kinds
+from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.engines.kubernetes.objects import Pod
+from fairway.engines.kubernetes.operator.keeping import Keeping
+from fairway.engines.kubernetes.serving import naming
+from fairway.engines.kubernetes.serving.lasting import ReplicaLogs
+from fairway.engines.kubernetes.serving.replicas import Replicas
+from fairway.errors import NotFoundError, UnavailableError
+from fairway.plan.action import ForgetJob, ForgetLogs
+from fairway.state.job import JobKey
+from fairway.state.service import ServiceKey
+
+KEY = ServiceKey("team", "adds")
+RUN = JobKey("team.services", "adds-r1-3")
+NOBODY: Any = None
+
+
+def pod(name: str, service: ServiceKey = KEY, **labels: str) -> Pod:
+    found = {**naming.replica_labels(service, 1), **labels}
+    return msgspec.convert({"metadata": {"name": name, "namespace": service.namespace, "labels": found}}, Pod)
+
+
+@pytest.fixture
+def pods() -> Mirror[Pod]:
+    return Mirror(NOBODY, kinds.PODS)
+
+
+@pytest.fixture
+def replicas(pods: Mirror[Pod], tmp_path: Path) -> Replicas:
+    return Replicas(NOBODY, pods, ReplicaLogs(Keeping(NOBODY, tmp_path), pods.get))
+
+
+def test_a_pod_is_known_as_the_replica_that_it_was_taken_for(replicas: Replicas, pods: Mirror[Pod]) -> None:
+    with pytest.raises(NotFoundError, match="team/adds has no pod a"):
+        replicas.run_in(KEY, "a")
+    pods.put(pod("a"))
+    with pytest.raises(UnavailableError, match="a is no replica yet"):
+        replicas.run_in(KEY, "a")
+    pods.put(pod("a", **{marks.REPLICA: RUN.name}))
+    assert replicas.run_in(KEY, "a") == RUN
+    for other in (ServiceKey("team", "other"), ServiceKey("else", "adds")):
+        with pytest.raises(NotFoundError):
+            replicas.run_in(other, "a")
+
+
+async def test_what_was_brought_of_a_replica_goes_with_its_record_and_not_with_its_log(replicas: Replicas) -> None:
+    gone: list[JobKey] = []
+    replicas.forgotten = gone.append
+    await replicas.perform([ForgetLogs(RUN)])
+    assert gone == []
+    await replicas.perform([ForgetJob(RUN)])
+    assert gone == [RUN]
