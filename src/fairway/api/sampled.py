@@ -46,13 +46,13 @@ class Sampled:
     def __init__(
         self,
         keep: KeepSamples,
-        replica: Callable[[Speaker, str], Job],
-        came: Callable[[Job], None],
+        replica: Callable[[Speaker, str], tuple[Job, bool]],
+        came: Callable[[Job, bool], None],
         secret: bytes,
     ) -> None:
         self._keep = keep
         self._replica = replica
-        """The replica that a pod of the one who speaks is; raises `FairwayError` when it is none."""
+        """The replica that a pod of the one who speaks is, and whether it ends there; `FairwayError` when it is none."""
         self._came = came
         self._secret = secret
         self._bringing: set[tuple[Speaker, str]] = set()
@@ -75,7 +75,7 @@ class Sampled:
 
     async def _take(self, speaker: Speaker, request: Request) -> None:
         pod, name = request.path_params["pod"], request.path_params["name"]
-        job = self._replica(speaker, pod)
+        job, ends = self._replica(speaker, pod)
         if SAMPLES_LABEL not in job.labels:
             message = f"{job.key} samples nothing"
             raise RefusedError(message, fix="say `sampling` in the service's document")
@@ -90,7 +90,7 @@ class Sampled:
                 await asyncio.to_thread(self._keep.keep, job.key, pod, name, path)
         finally:
             self._bringing.discard((speaker, pod))
-        self._came(job)
+        self._came(job, ends)
 
     def routes(self) -> list[Route]:
         """Where it answers."""

@@ -12,7 +12,7 @@ from fairway.app.ports import DatasetStore
 from fairway.app.service_ports import SampleFile, SampleFiles
 from fairway.errors import FairwayError
 from fairway.plan.service.replica import OWN_NAMESPACE, SAMPLES_LABEL, SERVICE_LABEL
-from fairway.state.job import Job
+from fairway.state.job import Job, JobKey
 
 LOOK_EVERY = 60.0
 """Seconds between two looks at what replicas have written."""
@@ -36,7 +36,7 @@ class _Found:
     services: set[str] = field(default_factory=set)
     models: set[str] = field(default_factory=set)
     now: bool = False
-    """Whether one of the replicas is over, so that nothing more comes of it."""
+    """Whether one of the replicas has ended, so that nothing more comes of it."""
 
 
 class Samples:
@@ -53,6 +53,8 @@ class Samples:
         self._lock = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
         self._due = float("-inf")
+        self._ended: set[JobKey] = set()
+        """Runs that have ended where they were. Who forgets it gathers what they left in its time."""
         loop.over.append(self._note_end)
         loop.companions.append(self)
 
@@ -79,15 +81,19 @@ class Samples:
     async def gather(self) -> None:
         """Make versions of what is due now."""
         async with self._lock:
+            ended = set(self._ended)
             found = await self._look()
             for dataset in sorted(found):
                 waiting = found[dataset]
                 if self._is_due(waiting):
                     await self._keep(dataset, waiting)
+            self._ended -= ended
 
-    def came(self, job: Job) -> None:
-        """A file of a replica has come from where that ran: of one that is over, nothing else says that it is time."""
-        if job.phase.over:
+    def came(self, job: Job, *, last: bool) -> None:
+        """A file of a replica has come from where that ran. `last`: it ends there, and may go on elsewhere as the same run."""
+        if last:
+            self._ended.add(job.key)
+        if last or job.phase.over:
             self._begin()
 
     def _note_end(self, job: Job) -> None:
@@ -119,7 +125,7 @@ class Samples:
                 waiting.files += files
                 waiting.services.add(f"{run.namespace.removesuffix(OWN_NAMESPACE)}/{job.labels[SERVICE_LABEL]}")
                 waiting.models.add(job.spec.data["model"].removeprefix("model://"))
-                waiting.now = waiting.now or job.phase.over
+                waiting.now = waiting.now or job.phase.over or run in self._ended
         return found
 
     def _is_due(self, waiting: _Found) -> bool:

@@ -40,22 +40,25 @@ def given_to_pods(home: Path, application: Application, carried: Carried, sample
 
 
 def samples_of(
-    application: Application, samples: ReceivedSamples, replica_in: Callable[[ServiceKey, str], JobKey], secret: bytes
+    application: Application,
+    samples: ReceivedSamples,
+    replica_in: Callable[[ServiceKey, str], tuple[JobKey, bool]],
+    secret: bytes,
 ) -> Sampled:
     """Takes the samples of services."""
 
-    def replica(speaker: Speaker, pod: str) -> Job:
+    def replica(speaker: Speaker, pod: str) -> tuple[Job, bool]:
         key = ServiceKey(speaker.namespace, speaker.run.removeprefix(SERVICE))
-        run = replica_in(key, pod) if speaker.run.startswith(SERVICE) else None
+        run, going = replica_in(key, pod) if speaker.run.startswith(SERVICE) else (None, False)
         job = application.store.get_job(run) if run is not None else None
         if job is None or job.labels.get(SERVICE_LABEL) != key.name:
             message = f"{speaker.namespace}/{speaker.run} has no replica in {pod}"
             raise NotFoundError(message, fix="use the token that the service's pods were given")
-        return job
+        return job, going
 
-    def came(job: Job) -> None:
+    def came(job: Job, last: bool) -> None:
         if application.samples is not None:
-            application.samples.came(job)
+            application.samples.came(job, last=last)
 
     samples.tidy()
     return Sampled(samples, replica, came, secret)

@@ -97,8 +97,8 @@ class ClusterServing:
         self._replicas.forgotten = samples.forget
         return Serving(self._router, self._watch, models, PYTHON, samples)
 
-    def replica_in(self, key: ServiceKey, pod: str) -> JobKey:
-        """The replica that a pod of a service is. Raises `FairwayError` when it is none."""
+    def replica_in(self, key: ServiceKey, pod: str) -> tuple[JobKey, bool]:
+        """The replica that a pod of a service is, and whether it was told to end. Raises `FairwayError` when it is none."""
         return self._replicas.run_in(key, pod)
 
     async def run(self, application: Application, happenings: Happenings) -> None:

@@ -44,22 +44,23 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.kept = ReceivedSamples(folder)
-        self.came: list[str] = []
+        self.came: list[tuple[str, bool]] = []
+        self.ends = False
         spec = JobSpec.model_validate({"roles": {"replica": {"command": ["true"]}}})
         self.job = Job(RUN, "adds-r1", 1, spec, labels={SERVICE_LABEL: "adds", SAMPLES_LABEL: "asked"})
         self._listening = socket.socket()
         self._listening.bind(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
 
-    def replica(self, speaker: Speaker, pod: str) -> Job:
+    def replica(self, speaker: Speaker, pod: str) -> tuple[Job, bool]:
         if speaker != ADDS or pod not in (POD, "unborn"):
             raise NotFoundError(f"{speaker.run} has no pod {pod}", fix="")
         if pod == "unborn":
             raise UnavailableError("it is no replica yet", fix="")
-        return self.job
+        return self.job, self.ends
 
     def start(self) -> None:
-        routes = Sampled(self.kept, self.replica, lambda job: self.came.append(str(job.key)), SECRET).routes()
+        routes = Sampled(self.kept, self.replica, lambda job, last: self.came.append((str(job.key), last)), SECRET).routes()
         self._server = uvicorn.Server(uvicorn.Config(make_given(routes), lifespan="off", log_config=None))
         self._listening.listen()
         self._serving = threading.Thread(target=lambda: asyncio.run(self._server.serve([self._listening])))
@@ -127,6 +128,7 @@ def test_complete_files_are_brought_and_removed_and_at_the_end_whole_requests_of
         if len(looks) == 2:
             assert sorted(server.found()) == [named(FIRST), named(SECOND)]
             assert half.exists(), "the replica is writing it"
+            server.ends = True
         return len(looks) == 2
 
     assert sending(server, folder).run(told)
@@ -136,7 +138,7 @@ def test_complete_files_are_brought_and_removed_and_at_the_end_whole_requests_of
         named("requests-1700000000003-1-3.jsonl"): '{"c":3}\n',
     }
     assert list(folder.iterdir()) == []
-    assert server.came == [str(RUN)] * 3
+    assert server.came == [(str(RUN), False), (str(RUN), False), (str(RUN), True)]
     assert server.kept.runs() == [RUN]
 
 

@@ -169,17 +169,20 @@ def test_what_somebody_added_by_hand_is_not_mixed_with_requests(house: House, tm
     assert house.paths() == ["requests-1-adds-r1-1.jsonl", "requests-2-adds-r1-2.jsonl"]
 
 
-async def test_what_comes_after_the_end_of_its_replica_is_gathered_at_once(house: House) -> None:
+async def test_what_comes_from_a_replica_that_has_ended_where_it_was_is_gathered_at_once(house: House) -> None:
     job = house.replica(1)
     house.write(job, "1")
-    house.samples.came(job)
+    house.samples.came(job, last=False)
     await house.samples.close()
     assert house.datasets.list() == [], "of one that runs it is gathered in its time"
-    house.samples.came(house.end(job))
+    house.samples.came(job, last=True)
     await house.samples.close()
-    assert len(house.datasets.list()) == 1
+    assert house.paths() == ["requests-1-adds-r1-1.jsonl"]
     house.write(job, "2")
-    house.samples.came(house.end(job))
+    house.samples.came(job, last=False)
+    await house.samples.gather()
+    assert len(house.datasets.list()) == 1, "it goes on elsewhere, in its time"
+    house.samples.came(house.end(job), last=False)
     await house.samples.close()
     assert house.paths() == ["requests-1-adds-r1-1.jsonl", "requests-2-adds-r1-1.jsonl"]
 

@@ -132,8 +132,8 @@ class Replicas:
                 return pod
         return None
 
-    def run_in(self, service: ServiceKey, name: str) -> JobKey:
-        """The replica that a pod of a service is. Raises `NotFoundError` when the service has no such pod."""
+    def run_in(self, service: ServiceKey, name: str) -> tuple[JobKey, bool]:
+        """The replica that a pod of a service is, and whether it was told to end there. `NotFoundError`: there is no such pod."""
         pod = self._pods.get(f"{service.namespace}/{name}")
         if pod is None or str(service) not in naming.by_service(pod):
             message = f"{service} has no pod {name}"
@@ -142,7 +142,7 @@ class Replicas:
         if replica is None:
             message = f"{name} is no replica yet"
             raise UnavailableError(message, fix="ask again in a second")
-        return JobKey(f"{service.namespace}{OWN_NAMESPACE}", replica)
+        return JobKey(f"{service.namespace}{OWN_NAMESPACE}", replica), seating.is_going(pod)
 
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
         """What replicas use, as far as anybody says so."""

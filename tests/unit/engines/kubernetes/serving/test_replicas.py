@@ -26,9 +26,14 @@ RUN = JobKey("team.services", "adds-r1-3")
 NOBODY: Any = None
 
 
-def pod(name: str, service: ServiceKey = KEY, **labels: str) -> Pod:
-    found = {**naming.replica_labels(service, 1), **labels}
-    return msgspec.convert({"metadata": {"name": name, "namespace": service.namespace, "labels": found}}, Pod)
+def pod(name: str, service: ServiceKey = KEY, going: bool = False, **labels: str) -> Pod:
+    head: dict[str, Any] = {
+        "name": name,
+        "namespace": service.namespace,
+        "labels": {**naming.replica_labels(service, 1), **labels},
+    }
+    head |= {"deletionTimestamp": "2026-01-01T00:01:00Z"} if going else {}
+    return msgspec.convert({"metadata": head}, Pod)
 
 
 @pytest.fixture
@@ -48,7 +53,9 @@ def test_a_pod_is_known_as_the_replica_that_it_was_taken_for(replicas: Replicas,
     with pytest.raises(UnavailableError, match="a is no replica yet"):
         replicas.run_in(KEY, "a")
     pods.put(pod("a", **{marks.REPLICA: RUN.name}))
-    assert replicas.run_in(KEY, "a") == RUN
+    assert replicas.run_in(KEY, "a") == (RUN, False)
+    pods.put(pod("b", going=True, **{marks.REPLICA: RUN.name}))
+    assert replicas.run_in(KEY, "b") == (RUN, True)
     for other in (ServiceKey("team", "other"), ServiceKey("else", "adds")):
         with pytest.raises(NotFoundError):
             replicas.run_in(other, "a")
