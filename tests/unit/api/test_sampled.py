@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -46,6 +46,7 @@ class Server:
         self.kept = ReceivedSamples(folder)
         self.came: list[tuple[str, bool]] = []
         self.ends = False
+        self.heard = threading.Event()
         spec = JobSpec.model_validate({"roles": {"replica": {"command": ["true"]}}})
         self.job = Job(RUN, "adds-r1", 1, spec, labels={SERVICE_LABEL: "adds", SAMPLES_LABEL: "asked"})
         self._listening = socket.socket()
@@ -59,8 +60,12 @@ class Server:
             raise UnavailableError("it is no replica yet", fix="")
         return self.job, self.ends
 
+    def note(self, job: Job, last: bool) -> None:
+        self.came.append((str(job.key), last))
+        self.heard.set()
+
     def start(self) -> None:
-        routes = Sampled(self.kept, self.replica, lambda job, last: self.came.append((str(job.key), last)), SECRET).routes()
+        routes = Sampled(self.kept, self.replica, self.note, SECRET).routes()
         self._server = uvicorn.Server(uvicorn.Config(make_given(routes), lifespan="off", log_config=None))
         self._listening.listen()
         self._serving = threading.Thread(target=lambda: asyncio.run(self._server.serve([self._listening])))
@@ -240,24 +245,32 @@ def test_a_body_without_a_length_is_cut_where_it_is_too_long(server: Server, mon
     assert list(server.kept._jobs.rglob("*-*")) == []
 
 
+@contextmanager
+def begun(server: Server, name: str) -> Iterator[socket.socket]:
+    """A message of three bytes of which none is sent yet, and that is being listened to."""
+    head = f"PUT /v1/given/samples/{POD}/{name} HTTP/1.1\r\nHost: o\r\nAuthorization: Bearer {token_of(SECRET, ADDS)}\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(f"{head}Expect: 100-continue\r\nContent-Length: 3\r\n\r\n".encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 100")
+        yield connection
+
+
 def test_what_breaks_off_on_the_way_leaves_nothing(server: Server) -> None:
-    head = f"PUT /v1/given/samples/{POD}/{FIRST} HTTP/1.1\r\nHost: o\r\nAuthorization: Bearer {token_of(SECRET, ADDS)}\r\n"
-    with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        connection.sendall(f"{head}Content-Length: 100\r\n\r\n".encode() + b"{}\n")
-    server.stop()  # When it has ended, it has heard of it.
-    assert server.found() == {}
+    with begun(server, FIRST) as connection:
+        connection.sendall(b"{}")
+    while server.put(SECOND)[0] == 503:  # It is told so until the other one is known to have gone.
+        pass
+    assert list(server.found()) == [named(SECOND)]
     assert list((server.kept._jobs / ".arriving").iterdir()) == []
 
 
 def test_a_pod_brings_one_file_after_the_other(server: Server) -> None:
-    head = f"PUT /v1/given/samples/{POD}/{FIRST} HTTP/1.1\r\nHost: o\r\nAuthorization: Bearer {token_of(SECRET, ADDS)}\r\n"
-    with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        connection.sendall(f"{head}Expect: 100-continue\r\nContent-Length: 3\r\n\r\n".encode())
-        assert connection.recv(100).startswith(b"HTTP/1.1 100"), "it is being listened to"
+    with begun(server, FIRST) as connection:
         assert server.put(SECOND)[0] == 503
         connection.sendall(b"{}\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 204")
     assert server.put(SECOND)[0] == 204
+    assert sorted(server.found()) == [named(FIRST), named(SECOND)]
 
 
 def test_the_disk_does_not_fill(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,14 +296,22 @@ def test_what_a_replica_brought_goes_with_its_record(server: Server) -> None:
     assert server.put(SECOND)[0] == 204, "and comes back"
 
 
+def test_an_operator_that_died_while_something_came_begins_with_what_is_whole(server: Server) -> None:
+    server.put(FIRST)
+    (server.kept._jobs / ".arriving" / "half").write_bytes(b"{")
+    anew = ReceivedSamples(server.kept._jobs)
+    anew.tidy()
+    assert [file.name for file in anew.complete(RUN)] == [named(FIRST)]
+    assert list(server.kept._jobs.rglob("half")) == []
+    assert server.put(SECOND)[0] == 204
+
+
 def test_the_process_ends_when_it_is_told_to_with_everything_brought(server: Server, folder: Path) -> None:
     (folder / FIRST).write_text("{}\n")
     command = [sys.executable, "-m", "fairway.runtime.pod.samples", "--folder", str(folder), "--url", server.url()]
     process = subprocess.Popen(command, env={**os.environ, TOKEN: token_of(SECRET, ADDS)})
     try:
-        while not server.came:
-            assert process.poll() is None
-            threading.Event().wait(0.05)
+        assert server.heard.wait(60)
         (folder / f"{SECOND}.part").write_text("{}\n")
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
