@@ -33,6 +33,8 @@ LIMIT = 1 << 20
 """Bytes that are kept of a replica's log at the least; twice as many at the most."""
 STEADY = 60.0
 """Seconds after which a stream that breaks off was a good one: the next tries begin with the shortest pause."""
+LAST_WORDS = 10.0
+"""Seconds that the rest of a log may take to come after its pod has gone: nothing holds the pod until then."""
 
 
 class ReplicaLogs(Tailing):
@@ -44,6 +46,18 @@ class ReplicaLogs(Tailing):
         self._keeping = keeping
         self._pod = pod
         self._limit = limit
+        self._ending: dict[asyncio.Task[None], JobKey] = {}
+        """Those whose pod has gone, with the replica that it was."""
+
+    def notice(self, key: str, before: Pod | None, now: Pod | None) -> None:
+        """A pod changed: the listener of a mirror. What one that has gone printed last may still be on its way."""
+        if now is not None:
+            super().notice(key, before, now)
+        elif before is not None and key in self._tasks:
+            task = self._tasks.pop(key)
+            self._ending[task] = _run_of(before)
+            task.add_done_callback(self._ending.pop)
+            asyncio.get_running_loop().call_later(LAST_WORDS, task.cancel)
 
     async def _follow(self, key: str, pod: Pod, place: Path) -> None:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -89,21 +103,30 @@ class ReplicaLogs(Tailing):
 
     # Reading
 
-    def logs(self, job: Job, pod: Pod | None, query: LogQuery) -> AsyncIterator[LogChunk]:
+    async def logs(self, job: Job, pod: Pod | None, query: LogQuery) -> AsyncIterator[LogChunk]:
         """What a replica printed in all of its pods: from the node of one that runs, else from the record.
 
-        A word at the end says so where a pod went before all of it was read.
+        A word at the end says so where a pod went before all of it was read; what is still on its way is waited for.
         """
-        return self._keeping.logs(job, {_key_of(pod): pod} if pod is not None else {}, replace(query, attempt=-1))
+        ending = [task for task, run in self._ending.items() if run == job.key]
+        if ending:
+            await asyncio.wait(ending)
+        pods = {_key_of(pod): pod} if pod is not None else {}
+        async for chunk in self._keeping.logs(job, pods, replace(query, attempt=-1)):
+            yield chunk
 
     def forget(self, run: JobKey) -> None:
         """Remove a replica's log."""
         self._keeping.forget(run)
 
 
+def _run_of(pod: Pod) -> JobKey:
+    return JobKey(f"{pod.metadata.namespace}{OWN_NAMESPACE}", pod.metadata.labels[marks.REPLICA])
+
+
 def _key_of(pod: Pod) -> TaskKey:
-    labels = pod.metadata.labels
-    return TaskKey(f"{pod.metadata.namespace}{OWN_NAMESPACE}", labels[marks.REPLICA], ROLE, 0, int(labels[marks.ATTEMPT]))
+    run = _run_of(pod)
+    return TaskKey(run.namespace, run.name, ROLE, 0, int(pod.metadata.labels[marks.ATTEMPT]))
 
 
 def _is_over(pod: Pod | None) -> bool:

@@ -117,6 +117,33 @@ async def test_a_replica_that_was_taken_away_leaves_its_log(cluster: Cluster) ->
     assert await cluster.printed() == b""
 
 
+async def test_what_is_on_its_way_when_the_pod_has_gone_still_comes(cluster: Cluster) -> None:
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b"ready\n"
+        cluster.logs.notice(PLACE, cluster.pods.pop(PLACE), None)
+        asked.append(asyncio.create_task(cluster.printed()))
+        await asyncio.sleep(0.01)
+        yield b"ends\n"
+
+    asked: list[asyncio.Task[bytes]] = []
+    await cluster.follow(slowly)
+    assert await asked[0] == b"ready\nends\n", "who asks meanwhile gets all of it"
+    assert await cluster.printed() == b"ready\nends\n"
+
+
+async def test_nobody_waits_long_for_the_end_of_a_stream_that_has_none(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lasting, "LAST_WORDS", 0.01)
+
+    async def hanging() -> AsyncIterator[bytes]:
+        yield b"ready\n"
+        cluster.logs.notice(PLACE, cluster.pods.pop(PLACE), None)
+        await asyncio.Event().wait()
+
+    with pytest.raises(asyncio.CancelledError):
+        await cluster.follow(hanging)
+    assert await cluster.printed() == b"ready\nfairway: what it printed after this is lost (its pod is gone)\n"
+
+
 async def test_one_that_crashed_is_read_to_its_end_and_not_its_successor_in_the_pod(cluster: Cluster) -> None:
     cluster.pods[PLACE] = pod(restarts=1)
     await cluster.follow(saying(b"Traceback\n"))
