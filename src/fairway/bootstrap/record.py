@@ -58,7 +58,7 @@ class Record:
 
     async def open(self, application: Application, objects: Mirror[Custom], gangs: Gangs) -> None:
         """Answer from now on, and tell the API server by which certificate it knows us."""
-        self._follower = follower = Controller("JobQueue", QueueObjects(application, self._queues).look, hands=1)
+        self._follower = follower = Controller("JobQueue", QueueObjects(self._client, application, self._queues).look, hands=1)
         self._queues.listen(lambda key, _before, _now: follower.add(key))
         port = environment().get(VARIABLE, "")
         if not port:

@@ -8,6 +8,7 @@ from typing import Any
 from fairway.app.application import Application
 from fairway.app.ports import Changes
 from fairway.engines.kubernetes.client import kinds
+from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Custom
 from fairway.errors import FairwayError
@@ -21,7 +22,8 @@ log = logging.getLogger("fairway.operator")
 class QueueObjects:
     """Brings the application's queues in step with the objects; `look` is the work of a controller."""
 
-    def __init__(self, application: Application, objects: Mirror[Custom]) -> None:
+    def __init__(self, client: Client, application: Application, objects: Mirror[Custom]) -> None:
+        self._client = client
         self._application = application
         self._objects = objects
 
@@ -29,15 +31,22 @@ class QueueObjects:
         """Put what is new or changed, forget what has gone."""
         there = {queue.name: queue for queue in map(_queue, self._objects) if queue is not None}
         application = self._application
+        gone = await self._gone([queue.name for queue in application.queues.all() if queue.name not in there])
         async with application.loop.lock:
-            known = [queue.name for queue in application.queues.all()]
-            gone = tuple(name for name in known if name not in there and name != DEFAULT_QUEUE)
             put = application.queues.changes(there.values(), "")
             if put.queues or gone:
                 changes = Changes(queues=put.queues, queues_deleted=gone)
                 application.store.commit(changes)
                 application.queues.take(changes)
         return None
+
+    async def _gone(self, unseen: list[str]) -> tuple[str, ...]:
+        """Those that have really gone: a queue that was made with its object is known before the object is seen here."""
+        unseen = [name for name in unseen if name != DEFAULT_QUEUE]
+        if not unseen:
+            return ()
+        there = {one.metadata.name for one in (await self._client.list(kinds.JOB_QUEUES)).items if _queue(one) is not None}
+        return tuple(name for name in unseen if name not in there)
 
 
 def _queue(found: Custom) -> Queue | None:

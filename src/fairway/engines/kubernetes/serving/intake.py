@@ -114,7 +114,7 @@ class ServiceIntake:
         if found is not None and found.metadata.deletion_timestamp is not None:
             found = None
         if standing is not None and not self._is_of(standing, found):
-            return self._end(key)
+            return self._end(key) if await self._is_gone(standing) else SOON
         if found is None:
             return None
         again = None
@@ -133,6 +133,14 @@ class ServiceIntake:
         """Whether the service comes from this object; one that comes from none is nobody's to end."""
         uid = standing.service.labels.get(UID)
         return uid is None if found is None else uid in (None, found.metadata.uid)
+
+    async def _is_gone(self, standing: Standing) -> bool:
+        """Whether the object has really gone: a service that was made with its object is known before the object is seen here."""
+        service = standing.service
+        by_name = f"metadata.name={service.key.name}"
+        listed = await self._client.list(kinds.MODEL_SERVICES, service.key.namespace, fields=by_name)
+        uids = {one.metadata.uid for one in listed.items if one.metadata.deletion_timestamp is None}
+        return service.labels.get(UID) not in uids
 
     def _end(self, key: ServiceKey) -> float:
         """Let the service go; an object of the same name waits until it has."""

@@ -1,0 +1,46 @@
+"""Queues of the operator in step with their objects, whoever hears of them first."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+
+from fairway.app.application import Application
+from fairway.app.ports import Changes
+from fairway.app.system import SystemClock
+from fairway.engines.kubernetes.client.api import Listed
+from fairway.engines.kubernetes.objects import Custom
+from fairway.engines.kubernetes.record.queues import QueueObjects
+from fairway.state.node import Node
+from fairway.state.queue import Queue
+from fairway.testing.fake_engine import FakeEngine, FakeMachine
+from fairway.testing.fakes import MemoryStore
+
+
+def named(name: str) -> Custom:
+    return msgspec.convert({"metadata": {"name": name}, "spec": msgspec.Raw(b"{}")}, Custom)
+
+
+class ApiServer:
+    """What the API server has; the mirror may not have heard of all of it."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = list(names)
+
+    async def list(self, _resource: Any) -> Listed[Custom]:
+        return Listed(tuple(map(named, self.names)), "1")
+
+
+async def test_a_queue_stays_whose_object_is_there_and_not_seen_yet_and_goes_with_its_object() -> None:
+    clock, unused = SystemClock(), cast("Any", None)
+    engine = FakeEngine(FakeMachine(Node("here", cpu=1.0, memory=1 << 30)), clock)
+    application = Application(MemoryStore(), engine, clock, unused, unused, unused)
+    application.queues.take(Changes(queues=(Queue("research"),)))
+    server, seen = ApiServer("research", "other"), [named("other")]
+    objects = QueueObjects(server, application, seen)  # type: ignore[arg-type]
+    await objects.look("other")
+    assert [queue.name for queue in application.queues.all()] == ["default", "other", "research"]
+    server.names.remove("research")
+    await objects.look("other")
+    assert [queue.name for queue in application.queues.all()] == ["default", "other"]

@@ -1,0 +1,74 @@
+"""Services in step with their objects, whoever hears of them first."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairway.app.service_turn import Standing
+from fairway.app.system import SystemClock
+from fairway.engines.kubernetes.client.api import Listed
+from fairway.engines.kubernetes.objects import Custom
+from fairway.engines.kubernetes.operator.installation import Installation
+from fairway.engines.kubernetes.serving.intake import SOON, ServiceIntake
+from fairway.engines.kubernetes.serving.status import UID
+from fairway.spec.service import ServiceSpec
+from fairway.state.service import Service, ServiceKey, ServiceRecord
+
+KEY = ServiceKey("team", "adds")
+
+
+def found(uid: str, **metadata: Any) -> Custom:
+    return msgspec.convert({"metadata": {"name": "adds", "namespace": "team", "uid": uid, **metadata}}, Custom)
+
+
+class ApiServer:
+    """What the API server has of the object."""
+
+    def __init__(self, *objects: Custom) -> None:
+        self.objects = objects
+
+    async def list(self, _resource: Any, namespace: str, *, fields: str) -> Listed[Custom]:
+        assert (namespace, fields) == ("team", "metadata.name=adds")
+        return Listed(self.objects, "1")
+
+
+class Services:
+    """One service that was made from the object `u1`."""
+
+    def __init__(self) -> None:
+        self.deleted: list[ServiceKey] = []
+
+    def is_kept(self, key: ServiceKey) -> bool:
+        return key == KEY
+
+    def find(self, key: ServiceKey) -> Standing:
+        return Standing(ServiceRecord(Service(key, ServiceSpec.model_validate({"model": "adds@1"}), labels={UID: "u1"})))
+
+    async def delete(self, key: ServiceKey) -> None:
+        self.deleted.append(key)
+
+
+@pytest.mark.parametrize(
+    ("seen", "there", "ends"),
+    [
+        (None, (found("u1"),), False),
+        (None, (), True),
+        (None, (found("u1", deletionTimestamp="2026-01-01T00:00:00Z"),), True),
+        (None, (found("u2"),), True),
+        (found("u2"), (found("u2"),), True),
+        (found("u0"), (found("u1"),), False),
+    ],
+    ids=["not seen yet", "gone", "going", "another", "another is seen", "an older one is seen"],
+)
+async def test_a_service_ends_with_its_object_and_not_because_that_was_not_seen_yet(
+    seen: Custom | None, there: tuple[Custom, ...], ends: bool
+) -> None:
+    services, objects = Services(), {"team/adds": seen} if seen is not None else {}
+    parts: Any = (ApiServer(*there), objects, services, None, Installation(image="x"), SystemClock(), lambda *_: None)
+    assert await ServiceIntake(*parts).look("team/adds") == SOON
+    await asyncio.sleep(0)
+    assert services.deleted == ([KEY] if ends else [])
