@@ -187,7 +187,8 @@ def test_a_gateway_carries_the_requests_of_a_service_and_of_its_releases(service
 def test_what_this_gateway_cannot_do_is_done_by_our_router_without_a_failed_request(services: Behind) -> None:
     one = {"replicas": {"min": 1, "max": 1}}
     services.apply("adds", model="adds@2", **one)
-    services.until("adds", "is ready", lambda status: status.get("ready") == "1/1")
+    # Until a release is over, the one before is where another would begin.
+    services.until("adds", "is released", lambda status: "Done" in status.get("rollout", ""))
     services.until_by_gateway("True", "by gateway infra/front")
     (front, *_) = services.of("services", "adds")
     with Crowd(front["spec"]["clusterIP"], "adds.default.svc.cluster.local") as crowd:
