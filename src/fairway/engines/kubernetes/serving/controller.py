@@ -15,7 +15,7 @@ from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.client.paths import Resource
-from fairway.engines.kubernetes.objects import Custom, Deployment, Pod, Thing
+from fairway.engines.kubernetes.objects import Custom, Deployment, Pod
 from fairway.engines.kubernetes.objects import Service as ServiceObject
 from fairway.engines.kubernetes.operator.installation import Installation
 from fairway.engines.kubernetes.serving import manifests, naming, seating
@@ -135,12 +135,12 @@ class ServiceObjects:
         return again
 
     async def _bring(self, service: Service) -> float | None:
-        key, owner = service.key, self._owner(service)
+        key, owner = service.key, owner_of(service, self._mirrors.objects.get(str(service.key)))
         plan = self._wishes.plan(key)
         if plan is None:
             return None
         front = await self._front(service, plan, owner)
-        children = owner or _reference("v1", "Service", front)
+        children = owner or _reference("v1", "Service", front.metadata.name, front.metadata.uid)
         keys = self._wishes.tokens(key)
         around = manifests.Around(self._installation, self._endpoint, naming.secret_name(key, children["uid"], keys[0]))
         await self._make_keys(key, manifests.owned(manifests.secret(key, around.secret, *keys), children))
@@ -319,11 +319,16 @@ class ServiceObjects:
         if metadata.deletion_timestamp is None:
             await self._client.delete(resource, metadata.name, metadata.namespace, uid=metadata.uid)
 
-    def _owner(self, service: Service) -> Manifest | None:
-        found = self._mirrors.objects.get(str(service.key))
-        if found is None or service.labels.get(UID) != found.metadata.uid:
-            return None
-        return _reference(kinds.MODEL_SERVICES.api_version, kinds.MODEL_SERVICES.kind, found)
+
+def owner_of(service: Service, found: Custom | None) -> Manifest | None:
+    """The object that a service comes from, as the owner of its parts; `found`: what is seen of it.
+
+    It may not be seen yet. One that has gone owns nothing: its parts stay until what the service was asked is finished.
+    """
+    uid = service.labels.get(UID)
+    if uid is None or (service.deleting if found is None else found.metadata.uid != uid):
+        return None
+    return _reference(kinds.MODEL_SERVICES.api_version, kinds.MODEL_SERVICES.kind, service.key.name, uid)
 
 
 def sooner(one: float | None, other: float | None) -> float | None:
@@ -331,9 +336,8 @@ def sooner(one: float | None, other: float | None) -> float | None:
     return min((wait for wait in (one, other) if wait is not None), default=None)
 
 
-def _reference(api: str, kind: str, found: Thing) -> Manifest:
-    metadata = found.metadata
-    return {"apiVersion": api, "kind": kind, "name": metadata.name, "uid": metadata.uid, "controller": True}
+def _reference(api: str, kind: str, name: str, uid: str) -> Manifest:
+    return {"apiVersion": api, "kind": kind, "name": name, "uid": uid, "controller": True}
 
 
 def _in_use(service: Service) -> set[int]:

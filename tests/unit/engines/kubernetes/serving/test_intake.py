@@ -13,6 +13,7 @@ from fairway.app.system import SystemClock
 from fairway.engines.kubernetes.client.api import Listed
 from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.operator.installation import Installation
+from fairway.engines.kubernetes.serving.controller import owner_of
 from fairway.engines.kubernetes.serving.intake import SOON, ServiceIntake
 from fairway.engines.kubernetes.serving.status import UID
 from fairway.spec.service import ServiceSpec
@@ -23,6 +24,10 @@ KEY = ServiceKey("team", "adds")
 
 def found(uid: str, **metadata: Any) -> Custom:
     return msgspec.convert({"metadata": {"name": "adds", "namespace": "team", "uid": uid, **metadata}}, Custom)
+
+
+def service(**more: Any) -> Service:
+    return Service(KEY, ServiceSpec.model_validate({"model": "adds@1"}), labels={UID: "u1"}, **more)
 
 
 class ApiServer:
@@ -46,7 +51,7 @@ class Services:
         return key == KEY
 
     def find(self, key: ServiceKey) -> Standing:
-        return Standing(ServiceRecord(Service(key, ServiceSpec.model_validate({"model": "adds@1"}), labels={UID: "u1"})))
+        return Standing(ServiceRecord(service()))
 
     async def delete(self, key: ServiceKey) -> None:
         self.deleted.append(key)
@@ -72,3 +77,11 @@ async def test_a_service_ends_with_its_object_and_not_because_that_was_not_seen_
     assert await ServiceIntake(*parts).look("team/adds") == SOON
     await asyncio.sleep(0)
     assert services.deleted == ([KEY] if ends else [])
+
+
+def test_an_object_owns_the_parts_of_its_service_also_before_it_is_seen_and_no_more_when_it_has_gone() -> None:
+    owner = {"apiVersion": "fairway.dev/v1alpha1", "kind": "ModelService", "name": "adds", "uid": "u1", "controller": True}
+    assert owner_of(service(), found("u1")) == owner
+    assert owner_of(service(), None) == owner
+    assert owner_of(service(), found("u2")) is None
+    assert owner_of(service(deleting=True), None) is None
