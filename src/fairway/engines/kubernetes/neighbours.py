@@ -27,6 +27,7 @@ VOLCANO_GROUP = "scheduling.k8s.io/group-name"
 VOLCANO_SCHEDULER = "volcano"
 KAI_QUEUE = "kai.scheduler/queue"
 KAI_GROUP = "pod-group-name"
+KAI_GROUPED = "kai.scheduler/skip-podgrouper"
 KAI_SCHEDULER = "kai-scheduler"
 
 GROUP_OBJECTS = {VOLCANO: "scheduling.volcano.sh/v1beta1", KAI: "scheduling.run.ai/v2alpha2"}
@@ -101,8 +102,8 @@ def dressed(pod: Manifest, gang: Gang, queueing: str) -> Manifest:
         spec = {**spec, "schedulerName": VOLCANO_SCHEDULER}
         return {**pod, "metadata": {**metadata, "annotations": annotations}, "spec": spec}
     labels |= {KAI_QUEUE: gang.queue}
-    annotations |= {KAI_GROUP: gang.group}
-    # Pods that somebody owns are grouped by KAI itself, each of them alone; those of nobody are taken as they say.
+    annotations |= {KAI_GROUP: gang.group, KAI_GROUPED: "true"}
+    # Before it knew that annotation KAI grouped pods that somebody owns itself, each alone; those of nobody it took as they say.
     kept = {name: value for name, value in metadata.items() if name != "ownerReferences"}
     spec = {**spec, "schedulerName": KAI_SCHEDULER}
     return {**pod, "metadata": {**kept, "labels": labels, "annotations": annotations}, "spec": spec}

@@ -60,6 +60,7 @@ def test_kai_takes_groups_of_pods_that_nobody_owns() -> None:
     assert made["spec"]["schedulerName"] == "kai-scheduler"
     assert made["metadata"]["labels"]["kai.scheduler/queue"] == "research"
     assert made["metadata"]["annotations"]["pod-group-name"] == "mnist-a2"
+    assert made["metadata"]["annotations"]["kai.scheduler/skip-podgrouper"] == "true"
     assert "ownerReferences" not in made["metadata"]
     assert group is not None
     assert group["apiVersion"] == "scheduling.run.ai/v2alpha2"
