@@ -14,7 +14,7 @@ from cluster.audit import writes_of
 from cluster.control_plane import ControlPlane
 from cluster.installed import Installed, Jobs
 from cluster.keeper import Keeper
-from cluster.points import AT_ITS_END, OPERATOR_OF_JOBS, SCHEDULER_OF_JOBS, as_seen, places
+from cluster.points import AT_ITS_END, OPERATOR_OF_JOBS, SCHEDULER_OF_JOBS, STORIES, as_seen, places
 from cluster.process import wait_for
 from cluster.witness import Witness
 
@@ -130,7 +130,8 @@ def test_nothing_is_lost_and_nothing_twice_wherever_operator_and_scheduler_die(i
             jobs.submit("last")
             jobs.runs("last")
     for process, points in (("operator", OPERATOR_OF_JOBS), ("scheduler", (*SCHEDULER_OF_JOBS, AT_ITS_END))):
-        assert writes_of(installed.plane.folder, process) == as_seen(points), process
+        # What somebody who died left over may be removed by a write of the other story.
+        assert as_seen(points) <= writes_of(installed.plane.folder, process) <= as_seen(STORIES[process]), process
 
 
 def die_at_its_end(installed: Installed, jobs: Jobs, name: str, place: str) -> int:
