@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 from fairway.app import crash
 from fairway.app.service_ports import SampleFile
 from fairway.errors import RefusedError, UnavailableError
 from fairway.plan.service.replica import OWN_NAMESPACE
-from fairway.registry.blobs import telling_full_disk
+from fairway.registry.landing import Landing
 from fairway.runtime.growing import whole_lines
 from fairway.state.job import JobKey
 
@@ -80,29 +78,12 @@ class SampleFolders:
         return self._jobs / run.namespace / run.name / "shared" / "requests"
 
 
-class ReceivedSamples(SampleFolders):
+class ReceivedSamples(SampleFolders, Landing):
     """Files that were sent here, in folders as if the replicas had written them. What has a name is whole and on the disk."""
 
-    @contextmanager
-    def arriving(self) -> Iterator[Path]:
-        """A place for a file on its way in; whatever is there at the end goes."""
-        folder = self._jobs / ".arriving"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = folder / secrets.token_hex(8)
-        try:
-            with telling_full_disk(self._jobs):
-                yield path
-        finally:
-            path.unlink(missing_ok=True)
-
-    def tidy(self) -> None:
-        """Remove what a crash left half arrived. Before anything arrives."""
-        shutil.rmtree(self._jobs / ".arriving", ignore_errors=True)
-
-    def room(self) -> int:
-        """Bytes that are free."""
-        self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return shutil.disk_usage(self._jobs).free
+    def __init__(self, root: Path) -> None:
+        SampleFolders.__init__(self, root)
+        Landing.__init__(self, root)
 
     def keep(self, run: JobKey, pod: str, name: str, arrived: Path) -> None:
         """Take a file of a replica. One that is here already stays as it is: sent again it is the same.
@@ -131,9 +112,12 @@ class ReceivedSamples(SampleFolders):
         with crash.reach("samples.rename"):
             while True:
                 target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with contextlib.suppress(FileNotFoundError):  # It was empty, and was tidied up.
+                try:
                     arrived.rename(target)
                     break
+                except FileNotFoundError:  # The folder was empty, and was tidied up.
+                    if not arrived.exists():
+                        raise
         handle = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
