@@ -194,6 +194,7 @@ class Application:
             event = Event(self.clock.now(), str(key), "StopRequested", "at once" if now else f"with a grace of {spec.grace}")
             self.store.commit(Changes(jobs=(job,), events=(event,)))
             self.loop.snapshot.put_job(job)
+            self.loop.faults.hurry(str(key))
         self.loop.wake()
         return job
 
@@ -234,19 +235,28 @@ class Application:
         return job
 
     async def delete(self, key: JobKey) -> None:
-        """Forget a run with its logs, checkpoints and outputs; one that runs is killed first."""
+        """Delete a run with its logs, checkpoints and outputs; one that runs is killed first.
+
+        When work on the run fails, it is killed and deleted without a plan. Raises what keeps the engine from that.
+        """
         async with self.loop.lock:
             job = self.loop.snapshot.jobs.get(key)
             if job is None:
                 self._stored(key)
                 await self.loop.delete(key)
                 return
+            if self.loop.faults.of(str(key)):
+                await self.loop.delete_by_force(key)
+                return
             job = replace(job, intent=Intent.STOP, deleting=True, spec=job.spec.model_copy(update={"grace": "0s"}))
             self.store.commit(Changes(jobs=(job,)))
             self.loop.snapshot.put_job(job)
         self.loop.wake()
         while key in self.loop.snapshot.jobs or self.store.get_job(key) is not None:
-            await self.loop.changed(key)
+            await self.loop.watchers.changed(key)
+            if self.loop.faults.of(str(key)):
+                async with self.loop.lock:
+                    await self.loop.delete_by_force(key)
 
     # Queries
 
@@ -314,7 +324,7 @@ class Application:
             current = self.find(job.key.namespace, job.key.name)
             if current != job:
                 return current
-            await self.loop.changed(job.key)
+            await self.loop.watchers.changed(job.key)
 
     def is_over(self, key: JobKey) -> bool:
         """Whether the run has ended, or never was."""

@@ -64,7 +64,7 @@ class Models:
         self.in_use: Callable[[ModelVersion], str] = lambda _version: ""
         """Who uses a version now, in words; empty when nobody does. Whoever serves models sets it."""
         if store is not None:
-            loop.over.append(self._note_end)
+            loop.watchers.over.append(self._note_end)
 
     # What runs leave behind
 
@@ -356,7 +356,7 @@ class Models:
         run = str(job.key)
         if not any(event.reason == reason and event.message == message for event in self._loop.store.events_of(run)):
             self._loop.store.commit(Changes(events=(Event(self._now(), run, reason, message),)))
-            self._loop.tell_watchers([job.key])
+            self._loop.watchers.tell([job.key])
 
     def _now(self) -> float:
         return self._loop.clock.now()

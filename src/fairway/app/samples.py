@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass, field
 
 from fairway.app.datasets import DatasetCommands
 from fairway.app.loop import Loop
 from fairway.app.ports import DatasetStore
 from fairway.app.service_ports import SampleFile, SampleFiles
-from fairway.errors import FairwayError
 from fairway.plan.service.replica import OWN_NAMESPACE, SAMPLES_LABEL, SERVICE_LABEL
 from fairway.state.job import Job, JobKey
 
@@ -25,8 +23,6 @@ LARGEST = 256 << 20
 VERSIONS = 24
 """So many versions of a dataset of requests stay, and those of a dataset that a run uses."""
 
-log = logging.getLogger("fairway.samples")
-
 
 @dataclass(slots=True)
 class _Found:
@@ -40,7 +36,7 @@ class _Found:
 
 
 class Samples:
-    """A companion of the loop that gathers samples beside it: nobody waits for it, and what fails is tried at the next look.
+    """A companion of the loop that gathers samples beside it. What fails is shown as `companion:samples` and tried again.
 
     Files are removed only when a version names them, and a version names a file once: a crash in between costs nothing.
     """
@@ -55,11 +51,13 @@ class Samples:
         self._due = float("-inf")
         self._ended: set[JobKey] = set()
         """Runs that have ended where they were. Who forgets it gathers what they left in its time."""
-        loop.over.append(self._note_end)
+        loop.watchers.over.append(self._note_end)
         loop.companions.append(self)
 
+    name = "samples"
+
     async def start(self) -> None:
-        """Nothing to take up: the files are what is remembered."""
+        """Nothing to load: the files are the state."""
 
     async def turn(self) -> float | None:
         """Look when it is time. Returns when it is again, if somebody samples."""
@@ -86,7 +84,8 @@ class Samples:
             for dataset in sorted(found):
                 waiting = found[dataset]
                 if self._is_due(waiting):
-                    await self._keep(dataset, waiting)
+                    with self._loop.faults.contain(f"data:{dataset}", "gather samples"):
+                        await self._keep(dataset, waiting)
             self._ended -= ended
 
     def came(self, job: Job, *, last: bool) -> None:
@@ -106,10 +105,8 @@ class Samples:
         task.add_done_callback(self._background.discard)
 
     async def _gather_quietly(self) -> None:
-        try:
+        with self._loop.faults.contain("companion:samples", "gather"):
             await self.gather()
-        except (FairwayError, OSError) as problem:
-            log.warning("sampled requests could not be kept; it is tried again in a minute: %s", problem)
 
     async def _look(self) -> dict[str, _Found]:
         found: dict[str, _Found] = {}

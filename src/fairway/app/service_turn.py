@@ -7,8 +7,7 @@ routes for the router, and what to remember. It decides nothing itself.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fairway.app.loop import Loop
@@ -31,8 +30,6 @@ LOOK_EVERY = 1.0
 """Seconds between two looks at what routers and replicas measured."""
 GONE_KEPT = 20
 """So many replicas that are gone are remembered: how often, and how, they ended."""
-
-log = logging.getLogger("fairway.services")
 
 
 @dataclass(slots=True)
@@ -63,19 +60,26 @@ class ServiceTurns:
         self._watch = serving.watch
         self._python = serving.python
         self._use = UseWatch(loop.engine, loop.clock)
+        self._faults = loop.faults
         self._looked = float("-inf")
         self._watchers: set[asyncio.Future[None]] = set()
+        self._watching = False
+        self._dropping: set[str] = set()
+        """Services without a record whose routers could not be ended yet."""
+
+    name = "services"
 
     async def start(self) -> None:
-        """Take up what was remembered; routers of services that nobody remembers are ended."""
-        await self._router.start(self._hurry)
-        self._watch.start(self.loop.wake)
+        """Load the services that were stored. Routers of services that are not stored are ended."""
+        if not self._watching:
+            self._watch.start(self.loop.wake)
+            self._watching = True
         for record in self.loop.store.services():
-            self.known[record.service.key] = Standing(record)
+            self.known.setdefault(record.service.key, Standing(record))
+        await self._router.start(self._hurry)
         names = {str(key) for key in self.known}
-        for stray in await self._router.kept():
-            if stray not in names:
-                await self._router.drop(stray)
+        self._dropping |= set(await self._router.kept()) - names
+        await self._drop_leftovers()
 
     def _hurry(self) -> None:
         """A router saw something urgent, such as a request that waits for the first replica: look now, not at the next look."""
@@ -91,30 +95,31 @@ class ServiceTurns:
         await self._router.close()
 
     async def turn(self) -> float | None:
-        """Look, plan and act for every service. Returns when to look again."""
+        """Look, plan and act for every service. Returns when to look again. What fails for one service is its own fault."""
+        await self._drop_leftovers()
         if not self.known:
             return None
         now = self.loop.clock.now()
-        looked = now >= self._looked + LOOK_EVERY
-        if looked:
+        if now >= self._looked + LOOK_EVERY:
             self._looked = now
             await self._look(now)
-            await self._follow_models(now)
+            for standing in list(self.known.values()):
+                with self._faults.contain(subject_of(standing), "follow model"):
+                    await self._follow_model(standing, now)
         for standing in list(self.known.values()):
-            try:
-                await self._advance(standing, now)
-            except OSError as error:
-                # A router that cannot be reached must not hold up the runs and the other services.
-                log.warning("service %s: %s; tried again in a moment", standing.service.key, error)
-                standing.wake_at = now + LOOK_EVERY
+            subject = subject_of(standing)
+            if self._faults.due(subject, "plan"):
+                with self._faults.contain(subject, "plan"):
+                    await self._advance(standing, now)
         self._follow()
         times = [standing.wake_at for standing in self.known.values() if standing.wake_at is not None]
         return min([*times, self._looked + LOOK_EVERY]) if self.known else None
 
     def has_news(self) -> bool:
-        """Whether a replica begins or ends that did not when its service was looked at: somebody may wait for it."""
+        """Whether a replica begins or ends that did not when its service was looked at: a request may wait for it."""
         now = self.loop.clock.now()
-        seen = [(old, self._refreshed(old, now)) for each in self.known.values() for old in each.record.replicas]
+        well = [each for each in self.known.values() if self._faults.due(subject_of(each), "plan")]
+        seen = [(old, self._refreshed(old, now)) for each in well for old in each.record.replicas]
         return any((old.phase, old.address) != (new.phase, new.address) for old, new in seen)
 
     async def put(self, service: Service, events: Sequence[tuple[str, str]] = ()) -> None:
@@ -123,9 +128,11 @@ class ServiceTurns:
         record = ServiceRecord(service, before.record.replicas if before else ())
         self.loop.store.commit(Changes(services=(record,), events=self._events(service.key, events)))
         if before is None:
+            self._dropping.discard(str(service.key))
             self.known[service.key] = Standing(record)
         else:
             before.record = record
+            self._faults.hurry(subject_of(before))
         self._tell()
         self.loop.wake()
 
@@ -144,22 +151,29 @@ class ServiceTurns:
                 future.set_result(None)
 
     async def _look(self, now: float) -> None:
-        loads = await self._router.look()
-        seen, used = self._watch.seen(), self._use.seen
+        loads: Mapping[str, RouteLoad] = {}
+        with self._faults.contain("companion:services", "read loads"):
+            loads = await self._router.look()
         for standing in self.known.values():
-            standing.load = loads.get(str(standing.service.key), standing.load)
-            replicas = {
-                replica.name: sight.load
-                for replica in standing.record.replicas
-                if (sight := seen.get(str(replica.run))) is not None and sight.load is not None
-            }
-            use = {
-                replica.name: used[str(replica.run)]
-                for replica in standing.record.replicas
-                if replica.phase is ReplicaPhase.READY and str(replica.run) in used
-            }
-            standing.measured = standing.measured.add(Sample(now, standing.load, replicas, use))
+            with self._faults.contain(subject_of(standing), "measure"):
+                self._measure(standing, loads.get(str(standing.service.key), standing.load), now)
         self._use.look(self._ready_runs())
+
+    def _measure(self, standing: Standing, load: RouteLoad | None, now: float) -> None:
+        """Add one sample of what router and replicas measured."""
+        seen, used = self._watch.seen(), self._use.seen
+        replicas = {
+            replica.name: sight.load
+            for replica in standing.record.replicas
+            if (sight := seen.get(str(replica.run))) is not None and sight.load is not None
+        }
+        use = {
+            replica.name: used[str(replica.run)]
+            for replica in standing.record.replicas
+            if replica.phase is ReplicaPhase.READY and str(replica.run) in used
+        }
+        standing.measured = standing.measured.add(Sample(now, load, replicas, use))
+        standing.load = load
 
     def _ready_runs(self) -> dict[str, tuple[Job, Task]]:
         """The runs of ready replicas, each with its task."""
@@ -172,24 +186,23 @@ class ServiceTurns:
                     found[str(replica.run)] = (run, tasks[-1])
         return found
 
-    async def _follow_models(self, now: float) -> None:
-        """Start a release in every service that follows its model, when that means another version than it was given last.
+    async def _follow_model(self, standing: Standing, now: float) -> None:
+        """Start a release where a service follows its model and that means another version than it was given last.
 
         A version that was rolled back is the last one given, so it is not tried again.
         """
-        for standing in self.known.values():
-            service = standing.service
-            if not service.spec.follow or service.deleting or not service.revisions:
-                continue
-            try:
-                version = self.models.get(service.spec.model)
-            except FairwayError:
-                continue
-            if str(version) != service.revisions[-1].model:
-                after = commands.applied(
-                    service, service.key, service.spec, str(version), version.format, service.origin, service.labels, now
-                )
-                await self.put(after, [("Followed", f"{service.spec.model} means {version} now")])
+        service = standing.service
+        if not service.spec.follow or service.deleting or not service.revisions:
+            return
+        try:
+            version = self.models.get(service.spec.model)
+        except FairwayError:
+            return
+        if str(version) != service.revisions[-1].model:
+            after = commands.applied(
+                service, service.key, service.spec, str(version), version.format, service.origin, service.labels, now
+            )
+            await self.put(after, [("Followed", f"{service.spec.model} means {version} now")])
 
     async def _advance(self, standing: Standing, now: float) -> None:
         before = standing.record
@@ -207,18 +220,31 @@ class ServiceTurns:
             standing.record = record
             self._tell()
         standing.wake_at = plan.wake_at
-        await self._route(standing, plan)
+        if plan.routes is None:
+            await self._remove(standing)
+        elif plan.routes != standing.routed and self._faults.due(subject_of(standing), "route"):
+            with self._faults.contain(subject_of(standing), "route"):
+                await self._route(standing, plan)
+
+    async def _remove(self, standing: Standing) -> None:
+        """Delete a service that has no replica left. A router that cannot be ended now is ended later."""
+        key = standing.service.key
+        self._dropping.add(str(key))
+        await self._drop_leftovers()
+        self.loop.store.commit(Changes(services_deleted=(key,), events=self._events(key, [("Deleted", "")])))
+        del self.known[key]
+        self._faults.clear(subject_of(standing))
+        self._tell()
+
+    async def _drop_leftovers(self) -> None:
+        for name in sorted(self._dropping):
+            if self._faults.due("companion:services", f"end router of {name}"):
+                with self._faults.contain("companion:services", f"end router of {name}"):
+                    await self._router.drop(name)
+                    self._dropping.discard(name)
 
     async def _route(self, standing: Standing, plan: ServicePlan) -> None:
-        key = standing.service.key
-        if plan.routes is None:
-            await self._router.drop(str(key))
-            self.loop.store.commit(Changes(services_deleted=(key,), events=self._events(key, [("Deleted", "")])))
-            del self.known[key]
-            self._tell()
-            return
-        if plan.routes == standing.routed:
-            return
+        assert plan.routes is not None
         port = await self._router.put(plan.routes)
         standing.routed = plan.routes
         if port != standing.service.port:
@@ -294,6 +320,11 @@ class ServiceTurns:
     def _events(self, key: ServiceKey, told: Iterable[tuple[str, str]]) -> tuple[Event, ...]:
         now = self.loop.clock.now()
         return tuple(Event(now, f"service:{key}", reason, message) for reason, message in told)
+
+
+def subject_of(standing: Standing) -> str:
+    """A service as the subject of events and faults."""
+    return f"service:{standing.service.key}"
 
 
 def _drained(replica: Replica, names: Sequence[str], now: float) -> Replica:

@@ -215,7 +215,7 @@ class Operator:
         happenings = Happenings(self._acting, self._settings.identity, self._clock)
         intake = Intake(self._acting, self._objects, ClusterRuns(application), self._clock, boards, happenings)
         controller = Controller("TrainingJob", intake.look)
-        application.loop.changes.append(lambda key: controller.add(str(key)))
+        application.loop.watchers.changes.append(lambda key: controller.add(str(key)))
         self._objects.listen(lambda key, _before, _now: controller.add(key))
         for key in application.store.job_keys():
             controller.add(str(key))  # Its object may have gone while nobody looked.

@@ -61,3 +61,14 @@ class ForgetLogs:
 
 
 Action = CreateTask | BindGang | EvictTask | NudgeTask | ForgetJob | ForgetLogs
+
+
+def run_of(action: Action) -> JobKey:
+    """The run that an action is about."""
+    match action:
+        case CreateTask() | BindGang():
+            return action.job.key
+        case EvictTask() | NudgeTask():
+            return action.key.run
+        case ForgetJob() | ForgetLogs():
+            return action.key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from fairway.plan import elsewhere, queue
@@ -61,16 +62,27 @@ class Outlooks:
         return min((outlook.wake_at for outlook in self.runs.values() if outlook.wake_at is not None), default=None)
 
 
-def plan(snapshot: Snapshot, now: float, outlooks: Outlooks | None = None, *, places: bool = True) -> Plan:
+def plan(
+    snapshot: Snapshot,
+    now: float,
+    outlooks: Outlooks | None = None,
+    *,
+    places: bool = True,
+    skip: Set[JobKey] = frozenset(),
+) -> Plan:
     """What to remember and what to do next. Pure in effect: the same snapshot and time give the same plan.
 
-    `places` is false where a cluster's scheduler does that, in a process of its own.
+    `places` is false where a cluster's scheduler does that, in a process of its own. Runs in `skip` keep what they hold, and
+    nothing is decided about them.
     """
     draft = Draft(snapshot, now, cause_within=0.0 if places else elsewhere.CAUSE_WITHIN)
     known = Outlooks() if outlooks is None else outlooks
     all_there = known.keep_to(snapshot)
     looked = known.due(snapshot, now)
     for key in looked:
+        if key in skip:
+            known.runs.pop(key, None)
+            continue
         outlook = _look(draft, snapshot.jobs[key])
         if key in draft.jobs or key in draft.tasks:
             known.runs.pop(key, None)
@@ -83,10 +95,11 @@ def plan(snapshot: Snapshot, now: float, outlooks: Outlooks | None = None, *, pl
     if first is not None:
         draft.wake(first)
     if places:
-        known.scheduler = queue.schedule(draft, known.waiting, looked if all_there else None, known.scheduler)
+        changed = [*looked, *skip] if all_there else None
+        known.scheduler = queue.schedule(draft, known.waiting - skip, changed, known.scheduler)
     else:
-        elsewhere.hand_over(draft, sorted(known.waiting))
-    return draft.finish()
+        elsewhere.hand_over(draft, sorted(known.waiting - skip))
+    return draft.finish().without(skip)
 
 
 def _look(draft: Draft, job: Job) -> Outlook:

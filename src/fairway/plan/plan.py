@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 
-from fairway.plan.action import Action
+from fairway.plan.action import Action, run_of
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.snapshot import Snapshot
@@ -30,6 +31,20 @@ class Plan:
     def empty(self) -> bool:
         """Whether there is nothing to remember and nothing to do."""
         return not (self.jobs or self.tasks or self.actions or self.events or self.deleted or self.memory is not None)
+
+    def without(self, runs: Collection[JobKey]) -> Plan:
+        """The plan with nothing to remember and nothing to do for these runs."""
+        if not runs:
+            return self
+        names = {str(run) for run in runs}
+        return replace(
+            self,
+            jobs=tuple(job for job in self.jobs if job.key not in runs),
+            tasks=tuple(task for task in self.tasks if task.key.run not in runs),
+            actions=tuple(action for action in self.actions if run_of(action) not in runs),
+            events=tuple(event for event in self.events if event.run not in names),
+            deleted=tuple(key for key in self.deleted if key not in runs),
+        )
 
 
 @dataclass(slots=True)

@@ -5,18 +5,25 @@ Every action is idempotent, so the safe thing is to say it again.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from fairway.plan.action import CreateTask, NudgeTask
 from fairway.plan.plan import Draft, Plan
+from fairway.state.job import JobKey
 from fairway.state.phase import TaskPhase
 from fairway.state.snapshot import Snapshot
 
 
-def recover(snapshot: Snapshot, now: float) -> Plan:
-    """Say again what an unfinished turn may not have done. `evicting_since` is cleared, so evictions are planned anew."""
+def recover(snapshot: Snapshot, now: float, runs: Collection[JobKey] | None = None) -> Plan:
+    """Say again what an unfinished turn may not have done, for these runs or for all.
+
+    `evicting_since` is cleared, so evictions are planned anew.
+    """
     draft = Draft(snapshot, now)
     for key, job in snapshot.jobs.items():
+        if runs is not None and key not in runs:
+            continue
         for task in snapshot.tasks_of(key):
             if task.phase in (TaskPhase.PENDING, TaskPhase.PLACED):
                 task = replace(task, ready=False, message="")

@@ -15,3 +15,8 @@ class Event:
     reason: str
     """A word for programs: `Submitted`, `Placed`, `Restarting` ..."""
     message: str
+
+    @property
+    def run(self) -> str:
+        """The run of the subject: `default/mnist-7` for `default/mnist-7/worker-0#1`."""
+        return "/".join(self.subject.split("/", 2)[:2])

@@ -177,7 +177,7 @@ async def test_progress_is_told_at_a_pace(client: Any, monkeypatch: pytest.Monke
     for step in range(5):
         job = replace(job, progress=replace(job.progress, step=step))
         client.app.loop.snapshot.put_job(job)
-        client.app.loop.tell_watchers([job.key])
+        client.app.loop.watchers.tell([job.key])
         await client.settled()
     client.engine.end(client.app.tasks(job)[0].key, Exit(0))
     await client.settled()

@@ -187,7 +187,7 @@ async def test_what_ended_while_nobody_looked_is_registered_at_the_start(tmp_pat
     machine = FakeMachine()
     async with desk(tmp_path, machine) as at:
         await at.app.submit(ask())
-        at.app.loop.over.clear()
+        at.app.loop.watchers.over.clear()
         await at.settled()
         assert at.store.list() == []
     async with desk(tmp_path, machine) as at:

@@ -203,7 +203,7 @@ async def test_the_end_of_a_replica_and_the_clock_make_it_look(house: House) -> 
     await house.samples.close()
     assert len(house.datasets.list()) == 1
     house.write(job, "2")
-    for told in house.loop.over:
+    for told in house.loop.watchers.over:
         told(house.end(job))
     await house.samples.close()
     assert len(house.datasets.list()) == 2

@@ -55,7 +55,7 @@ class CallersApplication(Application):
         self._gangs = gangs
         self._waiting: set[asyncio.Event] = set()
         objects.listen(lambda _key, _before, _now: self._tell())
-        application.loop.changes.append(lambda _key: self._tell())
+        application.loop.watchers.changes.append(lambda _key: self._tell())
 
     # Commands
 

@@ -1,0 +1,117 @@
+"""The register of contained failures: which work on which object fails, why, and when it is tried again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fairway.app.ports import Clock
+from fairway.errors import FairwayError
+from fairway.state.event import Event
+from fairway.state.fault import Fault, failed
+
+STORE = "store"
+ENGINE = "engine"
+SCHEDULER = "scheduler"
+LOOP = "loop"
+"""Subjects that are no object of a user."""
+MOST_EVENTS = 1000
+"""Events that wait for a store that accepts them; older ones are dropped."""
+
+log = logging.getLogger("fairway.faults")
+
+
+class Faults:
+    """Contains failures. An exception in contained work becomes a `Fault` of its object; the caller goes on.
+
+    A fault is retried with back-off (`due`), and disappears when the same work succeeds. Its begin and its end are events of
+    the object. The register is kept in memory: after a restart, work that still fails becomes a fault again.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.noted: Callable[[str], None] = lambda _subject: None
+        """Called with the subject of every new fault."""
+        self._clock = clock
+        self._known: dict[str, dict[str, Fault]] = {}
+        self._events: list[Event] = []
+
+    @contextmanager
+    def contain(self, subject: str, work: str) -> Iterator[None]:
+        """Do one piece of work on an object; an exception becomes a fault of it, success ends the fault."""
+        try:
+            yield
+        except Exception as problem:  # noqa: BLE001 - containing every failure is the purpose.
+            self.fail(subject, work, problem)
+        else:
+            self.clear(subject, work)
+
+    def fail(self, subject: str, work: str, problem: Exception) -> None:
+        """Note that the work failed. The first failure, and one with another cause, is logged and becomes an event."""
+        before = self._known.get(subject, {}).get(work)
+        fault = failed(before, subject, work, cause_of(problem), self._clock.now())
+        self._known.setdefault(subject, {})[work] = fault
+        if before is None or before.cause != fault.cause:
+            expected = isinstance(problem, FairwayError | OSError)
+            log.warning("%s: %s; it is retried", subject, fault.text, exc_info=None if expected else problem)
+            self._tell(subject, "Fault", f"{fault.text}; it is retried")
+            self.noted(subject)
+
+    def clear(self, subject: str, work: str = "") -> None:
+        """The work succeeded, or the object is gone: end its fault, or all of them when no work is named."""
+        faults = self._known.get(subject)
+        if faults is None:
+            return
+        for name in [work] if work else list(faults):
+            fault = faults.pop(name, None)
+            if fault is not None and work:
+                log.info("%s: %s works again after %d tries", subject, name, fault.tries)
+                self._tell(subject, "Recovered", f"{name} works again")
+        if not faults:
+            del self._known[subject]
+
+    def due(self, subject: str, work: str) -> bool:
+        """Whether the work may be tried now: it does not fail, or its back-off is over."""
+        fault = self._known.get(subject, {}).get(work)
+        return fault is None or self._clock.now() >= fault.retry_at
+
+    def hurry(self, subject: str) -> None:
+        """Retry everything that fails for an object now: a user asked for something."""
+        now = self._clock.now()
+        for work, fault in self._known.get(subject, {}).items():
+            self._known[subject][work] = Fault(fault.subject, fault.work, fault.cause, fault.since, fault.tries, now)
+
+    def of(self, subject: str) -> tuple[Fault, ...]:
+        """The faults of an object, the oldest first."""
+        return tuple(sorted(self._known.get(subject, {}).values(), key=lambda fault: fault.since))
+
+    def all(self) -> tuple[Fault, ...]:
+        """Every fault, the oldest first."""
+        return tuple(sorted((fault for own in self._known.values() for fault in own.values()), key=lambda fault: fault.since))
+
+    def next_retry(self, after: float) -> float | None:
+        """When the first retry after that time is due; None when there is none."""
+        return min((fault.retry_at for fault in self.all() if fault.retry_at > after), default=None)
+
+    def take_events(self) -> tuple[Event, ...]:
+        """The events that are not stored yet; the caller stores them, or gives them back by `put_back`."""
+        events, self._events = tuple(self._events), []
+        return events
+
+    def put_back(self, events: tuple[Event, ...]) -> None:
+        """Keep events that could not be stored."""
+        self._events = [*events, *self._events][-MOST_EVENTS:]
+
+    def _tell(self, subject: str, reason: str, message: str) -> None:
+        self.put_back(())
+        self._events.append(Event(self._clock.now(), subject, reason, message))
+
+
+def cause_of(problem: BaseException) -> str:
+    """An exception in words: a message of ours with its fix, else the type and what it says."""
+    if isinstance(problem, FairwayError):
+        return f"{problem.message}; {problem.fix}" if problem.fix else problem.message
+    text = str(problem)
+    if isinstance(problem, OSError):
+        return text or type(problem).__name__
+    return f"{type(problem).__name__}: {text}" if text else type(problem).__name__

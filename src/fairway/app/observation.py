@@ -1,0 +1,76 @@
+"""What an engine saw, folded into new values of runs and tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fairway.app.fault import Faults
+from fairway.app.ports import MetricPoint, Observation
+from fairway.state.event import Event
+from fairway.state.fold import fold_checkpoint, fold_progress, fold_report
+from fairway.state.job import Job, JobKey
+from fairway.state.snapshot import Snapshot
+from fairway.state.task import Task, TaskReport
+from fairway.units.roles import leader
+
+
+def folded_tasks(snapshot: Snapshot, reports: Iterable[TaskReport], faults: Faults) -> list[Task]:
+    """New values of the tasks that the reports change. A report that cannot be folded is a fault of its run."""
+    changed = []
+    for report in reports:
+        task = snapshot.tasks.get(report.key.run, {}).get(report.key)
+        if task is None:
+            continue
+        with faults.contain(str(report.key.run), "read report"):
+            folded = fold_report(task, report)
+            if folded != task:
+                changed.append(folded)
+    return changed
+
+
+def folded_runs(
+    snapshot: Snapshot, observed: Iterable[Observation], faults: Faults
+) -> tuple[list[Job], list[tuple[JobKey, MetricPoint]]]:
+    """New values of the runs that were measured, and their points. What cannot be folded is a fault of its run."""
+    jobs: dict[JobKey, Job] = {}
+    points: list[tuple[JobKey, MetricPoint]] = []
+    for seen in observed:
+        before = jobs.get(seen.key) or snapshot.jobs.get(seen.key)
+        if before is None:
+            continue
+        with faults.contain(str(seen.key), "read metrics"):
+            folded = _folded(before, seen)
+            points.extend((seen.key, point) for point in seen.points)
+            if folded != before:
+                jobs[seen.key] = folded
+    return list(jobs.values()), points
+
+
+def refusals(observed: Iterable[Observation], now: float) -> tuple[Event, ...]:
+    """An event for every kind of report that was refused."""
+    return tuple(Event(now, str(seen.key), "ReportRefused", text) for seen in observed for text in seen.refused)
+
+
+def _folded(before: Job, seen: Observation) -> Job:
+    speaker = _speaker(before, {point.task for point in seen.points})
+    own = [(point.time, _step_of(point), point.metrics) for point in seen.points if point.task in ("", speaker)]
+    folded = fold_progress(before, speaker, own)
+    if seen.checkpoint_step is not None:
+        folded = fold_checkpoint(folded, seen.checkpoint_step, seen.checkpoint_time)
+    return folded
+
+
+def _step_of(point: MetricPoint) -> int | None:
+    """The step of a report; None when MLflow's client filled in 0 because the program named none."""
+    return None if point.source == "mlflow" and point.step == 0 else point.step
+
+
+def _speaker(job: Job, reporting: set[str]) -> str:
+    """The task whose reports count: the leader as soon as it reports; until then the first task that did.
+
+    Not every framework makes the first task its rank 0: MXNet assigns ranks in the order of arrival.
+    """
+    first = leader(tuple(job.spec.roles))
+    if first in reporting:
+        return first
+    return job.progress.speaker or min(reporting - {""}, default="")
