@@ -186,6 +186,7 @@ class Application:
     async def stop(self, key: JobKey, *, now: bool = False) -> Job:
         """Ask a run to end: SIGTERM, its grace, SIGKILL; `now` leaves out the grace. Stopping what is over changes nothing."""
         async with self.loop.lock:
+            self.loop.load(key)
             job = self.loop.snapshot.jobs.get(key)
             if job is None:
                 return self._stored(key)

@@ -23,12 +23,14 @@ class Rejected:
     """Runs of which nothing of the changes was stored."""
     points: dict[JobKey, Exception] = field(default_factory=dict)
     """Runs of which everything but the metric points was stored; the points are dropped."""
+    memory: Exception | None = None
+    """The scheduler's memory."""
     rest: Exception | None = None
-    """What belongs to no run: the scheduler's memory, queues, events of other objects."""
+    """What belongs to no run: queues, events of other objects."""
 
     def __bool__(self) -> bool:
         """Whether anything was rejected."""
-        return bool(self.runs or self.points or self.rest)
+        return bool(self.runs or self.points or self.memory or self.rest)
 
 
 def commit_each(store: Store, changes: Changes, now: float) -> Rejected:
@@ -43,9 +45,10 @@ def commit_each(store: Store, changes: Changes, now: float) -> Rejected:
     parts, rest = _split(changes)
     rejected = Rejected()
     stored = [_commit_run(store, run, part, rejected) for run, part in parts.items()]
-    if rejected.runs:
-        # The scheduler's memory tells of starts that were not stored.
-        rest = replace(rest, memory=None)
+    if changes.memory is not None and not rejected.runs:
+        # Otherwise it tells of starts that were not stored.
+        rejected.memory = _problem(store, Changes(memory=changes.memory))
+        stored.append(rejected.memory is None)
     if rest != Changes():
         rejected.rest = _problem(store, rest)
         stored.append(rejected.rest is None)
@@ -105,7 +108,7 @@ def _split(changes: Changes) -> tuple[dict[JobKey, Changes], Changes]:
             others.append(event)
         else:
             add(run, "events", event)
-    rest = replace(changes, jobs=(), tasks=(), points=(), deleted=(), events=tuple(others))
+    rest = replace(changes, jobs=(), tasks=(), points=(), deleted=(), events=tuple(others), memory=None)
     return {run: _changes(**part) for run, part in parts.items()}, rest
 
 

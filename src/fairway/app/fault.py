@@ -25,8 +25,9 @@ log = logging.getLogger("fairway.faults")
 class Faults:
     """Contains failures. An exception in contained work becomes a `Fault` of its object; the caller goes on.
 
-    A fault is retried with back-off (`due`), and disappears when the same work succeeds. Its begin and its end are events of
-    the object. The register is kept in memory: after a restart, work that still fails becomes a fault again.
+    A fault is retried with back-off (`due`), and ends when the same work succeeds, or when there is nothing left to retry. Its
+    begin and its end are events of the object. The register is kept in memory: after a restart, work that still fails becomes
+    a fault again.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -75,6 +76,15 @@ class Faults:
         fault = self._known.get(subject, {}).get(work)
         return fault is None or self._clock.now() >= fault.retry_at
 
+    def take_due(self) -> tuple[Fault, ...]:
+        """Every fault whose retry is due. Those that ended because nothing retries them are dropped afterwards."""
+        now = self._clock.now()
+        due = tuple(fault for own in self._known.values() for fault in own.values() if now >= fault.retry_at)
+        for fault in due:
+            if not fault.stands(now):
+                self.clear(fault.subject, fault.work)
+        return due
+
     def hurry(self, subject: str) -> None:
         """Retry everything that fails for an object now: a user asked for something."""
         now = self._clock.now()
@@ -83,11 +93,14 @@ class Faults:
 
     def of(self, subject: str) -> tuple[Fault, ...]:
         """The faults of an object, the oldest first."""
-        return tuple(sorted(self._known.get(subject, {}).values(), key=lambda fault: fault.since))
+        if not self._known:
+            return ()
+        now = self._clock.now()
+        return tuple(sorted((each for each in self._known.get(subject, {}).values() if each.stands(now)), key=_age))
 
     def all(self) -> tuple[Fault, ...]:
         """Every fault, the oldest first."""
-        return tuple(sorted((fault for own in self._known.values() for fault in own.values()), key=lambda fault: fault.since))
+        return tuple(sorted((fault for subject in self._known for fault in self.of(subject)), key=_age))
 
     def next_retry(self, after: float) -> float | None:
         """When the first retry after that time is due; None when there is none."""
@@ -105,6 +118,10 @@ class Faults:
     def _tell(self, subject: str, reason: str, message: str) -> None:
         self.put_back(())
         self._events.append(Event(self._clock.now(), subject, reason, message))
+
+
+def _age(fault: Fault) -> float:
+    return fault.since
 
 
 def cause_of(problem: BaseException) -> str:

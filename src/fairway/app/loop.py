@@ -83,8 +83,7 @@ class Loop:
         self.snapshot.memory = self.store.memory() or b""
         for job in self.store.active_jobs():
             with self.faults.contain(str(job.key), "load"):
-                tasks = self.store.tasks_of(job.key)
-                self._take([job], tasks)
+                self._take([job], self.store.tasks_of(job.key))
         await self.refresh_nodes()
         await self._adopt(recover(self.snapshot, self.clock.now()))
         self._remember(Changes())
@@ -148,7 +147,7 @@ class Loop:
         plan = Plan()
         with self._planner.carrying_out():
             for _ in range(MOST_ROUNDS):
-                if any(job.phase is JobPhase.PENDING for job in self.snapshot.jobs.values()):
+                if self.faults.of(ENGINE) or any(job.phase is JobPhase.PENDING for job in self.snapshot.jobs.values()):
                     await self.refresh_nodes()
                 plan = self._planner.plan(self.clock.now())
                 if plan.empty:
@@ -232,17 +231,33 @@ class Loop:
 
     async def _retry(self) -> dict[tuple[str, str], int]:
         """Take up runs again whose back-off is over. Returns their faults, each with the number of failures so far."""
-        due = [each for each in self.faults.all() if each.work in HOLDING and self.faults.due(each.subject, each.work)]
-        runs = {key: job for key, job in self.snapshot.jobs.items() if str(key) in {fault.subject for fault in due}}
+        due = self.faults.take_due()
+        for fault in due:
+            if fault.work == "load":
+                with self.faults.contain(fault.subject, "load"):
+                    self.load(JobKey(*fault.subject.split("/", 1)))
+        failed = {(fault.subject, fault.work): fault.tries for fault in due if fault.work in HOLDING}
+        if not failed:
+            return {}
+        subjects = {subject for subject, _ in failed}
+        runs = [key for key, job in self.snapshot.jobs.items() if subjects & {str(key), f"queue:{job.spec.queue}"}]
         for key in runs:
             self._planner.retry(key)
-        again = {key for key in runs if any(fault.work == "perform" and fault.subject == str(key) for fault in due)}
+            if (str(key), "store") in failed:
+                self._remember(Changes(jobs=(self.snapshot.jobs[key],), tasks=tuple(self.snapshot.tasks_of(key))))
+        again = [key for key in runs if (str(key), "perform") in failed]
         if again:
             await self._adopt(recover(self.snapshot, self.clock.now(), again))
-        for key in runs:
-            if any(fault.work == "store" and fault.subject == str(key) for fault in due):
-                self._remember(Changes(jobs=(self.snapshot.jobs[key],), tasks=tuple(self.snapshot.tasks_of(key))))
-        return {(fault.subject, fault.work): fault.tries for fault in due}
+        if SCHEDULER in subjects:
+            self._remember(Changes(memory=self.snapshot.memory))
+        return failed
+
+    def load(self, key: JobKey) -> None:
+        """Load an active run that could not be loaded before; raises what keeps the store from reading it."""
+        job = self.store.get_job(key)
+        if job is not None and not job.phase.over and key not in self.snapshot.jobs:
+            self._take([job], self.store.tasks_of(key))
+            self._planner.reset()
 
     def _settle(self, retried: dict[tuple[str, str], int]) -> None:
         """End the faults of runs that were taken up again and did not fail again."""
@@ -295,7 +310,7 @@ class Loop:
             raise
         self.faults.clear(STORE, "commit")
         self._unsaved.clear()
-        if changes.memory is not None and not rejected.runs and rejected.rest is None:
+        if changes.memory is not None and not rejected.runs:
             self.snapshot.memory = changes.memory
         touched = {job.key for job in changes.jobs} | {task.run for task in tasks}
         if rejected:
@@ -304,8 +319,10 @@ class Loop:
                 self.faults.fail(str(run), "store", cause)
             for run, cause in rejected.points.items():
                 self.faults.fail(str(run), "store metrics", cause)
+            if rejected.memory is not None:
+                self.faults.fail(SCHEDULER, "store", rejected.memory)
             if rejected.rest is not None:
-                self.faults.fail(SCHEDULER, "store", rejected.rest)
+                self.faults.fail(STORE, "commit events", rejected.rest)
         for run in {key for key, _ in changes.points} - rejected.points.keys():
             self.faults.clear(str(run), "store metrics")
         return touched - rejected.runs.keys()

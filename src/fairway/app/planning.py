@@ -87,7 +87,8 @@ class Planner:
 
     def _visible(self) -> Snapshot:
         """The snapshot without runs and queues that planning fails for; then planning starts from scratch."""
-        queues = {fault.subject.removeprefix("queue:") for fault in self._faults.all() if fault.subject.startswith("queue:")}
+        failing = [fault for fault in self._faults.all() if fault.work == "plan" and not self._faults.due(fault.subject, "plan")]
+        queues = {fault.subject.removeprefix("queue:") for fault in failing if fault.subject.startswith("queue:")}
         if not self._hidden and not queues:
             return self._snapshot
         self.reset()

@@ -8,6 +8,8 @@ FIRST_RETRY = 1.0
 """Seconds until the first retry."""
 LONGEST_RETRY = 60.0
 """Seconds between two retries at most."""
+LAPSE = 60.0
+"""Seconds after a due retry in which it must have been tried; otherwise nothing is left that fails, and the fault ends."""
 CAUSE_LIMIT = 500
 """Characters of a cause that are kept."""
 
@@ -25,6 +27,10 @@ class Fault:
     """When it failed first."""
     tries: int
     retry_at: float
+
+    def stands(self, now: float) -> bool:
+        """Whether it still says something of the object: it waits for its retry, or was tried just now."""
+        return now <= self.retry_at + LAPSE
 
     @property
     def text(self) -> str:
