@@ -190,8 +190,9 @@ class Jobs:
         asked = Asked(request)
         job = self._find(asked)
         found = None if job.phase.over else await self._application.waiting.answer(job)
-        expects = (found.hold, found.view) if found is not None else (None, None)
-        view = why_view(job, self._application.tasks(job), self._now(), *expects)
+        hold, waiting = (found.hold, found.view) if found is not None else (None, None)
+        faults = self._application.loop.faults.of(str(job.key))
+        view = why_view(job, self._application.tasks(job), self._now(), hold, waiting, faults)
         return show(asked, view, text=lambda page: why_text(view, self._now(), page), called=lambda: [view.reason])
 
     async def metrics(self, request: Request) -> Response:

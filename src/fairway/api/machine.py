@@ -16,6 +16,7 @@ from fairway.app.application import Application
 from fairway.errors import NotFoundError, UsageError
 from fairway.plan.scheduling.defragment import BUDGET
 from fairway.units import names, suggest
+from fairway.views.fault import FaultList, fault_views, faults_text
 from fairway.views.listing import nodes_text, secrets_text
 from fairway.views.moves import moves_plan_view, moves_text
 from fairway.views.node import NodeList, node_view
@@ -47,6 +48,7 @@ class Machine:
         """Where each is found."""
         return [
             Route("/v1/health", self.health, methods=["GET"]),
+            Route("/v1/faults", self.faults, methods=["GET"]),
             Route("/v1/nodes", self.nodes, methods=["GET"]),
             Route("/v1/nodes/{name}", self.node, methods=["GET"]),
             Route("/v1/defragment", self.defragment, methods=["POST"]),
@@ -59,6 +61,16 @@ class Machine:
         """That the daemon is there, and which one it is."""
         about = self._show.about
         return json_answer(asdict(about))
+
+    async def faults(self, request: Request) -> Response:
+        """What fails at the moment and is retried, by object."""
+        view = FaultList(fault_views(self._application.loop.faults.all()))
+        return show(
+            Asked(request),
+            view,
+            text=lambda page: faults_text(view, self._show.now(), page),
+            called=lambda: (fault.subject for fault in view.faults),
+        )
 
     async def nodes(self, request: Request) -> Response:
         """What there is to run on, and what is free of it."""

@@ -158,8 +158,8 @@ class ServiceRoutes:
         """Which rule set the number of replicas, and what would change it."""
         asked = Asked(request)
         standing = self._find(asked)
-        view = why_service_view(standing.record)
-        return show(asked, view, text=lambda page: why_service_text(view, page), called=lambda: [view.rule])
+        view = why_service_view(standing.record, self._services.faults(standing))
+        return show(asked, view, text=lambda page: why_service_text(view, self._now(), page), called=lambda: [view.rule])
 
     async def events(self, request: Request) -> Response:
         """What happened to a service, oldest first."""
@@ -230,7 +230,7 @@ class ServiceRoutes:
 
     def _view(self, standing: Standing) -> ServiceView:
         endpoint = endpoint_view(self._services.url_of(standing.service), self._services.model_of(standing.service))
-        view = service_view(standing.record, standing.measured, endpoint)
+        view = service_view(standing.record, standing.measured, endpoint, self._services.faults(standing))
         return msgspec.structs.replace(view, router=self._services.routed_by(str(standing.service.key)))
 
     def _one(self, asked: Asked, standing: Standing) -> Response:

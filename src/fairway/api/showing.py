@@ -54,6 +54,7 @@ class Showing:
             warnings=(*warnings, refused) if refused else warnings,
             tracked=tracked,
             models=dict.fromkeys(versions),
+            faults=self.application.loop.faults.of(str(job.key)),
             spec_too=spec_too,
         )
 

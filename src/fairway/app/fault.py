@@ -31,7 +31,7 @@ class Faults:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self.noted: Callable[[str], None] = lambda _subject: None
+        self.noted: list[Callable[[str], None]] = []
         """Called with the subject of every new fault."""
         self._clock = clock
         self._known: dict[str, dict[str, Fault]] = {}
@@ -56,7 +56,8 @@ class Faults:
             expected = isinstance(problem, FairwayError | OSError)
             log.warning("%s: %s; it is retried", subject, fault.text, exc_info=None if expected else problem)
             self._tell(subject, "Fault", f"{fault.text}; it is retried")
-            self.noted(subject)
+            for call in self.noted:
+                call(subject)
 
     def clear(self, subject: str, work: str = "") -> None:
         """The work succeeded, or the object is gone: end its fault, or all of them when no work is named."""

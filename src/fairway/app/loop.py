@@ -57,7 +57,7 @@ class Loop:
         self.snapshot = Snapshot()
         self.companions = Companions(self.faults)
         self.watchers = Watchers(self.faults)
-        self.faults.noted = self._tell_fault
+        self.faults.noted.append(self._tell_fault)
         self.lock = asyncio.Lock()
         self._calls = EngineCalls(engine, self.faults)
         self._planner = Planner(self.snapshot, self.faults, places=places)

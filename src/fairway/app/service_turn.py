@@ -61,6 +61,7 @@ class ServiceTurns:
         self._python = serving.python
         self._use = UseWatch(loop.engine, loop.clock)
         self._faults = loop.faults
+        self._faults.noted.append(lambda subject: self._tell() if subject.startswith("service:") else None)
         self._looked = float("-inf")
         self._watchers: set[asyncio.Future[None]] = set()
         self._watching = False

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from fairway.app.loop import Loop
 from fairway.app.ports import SecretStore
-from fairway.app.service_turn import ServiceTurns, Standing
+from fairway.app.service_turn import ServiceTurns, Standing, subject_of
 from fairway.app.submission import Submission, Submissions
 from fairway.errors import NeverFitsError, NotFoundError, RefusedError
 from fairway.plan.admit import never_fits
@@ -16,6 +16,7 @@ from fairway.plan.service.replica import highest_number, new_replica, replica_ru
 from fairway.plan.service.rollout import is_active
 from fairway.spec.job import TrainingJob
 from fairway.spec.service import ModelService, ServiceSpec
+from fairway.state.fault import Fault
 from fairway.state.job import Job, Origin
 from fairway.state.model import ModelVersion
 from fairway.state.service import ReplicaPhase, Service, ServiceKey
@@ -191,16 +192,25 @@ class Services:
                 found.append((replica.name, run))
         return found
 
+    def faults(self, standing: Standing) -> tuple[Fault, ...]:
+        """What fails for a service at the moment."""
+        return self._loop.faults.of(subject_of(standing))
+
     async def changed(self) -> None:
         """Wait until something about any service changes."""
         await self._turns.changed()
 
     async def settled(self, key: ServiceKey) -> Standing:
-        """The service, as soon as no release is under way and it answers, or has none who should; or as it is when it failed."""
+        """The service, as soon as no release is under way and it answers or needs no replica.
+
+        When work on it fails before it listens, it is returned as it is.
+        """
         while True:
             standing = self.find(key)
             service = standing.service
             ready = any(replica.phase is ReplicaPhase.READY for replica in standing.record.replicas)
+            if self.faults(standing) and not service.port:
+                return standing
             over = service.rollout is None or not is_active(service.rollout)
             if service.port and over and (ready or not service.scale.wanted or not service.stable):
                 return standing

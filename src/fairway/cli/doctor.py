@@ -210,7 +210,18 @@ def _daemon(session: Session) -> list[Finding]:
         found += [_device(device) for device in node["devices"]]
     if not any(node["devices"] for node in nodes):
         found.append(_no_gpu())
-    return found
+    return [*found, *_faults(session)]
+
+
+def _faults(session: Session) -> list[Finding]:
+    """What the daemon fails to do at the moment, one finding a fault."""
+    faults = session.fetch("/v1/faults")["faults"]
+    if not faults:
+        return [Finding("faults", OK, "nothing fails")]
+    retried = "remove the cause; it is retried and goes on by itself"
+    return [
+        Finding("faults", PROBLEM, f"{fault['subject']}: {fault['work']} failed: {fault['cause']}", retried) for fault in faults
+    ]
 
 
 def _router(used: str, envoy: str) -> Finding:

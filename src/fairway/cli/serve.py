@@ -45,7 +45,7 @@ def serve(options: Options) -> int:
     say(f"{name}: waiting until it answers; Ctrl-C leaves it to itself")
     watched = is_terminal(2) or session.cluster is not None
     settled = _watch(session, name) if watched else session.send("GET", service_path(name, "/settled"))
-    if not settled["ready_replicas"] and settled["min_replicas"]:
+    if not settled["url"] or (not settled["ready_replicas"] and settled["min_replicas"]):
         session.show(service_path(name))
         return 1
     return _print(session, options, name)
@@ -69,7 +69,7 @@ def _watch(session: Session, name: str) -> dict[str, Any]:
         found: dict[str, Any] = session.fetch(service_path(name))
         release = found["release"]
         waits = bool(release) or (found["wanted_replicas"] > found["ready_replicas"] == 0 and not found["message"])
-        if found["url"] and not waits:
+        if (found["url"] and not waits) or (found["faults"] and not found["url"]):
             sys.stderr.write("\r\x1b[K" if terminal else "")
             return found
         part = f", {release['part']:.0%} of the traffic" if release and release["source"] else ""

@@ -11,6 +11,7 @@ import msgspec
 from fairway.state.phase import JobPhase
 from fairway.views import phrases
 from fairway.views.curve import bar, plot, sparkline
+from fairway.views.fault import fault_line
 from fairway.views.job import JobView, TaskView
 from fairway.views.listing import first_line, tasks_text
 from fairway.views.metric import Point, curves
@@ -32,6 +33,7 @@ def detail_text(job: JobView, points: Iterable[Point], now: float, page: Page = 
     sections = [
         _head(job, now, page),
         _warnings(job, page),
+        _faults(job, now, page),
         _why(job, page),
         _progress(job, points, now, page),
         _logged(job, page),
@@ -51,6 +53,7 @@ def why_text(why: WhyView, now: float, page: Page = Page()) -> str:
         lines.extend(_INDENT + line for line in waiting_lines(why.waiting, page))
     elif why.position:
         lines.append(f"{_INDENT}place in the queue: {why.position}")
+    lines.extend(f"{_INDENT}{fault_line(fault, now)}" for fault in why.faults)
     if why.what_would_help and not (why.waiting is not None and why.waiting.changes):
         lines.append(f"{_INDENT}what would help: {why.what_would_help}")
     return "\n".join([*lines, *_tail_lines(why.tail, page)]) + "\n"
@@ -91,6 +94,13 @@ def _queue(job: JobView) -> str:
 
 def _warnings(job: JobView, page: Page) -> str:
     return "".join(f"{page.paint('warning:', 'yellow')} {warning}\n" for warning in job.warnings)
+
+
+def _faults(job: JobView, now: float, page: Page) -> str:
+    if not job.faults:
+        return ""
+    lines = [_title("What fails", page), *(_INDENT + fault_line(fault, now) for fault in job.faults)]
+    return "\n".join(lines) + "\n"
 
 
 def _why(job: JobView, page: Page) -> str:

@@ -9,12 +9,14 @@ import msgspec
 
 from fairway.plan.gang import folds_into_one, slot_count
 from fairway.spec.job import Framework, JobSpec
+from fairway.state.fault import Fault
 from fairway.state.job import Job
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task
 from fairway.state.tracking import TrackedRun
 from fairway.units import quantity
 from fairway.views import phrases
+from fairway.views.fault import FaultView, fault_views
 from fairway.views.flat import MASK, flat_spec, looks_secret
 
 
@@ -146,6 +148,8 @@ class JobView(msgspec.Struct, frozen=True):
     """The model versions that it left behind: `mnist@3`."""
     spec: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """The document in the flat spelling; values that look secret are masked."""
+    faults: tuple[FaultView, ...] = ()
+    """What Fairway fails to do for the run at the moment, and retries."""
 
 
 class JobList(msgspec.Struct, frozen=True):
@@ -166,6 +170,7 @@ def job_view(
     warnings: Iterable[str] = (),
     tracked: TrackedRun | None = None,
     models: Iterable[str] = (),
+    faults: Iterable[Fault] = (),
     tasks_too: bool = True,
     spec_too: bool = True,
 ) -> JobView:
@@ -213,6 +218,7 @@ def job_view(
         tasks=tuple(task_view(task, now) for task in current) if tasks_too else msgspec.UNSET,
         earlier=tuple(task_view(task, now) for task in earlier) if tasks_too else msgspec.UNSET,
         spec=flat_spec(job) if spec_too else msgspec.UNSET,
+        faults=fault_views(faults),
     )
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from fairway.plan.service.autoscale import would_change
 from fairway.plan.service.measured import Measured, arrival_rate, histogram, percentile
 from fairway.plan.service.rollout import is_active
+from fairway.state.fault import Fault
 from fairway.state.load import RouteLoad
 from fairway.state.service import Replica, ReplicaPhase, Revision, Service, ServiceRecord
 from fairway.units import quantity
 from fairway.views import phrases
 from fairway.views.endpoint import EndpointView
+from fairway.views.fault import FaultView, fault_line, fault_views
 from fairway.views.release import ReleaseView, release_line, release_view
 from fairway.views.table import Column, Page, table
 
@@ -83,6 +87,8 @@ class ServiceView(msgspec.Struct, frozen=True):
     release: ReleaseView | None = None
     router: str = ""
     """Which router it has, where there is a choice."""
+    faults: tuple[FaultView, ...] = ()
+    """What Fairway fails to do for the service at the moment, and retries."""
 
 
 class ServiceList(msgspec.Struct, frozen=True):
@@ -101,9 +107,10 @@ class WhyServiceView(msgspec.Struct, frozen=True):
     why: str
     would_change: str
     message: str = ""
+    faults: tuple[FaultView, ...] = ()
 
 
-def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointView) -> ServiceView:
+def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointView, faults: Sequence[Fault] = ()) -> ServiceView:
     """The service as it is now."""
     service = record.service
     route = measured.last.route if measured.last else None
@@ -114,7 +121,7 @@ def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointVi
     return ServiceView(
         name=service.key.name,
         namespace=service.key.namespace,
-        phase=_phase(service, ready),
+        phase="Failing" if faults and not service.deleting and not endpoint.url else _phase(service, ready),
         serves=_serves(serving) if serving else "",
         revision=service.stable,
         url=endpoint.url,
@@ -132,7 +139,7 @@ def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointVi
         p95_ms=round(1000 * p95, 3) if p95 is not None else None,
         failed=sum(load.failed for load in route.revisions.values()) if route else 0,
         held=route.held if route else 0,
-        message=service.message,
+        message=service.message or "; ".join(fault.text for fault in faults),
         created=service.created,
         follows=service.spec.follow,
         replicas=tuple(_replica(replica, route) for replica in live),
@@ -140,16 +147,19 @@ def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointVi
             RevisionView(each.number, _serves(each), each.phase, each.created, each.reason) for each in service.revisions
         ),
         release=release_view(service) if is_active(service.rollout) else None,
+        faults=fault_views(faults),
     )
 
 
-def why_service_view(record: ServiceRecord) -> WhyServiceView:
+def why_service_view(record: ServiceRecord, faults: Sequence[Fault] = ()) -> WhyServiceView:
     """Which rule set the number, and what would change it."""
     service = record.service
     ready = sum(replica.phase is ReplicaPhase.READY for replica in record.replicas)
     scale = service.scale
     change = would_change(service.spec, scale)
-    return WhyServiceView(service.key.name, scale.wanted, ready, scale.rule, scale.why, change, service.message)
+    return WhyServiceView(
+        service.key.name, scale.wanted, ready, scale.rule, scale.why, change, service.message, fault_views(faults)
+    )
 
 
 def services_text(view: ServiceList, now: float, page: Page) -> str:
@@ -187,7 +197,8 @@ def service_text(view: ServiceView, now: float, page: Page) -> str:
         ("replicas", f"{view.ready_replicas} ready, {view.wanted_replicas} wanted ({bounds} allowed): {view.why or view.rule}"),
         ("load", _load(view)),
         ("release", release_line(view.release) if view.release else ""),
-        ("message", view.message),
+        ("message", "" if view.faults else view.message),
+        *(("failing", fault_line(fault, now)) for fault in view.faults),
         ("try", view.example),
     ]
     text = "".join(f"{name + ':':10}{value}\n" for name, value in lines if value)
@@ -216,7 +227,7 @@ def service_text(view: ServiceView, now: float, page: Page) -> str:
     return text
 
 
-def why_service_text(view: WhyServiceView, page: Page) -> str:
+def why_service_text(view: WhyServiceView, now: float, page: Page) -> str:
     """The rule in words, and what would change the number."""
     lines = [
         f"{page.paint(view.name, 'bold')} has {view.ready} of {phrases.count(view.wanted, 'replica')} ready",
@@ -225,6 +236,7 @@ def why_service_text(view: WhyServiceView, page: Page) -> str:
     ]
     if view.message:
         lines.append(f"in its way: {view.message}")
+    lines.extend(fault_line(fault, now) for fault in view.faults)
     return "\n".join(lines) + "\n"
 
 

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import msgspec
 
+from fairway.state.fault import Fault
 from fairway.state.job import Hold, Job
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task
 from fairway.views import phrases
+from fairway.views.fault import FaultView, fault_views
 from fairway.views.job import split_attempts
 from fairway.views.waiting import WaitingView
 
@@ -32,15 +34,22 @@ class WhyView(msgspec.Struct, frozen=True):
     """The last lines of the task that was the cause, when one failed."""
     waiting: WaitingView | None = None
     """When it may start and what would let it start now; null when it does not wait for places."""
+    faults: tuple[FaultView, ...] = ()
+    """What Fairway fails to do for the run at the moment, and retries."""
 
 
 def why_view(
-    job: Job, tasks: Sequence[Task], now: float, hold: Hold | None = None, waiting: WaitingView | None = None
+    job: Job,
+    tasks: Sequence[Task],
+    now: float,
+    hold: Hold | None = None,
+    waiting: WaitingView | None = None,
+    faults: Sequence[Fault] = (),
 ) -> WhyView:
     """The one answer. `hold` is why it waits as things stand, where that is known better than the run's own value says."""
     if hold is not None:
         job = replace(job, hold=replace(hold, since=job.hold.since if job.hold is not None else 0.0))
-    reason, message, helps, since = _answer(job, tasks, now)
+    reason, message, helps, since = _failing(faults) if faults and not job.phase.over else _answer(job, tasks, now)
     return WhyView(
         name=job.key.name,
         namespace=job.key.namespace,
@@ -52,7 +61,13 @@ def why_view(
         since=since,
         tail=_tail(job, tasks),
         waiting=waiting,
+        faults=fault_views(faults),
     )
+
+
+def _failing(faults: Sequence[Fault]) -> tuple[str, str, str, float | None]:
+    message = "Fairway cannot work on it at the moment"
+    return "fault", message, "remove the cause; it is retried and goes on by itself", faults[0].since
 
 
 def _answer(job: Job, tasks: Sequence[Task], now: float) -> tuple[str, str, str, float | None]:
