@@ -93,6 +93,7 @@ def test_the_doctor_reports_on_everything(daemon: FakeDaemon, capsys: Shown) -> 
     devices = [device, {**device, "index": 1, "busy_with": "pid 7 (python)"}]
     daemon.answers["GET /v1/health"] = {"version": "1.2.3", "pid": 42}
     daemon.answers["GET /v1/nodes"] = {"nodes": [{"name": "a", "cpu": 8.0, "memory": 2**34, "devices": devices}]}
+    daemon.answers["GET /v1/faults"] = {"faults": []}
     assert main(["doctor", "-o", "json"]) == 0
     findings = json.loads(capsys.readouterr().out)["findings"]
     names = {finding["name"] for finding in findings}
@@ -138,3 +139,14 @@ def test_frameworks_are_read_without_importing_them(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     [finding] = doctor._frameworks()
     assert (finding.state, finding.text.split(",")[0]) == ("ok", "torch 9.9")
+
+
+def test_the_doctor_names_what_fails(daemon: FakeDaemon, capsys: Shown) -> None:
+    daemon.answers["GET /v1/health"] = {"version": "1.2.3", "pid": 42}
+    daemon.answers["GET /v1/nodes"] = {"nodes": []}
+    fault = {"subject": "service:default/web", "work": "route", "cause": "port 80 is taken", "since": 1.0, "tries": 2}
+    daemon.answers["GET /v1/faults"] = {"faults": [fault]}
+    assert main(["doctor", "-o", "json"]) == 1
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    (found,) = [finding for finding in findings if finding["name"] == "faults"]
+    assert found["text"] == "service:default/web: route failed: port 80 is taken"

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from fairway.plan.service.measured import Measured, Sample
+from fairway.state.fault import Fault
 from fairway.state.job import JobKey
 from fairway.state.load import LATENCY_BOUNDS, BackendLoad, RevisionLoad, RouteLoad
 from fairway.state.service import Replica, ReplicaPhase, Revision, Rollout, RolloutPhase, Scale, ServiceRecord
@@ -77,7 +78,10 @@ def test_phases() -> None:
 
 
 def test_why_names_the_rule_and_what_would_change_it() -> None:
-    text = why_service_text(why_service_view(a_record(message="r1-2 waits: cpu")), Page())
+    fault = Fault("service:default/mnist", "route", "port 80 is taken", since=0.0, tries=3, retry_at=14.0)
+    view = why_service_view(a_record(message="r1-2 waits: cpu"), [fault])
+    text = why_service_text(view, 10.0, Page())
+    assert "route failed: port 80 is taken; tried 3 times in 10s, again in 4s" in text
     assert "why 2: 20 requests a second (rule: rate)" in text
     assert "what would change it: " in text
     assert "in its way: r1-2 waits: cpu" in text
