@@ -22,6 +22,7 @@ from fairway.api.mlflow.token import token_of
 from fairway.api.told import make_told
 from fairway.app import crash
 from fairway.app.application import Application
+from fairway.app.fault import Faults
 from fairway.app.resizing import resize
 from fairway.app.submission import Submission
 from fairway.app.system import SystemClock
@@ -36,12 +37,13 @@ from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.connection import Connection
 from fairway.engines.kubernetes.client.mirror import Mirror, all_synced
-from fairway.engines.kubernetes.client.watch import Scope
+from fairway.engines.kubernetes.client.watch import Scope, Unreadable
 from fairway.engines.kubernetes.controller import Controller
 from fairway.engines.kubernetes.leader import Leader
 from fairway.engines.kubernetes.lifetime import until_told
-from fairway.engines.kubernetes.marks import BLOB, CODE, MANAGED_BY, MANAGER
+from fairway.engines.kubernetes.marks import BLOB, CODE, MANAGED_BY, MANAGER, RUN
 from fairway.engines.kubernetes.objects import Custom
+from fairway.engines.kubernetes.objects.meta import key_of
 from fairway.engines.kubernetes.operator.boards import Boards
 from fairway.engines.kubernetes.operator.cluster_nodes import both
 from fairway.engines.kubernetes.operator.engine import BY_RUN, KubernetesEngine, by_run
@@ -64,6 +66,7 @@ from fairway.serving.samples import ReceivedSamples
 from fairway.settings import environment
 from fairway.spec.job import Replicas
 from fairway.state.event import Event
+from fairway.state.fault import Fault
 from fairway.state.job import Job, JobKey, Origin
 from fairway.state.task import Task
 from fairway.stores.sqlite.store import SqliteStore
@@ -160,6 +163,10 @@ class ClusterRuns:
         """Every attempt of every task."""
         return self._application.tasks(job)
 
+    def faults(self, job: Job) -> tuple[Fault, ...]:
+        """What fails for it at the moment."""
+        return self._application.loop.faults.of(str(job.key))
+
 
 class Operator:
     """One operator process."""
@@ -214,9 +221,18 @@ class Operator:
         boards = Boards(self._acting, self._installation, self._owner_of, self._clock)
         happenings = Happenings(self._acting, self._settings.identity, self._clock)
         intake = Intake(self._acting, self._objects, ClusterRuns(application), self._clock, boards, happenings)
-        controller = Controller("TrainingJob", intake.look)
+        faults = application.loop.faults
+        controller = Controller(
+            "TrainingJob",
+            intake.look,
+            failed=lambda key, error: faults.fail(key, "follow object", error),
+            succeeded=lambda key: faults.clear(key, "follow object"),
+        )
+        faults.noted.append(lambda subject: controller.add(subject) if "/" in subject and ":" not in subject else None)
         application.loop.watchers.changes.append(lambda key: controller.add(str(key)))
         self._objects.listen(lambda key, _before, _now: controller.add(key))
+        self._objects.noted.append(lambda found: faults.fail(key_of(found.head), "read object", ValueError(found.cause)))
+        self._pods.noted.append(lambda found: _note_pod(faults, found))
         for key in application.store.job_keys():
             controller.add(str(key))  # Its object may have gone while nobody looked.
         await self._record.open(application, self._objects, self._gangs)
@@ -297,6 +313,13 @@ def _reference(found: Custom) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+def _note_pod(faults: Faults, found: Unreadable) -> None:
+    """A pod that cannot be read is a fault of its run."""
+    metadata = found.head.metadata
+    run = metadata.labels.get(RUN, metadata.name)
+    faults.fail(f"{metadata.namespace}/{run}", "read pod", ValueError(f"{metadata.name}: {found.cause}"))
 
 
 def _kept_secret(home: Path) -> bytes:

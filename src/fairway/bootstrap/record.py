@@ -58,7 +58,14 @@ class Record:
 
     async def open(self, application: Application, objects: Mirror[Custom], gangs: Gangs) -> None:
         """Answer from now on, and tell the API server by which certificate it knows us."""
-        self._follower = follower = Controller("JobQueue", QueueObjects(self._client, application, self._queues).look, hands=1)
+        faults, queues = application.loop.faults, QueueObjects(self._client, application, self._queues)
+        self._follower = follower = Controller(
+            "JobQueue",
+            queues.look,
+            hands=1,
+            failed=lambda key, error: faults.fail(f"queue:{key}", "follow object", error),
+            succeeded=lambda key: faults.clear(f"queue:{key}", "follow object"),
+        )
         self._queues.listen(lambda key, _before, _now: follower.add(key))
         port = environment().get(VARIABLE, "")
         if not port:

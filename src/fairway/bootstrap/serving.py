@@ -110,7 +110,13 @@ class ClusterServing:
             happenings.tell(found, application.events(f"service:{key}", TOLD), kinds.MODEL_SERVICES)
 
         intake = ServiceIntake(self._client, self._mirrors.objects, services, self, self._installation, self._clock, said)
-        taking = Controller("ModelService", intake.look)
+        faults = application.loop.faults
+        taking = Controller(
+            "ModelService",
+            intake.look,
+            failed=lambda key, error: faults.fail(f"service:{key}", "follow object", error),
+            succeeded=lambda key: faults.clear(f"service:{key}", "follow object"),
+        )
         poke = self._poking(taking)
         self._objects.way_changed(lambda key: taking.add(str(key)))
         self._mirrors.objects.listen(lambda key, _before, _now: taking.add(key))

@@ -18,8 +18,20 @@ _log = logging.getLogger(__name__)
 class Controller:
     """Looks at every key that is added, one at a time per key, `hands` keys at a time."""
 
-    def __init__(self, name: str, work: Work, hands: int = 4, queue: WorkQueue | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        work: Work,
+        hands: int = 4,
+        queue: WorkQueue | None = None,
+        *,
+        failed: Callable[[str, Exception], None] = lambda _key, _error: None,
+        succeeded: Callable[[str], None] = lambda _key: None,
+    ) -> None:
+        """`failed` is called with a key that cannot be handled, besides conflicts; `succeeded` with one that was."""
         self._name = name
+        self._failed = failed
+        self._succeeded = succeeded
         self._work = work
         self._hands = hands
         self._queue = queue or WorkQueue()
@@ -66,11 +78,14 @@ class Controller:
         except errors.ApiError as error:
             delay = self._queue.failed(key, now())
             _log.warning("%s %s: %s; again in %.3g s", self._name, key, error.message, delay)
-        except Exception:  # noqa: BLE001 one key that cannot be handled must not keep the others waiting
+            self._failed(key, error)
+        except Exception as error:  # noqa: BLE001 one key that cannot be handled must not keep the others waiting
             delay = self._queue.failed(key, now())
             _log.exception("%s %s failed; again in %.3g s", self._name, key, delay)
+            self._failed(key, error)
         else:
             self._queue.succeeded(key)
+            self._succeeded(key)
             if again is not None:
                 self._queue.add_after(key, again, now())
 

@@ -89,3 +89,31 @@ async def test_it_looks_again_after_a_while():
 
     await run(work, ["a"], done)
     assert seen == ["a", "a", "a"]
+
+
+async def test_what_fails_for_a_key_is_announced_until_it_succeeds():
+    told, done = [], asyncio.Event()
+
+    async def work(key):
+        if key == "bad" and told.count(("bad", "boom")) < 2:
+            raise RuntimeError("boom")
+        if key == "bad":
+            done.set()
+
+    controller = Controller(
+        "test",
+        work,
+        failed=lambda key, error: told.append((key, str(error))),
+        succeeded=lambda key: told.append((key, "")),
+    )
+    running = asyncio.create_task(controller.run())
+    controller.add("bad")
+    controller.add("good")
+    async with asyncio.timeout(10):
+        await done.wait()
+        while ("bad", "") not in told:
+            await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running])
+    assert ("good", "") in told
+    assert [each for each in told if each[0] == "bad"] == [("bad", "boom"), ("bad", "boom"), ("bad", "")]

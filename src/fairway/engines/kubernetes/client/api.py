@@ -60,6 +60,10 @@ def decoder(model: type[Model]) -> msgspec.json.Decoder[Model]:
     return found
 
 
+Unreadable = Callable[[msgspec.Raw, str], None]
+"""Called with an object that cannot be decoded, and why."""
+
+
 class Client:
     """The verbs over one connection."""
 
@@ -77,35 +81,56 @@ class Client:
         return self._read(asked, resource, await self.connection.call(asked, "GET", resource.one(name, namespace)))
 
     async def list(
-        self, resource: Resource[Model], namespace: str = "", *, labels: str = "", fields: str = "", page: int = PAGE
+        self,
+        resource: Resource[Model],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        page: int = PAGE,
+        unreadable: Unreadable | None = None,
     ) -> Listed[Model]:
-        """All of them, as of one moment. A list that gets too old while it is read is read again from its beginning."""
+        """All of them, as of one moment. A list that gets too old while it is read is read again from its beginning.
+
+        An object that cannot be decoded is given to `unreadable` and left out; without that it is an error.
+        """
         for _ in range(3):
             try:
-                return await self._list(resource, namespace, labels, fields, page)
+                return await self._list(resource, namespace, labels, fields, page, unreadable)
             except errors.Gone:
                 continue
-        return await self._list(resource, namespace, labels, fields, 0)
+        return await self._list(resource, namespace, labels, fields, 0, unreadable)
 
-    async def _list(self, resource: Resource[Model], namespace: str, labels: str, fields: str, page: int) -> Listed[Model]:
+    async def _list(
+        self, resource: Resource[Model], namespace: str, labels: str, fields: str, page: int, unreadable: Unreadable | None
+    ) -> Listed[Model]:
         asked, more, found = f"list {resource.plural}", "", []  # type: str, str, list[Model]
         while True:
             wanted = paths.query(labelSelector=labels, fieldSelector=fields, limit=page, **{"continue": more})
-            head, items = self._read_page(
-                asked, resource, await self.connection.call(asked, "GET", resource.collection(namespace) + wanted)
-            )
+            body = await self.connection.call(asked, "GET", resource.collection(namespace) + wanted)
+            head, items = self._read_page(asked, resource, body, unreadable)
             found.extend(items)
             more = head.continue_
             if not more:
                 return Listed(tuple(found), head.resource_version)
 
-    def _read_page(self, asked: str, resource: Resource[Model], body: bytes) -> tuple[_ListHead, Sequence[Model]]:
+    def _read_page(
+        self, asked: str, resource: Resource[Model], body: bytes, unreadable: Unreadable | None
+    ) -> tuple[_ListHead, Sequence[Model]]:
         try:
             page = _page.decode(body)
             decode = decoder(resource.model).decode
-            return page.metadata, [decode(item) for item in page.items or ()]
+            if unreadable is None:
+                return page.metadata, [decode(item) for item in page.items or ()]
+            found = []
+            for item in page.items or ():
+                try:
+                    found.append(decode(item))
+                except msgspec.ValidationError as error:
+                    unreadable(item, str(error))
         except msgspec.DecodeError as error:
             raise _unreadable(asked, error) from error
+        return page.metadata, found
 
     def _read(self, asked: str, resource: Resource[Model], body: bytes) -> Model:
         try:

@@ -14,7 +14,7 @@ from typing import Any, Generic
 from fairway.engines.kubernetes.client import errors
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.paths import Resource
-from fairway.engines.kubernetes.client.watch import Happening, Scope, Whole, follow
+from fairway.engines.kubernetes.client.watch import Happening, Scope, Unreadable, Whole, follow
 from fairway.engines.kubernetes.objects.meta import T, Thing, key_of, owner_of
 
 Index = Callable[[T], Iterable[str]]
@@ -41,6 +41,10 @@ class Mirror(Generic[T]):
         self._complete = asyncio.Event()
         self.trouble: errors.ApiError | None = None
         """Why it is not in step, while it is not."""
+        self.unreadable: dict[str, Unreadable] = {}
+        """Objects that cannot be decoded, by key. Of one that could be before, the last readable state is kept."""
+        self.noted: list[Callable[[Unreadable], None]] = []
+        """Called with every object that cannot be decoded."""
 
     # Reading.
 
@@ -84,16 +88,22 @@ class Mirror(Generic[T]):
         async for found in follow(self._client, self.resource, self._scope, self._trouble):
             self.trouble = None
             if isinstance(found, Whole):
-                self.reset(found.things)
+                self.reset(found.things, found.unreadable)
                 self._complete.set()
-            else:
-                for change in found:
+                continue
+            for change in found:
+                if isinstance(change, Unreadable):
+                    self._note(change)
+                else:
                     self.put(change.thing, gone=change.what is Happening.DELETED)
 
-    def reset(self, things: Iterable[T]) -> None:
+    def reset(self, things: Iterable[T], unreadable: Iterable[Unreadable] = ()) -> None:
         """This is everything now. Only what differs is told."""
         fresh = {key_of(thing): thing for thing in things}
-        for key in self._things.keys() - fresh.keys():
+        self.unreadable.clear()
+        for found in unreadable:
+            self._note(found)
+        for key in self._things.keys() - fresh.keys() - self.unreadable.keys():
             self._set(key, None)
         for key, thing in fresh.items():
             known = self._things.get(key)
@@ -102,7 +112,15 @@ class Mirror(Generic[T]):
 
     def put(self, thing: T, *, gone: bool = False) -> None:
         """One change."""
+        self.unreadable.pop(key_of(thing), None)
         self._set(key_of(thing), None if gone else thing)
+
+    def _note(self, found: Unreadable) -> None:
+        key = key_of(found.head)
+        self.unreadable[key] = found
+        _log.warning("%s %s cannot be read and is left as it was: %s", self.resource.plural, key, found.cause)
+        for call in self.noted:
+            call(found)
 
     def _set(self, key: str, thing: T | None) -> None:
         known = self._things.pop(key, None) if thing is None else self._things.get(key)
@@ -119,7 +137,10 @@ class Mirror(Generic[T]):
                 for value in index(thing):
                     found.setdefault(value, {})[key] = thing
         for listener in self._listeners:
-            listener(key, known, thing)
+            try:
+                listener(key, known, thing)
+            except Exception:  # noqa: BLE001 - the copy stays in step, and the other listeners hear of it.
+                _log.exception("a listener to %s failed for %s", self.resource.plural, key)
 
     def _trouble(self, error: errors.ApiError) -> None:
         if type(error) is not type(self.trouble):

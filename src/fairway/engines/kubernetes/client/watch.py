@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic
+from typing import Generic, cast
 
 import msgspec
 
@@ -29,10 +29,19 @@ class Happening(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An object that is there and cannot be decoded. The others are followed all the same."""
+
+    head: Thing
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class Whole(Generic[T]):
     """Everything that is there; what is not in it is gone."""
 
     things: tuple[T, ...]
+    unreadable: tuple[Unreadable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,7 @@ _status = msgspec.json.Decoder(errors.Status)
 _thing = msgspec.json.Decoder(Thing)
 
 Trouble = Callable[[errors.ApiError], None]
+Found = Whole[T] | tuple[Change[T] | Unreadable, ...]
 
 
 def refuse(error: errors.ApiError) -> None:
@@ -72,7 +82,7 @@ def refuse(error: errors.ApiError) -> None:
 
 async def follow(
     client: Client, resource: Resource[T], scope: Scope = Scope(), trouble: Trouble = refuse
-) -> AsyncIterator[Whole[T] | tuple[Change[T], ...]]:
+) -> AsyncIterator[Found[T]]:
     """First a `Whole`, then changes as they come; another `Whole` whenever changes may have been missed.
 
     `trouble` is told of every failure that waiting may heal; what it raises ends it.
@@ -95,13 +105,18 @@ async def follow(
             await asyncio.sleep(pause(course.failures, 0.0, connection.chance()))
 
 
-async def _ask(
-    client: Client, resource: Resource[T], scope: Scope, course: Course
-) -> AsyncIterator[Whole[T] | tuple[Change[T], ...]]:
+async def _ask(client: Client, resource: Resource[T], scope: Scope, course: Course) -> AsyncIterator[Found[T]]:
     if course.ask is Ask.LIST:
-        listed = await client.list(resource, scope.namespace, labels=scope.labels, fields=scope.fields)
+        unreadable: list[Unreadable] = []
+        listed = await client.list(
+            resource,
+            scope.namespace,
+            labels=scope.labels,
+            fields=scope.fields,
+            unreadable=lambda item, cause: unreadable.append(Unreadable(_thing.decode(item), cause)),
+        )
         course.reached(listed.resource_version)
-        yield Whole(listed.items)
+        yield Whole(listed.items, tuple(unreadable))
     seconds = SPAN + SPREAD * client.connection.chance()
     path = resource.collection(scope.namespace) + _query(scope, course, int(seconds))
     asked = f"watch {resource.plural}"
@@ -136,11 +151,12 @@ class _Reading(Generic[T]):
         self._course = course
         self._asked = asked
         self._initial: list[T] | None = [] if course.ask is Ask.WATCH_LIST else None
+        self._unreadable: list[Unreadable] = []
 
-    def take(self, lines: list[bytes]) -> list[Whole[T] | tuple[Change[T], ...]]:
+    def take(self, lines: list[bytes]) -> list[Found[T]]:
         """What these lines bring, in order."""
-        found: list[Whole[T] | tuple[Change[T], ...]] = []
-        changes: list[Change[T]] = []
+        found: list[Found[T]] = []
+        changes: list[Change[T] | Unreadable] = []
         try:
             for line in lines:
                 whole = self._line(line, changes) if line else None
@@ -151,13 +167,17 @@ class _Reading(Generic[T]):
             raise errors.ApiError(message, asked=self._asked) from error
         return [*found, tuple(changes)] if changes else found
 
-    def _line(self, line: bytes, changes: list[Change[T]]) -> Whole[T] | None:
+    def _line(self, line: bytes, changes: list[Change[T] | Unreadable]) -> Whole[T] | None:
         event = _event.decode(line)
         if event.type == "BOOKMARK":
             return self._bookmark(_thing.decode(event.object))
         if event.type == "ERROR":
             raise errors.from_status(self._asked, _status.decode(event.object))
-        thing = self._decode(event.object)
+        try:
+            thing = self._decode(event.object)
+        except msgspec.ValidationError as error:
+            self._note_unreadable(Unreadable(_thing.decode(event.object), str(error)), event.type, changes)
+            return None
         if self._initial is not None:
             self._initial.append(thing)
             return None
@@ -165,12 +185,21 @@ class _Reading(Generic[T]):
         self._course.reached(thing.metadata.resource_version)
         return None
 
+    def _note_unreadable(self, found: Unreadable, what: str, changes: list[Change[T] | Unreadable]) -> None:
+        if self._initial is not None:
+            self._unreadable.append(found)
+            return
+        self._course.reached(found.head.metadata.resource_version)
+        # Of what is gone only its name matters.
+        gone = what == Happening.DELETED
+        changes.append(Change(Happening.DELETED, cast("T", found.head)) if gone else found)
+
     def _bookmark(self, mark: Thing) -> Whole[T] | None:
         if self._initial is None:
             self._course.reached(mark.metadata.resource_version)
             return None
         if mark.metadata.annotations.get(_INITIAL_END) != "true":
             return None
-        whole, self._initial = Whole(tuple(self._initial)), None
+        whole, self._initial = Whole(tuple(self._initial), tuple(self._unreadable)), None
         self._course.reached(mark.metadata.resource_version)
         return whole

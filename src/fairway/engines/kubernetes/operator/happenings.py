@@ -30,7 +30,7 @@ RECENT = 3600.0
 LONGEST = 1000
 """Characters of a note."""
 CONTROLLER = "fairway-operator"
-_BAD = frozenset({"Failed", "Restarting", "Refused", "HalfGang", "RolledBack"})
+_BAD = frozenset({"Failed", "Restarting", "Refused", "HalfGang", "RolledBack", "Fault", "ReportRefused"})
 
 
 class Happenings:
@@ -72,6 +72,8 @@ class Happenings:
                 await self._client.create(kinds.EVENTS, body, body["metadata"]["namespace"])
         except FairwayError as error:
             log.debug("an event is lost: %s", error)
+        except Exception:
+            log.exception("an event of %s is lost", body["metadata"]["name"])
 
 
 def event_of(found: Custom, event: Event, identity: str, kind: Resource[Custom] = kinds.TRAINING_JOBS) -> Manifest:

@@ -25,6 +25,7 @@ from fairway.errors import DeniedError, FairwayError
 from fairway.spec.document import read_data
 from fairway.spec.job import Replicas, TrainingJob
 from fairway.state.event import Event
+from fairway.state.fault import Fault
 from fairway.state.job import Job, JobKey, Origin
 from fairway.state.phase import Intent, JobPhase
 from fairway.state.task import Task
@@ -72,6 +73,10 @@ class Runs(Protocol):
         """Every attempt of every task of the run."""
         ...
 
+    def faults(self, job: Job) -> tuple[Fault, ...]:
+        """What fails for the run at the moment."""
+        ...
+
 
 class Intake:
     """Brings one object and its run in step; `look` is the work of a controller."""
@@ -105,7 +110,8 @@ class Intake:
         address, again = await self._boards.look(known)
         self._happenings.tell(found, self._runs.events(known))
         tasks = self._runs.tasks(known)
-        told = status.status_of(known, tasks, found.metadata.generation, found.status, self._clock.now())
+        faults = self._runs.faults(known)
+        told = status.status_of(known, tasks, found.metadata.generation, found.status, self._clock.now(), faults)
         await self._tell(found, told | ({"tensorboard": address} if address else {}))
         return again
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.times import stamp
+from fairway.state.fault import Fault
 from fairway.state.job import Job
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task
@@ -15,8 +16,15 @@ from fairway.views import phrases
 STARTED = frozenset({JobPhase.RUNNING, JobPhase.STOPPING, JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.STOPPED})
 
 
-def status_of(job: Job, tasks: Sequence[Task], generation: int, before: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """The whole status. Conditions keep their time while they stay as they are."""
+def status_of(
+    job: Job,
+    tasks: Sequence[Task],
+    generation: int,
+    before: Mapping[str, Any],
+    now: float,
+    faults: Sequence[Fault] = (),
+) -> dict[str, Any]:
+    """The whole status. Conditions keep their time while they stay as they are. Faults make the condition `Degraded`."""
     current = [task for task in tasks if task.key.attempt >= job.attempt or not task.phase.over]
     running = sum(task.phase is TaskPhase.RUNNING for task in current)
     found: dict[str, Any] = {
@@ -32,7 +40,7 @@ def status_of(job: Job, tasks: Sequence[Task], generation: int, before: Mapping[
         "restarts": job.restarts,
         "gpus": f"{sum(task.need.gpu for task in current if task.phase.holds_resources and task.node):g}",
         "progress": _progress(job),
-        "conditions": _conditions(job, before, now),
+        "conditions": [*_conditions(job, before, now), *_degraded(faults, before, now)],
     }
     if job.resume is not None:
         found["resumed"] = phrases.resume(job.resume)
@@ -101,6 +109,15 @@ def _conditions(job: Job, before: Mapping[str, Any], now: float) -> list[dict[st
     if job.phase.over:
         found.append(_condition(job.phase.value, "True", _reason(job), _message(job), before, now))
     return found
+
+
+def _degraded(faults: Sequence[Fault], before: Mapping[str, Any], now: float) -> list[dict[str, Any]]:
+    """What the operator fails to do for the run; `False` once it works again."""
+    text = "; ".join(fault.text for fault in faults)
+    if faults:
+        return [_condition("Degraded", "True", "Fault", text, before, now)]
+    was = any(one.get("type") == "Degraded" for one in before.get("conditions", ()))
+    return [_condition("Degraded", "False", "", "", before, now)] if was else []
 
 
 def _condition(kind: str, status: str, reason: str, message: str, before: Mapping[str, Any], now: float) -> dict[str, Any]:

@@ -60,3 +60,16 @@ def test_what_goes_without_having_been_seen_does_no_harm(mirror):
     mirror.put(pod("a", job="x"), gone=True)
     assert len(mirror) == 0
     assert not mirror.complete
+
+
+def test_a_listener_that_fails_keeps_neither_the_copy_nor_the_others_back(mirror):
+    told = []
+
+    def fail(key, was, now):
+        raise RuntimeError("boom")
+
+    mirror.listen(fail)
+    mirror.listen(lambda key, was, now: told.append(key))
+    mirror.reset([pod("a"), pod("b")])
+    assert told == ["t/a", "t/b"]
+    assert names(mirror) == ["a", "b"]

@@ -1,5 +1,6 @@
 """Watches against a small scripted server: what is asked, and what comes of the answers."""
 
+import asyncio
 import json
 
 import pytest
@@ -10,6 +11,7 @@ from fairway.engines.kubernetes.client import errors
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.connection import Connection
 from fairway.engines.kubernetes.client.kinds import PODS
+from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.client.target import Target
 from fairway.engines.kubernetes.client.watch import Change, Scope, Whole, follow
 
@@ -153,3 +155,41 @@ async def test_an_event_that_nobody_can_read_is_trouble(world):
     told = []
     assert await collect(client, 1, trouble=told.append) == [[]]
     assert "not what this API promises" in told[0].message
+
+
+BAD = {"metadata": {"name": "bad", "namespace": "t", "resourceVersion": "7"}, "status": {"phase": 4711}}
+
+
+@pytest.mark.parametrize("listed", [False, True])
+async def test_an_object_that_cannot_be_decoded_is_left_out_and_the_others_are_followed(world, listed):
+    client, script, _asked = world
+    if listed:
+        page = {"metadata": {"resourceVersion": "3"}, "items": [pod("a", 1), BAD]}
+        script += [(400, "BadRequest"), page, [event("MODIFIED", BAD), event("ADDED", pod("b", 8)), event("DELETED", BAD)]]
+    else:
+        begin = [event("ADDED", pod("a", 1)), event("ADDED", BAD), bookmark(3, END)]
+        script += [[*begin, event("MODIFIED", BAD), event("ADDED", pod("b", 8)), event("DELETED", BAD)]]
+    mirror = Mirror(client, PODS, Scope(namespace="t"))
+    noted, changes = [], []
+    mirror.noted.append(lambda found: noted.append((found.head.metadata.name, "phase" in found.cause)))
+    mirror.listen(lambda key, _before, now: changes.append((key, now is not None)))
+    running = asyncio.create_task(mirror.run())
+    async with asyncio.timeout(10):
+        while ("t/b", True) not in changes or mirror.unreadable:
+            await asyncio.sleep(0.01)
+    running.cancel()
+    assert mirror.complete
+    assert [thing.metadata.name for thing in mirror] == ["a", "b"]
+    assert noted == [("bad", True), ("bad", True)]
+
+
+async def test_an_object_that_becomes_unreadable_keeps_its_last_state(world):
+    client, script, _asked = world
+    script += [[event("ADDED", pod("bad", 1)), bookmark(3, END), event("MODIFIED", BAD)]]
+    mirror = Mirror(client, PODS, Scope(namespace="t"))
+    running = asyncio.create_task(mirror.run())
+    async with asyncio.timeout(10):
+        while not mirror.unreadable:
+            await asyncio.sleep(0.01)
+    running.cancel()
+    assert mirror.get("t/bad").metadata.resource_version == "1"
