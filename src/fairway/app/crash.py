@@ -1,11 +1,12 @@
-"""Named places where a crash would hurt: every commit, spawn, rename and signal of the daemon passes one.
+"""Named places where a crash or a failure would hurt: every commit, spawn, rename and signal of the daemon passes one.
 
-In production `reach` costs one comparison. The fault tests set a point and the process kills itself
-there with SIGKILL, before or after; a test fails on a point that is listed here and never reached.
+In production `reach` costs one comparison. The fault tests set a point. The process kills itself there with SIGKILL, before or
+after, or the act fails with an `OSError`. A test fails on a point that is listed here and never reached.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Iterator
@@ -52,22 +53,26 @@ SERVING_POINTS = (
 DIES = "dies at crash point"
 """The last words of a process that was told to die somewhere, before the place."""
 
+FAILS = "fails"
+EVER = 1 << 62
+"""As often as it is reached."""
 _armed: list[str | int] = []
 
 
 def arm(place: str) -> None:
     """Die at `POINT:before` or `POINT:after`; `POINT:before:3` means the third time. Empty disarms.
 
+    `POINT:fails` raises an `OSError` instead of the act, every time; `POINT:fails:3` the first three times.
     `POINT/WHAT:before` dies only where the act is done to that: `api.create/pods:before`.
     """
     _armed.clear()
     if place:
         point, moment, *count = place.split(":")
         known = (*POINTS, *SERVING_POINTS, *API_POINTS)
-        if point.partition("/")[0] not in known or moment not in ("before", "after"):
+        if point.partition("/")[0] not in known or moment not in ("before", "after", FAILS):
             message = f"{place!r} is no crash point; the points are {', '.join(known)}"
             raise ValueError(message)
-        _armed.extend((f"{point}:{moment}", int(count[0]) if count else 1))
+        _armed.extend((f"{point}:{moment}", int(count[0]) if count else 1 if moment != FAILS else EVER))
 
 
 @contextmanager
@@ -75,6 +80,7 @@ def reach(point: str, what: str = "") -> Iterator[None]:
     """Wrap the act, done to `what`. `with crash.reach("store.commit"): connection.commit()`."""
     if _armed:
         _die_if_armed(f"{point}:before", f"{point}/{what}:before")
+        _fail_if_armed(f"{point}:{FAILS}", f"{point}/{what}:{FAILS}")
     yield
     if _armed:
         _die_if_armed(f"{point}:after", f"{point}/{what}:after")
@@ -87,3 +93,11 @@ def _die_if_armed(*places: str) -> None:
     if _armed[1] == 0:
         os.write(2, f"{DIES} {_armed[0]}\n".encode())
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _fail_if_armed(*places: str) -> None:
+    if _armed[0] in places and int(_armed[1]) > 0:
+        _armed[1] = int(_armed[1]) - 1
+        words = f"injected failure at {_armed[0]}"
+        os.write(2, f"{words}\n".encode())
+        raise OSError(errno.EIO, words)

@@ -138,7 +138,8 @@ class Other:
 class House:
     """An application over fakes and a real store, whose loop turns when the test says so."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, places: bool = True) -> None:
+        self.places = places
         self.clock, self.machine = ManualClock(), FakeMachine()
         self.routes, self.eyes, self.models, self.companion = Routes(), Eyes(), OneModel(), Other()
         self._path = folder / "fairway.db"
@@ -149,7 +150,16 @@ class House:
         self.store = SqliteStore(self._path)
         serving = Serving(self.routes, self.eyes, self.models, "/usr/bin/python3")
         edge: Any = Edge()
-        self.app = Application(self.store, self.engine, self.clock, edge, edge, None, serving=serving)  # type: ignore[arg-type]
+        self.app = Application(
+            self.store,
+            self.engine,
+            self.clock,
+            edge,
+            edge,
+            None,  # type: ignore[arg-type]
+            serving=serving,
+            places=self.places,
+        )
         self.app.loop.companions.append(self.companion)
 
     async def close(self) -> None:
@@ -367,9 +377,17 @@ async def provoke(house: House, place: Place) -> None:
     await house.turns()
 
 
-@pytest.mark.parametrize("place", PLACES, ids=str)
-async def test_an_unrelated_run_goes_on_and_the_broken_object_names_the_cause(place: Place, tmp_path: Path) -> None:
-    house = House(tmp_path)
+BOTH = [pytest.param(place, True, id=str(place)) for place in PLACES] + [
+    pytest.param(place, False, id=f"operator-{place}")
+    for place in PLACES
+    if place.target not in ("seating", "memory") and place.subject != "scheduler"
+]
+"""Every place where Fairway places runs, and where a cluster's scheduler does."""
+
+
+@pytest.mark.parametrize(("place", "places"), BOTH)
+async def test_an_unrelated_run_goes_on_and_the_broken_object_names_the_cause(place: Place, places: bool, tmp_path: Path) -> None:
+    house = House(tmp_path, places=places)
     await reach(house, place)
     if place.restart:
         await house.close()
@@ -407,9 +425,9 @@ async def recovers(house: House) -> None:
     assert house.phase(VICTIM) in (JobPhase.RUNNING, JobPhase.STOPPED, None)
 
 
-@pytest.mark.parametrize("place", [place for place in PLACES if place.ends], ids=str)
-async def test_a_run_is_deleted_while_the_failure_lasts(place: Place, tmp_path: Path) -> None:
-    house = House(tmp_path)
+@pytest.mark.parametrize(("place", "places"), [each for each in BOTH if each.values[0].ends])  # type: ignore[union-attr]
+async def test_a_run_is_deleted_while_the_failure_lasts(place: Place, places: bool, tmp_path: Path) -> None:
+    house = House(tmp_path, places=places)
     await reach(house, place)
     if place.restart:
         await house.close()
@@ -429,9 +447,9 @@ async def test_a_run_is_deleted_while_the_failure_lasts(place: Place, tmp_path: 
     await house.close()
 
 
-@pytest.mark.parametrize("place", [place for place in PLACES if not place.end_first], ids=str)
-async def test_a_run_is_stopped_while_or_after_the_failure(place: Place, tmp_path: Path) -> None:
-    house = House(tmp_path)
+@pytest.mark.parametrize(("place", "places"), [each for each in BOTH if not each.values[0].end_first])  # type: ignore[union-attr]
+async def test_a_run_is_stopped_while_or_after_the_failure(place: Place, places: bool, tmp_path: Path) -> None:
+    house = House(tmp_path, places=places)
     await reach(house, place)
     if place.restart:
         await house.close()
