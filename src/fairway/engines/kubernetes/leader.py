@@ -143,7 +143,7 @@ class Leader:
         try:
             async with asyncio.timeout(self._pace.deadline / 2):
                 return await self._take()
-        except (TimeoutError, errors.Unavailable, errors.TooManyRequests, errors.Conflict):
+        except (OSError, errors.Unavailable, errors.TooManyRequests, errors.Conflict):
             # Looked at again at the next turn: what was seen may be old, so the next try reads first.
             self._reread = True
             return False
