@@ -72,7 +72,7 @@ class Happenings:
                 await self._client.create(kinds.EVENTS, body, body["metadata"]["namespace"])
         except FairwayError as error:
             log.debug("an event is lost: %s", error)
-        except Exception:
+        except Exception:  # One event that cannot be written must not end the writing of others.
             log.exception("an event of %s is lost", body["metadata"]["name"])
 
 
