@@ -130,7 +130,7 @@ def test_what_was_seen_while_the_disk_was_full_is_remembered_when_it_no_longer_i
     small.until_phase(run, "Running")
     ballast = fill(small)
     small.tell(run)
-    small.until(lambda: "a turn of the loop failed" in small.log or small.get(run)["phase"] == "Succeeded", "the failed commit")
+    small.until(lambda: "store: commit failed" in small.log or small.get(run)["phase"] == "Succeeded", "the failed commit")
     ballast.unlink()
     (task,) = small.until_phase(run, "Succeeded")["tasks"]
     assert (task["phase"], task["exit_code"]) == ("Succeeded", 0)
