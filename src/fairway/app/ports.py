@@ -53,6 +53,8 @@ class Observation:
     """New metric points, each handed over once."""
     checkpoint_step: int | None = None
     checkpoint_time: float | None = None
+    refused: tuple[str, ...] = ()
+    """Reports that were refused, each named once, with value and reason."""
 
 
 @dataclass(frozen=True, slots=True)
