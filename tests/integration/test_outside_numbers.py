@@ -1,0 +1,195 @@
+"""Numbers that programs write, 2,000 generated ones: all that is handed on can be stored, and all that is bad is named."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fairway.app.loop import Loop
+from fairway.app.ports import Changes, MetricPoint
+from fairway.engines.local.folders import Home
+from fairway.engines.local.output.metrics import Meter
+from fairway.runtime import tfevents
+from fairway.spec.job import JobSpec, Metrics, Role
+from fairway.state.job import Job, JobKey
+from fairway.state.phase import JobPhase
+from fairway.stores.sqlite.store import SqliteStore
+from fairway.testing.fake_engine import FakeEngine, FakeMachine
+from fairway.units import number
+
+CASES = 2000
+RUNS = 20
+SEED = 14
+
+SPICE: tuple[object, ...] = (
+    *(0, 1, -1, 7, True, False, None, "", "7", "NaN", "Infinity", "-Infinity", "x" * 300, [], {}, [1], {"a": {"b": 1}}),
+    *(2**31, 2**53, 2**53 + 1, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**64, 2**70, 10**400, -(10**19)),
+    *(0.5, -0.0, 1e-320, 1e300, 1.7e308, -1e308, 2.5, 1e20, math.nan, math.inf, -math.inf),
+)
+
+
+class FixedClock:
+    def now(self) -> float:
+        return 1_700_000_000.0
+
+
+class Writer:
+    """What one hostile program writes; the seed decides."""
+
+    def __init__(self, folder: Path, chance: random.Random) -> None:
+        self.folder = folder
+        self.chance = chance
+        self.attempt = folder / "attempts" / "worker-0-0"
+        self.attempt.mkdir()
+        self.counter = 0
+
+    def number(self) -> object:
+        some = self.chance.random()
+        if some < 0.3:
+            return self.chance.choice(SPICE)
+        if some < 0.6:
+            return self.chance.randint(-(2 ** self.chance.randint(1, 80)), 2 ** self.chance.randint(1, 80))
+        return struct.unpack("<d", self.chance.randbytes(8))[0]
+
+    def name(self) -> str:
+        odd = ("", "a\nb", "\x7f", "\ud800", "n" * 251, "n" * 100_000, "ü/ñ", "step", "\u2028", "'; DROP TABLE job; --")
+        return self.chance.choice(odd) if self.chance.random() < 0.3 else f"m{self.chance.randint(0, 30)}"
+
+    def report(self) -> None:
+        entry = {
+            "time": self.chance.choice((1.0, 1.6e9, self.number())),
+            "step": self.number(),
+            "metrics": {self.name(): self.number() for _ in range(self.chance.randint(0, 4))},
+        }
+        if self.chance.random() < 0.1:
+            entry[self.chance.choice(("time", "step", "metrics"))] = self.chance.choice(SPICE)
+        self.line(json.dumps(entry).encode())
+
+    def junk(self) -> None:
+        whole = json.dumps({"time": 1.0, "step": 3, "metrics": {"loss": 0.5}}).encode()
+        kinds: tuple[Callable[[], bytes], ...] = (
+            lambda: self.chance.randbytes(self.chance.randint(1, 400)),
+            lambda: whole[: self.chance.randint(1, len(whole))],
+            lambda: b"[" * self.chance.choice((10, 200_000)),
+            lambda: b'{"metrics":' * 5_000,
+            lambda: b'{"time":1,"step":' + b"9" * self.chance.choice((19, 400, 5_000)) + b',"metrics":{"a":1}}',
+            lambda: whole[:-2] + b"," + b'"x":"' + b"y" * 1_200_000 + b'"}}',
+        )
+        self.line(self.chance.choices(kinds, weights=(8, 8, 2, 2, 8, 1))[0]())
+
+    def line(self, data: bytes) -> None:
+        with (self.attempt / "metrics-0.jsonl").open("ab") as file:
+            file.write(data + b"\n")
+
+    def printed(self) -> None:
+        texts = ("9" * 20, "1" * 400, "-5", "1e30", "nan", "inf", "0.5", "1e-400", "7", "--", str(self.chance.randint(0, 2**70)))
+        with (self.attempt / "out-0.log").open("ab") as file:
+            file.write(f"step {self.chance.choice(texts)} loss {self.chance.choice(texts)}\n".encode())
+        if self.chance.random() < 0.2:
+            with (self.attempt / "out-0.index").open("ab") as file:
+                file.write(self.chance.choice((b"5 1e400\n", b"9" * 100 + b" 3\n", b"-1 nan\n", b"junk\n", b"1 1600000000.0\n")))
+
+    def events(self) -> None:
+        self.counter += 1
+        data = self.record(self.event())
+        if self.chance.random() < 0.5:
+            damaged = bytearray(data)
+            for _ in range(self.chance.randint(1, 4)):
+                damaged[self.chance.randrange(12, len(damaged))] = self.chance.randrange(256)
+            data = bytes(damaged)
+        if self.chance.random() < 0.2:
+            head = struct.pack("<Q", self.chance.choice((2**63, 2**64 - 1, 10**9, 300_000)))
+            data += head + struct.pack("<I", tfevents.masked_checksum(head))
+        (self.folder / "tensorboard" / f"{self.counter}.tfevents").write_bytes(data)
+
+    def event(self) -> bytes:
+        tag = self.name().encode("utf-8", "surrogatepass")[:100]
+        value = b"\x0a" + bytes([len(tag)]) + tag + b"\x15" + self.chance.randbytes(4)
+        summary = b"\x0a" + bytes([len(value)]) + value
+        moment = self.chance.choice((struct.pack("<d", 1.6e9), self.chance.randbytes(8)))
+        step = bytes(self.chance.randrange(128, 256) for _ in range(self.chance.randint(0, 9))) + b"\x01"
+        return b"\x09" + moment + b"\x10" + step + b"\x2a" + bytes([len(summary) & 127 | 128, len(summary) >> 7]) + summary
+
+    @staticmethod
+    def record(data: bytes) -> bytes:
+        length = struct.pack("<Q", len(data))
+        return length + struct.pack("<I", tfevents.masked_checksum(length)) + data + b"\0\0\0\0"
+
+    def manifest(self) -> None:
+        self.counter += 1
+        folder = self.folder / "checkpoints" / f"step-{self.counter:012d}"
+        folder.mkdir()
+        fields = {"step": 5, "sequence": self.counter, "world_size": 1, "meta": {}, "files": {}}
+        if self.chance.random() < 0.8:
+            fields[self.chance.choice(tuple(fields))] = self.number()
+        some = self.chance.random()
+        if some < 0.05:
+            os.mkfifo(folder / "manifest.json")
+        elif some < 0.1:
+            (folder / "manifest.json").symlink_to("/dev/zero")
+        elif some < 0.2:
+            (folder / "manifest.json").write_bytes(self.chance.randbytes(100))
+        else:
+            (folder / "manifest.json").write_text(json.dumps(fields))
+
+
+def sound(point: MetricPoint) -> bool:
+    return (
+        0.0 <= point.time <= time.time() + 90_000
+        and (point.step is None or (type(point.step) is int and number.int64(point.step) == point.step))
+        and all(type(value) is float and name.encode() for name, value in point.metrics.items())
+    )
+
+
+@pytest.mark.timeout(110)
+async def test_generated_numbers_stop_nothing_and_bad_ones_are_named(tmp_path: Path) -> None:
+    chance, home = random.Random(SEED), Home(tmp_path)
+    store = SqliteStore(tmp_path / "fairway.db")
+    clock = FixedClock()
+    loop, meter = Loop(store, FakeEngine(FakeMachine(), clock), clock), Meter(home)
+    spec = JobSpec(roles={"worker": Role(command=("python",))}, metrics=Metrics(pattern=r"step (?P<step>\S+) loss (?P<loss>\S+)"))
+    jobs = [Job(JobKey("default", f"run-{count}"), "run", count, spec, phase=JobPhase.RUNNING) for count in range(1, RUNS + 1)]
+    store.commit(Changes(jobs=tuple(jobs)))
+    writers = [Writer(home.make_shared_parts(job.key), chance) for job in jobs]
+    refused: dict[JobKey, list[str]] = {job.key: [] for job in jobs}
+    kept = 0
+    for case in range(CASES):
+        writer = writers[case % RUNS]
+        # Reports silence the lesser sources of their run, so a run has one kind of source.
+        source = (
+            (writer.report, writer.report, writer.junk, writer.manifest),
+            (writer.printed, writer.printed, writer.manifest),
+            (writer.events, writer.events, writer.manifest),
+        )[case % RUNS % 3]
+        chance.choice(source)()
+        if case % 100 == 99:
+            for job in jobs:
+                loop.snapshot.put_job(loop.snapshot.jobs.get(job.key, job))
+            for seen in meter.measure(list(loop.snapshot.jobs.values())):
+                assert all(map(sound, seen.points))
+                kept += len(seen.points)
+                refused[seen.key] += seen.refused
+                await loop.report(seen)
+    writers[0].line(b'{"time":1600000000,"step":12345,"metrics":{"last":1}}')
+    (seen,) = meter.measure([jobs[0]])
+    await loop.report(seen)
+    found = store.points_of(jobs[0].key, "last")
+    assert [point.step for point in found] == [12345]
+    assert kept > 300
+    for job in jobs:
+        assert refused[job.key], f"nothing of {job.key} was refused"
+        assert len(refused[job.key]) == len(set(refused[job.key])) <= 12
+        assert all(" refused: " in reason and len(reason) < 700 for reason in refused[job.key])
+        assert not [reason for reason in refused[job.key] if "cannot be read" in reason], "a reader failed"
+        stored = store.get_job(job.key)
+        assert stored is not None
+        assert stored.progress == loop.snapshot.jobs[job.key].progress or "nan" in repr(stored.progress)
+    store.close()
