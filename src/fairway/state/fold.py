@@ -60,7 +60,7 @@ def _advance(progress: Progress, time: float, step: int | None, metrics: dict[st
     now, reached = number.finite(time), number.int64(step)
     if now is None or (reached is None and step is not None):
         return progress
-    known = {name: value for name, value in metrics.items() if number.real(value) is not None}
+    known = {name: found for name, value in metrics.items() if (found := number.real(value)) is not None}
     merged = {**progress.metrics, **known}
     if len(merged) > MOST_METRICS:
         merged = dict(islice(merged.items(), max(MOST_METRICS, len(progress.metrics))))
