@@ -91,7 +91,8 @@ class _Opened:
         rest = b""
         while place < self._size and (block := os.pread(self._handle, _BLOCK, place)):
             place += len(block)
-            *lines, rest = (rest + block).split(b"\n")
+            # What is longer than an entry is none, wherever it ends.
+            *lines, rest = (rest[-_ENTRY_LIMIT:] + block).split(b"\n")
             for line in lines:
                 entry = _parsed(line)
                 if entry:
