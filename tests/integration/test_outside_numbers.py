@@ -7,11 +7,13 @@ import math
 import os
 import random
 import struct
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from daemon_home import DaemonHome
 
 from fairway.app.loop import Loop
 from fairway.app.ports import Changes, MetricPoint
@@ -193,3 +195,49 @@ async def test_generated_numbers_stop_nothing_and_bad_ones_are_named(tmp_path: P
         assert stored is not None
         assert stored.progress == loop.snapshot.jobs[job.key].progress or "nan" in repr(stored.progress)
     store.close()
+
+
+HOSTILE = """
+import math, os, time
+import fairway
+fairway.report(step=1, loss=0.5)
+for step in (2**63, -(2**63) - 1, 10**5000, math.inf, math.nan):
+    fairway.report(step=step, loss=1)
+print("step 99999999999999999999 loss 1", flush=True)
+folder = os.environ["FAIRWAY_ATTEMPT_DIR"]
+with open(f"{folder}/metrics-0.jsonl", "ab") as file:
+    file.write(b'\\x00\\xff junk\\n{"time":1e400,"metrics":{}}\\n{"time":1,"step":1,"metrics":{"\\\\ud800":1}}\\n')
+    file.write(b"[" * 100_000 + b"\\n")
+os.mkfifo(f"{folder}/metrics-1.jsonl")
+os.makedirs(f"{folder}/metrics-2.jsonl")
+checkpoints = os.environ["FAIRWAY_CHECKPOINT_DIR"]
+os.makedirs(f"{checkpoints}/step-000000000009")
+os.mkfifo(f"{checkpoints}/step-000000000009/manifest.json")
+os.makedirs(f"{checkpoints}/step-000000000010")
+with open(f"{checkpoints}/step-000000000010/manifest.json", "w") as file:
+    file.write('{"step": %d, "sequence": 1, "world_size": 1, "meta": {}, "files": {}}' % 2**70)
+fairway.report(step=2, loss=float("nan"))
+fairway.report(step=3, loss=0.25)
+open(os.environ["MARKS"] + "/written", "w").close()
+while not os.path.exists(f'{os.environ["MARKS"]}/go-{os.environ["FAIRWAY_JOB"]}'):
+    time.sleep(0.01)
+fairway.report(step=4, loss=0.125)
+"""
+
+
+def test_a_program_that_reports_nonsense_stops_neither_the_daemon_nor_others(home: DaemonHome) -> None:
+    (home.work / "hostile.py").write_text(HOSTILE)
+    pattern = {"metrics": {"pattern": r"step (?P<step>\S+) loss (?P<loss>\S+)"}}
+    run = home.submit(home.document("hostile", 1, sys.executable, str(home.work / "hostile.py"), **pattern))
+    home.until(lambda: (home.marks / "written").exists(), "the reports")
+    home.until(lambda: home.get(run)["progress"]["step"] == 3, "the last good report")
+    other = home.submit(home.document("other", 1, sys.executable, "-c", "import fairway; fairway.report(step=7, loss=1)"))
+    assert home.until_phase(other, "Succeeded")["progress"]["step"] == 7
+    home.kill_daemon()
+    home.tell(run)
+    assert home.until_phase(run, "Succeeded")["progress"]["step"] == 4
+    points = json.loads(home.ask("metrics", run, "-o", "json"))["points"]
+    assert {point["step"]: point["metrics"].get("loss") for point in points} == {1: 0.5, 2: None, 3: 0.25, 4: 0.125}
+    assert "a turn of the loop failed" not in home.log
+    home.ask("delete", run)
+    assert home.names() == [other]
