@@ -10,6 +10,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,18 @@ from fairway.app.loop import Loop
 from fairway.app.ports import Changes, MetricPoint
 from fairway.engines.local.folders import Home
 from fairway.engines.local.output.metrics import Meter
+from fairway.plan.service import guards
+from fairway.plan.service.plan import Measured, Sample, advance
 from fairway.runtime import tfevents
+from fairway.serving.watch import read_load
 from fairway.spec.job import JobSpec, Metrics, Role
 from fairway.state.job import Job, JobKey
+from fairway.state.load import RevisionLoad, RouteLoad
 from fairway.state.phase import JobPhase
+from fairway.state.service import ServiceRecord
 from fairway.stores.sqlite.store import SqliteStore
 from fairway.testing.fake_engine import FakeEngine, FakeMachine
+from fairway.testing.service_builders import a_replica, a_service, apply_version, latency_bars
 from fairway.units import number
 
 CASES = 2000
@@ -194,6 +201,60 @@ async def test_generated_numbers_stop_nothing_and_bad_ones_are_named(tmp_path: P
         stored = store.get_job(job.key)
         assert stored is not None
         assert stored.progress == loop.snapshot.jobs[job.key].progress or "nan" in repr(stored.progress)
+    store.close()
+
+
+def measure_outcome(chance: random.Random, before: RevisionLoad) -> RevisionLoad:
+    """What a router counts of one more look, of honest askers and of others."""
+    more = chance.randint(0, 30)
+    count, total, squares = before.outcomes.get("clicks", (0, 0.0, 0.0))
+    value = chance.choice((1.0, 0.0, 1e308, -1e308, math.inf, math.nan, 5e-324)) if chance.random() < 0.2 else 1.0
+    return replace(
+        before,
+        arrived=before.arrived + more,
+        answered=chance.choice((before.answered + more, 2**63 - 1, 0)) if chance.random() < 0.05 else before.answered + more,
+        failed=before.failed + chance.choice((0, 0, 1)),
+        latency=latency_bars({0.01: before.answered + more}),
+        latency_sum=before.latency_sum + value,
+        outcomes={"clicks": (count + more, total + value * more, squares + value * value * more)},
+    )
+
+
+def test_generated_loads_and_outcomes_stop_no_service_and_bad_ones_are_named(tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    store = SqliteStore(tmp_path / "fairway.db")
+    fields = {"rollout": {"strategy": "ab", "guard": {"metric": {"name": "clicks", "better": "higher"}}}}
+    service = apply_version(a_service(2, **fields), 2, 0.0, **fields)
+    replicas = (a_replica(1), a_replica(2, revision=2))
+    seen, loads, epoch = Measured(), {1: RevisionLoad(), 2: RevisionLoad()}, 0
+    taken = refused = left_out = 0
+    for look in range(CASES // 4):
+        now = look * 2.0
+        told = {"served": look * 5, "busy_seconds": look * 0.5, "queue": 0}
+        if chance.random() < 0.5:
+            told[chance.choice(tuple(told))] = chance.choice(SPICE)
+        replica_loads = {}
+        for name in ("r1-1", "r2-2"):
+            load, reason = read_load(json.dumps(told).encode(), now)
+            assert (load is None) is bool(reason)
+            refused += bool(reason)
+            taken += load is not None
+            replica_loads.update({name: load} if load else {})
+        if chance.random() < 0.02:
+            loads, epoch = {1: RevisionLoad(), 2: RevisionLoad()}, epoch + 1
+        loads = {number: measure_outcome(chance, load) for number, load in loads.items()}
+        arrived = sum(load.arrived for load in loads.values())
+        seen = seen.add(Sample(now, RouteLoad(now, epoch=str(epoch), arrived=arrived, revisions=loads), replica_loads))
+        service = advance(service, replicas, seen, now).service
+        store.commit(Changes(services=(ServiceRecord(service, replicas),)))
+        assert 1 <= service.scale.wanted <= service.spec.replicas.max
+        assert all(map(math.isfinite, service.rollout.marks.values()))
+        left_out += any("left out" in sentence for sentence in guards.findings(service, service.rollout))
+    (record,) = store.services()
+    assert record.service == service
+    assert taken > 300
+    assert refused > 300
+    assert left_out > 100
     store.close()
 
 

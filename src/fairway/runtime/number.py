@@ -6,6 +6,7 @@ Standard library only, Python 3.9 and newer.
 from __future__ import annotations
 
 import math
+import re
 import time
 from typing import Callable, Optional
 
@@ -18,6 +19,8 @@ SHOWN = 60
 """Characters of a value that a message shows."""
 NAME_LIMIT = 250
 """Characters of a metric's name."""
+# Half of a surrogate pair is a character to Python and cannot be stored as UTF-8.
+_NAME = re.compile(rf"[^\x00-\x1f\x7f\ud800-\udfff]{{1,{NAME_LIMIT}}}")
 
 Refuse = Callable[[str, str], None]
 """Takes what was refused: its kind, and a sentence with the value, the reason and the fix."""
@@ -104,19 +107,10 @@ def _metrics(values: dict[str, object], refuse: Refuse) -> list[tuple[str, float
     found = []
     for name, value in values.items():
         number = real(value)
-        if not _is_name(name):
+        if not _NAME.fullmatch(name):
             refuse("name", f"metric {shown(name)} is left out; a name has 1 to {NAME_LIMIT} printable characters")
         elif number is None:
             refuse("value", f"metric {shown(name)} is {shown(value)}, which is no number")
         else:
             found.append((name, number))
     return found
-
-
-def _is_name(name: object) -> bool:
-    # Half of a surrogate pair is a character to Python and cannot be stored as UTF-8.
-    return (
-        isinstance(name, str)
-        and 1 <= len(name) <= NAME_LIMIT
-        and not any(letter < " " or letter == "\x7f" or "\ud800" <= letter <= "\udfff" for letter in name)
-    )
