@@ -31,6 +31,8 @@ class Sight:
     since: float = 0.0
     """When `ready` became what it is."""
     load: ReplicaLoad | None = None
+    refused: str = ""
+    """What it said of its load and could not be taken, in words; empty: nothing."""
 
 
 class ReplicaWatch(Protocol):

@@ -288,7 +288,7 @@ class ServiceTurns:
         elif sight is None or not sight.ready:
             phase, message = ReplicaPhase.STARTING, "it does not answer yet"
         else:
-            phase, message = ReplicaPhase.READY, ""
+            phase, message = ReplicaPhase.READY, sight.refused
         if replica.phase is ReplicaPhase.DRAINING:
             return replace(replica, address=address)
         since = replica.since if phase is replica.phase else now

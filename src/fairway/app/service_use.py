@@ -11,7 +11,7 @@ from fairway.errors import FairwayError
 from fairway.state.job import Job
 from fairway.state.load import ReplicaUse
 from fairway.state.task import Task
-from fairway.units import quantity
+from fairway.units import number, quantity
 
 EVERY = 5.0
 """Seconds between two looks."""
@@ -47,21 +47,32 @@ class UseWatch:
     async def _ask(self, running: Mapping[str, tuple[Job, Task]]) -> None:
         try:
             used = await self._engine.usage([task.key for _, task in running.values()])
+            now = self._clock.now()
+            self.seen = {
+                name: part_of(job, task, used[task.key], now) for name, (job, task) in running.items() if task.key in used
+            }
         except (OSError, FairwayError) as error:
             log.warning("what replicas use is not known: %s", error)
-            return
-        now = self._clock.now()
-        self.seen = {name: part_of(job, task, used[task.key], now) for name, (job, task) in running.items() if task.key in used}
+        except Exception:  # Services are planned without it; the next look may succeed.
+            log.exception("what replicas use is not known")
 
 
 def part_of(job: Job, task: Task, used: TaskUsage, now: float) -> ReplicaUse:
-    """What a replica uses, of what it was given. A GPU that it shares says nothing: others compute on it."""
+    """What a replica uses, of what it was given. A GPU that it shares says nothing: others compute on it.
+
+    What is negative or not finite is not known.
+    """
     limits = job.spec.roles[task.key.role].limits
     cores = quantity.number(limits.cpu) if limits.cpu else task.need.cpu
     memory = quantity.byte_count(limits.memory) if limits.memory else task.need.memory
     return ReplicaUse(
         now,
-        cpu=used.cpu / cores if cores and used.cpu is not None else None,
-        gpu=None if task.shares_gpus else used.gpu,
-        memory=used.memory / memory if memory and used.memory is not None else None,
+        cpu=_part(used.cpu, cores),
+        gpu=None if task.shares_gpus else _part(used.gpu, 1.0),
+        memory=_part(used.memory, memory),
     )
+
+
+def _part(used: float | None, given: float) -> float | None:
+    found = number.ratio(used, given)
+    return found if found is not None and found >= 0.0 else None

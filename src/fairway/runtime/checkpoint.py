@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairway.runtime import context, contract, folders, stop
+from fairway.runtime import context, contract, folders, number, stop
 
 KEEP_DEFAULT = 3
 
@@ -119,8 +119,8 @@ def should_checkpoint(step: int | None = None) -> bool:
 
 
 def _entry(step: int, meta: dict[str, Any]) -> dict[str, Any]:
-    if int(step) < 0:
-        message = f"step={step} is negative; count from 0"
+    if number.count(int(step)) is None:
+        message = f"step={number.shown(int(step))} is out of range; count from 0 to 2**63 - 1"
         raise ValueError(message)
     try:
         json.dumps(meta)

@@ -49,7 +49,9 @@ REMOTE_KEY = "FAIRWAY_REMOTE_KEY"
 
 METRICS_FILE = "metrics-{local_rank}.jsonl"
 """In the attempt's folder, appended by `report()`: one JSON object a line, `{"time": .., "step": .., "metrics": {name: number}}`.
-What JSON has no number for is the text `NaN`, `Infinity` or `-Infinity`; `fairway.runtime.metrics.parse` reads a line."""
+What JSON has no number for is the text `NaN`, `Infinity` or `-Infinity`; `fairway.runtime.metrics.parse` reads a line.
+A step is an integer of 64 bits, a time lies between 1970 and tomorrow, a name has 1 to 250 printable characters, a line at most
+1 MiB. What is outside of that is refused and named in the events of the run."""
 STOP_FILE = "stop"
 """In the attempt's folder; it appears when the task is asked to end soon (a stop condition, `fairway stop`)."""
 CHECKPOINT_FILE = "checkpoint-now"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
+from fairway.runtime import number
 from fairway.runtime.growing import EventFile, GrowingFolder
 
 REPORT, TENSORBOARD, LOG = "report", "tensorboard", "log"
@@ -16,6 +18,9 @@ _EVENTS = "tfevents"
 _TELLING_RUNS = frozenset({"train", "validation", "val", "valid", "test", "eval"})
 """Names of TensorBoard runs that say what was measured; they become part of a metric's name."""
 _MOST_FOLDERS = 1000
+_MOST_FILES = 1000
+_MOST_ENTRIES = 100_000
+"""Names of one folder that are looked at."""
 
 
 class EventFolder:
@@ -35,12 +40,15 @@ class EventFolder:
                 continue
             for entry in _entries(folder.path):
                 path = Path(entry.path)
-                if entry.is_dir(follow_symlinks=False):
+                if _is_folder(entry):
                     if path not in self._folders and len(self._folders) < _MOST_FOLDERS:
                         self._folders[path] = GrowingFolder(path)
                         folders_left.append(self._folders[path])
-                elif _EVENTS in entry.name and path not in self.files and _written(entry) >= self._since - 1.0:
+                elif _EVENTS in entry.name and path not in self.files and self._is_ours(entry):
                     self.files[path] = EventFile(path, offset(path))
+
+    def _is_ours(self, entry: os.DirEntry[str]) -> bool:
+        return len(self.files) < _MOST_FILES and _written(entry) >= self._since - 1.0
 
     def prefix(self, path: Path) -> str:
         """What a file's folder adds to the names of its metrics: `validation/`, where that says what was measured."""
@@ -48,18 +56,29 @@ class EventFolder:
         return f"{run}/" if run in _TELLING_RUNS and path.parent != self.root else ""
 
 
-def joined(file: EventFile, prefix: str) -> Iterator[tuple[float, int, dict[str, float]]]:
-    """(time, step, values) of one file; the scalars of a step come one by one and are put together."""
+def joined(file: EventFile, prefix: str, refuse: number.Refuse = number.ignore) -> Iterator[tuple[float, int, dict[str, float]]]:
+    """(time, step, values) of one file; the scalars of a step come one by one and are put together.
+
+    What cannot be stored is left out, and `refuse` is given the reason.
+    """
     moment, step = 0.0, 0
-    values: dict[str, float] = {}
-    for found in file.new_scalars():
+    values: dict[str, object] = {}
+    for found in file.new_scalars(refuse):
         if values and found.step != step:
-            yield moment, step, values
+            yield from _stored(moment, step, values, refuse)
             values = {}
         moment, step = found.time, found.step
         values.update({prefix + tag: value for tag, value in found.values.items()})
     if values:
-        yield moment, step, values
+        yield from _stored(moment, step, values, refuse)
+
+
+def _stored(
+    moment: float, step: int, values: dict[str, object], refuse: number.Refuse
+) -> Iterator[tuple[float, int, dict[str, float]]]:
+    point = number.point(moment, step, values, refuse)
+    if point is not None:
+        yield point[0], step, point[2]
 
 
 def _written(entry: os.DirEntry[str]) -> float:
@@ -69,8 +88,16 @@ def _written(entry: os.DirEntry[str]) -> float:
         return 0.0
 
 
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
+
+
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
-        return sorted(os.scandir(folder), key=lambda entry: entry.name)
+        with os.scandir(folder) as entries:
+            return sorted(islice(entries, _MOST_ENTRIES), key=lambda entry: entry.name)
     except OSError:
         return []

@@ -17,14 +17,21 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fairway.runtime import contract
+from fairway.runtime import contract, number
+from fairway.runtime.regular import open_regular, read_regular
 
 _FINISHED = contract.STEP_FOLDER.split("{", maxsplit=1)[0]
 _MARKS = ".ranks"
-_NEEDED = {"step": int, "sequence": int, "world_size": int, "meta": dict, "files": dict}
+MANIFEST_LIMIT = 16 << 20
+"""Bytes of one manifest: some 100,000 files."""
+MANIFESTS_LIMIT = 64 << 20
+"""Bytes of all manifests that one look takes."""
+_MOST_ENTRIES = 100_000
+"""Names in the checkpoint folder that are looked at."""
 
 
 class Aside:
@@ -108,13 +115,30 @@ def publish(root: Path, folder: Aside, entry: dict[str, Any]) -> Path:
     return target
 
 
-def finished(root: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """Every folder with a readable manifest, and the manifest; in no order."""
-    if not root.is_dir():
+def finished(root: Path, refuse: number.Refuse = number.ignore) -> list[tuple[Path, dict[str, Any]]]:
+    """Every folder with a readable manifest, and the manifest; in no order.
+
+    Of very many or very large manifests those of the highest steps. `refuse` is given the reason for one that is left out.
+    """
+    found, left = [], MANIFESTS_LIMIT
+    for path in _candidates(root):
+        if left <= 0:
+            refuse("checkpoint", f"{path.name} is left out: the manifests have more than {MANIFESTS_LIMIT:,} bytes")
+            break
+        manifest, size = _read_manifest(path, refuse)
+        left -= size
+        if manifest is not None:
+            found.append((path, manifest))
+    return found
+
+
+def _candidates(root: Path) -> list[Path]:
+    try:
+        with os.scandir(root) as entries:
+            names = [entry.name for entry in islice(entries, _MOST_ENTRIES)]
+    except OSError:
         return []
-    names = [entry for entry in root.iterdir() if entry.name.startswith((_FINISHED, ".old-"))]
-    found = [(path, read_manifest(path)) for path in names]
-    return [(path, manifest) for path, manifest in found if manifest is not None]
+    return [root / name for name in sorted(names, reverse=True) if name.startswith((_FINISHED, ".old-"))]
 
 
 def prune(root: Path, keep: int, token: str) -> None:
@@ -141,13 +165,39 @@ def discard(path: Path) -> None:
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest, or None where there is none that makes sense."""
+    return _read_manifest(folder, number.ignore)[0]
+
+
+def _read_manifest(folder: Path, refuse: number.Refuse) -> tuple[dict[str, Any] | None, int]:
+    """The manifest and the length of its text."""
     try:
-        found = json.loads((folder / contract.MANIFEST).read_bytes())
-    except (OSError, ValueError):
-        return None
-    if not isinstance(found, dict) or not all(isinstance(found.get(name), kind) for name, kind in _NEEDED.items()):
-        return None
-    return found
+        text = read_regular(folder / contract.MANIFEST, MANIFEST_LIMIT)
+    except FileNotFoundError:
+        return None, 0  # A checkpoint that is being written, or was never finished.
+    except OSError as error:
+        refuse("checkpoint", f"checkpoint {folder.name} is left out: its manifest is not read ({error.strerror or error})")
+        return None, 0
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    wrong = _what_is_wrong(found)
+    if wrong:
+        refuse("checkpoint", f"checkpoint {folder.name} is left out: {wrong}")
+    return None if wrong else found, len(text)
+
+
+def _what_is_wrong(manifest: object) -> str:
+    """What makes this no manifest; empty: nothing."""
+    if not isinstance(manifest, dict):
+        return "its manifest is no JSON object"
+    for name in ("step", "sequence", "world_size"):
+        if not isinstance(manifest.get(name), int) or number.count(manifest[name]) is None:
+            return f"{name} of its manifest is {number.shown(manifest.get(name))}; it is a whole number from 0 to 2**63 - 1"
+    for name in ("meta", "files"):
+        if not isinstance(manifest.get(name), dict):
+            return f"{name} of its manifest is {number.shown(manifest.get(name))}, and no object"
+    return ""
 
 
 def matches(folder: Path, manifest: dict[str, Any], *, deep: bool) -> bool:
@@ -157,7 +207,7 @@ def matches(folder: Path, manifest: dict[str, Any], *, deep: bool) -> bool:
             path = folder / name
             if path.stat().st_size != expected["size"] or (deep and describe(path) != expected):
                 return False
-    except (OSError, KeyError, TypeError):
+    except (OSError, KeyError, TypeError, ValueError):
         return False
     return True
 
@@ -186,7 +236,7 @@ def files_in(folder: Path) -> list[str]:
 def describe(path: Path) -> dict[str, Any]:
     """Size and digest of a file, which is on the disk afterwards."""
     digest, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
+    with os.fdopen(open_regular(path), "rb") as file:
         for block in iter(lambda: file.read(1 << 20), b""):
             digest.update(block)
             size += len(block)

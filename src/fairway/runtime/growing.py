@@ -6,17 +6,22 @@ Standard library only, Python 3.9 and newer.
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
-from fairway.runtime import tfevents
+from fairway.runtime import number, tfevents
+from fairway.runtime.regular import open_regular
 
 READ_LIMIT = 4 * 1024 * 1024
 """Bytes of one file that one look takes; the rest waits for the next, so that others get their turn."""
 EVENT_READ_LIMIT = 256 * 1024
 """The same for event files, which take far longer to decode."""
 _BLOCK = 1 << 20
+_MOST_NAMES = 100_000
+"""Names of one folder that are looked at."""
 _CLOCK_STEP = 20_000_000
 """Nanoseconds; the kernel's file times may lag this much."""
 
@@ -30,24 +35,34 @@ class GrowingFile:
         self.written = 0.0
         """When it was last written to, as of the last look."""
 
-    def new_bytes(self, limit: int = READ_LIMIT) -> bytes:
-        """What was appended since `offset`, which the caller advances by what it could use."""
+    def new_bytes(self, limit: int = READ_LIMIT, refuse: number.Refuse = number.ignore) -> bytes:
+        """What was appended since `offset`, which the caller advances by what it could use.
+
+        Nothing of a file that cannot be read or is no regular one; `refuse` is given the reason.
+        """
         try:
             found = os.stat(self.path)
         except OSError:
             return b""
         self.written = found.st_mtime
+        if not stat.S_ISREG(found.st_mode):
+            refuse("file", f"{self.path.name} is not read: it is no regular file")
+            return b""
         if found.st_size < self.offset:
             self.offset = 0
         if found.st_size == self.offset:
             return b""
-        with self.path.open("rb") as file:
-            file.seek(self.offset)
-            return file.read(limit)
+        try:
+            with os.fdopen(open_regular(self.path), "rb") as file:
+                file.seek(self.offset)
+                return file.read(limit)
+        except OSError as error:
+            refuse("file", f"{self.path.name} is not read: {error.strerror or error}")
+            return b""
 
-    def new_lines(self) -> Iterator[tuple[int, bytes]]:
+    def new_lines(self, refuse: number.Refuse = number.ignore) -> Iterator[tuple[int, bytes]]:
         """(where it begins, the line) for every line that was finished since the last time."""
-        data = self.new_bytes()
+        data = self.new_bytes(refuse=refuse)
         # A progress bar ends its lines with a carriage return.
         end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         if not end and len(data) == READ_LIMIT:
@@ -66,9 +81,9 @@ class EventFile(GrowingFile):
         super().__init__(path, offset)
         self.damaged = False
 
-    def new_scalars(self) -> Iterator[tfevents.Scalars]:
+    def new_scalars(self, refuse: number.Refuse = number.ignore) -> Iterator[tfevents.Scalars]:
         """The scalars of every record that was finished since the last time. After damage the rest is not read."""
-        data = b"" if self.damaged else self.new_bytes(EVENT_READ_LIMIT)
+        data = b"" if self.damaged else self.new_bytes(EVENT_READ_LIMIT, refuse)
         start = self.offset
         try:
             for record, end in tfevents.records(data):
@@ -77,15 +92,22 @@ class EventFile(GrowingFile):
                 if found:
                     yield found
             self._skip_long(data[self.offset - start :])
-        except tfevents.DamagedError:
+        except tfevents.DamagedError as error:
             self.damaged = True
+            refuse("events", f"{self.path.name} is damaged near byte {self.offset:,} and is not read further: {error}")
 
     def _skip_long(self, rest: bytes) -> None:
         """A record that no single look could hold is passed over: an image or a graph, never a scalar."""
         if len(rest) >= tfevents.HEADER:
             length = tfevents.HEADER + tfevents.record_length(rest[: tfevents.HEADER]) + tfevents.FOOTER
-            if length > EVENT_READ_LIMIT and os.path.getsize(self.path) >= self.offset + length:
+            if length > EVENT_READ_LIMIT and self._length() >= self.offset + length:
                 self.offset += length
+
+    def _length(self) -> int:
+        try:
+            return os.path.getsize(self.path)
+        except OSError:
+            return 0
 
 
 class GrowingFolder:
@@ -110,7 +132,8 @@ class GrowingFolder:
     def names(self) -> list[str]:
         """The names in it, in order; none when it is gone."""
         try:
-            return sorted(os.listdir(self.path))
+            with os.scandir(self.path) as entries:
+                return sorted(entry.name for entry in islice(entries, _MOST_NAMES))
         except OSError:
             return []
 

@@ -12,8 +12,10 @@ import threading
 import time
 from typing import Any
 
-from fairway.runtime import context, contract
+from fairway.runtime import context, contract, number
 
+LINE_LIMIT = 1 << 20
+"""Bytes of one report."""
 _SPELT = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -24,6 +26,8 @@ def report(step: Any = None, **metrics: Any) -> None:
     report (see `dropped`) and never the training; outside of a job it does nothing.
     Values may be anything that `float()` takes: numpy scalars, one-element tensors. Turning a tensor on a
     GPU into a number waits for that GPU, as it does everywhere. None leaves a metric out.
+    A report that cannot be kept (a step beyond 64 bits, a metric's name of 1,000 characters) is refused by the engine,
+    which names it in the events of the run; the training goes on.
 
     Raises:
         TypeError: a value is not a number. That is a mistake in the program, so it is told outside of a job too.
@@ -42,29 +46,45 @@ def dropped() -> int:
     return _writer.dropped
 
 
-def parse(line: bytes | str) -> tuple[float, int | None, dict[str, float]] | None:
-    """A line of the file as (time, step, metrics); None for a torn or foreign line."""
+def parse(line: bytes | str, refuse: number.Refuse = number.ignore) -> number.Point | None:
+    """A line of the file as (time, step, metrics); None for a line that is refused, and `refuse` is given the reason."""
+    if len(line) > LINE_LIMIT:
+        refuse("line", f"a line of {len(line):,} bytes is left out; a report has at most {LINE_LIMIT:,}")
+        return None
+    if not line.strip():
+        return None
     try:
         found = json.loads(line)
-        step = found.get("step")
-        numbers = {str(name): float(_SPELT.get(value, value)) for name, value in found["metrics"].items()}
-        return float(found["time"]), None if step is None else int(step), numbers
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+    except (ValueError, RecursionError):
+        found = None
+    values = found.get("metrics") if isinstance(found, dict) else None
+    if not isinstance(values, dict):
+        refuse("line", f"a line is no report: {number.shown(line)}")
         return None
+    spelt = {name: _SPELT.get(value, value) if isinstance(value, str) else value for name, value in values.items()}
+    return number.point(found.get("time"), found.get("step"), spelt, refuse)
 
 
-def _line(now: float, step: int | None, numbers: dict[str, float]) -> bytes:
-    entry = {"time": round(now, 6), "step": step, "metrics": {name: _as_json(number) for name, number in numbers.items()}}
+def _line(now: float, step: float | None, numbers: dict[str, float]) -> bytes:
+    metrics = {name: _as_json(value) for name, value in numbers.items()}
+    entry = {"time": round(now, 6), "step": _step_as_json(step), "metrics": metrics}
     return json.dumps(entry, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _as_json(number: float) -> float | str:
+def _step_as_json(step: float | None) -> int | str | None:
+    """The step; one that no reader takes as text, since JSON has no infinity and Python writes no integer of 5,000 digits."""
+    if step is None or (isinstance(step, int) and step.bit_length() <= 128):
+        return step
+    return number.shown(step)
+
+
+def _as_json(value: float) -> float | str:
     # JSON has no word for these, and a loss that became NaN is the very thing that people want to see.
-    if math.isnan(number):
+    if math.isnan(value):
         return "NaN"
-    if math.isinf(number):
-        return "Infinity" if number > 0 else "-Infinity"
-    return number
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def _as_float(name: str, value: Any) -> float:
@@ -82,12 +102,14 @@ def _as_float(name: str, value: Any) -> float:
     raise TypeError(message)
 
 
-def _as_step(value: Any) -> int:
+def _as_step(value: Any) -> float:
+    """The step as an integer; NaN and infinity stay what they are, for the engine to refuse."""
     if not isinstance(value, (str, bytes)):
         try:
             return int(value)
         except (TypeError, ValueError, RuntimeError, OverflowError):
-            pass
+            if isinstance(value, float):
+                return value
     message = f"report(): step={str(value)[:60]!r} ({type(value).__name__}) is not a whole number"
     raise TypeError(message)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from fairway.runtime import number
+
 _REACH = (4096, 4096, 1024)
 """How much of a line is looked at, by the number of open-ended repetitions: each multiplies the worst case by the length."""
 _LEAST_REACH = 512
@@ -56,20 +58,33 @@ def compile_pattern(text: str) -> LinePattern:
     return LinePattern(compiled, _REACH[repeats] if repeats < len(_REACH) else _LEAST_REACH)
 
 
-def numbers(pattern: LinePattern, line: bytes) -> tuple[int | None, dict[str, float]]:
-    """The step and the metrics that a line tells; groups that hold no number are passed over."""
+def numbers(pattern: LinePattern, line: bytes, refuse: number.Refuse = number.ignore) -> tuple[int | None, dict[str, float]]:
+    """The step and the metrics that a line tells; groups that hold no number are passed over.
+
+    A line whose step is no integer of 64 bits is refused whole: it tells nothing, and `refuse` is given the reason.
+    """
     match = pattern.search(line)
     step: int | None = None
     metrics: dict[str, float] = {}
     for name, text in (match.groupdict() if match else {}).items():
         try:
             if name == "step":
-                step = int(float(text))
+                step = _whole(text)
             else:
                 metrics[name] = float(text)
         except (TypeError, ValueError, OverflowError):
             continue
+    if step is not None and number.int64(step) is None:
+        refuse("step", f"step {number.shown(step)} is out of range; a step is a whole number from -2**63 to 2**63 - 1")
+        return None, {}
     return step, metrics
+
+
+def _whole(text: bytes) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return int(float(text))
 
 
 class _Group:

@@ -7,7 +7,6 @@ Standard library only, Python 3.9 and newer.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -67,6 +66,14 @@ def records(data: bytes, *, checked: bool = False) -> Iterator[tuple[bytes, int]
 
 def scalars(record: bytes) -> Scalars | None:
     """The scalars of one record; None when it has none. Raises `DamagedError` for what is no event."""
+    try:
+        return _scalars(record)
+    except struct.error as error:
+        message = f"a field has another length than its type: {error}"
+        raise DamagedError(message) from None
+
+
+def _scalars(record: bytes) -> Scalars | None:
     moment, step, summary = 0.0, 0, b""
     for number, value in _fields(record):
         if number == _EVENT_TIME and isinstance(value, bytes):
@@ -104,7 +111,7 @@ def _scalar_of(tensor: bytes) -> float | None:
     for number, value in _fields(tensor):
         if number == _TENSOR_TYPE and isinstance(value, int):
             kind = value
-        elif number == _TENSOR_SHAPE and isinstance(value, bytes) and _elements(value) != 1:
+        elif number == _TENSOR_SHAPE and isinstance(value, bytes) and not _is_single(value):
             return None
         elif number == _TENSOR_CONTENT and isinstance(value, bytes):
             content = value
@@ -139,15 +146,15 @@ def _listed(kind: int, listed: dict[int, int | bytes]) -> float | None:
     return None
 
 
-def _elements(shape: bytes) -> int:
-    sizes = [
-        _signed(size)
+def _is_single(shape: bytes) -> bool:
+    """Whether a tensor of this shape has one element."""
+    return all(
+        _signed(size) == 1
         for number, dimension in _fields(shape)
         if number == _SHAPE_DIMENSION and isinstance(dimension, bytes)
         for inner, size in _fields(dimension)
         if inner == _DIMENSION_SIZE and isinstance(size, int)
-    ]
-    return math.prod(sizes)
+    )
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:

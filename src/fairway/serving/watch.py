@@ -1,15 +1,22 @@
-"""Looks at replicas over HTTP: does it answer, and how busy is it."""
+"""Looks at replicas over HTTP: does it answer, and how busy is it.
+
+What a replica sends is not trusted: an answer is bounded in size and time, and each number in it is checked.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from fairway.app.ports import Clock
 from fairway.app.service_ports import Sight, Watched
 from fairway.state.load import ReplicaLoad
+from fairway.units import number
+
+log = logging.getLogger("fairway.services")
 
 LOAD_PATH = "/fairway/load"
 EAGER = 0.005
@@ -20,7 +27,8 @@ PATIENT = 0.05
 STEADY = 1.0
 """The same for one that is ready."""
 TIMEOUT = 3.0
-LIMIT = 1 << 20
+LIMIT = 64 * 1024
+"""Bytes of an answer that are read."""
 FORGIVEN = 2
 """Looks in a row without an answer in time before a ready replica counts as not ready; one that refuses does not at once."""
 
@@ -70,35 +78,62 @@ class HttpWatch:
             except (OSError, TimeoutError, ValueError, EOFError):
                 missed += 1
                 ready = self._was_ready(name) and missed <= FORGIVEN
-            load = await replica_load(target.address, self._clock) if ready and target.tells_load and not missed else None
-            self._note(name, ready, load)
+            load, refused = None, ""
+            if ready and target.tells_load and not missed:
+                load, refused = await told_load(target.address, self._clock)
+            self._note(name, ready, load, refused)
             await asyncio.sleep(STEADY if ready else EAGER if self._clock.now() < began + EAGER_FOR else PATIENT)
 
     def _was_ready(self, name: str) -> bool:
         return name in self._seen and self._seen[name].ready
 
-    def _note(self, name: str, ready: bool, load: ReplicaLoad | None) -> None:
+    def _note(self, name: str, ready: bool, load: ReplicaLoad | None, refused: str) -> None:
         before = self._seen.get(name)
+        if refused and (before is None or refused != before.refused):
+            log.warning("replica %s: %s", name, refused)
         if before is not None and before.ready == ready:
-            self._seen[name] = replace(before, load=load or before.load)
+            self._seen[name] = replace(before, load=load or before.load, refused=refused)
             return
-        self._seen[name] = Sight(ready, self._clock.now(), load)
+        self._seen[name] = Sight(ready, self._clock.now(), load, refused)
         if ready or before is not None:
             self._wake()
 
 
-_COUNTERS = ("served", "failed", "refused", "busy_seconds", "queue", "in_flight", "batches", "batch_rows")
+_COUNTERS = ("served", "failed", "refused", "queue", "in_flight", "batches", "batch_rows")
 
 
 async def replica_load(address: str, clock: Clock) -> ReplicaLoad | None:
     """How busy a server of ours says it is; None when it does not say."""
+    load, _ = await told_load(address, clock)
+    return load
+
+
+async def told_load(address: str, clock: Clock) -> tuple[ReplicaLoad | None, str]:
+    """How busy a server of ours says it is, None when it does not say; and what of it was refused, in words."""
     try:
         status, body = await fetch(address, LOAD_PATH)
-        found = json.loads(body) if status == 200 else {}
-        known = {name: found[name] for name in _COUNTERS if isinstance(found.get(name), int | float)}
-        return ReplicaLoad(clock.now(), **known) if known else None
     except (OSError, TimeoutError, ValueError, EOFError):
-        return None
+        return None, ""
+    return read_load(body, clock.now()) if status == 200 else (None, "")
+
+
+def read_load(body: bytes, now: float) -> tuple[ReplicaLoad | None, str]:
+    """The load in an answer. One wrong number makes all of it worthless: rates are computed from all of them."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        return None, f"{LOAD_PATH} refused: it is no JSON object"
+    counters = {name: number.count(found[name]) for name in _COUNTERS if name in found}
+    busy = number.finite(found.get("busy_seconds", 0.0))
+    wrong = [name for name, value in counters.items() if value is None]
+    if busy is None or busy < 0.0:
+        wrong.append("busy_seconds")
+    if busy is None or wrong:
+        return None, f"{LOAD_PATH} refused: {wrong[0]} is {number.shown(found[wrong[0]])}"
+    known = {name: value for name, value in counters.items() if value is not None}
+    return (ReplicaLoad(now, busy_seconds=busy, **known) if known or "busy_seconds" in found else None), ""
 
 
 async def _answers(address: str, path: str) -> bool:
@@ -107,21 +142,32 @@ async def _answers(address: str, path: str) -> bool:
 
 
 async def fetch(address: str, path: str) -> tuple[int, bytes]:
-    """Status and body of a GET. `OSError`, `TimeoutError`, `EOFError` or `ValueError` when there is no proper answer."""
+    """Status and body of a GET. `OSError`, `TimeoutError`, `EOFError` or `ValueError` when there is no proper answer.
+
+    Of a body that is longer than `LIMIT` only that much.
+    """
     async with asyncio.timeout(TIMEOUT):
         host, _, port = address.rpartition(":")
-        reader, writer = await asyncio.open_connection(host, int(port), limit=LIMIT)
+        reader, writer = await asyncio.open_connection(host, _port(port), limit=LIMIT)
         try:
             writer.write(f"GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
             head = await reader.readuntil(b"\r\n\r\n")
             words = head.split(b" ", 2)
             status = int(words[1]) if len(words) > 2 else 0
-            body = await reader.read(LIMIT)
-            while len(body) < LIMIT and (more := await reader.read(LIMIT)):
+            body = bytearray()
+            while len(body) < LIMIT and (more := await reader.read(LIMIT - len(body))):
                 body += more
-            return status, body
+            return status, bytes(body)
         except asyncio.LimitOverrunError as error:
             message = f"the answer of {address} has no end"
             raise ValueError(message) from error
         finally:
             writer.close()
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 < port < 1 << 16:
+        message = f"{text} is no port"
+        raise ValueError(message)
+    return port

@@ -5,8 +5,8 @@
     negation = "not" negation | "(" either ")" | comparison
     comparison = operand (">=" | "<=" | ">" | "<" | "==" | "!=") operand     with a metric on one side at least
 
-A metric that was not reported yet makes its comparison unknown (`None`), and the whole only where it matters:
-true or unknown is true, false and unknown is false.
+A metric that was not reported yet, or is not a number, makes its comparison unknown (`None`), and the whole only where it
+matters: true or unknown is true, false and unknown is false. So a loss that became NaN ends no run as a success.
 """
 
 from __future__ import annotations
@@ -49,9 +49,12 @@ class Comparison:
     right: str | float
 
     def evaluate(self, metrics: Mapping[str, float]) -> bool | None:
-        """Whether it holds; None when a metric is missing. Nothing compares with what is not a number."""
+        """Whether it holds; None when a metric is missing or not a number."""
         left, right = (metrics.get(side) if isinstance(side, str) else side for side in (self.left, self.right))
-        return None if left is None or right is None else _SIGNS[self.sign](left, right)
+        # NaN is the one value that does not equal itself.
+        if left is None or right is None or left != left or right != right:
+            return None
+        return _SIGNS[self.sign](left, right)
 
     @property
     def metrics(self) -> frozenset[str]:

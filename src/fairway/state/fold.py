@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 from fairway.state.job import Job, Progress
 from fairway.state.phase import TASK_MOVES, TaskPhase
 from fairway.state.task import Task, TaskReport
+from fairway.units import number
+
+MOST_METRICS = 4096
+"""Names of metrics that a run may have; further ones are left out of its progress."""
 
 
 def fold_report(task: Task, report: TaskReport) -> Task:
@@ -32,7 +37,11 @@ def fold_report(task: Task, report: TaskReport) -> Task:
 
 
 def fold_progress(job: Job, speaker: str, points: list[tuple[float, int | None, dict[str, float]]]) -> Job:
-    """The run after new reports of the task that speaks for it, given as (time, step, metrics) in order of time."""
+    """The run after new reports of the task that speaks for it, given as (time, step, metrics) in order of time.
+
+    What an engine let through by mistake changes nothing: a time that is not finite, a step beyond 64 bits, a value that is no
+    number. NaN and the infinities are values of metrics like any other.
+    """
     progress = job.progress if job.progress.speaker == speaker else replace(job.progress, speaker=speaker)
     for time, step, metrics in points:
         progress = _advance(progress, time, step, metrics)
@@ -41,21 +50,35 @@ def fold_progress(job: Job, speaker: str, points: list[tuple[float, int | None, 
 
 def fold_checkpoint(job: Job, step: int, time: float | None) -> Job:
     """The run after a checkpoint was seen."""
-    if job.progress.checkpoint_step == step:
+    saved = number.count(step)
+    if saved is None or job.progress.checkpoint_step == saved:
         return job
-    return replace(job, progress=replace(job.progress, checkpoint_step=step, checkpoint_time=time))
+    return replace(job, progress=replace(job.progress, checkpoint_step=saved, checkpoint_time=number.finite(time)))
 
 
 def _advance(progress: Progress, time: float, step: int | None, metrics: dict[str, float]) -> Progress:
-    speed, before, since = progress.steps_per_second, progress.step, progress.time
-    if step is not None and before is not None and since is not None and time > since and step > before:
-        latest = (step - before) / (time - since)
-        # Smoothed, so that one slow step does not make the figure jump.
-        speed = latest if speed is None else 0.7 * speed + 0.3 * latest
+    now, reached = number.finite(time), number.int64(step)
+    if now is None or (reached is None and step is not None):
+        return progress
+    known = {name: found for name, value in metrics.items() if (found := number.real(value)) is not None}
+    merged = {**progress.metrics, **known}
+    if len(merged) > MOST_METRICS:
+        merged = dict(islice(merged.items(), max(MOST_METRICS, len(progress.metrics))))
     return replace(
         progress,
-        step=progress.step if step is None else step,
-        time=time,
-        metrics={**progress.metrics, **metrics},
-        steps_per_second=speed,
+        step=progress.step if reached is None else reached,
+        time=now,
+        metrics=merged,
+        steps_per_second=_speed(progress, now, reached),
     )
+
+
+def _speed(progress: Progress, now: float, step: int | None) -> float | None:
+    """Steps a second after one more report; smoothed, so that one slow step does not make the figure jump."""
+    speed, before, since = progress.steps_per_second, progress.step, progress.time
+    if step is None or before is None or since is None or now <= since or step <= before:
+        return speed
+    latest = number.ratio(step - before, now - since)
+    if latest is None:
+        return speed
+    return latest if speed is None else number.finite(0.7 * speed + 0.3 * latest)

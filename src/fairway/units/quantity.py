@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
 
@@ -15,6 +16,8 @@ _MEMORY = {
     "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
 }  # fmt: skip
+_AGES = 1e12
+"""Seconds from which on the hours do not matter."""
 _COUNT = {"": 1.0, "m": 0.001, "k": 1000.0}
 
 
@@ -70,10 +73,14 @@ def show_bytes(count: float) -> str:
 
 def show_seconds(span: float) -> str:
     """The shortest readable form: `850ms`, `12s`, `3m20s`, `2h5m`, `4d2h`."""
+    if not math.isfinite(span):
+        return "an unknown time"
     if span < 0.9995:
-        return f"{max(0, round(span * 1000))}ms"
+        return f"{round(max(0.0, span) * 1000)}ms"
     if span < 10:
         return f"{span:.1f}".rstrip("0").rstrip(".") + "s"
+    if span >= _AGES:
+        return f"{span / 86_400:.3g}d"
     rest = round(span)
     if rest < 60:
         return f"{rest}s"

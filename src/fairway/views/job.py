@@ -14,7 +14,7 @@ from fairway.state.job import Job
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task
 from fairway.state.tracking import TrackedRun
-from fairway.units import quantity
+from fairway.units import number, quantity
 from fairway.views import phrases
 from fairway.views.fault import FaultView, fault_views
 from fairway.views.flat import MASK, flat_spec, looks_secret
@@ -318,8 +318,9 @@ def _progress(job: Job, now: float) -> ProgressView:
     known, goal = job.progress, job.spec.stop.at_step
     speed = known.steps_per_second
     remaining = None
-    if goal is not None and known.step is not None and speed and job.phase is JobPhase.RUNNING:
-        remaining = max(0.0, (goal - known.step) / speed - (now - (known.time or now)))
+    if goal is not None and known.step is not None and job.phase is JobPhase.RUNNING:
+        needed = number.ratio(goal - known.step, speed)
+        remaining = None if needed is None else number.finite(max(0.0, needed - (now - (known.time or now))))
     return ProgressView(
         step=known.step,
         at_step=goal,

@@ -9,7 +9,7 @@ import msgspec
 from fairway.state.job import Job
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task, TaskKey
-from fairway.units import quantity
+from fairway.units import number, quantity
 from fairway.units.roles import leader
 from fairway.views import phrases
 from fairway.views.listing import short_device
@@ -86,7 +86,7 @@ def _speed(steps: Sequence[tuple[float, int]]) -> float | None:
         return None
     (begun, first), (ended, last) = steps[-_RECENT:][0], steps[-1]
     # A restart takes the steps back; the next reports will tell.
-    return (last - first) / (ended - begun) if ended > begun and last > first else None
+    return number.ratio(last - first, ended - begun) if ended > begun and last > first else None
 
 
 _USAGE = (

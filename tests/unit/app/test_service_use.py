@@ -57,6 +57,12 @@ def test_a_shared_gpu_says_nothing_and_so_does_nothing_given():
     assert (use.cpu, use.gpu, use.memory) == (None, None, None)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 10**400, True])
+def test_use_that_makes_no_sense_is_not_known(value):
+    use = part_of(*running(), TaskUsage(value, value, value), 7.0)
+    assert (use.cpu, use.gpu, use.memory) == (None, None, None)
+
+
 async def test_it_asks_now_and_then_and_never_twice_at_once():
     engine, clock = Engine(), Clock()
     watch = UseWatch(engine, clock)
@@ -86,6 +92,20 @@ async def test_an_engine_that_fails_leaves_what_was_known(caplog):
     await watch._asking
     assert watch.seen == {}
     assert "no /proc" in caplog.text
+
+
+async def test_an_error_that_was_not_foreseen_is_logged_and_the_next_look_succeeds(caplog):
+    engine, clock = Engine(), Clock()
+    watch = UseWatch(engine, clock)
+    engine.error = ZeroDivisionError("boom")
+    engine.let.set()
+    watch.look({"a": running()})
+    await watch._asking
+    assert "boom" in caplog.text
+    engine.error, clock.time = None, clock.time + EVERY
+    watch.look({"a": running()})
+    await watch._asking
+    assert watch.seen["a"].cpu == 0.5
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -253,3 +253,41 @@ def test_rank_0_decides(in_job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAIRWAY_RANK", "1")
     (in_job / "attempt" / "stop").touch()
     assert not checkpoint.should_checkpoint()
+
+
+@pytest.mark.parametrize("step", [-1, 2**63, 10**400])
+def test_a_step_out_of_range_is_a_mistake_with_its_fix(in_job: Path, step: int) -> None:
+    with pytest.raises(ValueError, match=r"is out of range; count from 0 to 2\*\*63 - 1"), checkpoint.save(step):
+        pass
+    assert checkpoint.latest() is None
+
+
+@pytest.mark.timeout(30)
+def test_a_manifest_that_holds_up_or_makes_no_sense_is_passed_over(in_job: Path) -> None:
+    with checkpoint.save(1) as folder:
+        (folder / "model.bin").write_text("one")
+    root = checkpoint.directory()
+    contents = ('{"step": true}', '{"step": 1e400}', "[" * 100_000, '{"step": ' + "9" * 5000 + "}", "null", "\ud800")
+    for number, content in enumerate(contents, start=2):
+        (root / f"step-{number:012d}").mkdir()
+        (root / f"step-{number:012d}" / "manifest.json").write_text(content, errors="surrogatepass")
+    (root / "step-000000000090").mkdir()
+    os.mkfifo(root / "step-000000000090" / "manifest.json")
+    (root / "step-000000000091").mkdir()
+    (root / "step-000000000091" / "manifest.json").symlink_to("/dev/zero")
+    found = checkpoint.latest(deep=True)
+    assert found is not None
+    assert found.step == 1
+    with checkpoint.save(2):
+        pass
+    assert [one.step for one in checkpoint.history()] == [2, 1]
+
+
+@pytest.mark.timeout(30)
+def test_a_pipe_in_the_place_of_a_file_is_damage(in_job: Path) -> None:
+    with checkpoint.save(1) as folder:
+        (folder / "empty.bin").write_text("")
+    path = checkpoint.directory() / "step-000000000001" / "empty.bin"
+    path.unlink()
+    os.mkfifo(path)
+    assert checkpoint.latest(deep=True) is None

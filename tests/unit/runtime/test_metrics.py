@@ -90,10 +90,11 @@ class Step:
         return self.value
 
 
-NUMBERS = st.dictionaries(st.text(max_size=20), st.floats())
+NAMES = st.text(st.characters(min_codepoint=32, exclude_categories=["Cs"], exclude_characters="\x7f"), min_size=1, max_size=20)
+NUMBERS = st.dictionaries(NAMES, st.floats())
 
 
-@given(NUMBERS, st.none() | st.integers(-(2**63), 2**63))
+@given(NUMBERS, st.none() | st.integers(-(2**63), 2**63 - 1))
 def test_every_number_survives_as_valid_json(numbers: dict[str, float], step: int | None) -> None:
     line = metrics._line(1.5, step, numbers)
     assert line.count(b"\n") == 1
@@ -118,6 +119,78 @@ def test_a_foreign_line_is_none_or_sound(line: bytes) -> None:
 )
 def test_a_torn_line_is_none(line: bytes) -> None:
     assert metrics.parse(line) is None
+
+
+@pytest.mark.parametrize(
+    "step",
+    [2**63, -(2**63) - 1, 2**127, 10**5000, math.inf, -math.inf, math.nan],
+    ids=lambda step: str(step)[:8] if step < 10**99 else "vast",
+)
+def test_a_step_out_of_range_is_refused_by_the_reader_and_raises_nothing(in_job: Path, step: float) -> None:
+    metrics.report(step=step, loss=1.0)
+    metrics.report(step=2, loss=0.5)
+    refused: list[tuple[str, str]] = []
+    path = in_job / "attempt" / "metrics-0.jsonl"
+    found = [metrics.parse(line, lambda *what: refused.append(what)) for line in path.read_bytes().splitlines()]
+    assert found[0] is None
+    assert found[1] is not None
+    assert found[1][1:] == (2, {"loss": 0.5})
+    ((kind, reason),) = refused
+    assert kind == "step"
+    assert reason.startswith("step ")
+
+
+BAD_LINES = {
+    "a step beyond 64 bits": (
+        b'{"time":1,"step":9223372036854775808,"metrics":{"a":1}}',
+        "step 9223372036854775808 is out of range",
+    ),
+    "a step that is text": (b'{"time":1,"step":"7","metrics":{"a":1}}', "step '7' is no whole number"),
+    "a step that is a truth": (b'{"time":1,"step":true,"metrics":{"a":1}}', "step True is no whole number"),
+    "a fraction of a step": (b'{"time":1,"step":1.5,"metrics":{"a":1}}', "step 1.5 is no whole number"),
+    "a step that is a list": (b'{"time":1,"step":[1],"metrics":{"a":1}}', "step a list of 1 is no whole number"),
+    "no time": (b'{"step":1,"metrics":{"a":1}}', "time None is out of range"),
+    "a time that is no number": (b'{"time":NaN,"step":1,"metrics":{"a":1}}', "time nan is out of range"),
+    "a time in a thousand years": (b'{"time":4e10,"step":1,"metrics":{"a":1}}', "time 40000000000.0 is out of range"),
+    "a time before the epoch": (b'{"time":-1,"step":1,"metrics":{"a":1}}', "time -1 is out of range"),
+    "metrics that are a list": (b'{"time":1,"step":1,"metrics":[1]}', "a line is no report"),
+    "binary junk": (bytes(range(1, 256)), "a line is no report"),
+    "deep nesting": (b"[" * 100_000, "a line is no report"),
+    "a number of 5,000 digits": (b'{"time":1,"step":' + b"9" * 5000 + b',"metrics":{}}', "a line is no report"),
+    "a line of 2 MB": (b'{"time":1,"metrics":{"a":1,"b":"' + b"x" * 2_000_000 + b'"}}', "a line of 2,000,035 bytes is left out"),
+    "a value of 400 digits": (b'{"time":1,"metrics":{"a":' + b"9" * 400 + b"}}", "metric 'a' is an integer of 1329 bits"),
+    "a value that is text": (b'{"time":1,"metrics":{"a":"0.5"}}', "metric 'a' is '0.5', which is no number"),
+    "a value that is a truth": (b'{"time":1,"metrics":{"a":false}}', "metric 'a' is False, which is no number"),
+    "nested values": (b'{"time":1,"metrics":{"a":{"b":1}}}', "metric 'a' is a dict of 1, which is no number"),
+    "a name of 1 MB": (b'{"time":1,"metrics":{"' + b"n" * 1_000_000 + b'":1}}', "a name has 1 to 250 printable characters"),
+    "an empty name": (b'{"time":1,"metrics":{"":1}}', "a name has 1 to 250"),
+    "half of a surrogate pair": (rb'{"time":1,"metrics":{"\ud800":1}}', "a name has 1 to 250"),
+    "a line end in a name": (rb'{"time":1,"metrics":{"a\nb":1}}', "a name has 1 to 250"),
+}
+
+
+@pytest.mark.parametrize(("line", "reason"), BAD_LINES.values(), ids=BAD_LINES.keys())
+def test_what_cannot_be_kept_is_refused_and_named(line: bytes, reason: str) -> None:
+    refused: list[str] = []
+    assert metrics.parse(line, lambda _kind, why: refused.append(why)) is None
+    assert len(refused) == 1
+    assert reason in refused[0]
+    assert len(refused[0]) < 300
+
+
+def test_a_bad_metric_is_left_out_and_the_rest_counts() -> None:
+    refused: list[str] = []
+    entry = metrics.parse(b'{"time":1,"step":3,"metrics":{"a":1,"b":[],"c":"NaN"}}', lambda _kind, why: refused.append(why))
+    assert entry is not None
+    assert entry[:2] == (1.0, 3)
+    assert entry[2]["a"] == 1.0
+    assert math.isnan(entry[2]["c"])
+    assert "b" not in entry[2]
+    assert len(refused) == 1
+
+
+def test_a_blank_line_is_no_mistake() -> None:
+    assert metrics.parse(b" ", lambda *_: pytest.fail("refused")) is None
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, which Linux has")

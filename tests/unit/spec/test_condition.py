@@ -31,7 +31,12 @@ def test_tree_follows_the_usual_order_of_words():
         ("not a == 1", {}, None),
         ("not not a != 1", {"a": 2}, True),
         ("a < b", {"a": 1, "b": 2}, True),
-        ("loss < 1", {"loss": float("nan")}, False),
+        ("loss < 1", {"loss": float("nan")}, None),
+        ("loss != 1", {"loss": float("nan")}, None),
+        ("not (loss > 1)", {"loss": float("nan")}, None),
+        ("loss > 1 or step >= 5", {"loss": float("nan"), "step": 5}, True),
+        ("loss > 1", {"loss": float("inf")}, True),
+        ("loss < 1", {"loss": 10**400}, False),
     ],
 )
 def test_evaluate(text, metrics, holds):

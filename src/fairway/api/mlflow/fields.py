@@ -9,10 +9,12 @@ import msgspec
 from starlette.requests import Request
 
 from fairway.errors import UsageError
+from fairway.units import number as numbers
 
 BODY_LIMIT = 16 << 20
 KEY_LIMIT, VALUE_LIMIT = 250, 8000
-_LARGEST = 2**63
+_LATEST = 253_402_300_799
+"""The last second of the year 9999."""
 
 
 class Fields:
@@ -61,20 +63,31 @@ class Fields:
         if found is None:
             return default
         try:
-            number = int(found)
-        except (TypeError, ValueError, OverflowError):
-            raise self._wrong(name, f"is {str(found)[:80]!r}, which is no whole number") from None
-        if not -_LARGEST <= number < _LARGEST:
-            raise self._wrong(name, f"is {number}, which is too large")
+            whole = int(found) if isinstance(found, str) else found
+        except ValueError:
+            whole = None
+        number = numbers.int64(whole)
+        if number is None:
+            raise self._wrong(name, f"is {numbers.shown(found)}, which is no whole number of 64 bits")
         return number
+
+    def seconds(self, name: str) -> float:
+        """A time, sent in milliseconds, in seconds since the epoch; 0 when it is missing."""
+        sent = self.number(name)
+        if not 0 <= sent <= _LATEST * 1000:
+            raise self._wrong(name, f"is {sent}, which is no time in milliseconds since 1970")
+        return sent / 1000
 
     def real(self, name: str) -> float:
         """A number, also one that is none: `"NaN"`, `"Infinity"`."""
         found = self._data.get(name)
         try:
-            return float(found)  # type: ignore[arg-type]
-        except (TypeError, ValueError, OverflowError):
-            raise self._wrong(name, f"is {str(found)[:80]!r}, which is no number") from None
+            number = float(found) if isinstance(found, str) else numbers.real(found)
+        except ValueError:
+            number = None
+        if number is None:
+            raise self._wrong(name, f"is {numbers.shown(found)}, which is no number")
+        return number
 
     def flag(self, name: str) -> bool:
         """Yes or no."""

@@ -56,7 +56,7 @@ class Runs:
             speaker(request),
             fields.text("experiment_id", "") or "0",
             fields.value("run_name"),
-            fields.number("start_time") / 1000,
+            fields.seconds("start_time"),
             fields.pairs("tags"),
         )
         return answer(run_json(self._tracking.facts(made)))
@@ -64,7 +64,7 @@ class Runs:
     async def update(self, request: Request) -> Response:
         """How it stands."""
         fields = await Fields.of(request)
-        ended = fields.number("end_time") / 1000 if fields.has("end_time") else None
+        ended = fields.seconds("end_time") if fields.has("end_time") else None
         status = one_of(fields, "status", STATUSES)
         changed = self._tracking.update_run(speaker(request), self._run(request, fields), status, ended, fields.value("run_name"))
         return answer({"run_info": run_json(self._tracking.facts(changed))["run"]["info"]})
@@ -179,7 +179,7 @@ class Runs:
         return self._tracking.run(speaker(request).namespace, run_id(fields))
 
     def _measured(self, fields: Fields) -> Measured:
-        time = fields.number("timestamp") / 1000 or self._tracking.clock.now()
+        time = fields.seconds("timestamp") or self._tracking.clock.now()
         return Measured(fields.key("key"), fields.real("value"), time, fields.number("step"))
 
 

@@ -19,6 +19,7 @@ from fairway.plan.service import strain
 from fairway.plan.service.measured import Measured
 from fairway.spec.service import ServiceSpec
 from fairway.state.service import Scale, Service
+from fairway.units import number as units
 from fairway.units import quantity
 
 SHORT, LONG = 6.0, 60.0
@@ -45,6 +46,8 @@ _AT_WORK = 0.5
 _NEAR = 0.02
 """Rates that differ by less than this are the same."""
 _BUCKETS = 30
+MOST = 1_000_000
+"""Replicas that any rule asks for; what the document allows is fewer."""
 _ROUNDING = 1e-6
 
 
@@ -115,7 +118,7 @@ def _steady(old: Scale, new: Scale) -> Scale:
 def learnt(service: Service, ready: dict[int, frozenset[str]], measured: Measured) -> dict[int, float]:
     """Requests a busy second of one replica, by revision; what nobody knows any more is forgotten."""
     known = {revision.number for revision in service.revisions if not revision.spec.command}
-    found = {number: rate for number, rate in service.scale.service_rate.items() if number in known}
+    found = {number: rate for number, rate in looks.usable(service.scale.service_rate).items() if number in known}
     at_work = _AT_WORK * quantity.percent(service.spec.scaling.utilisation)
     for revision, names in ready.items():
         done = looks.work(measured, names, LONG)
@@ -142,7 +145,7 @@ def signals(service: Service, ready: dict[int, frozenset[str]], shares: dict[int
         arrivals=rate,
         window=window,
         backlog=looks.backlog(measured),
-        held=last.route.held if last and last.route else 0,
+        held=max(0, last.route.held) if last and last.route else 0,
         cost=None if is_silent else cost(service.scale.service_rate, shares),
         p95=looks.percentile(bars, 0.95) if sum(bars) >= _FEW_ANSWERS else None,
         utilisation=min(1.0, busy.need * should / max(1, len(everybody))) if busy else own,
@@ -162,6 +165,7 @@ def _arrivals(measured: Measured) -> tuple[float | None, float]:
 
 def cost(rates: dict[int, float], shares: dict[int, float]) -> float | None:
     """Busy seconds a request. A revision that has not been measured yet counts as the slowest of those beside it."""
+    rates = looks.usable(rates)
     beside = [rates[revision] for revision in shares if revision in rates] or list(rates.values())
     slowest = min(beside, default=None)
     total = sum(shares.values())
@@ -290,7 +294,8 @@ def hold_seconds(service: Service) -> float:
 
 
 def _cold_start(service: Service) -> float | None:
-    return max((revision.cold_start for revision in service.revisions[-2:] if revision.cold_start is not None), default=None)
+    known = (units.finite(revision.cold_start) for revision in service.revisions[-2:])
+    return max((seconds for seconds in known if seconds is not None and seconds >= 0.0), default=None)
 
 
 def _remembered(service: Service, scale: Scale, number: int, measured: Measured, now: float) -> tuple[tuple[float, int], ...]:
@@ -380,4 +385,4 @@ def _number(value: float) -> str:
 
 
 def _ceil(value: float) -> int:
-    return math.ceil(value - _ROUNDING)
+    return units.ceiling(value - _ROUNDING, MOST)

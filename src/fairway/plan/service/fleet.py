@@ -22,6 +22,9 @@ WAITS = 10.0
 """A replica that waits for a place for longer than this is worth a word."""
 PROVEN = 60.0
 """A replica that has been ready for this long makes earlier failures forgotten."""
+COLD_MOST = 86_400.0
+"""Seconds that a cold start can take; what is longer was measured by clocks that do not agree."""
+_MOST_DOUBLINGS = 16
 _STRESS = 0.95
 """How busy the good replicas may be for a moment, so that a bad revision gets less."""
 
@@ -65,7 +68,8 @@ def _learnt(revision: Revision, replicas: Sequence[Replica], now: float) -> Revi
     if timed:
         newest = max(timed, key=lambda replica: replica.number)
         took = max(0.0, newest.since - (newest.started or 0.0))
-        revision = replace(revision, cold_start=took, cold_number=newest.number)
+        known = took if took <= COLD_MOST else revision.cold_start
+        revision = replace(revision, cold_start=known, cold_number=newest.number)
     seen = (revision.failed_at, revision.failed_number)
     failed = sorted(
         (replica.since, replica.number)
@@ -89,7 +93,8 @@ def not_before(revision: Revision) -> float:
     """When the next replica may be started."""
     if revision.failures <= 1:
         return 0.0
-    return revision.failed_at + min(PAUSE_MOST, 2.0 ** (revision.failures - 2))
+    doublings = min(revision.failures - 2, _MOST_DOUBLINGS)
+    return revision.failed_at + min(PAUSE_MOST, 2.0**doublings)
 
 
 def orders(service: Service, replicas: Sequence[Replica], parts: Mapping[int, Part], measured: Measured, now: float) -> Orders:

@@ -17,7 +17,7 @@ from fairway.plan.service.sequential import Reports
 from fairway.spec.service import Guard
 from fairway.state.load import LATENCY_BOUNDS, RevisionLoad
 from fairway.state.service import Replica, ReplicaPhase, RevisionPhase, Rollout, Service
-from fairway.units import quantity
+from fairway.units import number, quantity
 
 CRASHES = 3
 """Replicas of a new revision that end by themselves before it is sent back."""
@@ -44,6 +44,9 @@ HELD = "held"
 """The mark that says when requests waited in the router for a replica, last."""
 METRIC = "metric."
 """Marks of the metric, forgotten when the parts change: shares that move with the time of day would mislead."""
+LEFT_OUT = f"{METRIC}left_out"
+"""The mark that counts reports whose values are too large to be summed up."""
+_SUMS = ("n", "sum", "squares")
 
 Marks = dict[str, float]
 
@@ -83,7 +86,8 @@ def of_replicas(service: Service, rollout: Rollout, replicas: Sequence[Replica],
 
 def of_answers(service: Service, rollout: Rollout, measured: Measured) -> tuple[Marks, Verdict | None]:
     """What the answers since the last look say: the marks with it, and a verdict when a guard speaks."""
-    marks = dict(rollout.marks)
+    # What an older version remembered of extreme reports may be infinite; nothing can be added to that.
+    marks = {name: value for name, value in rollout.marks.items() if number.finite(value) is not None}
     last = measured.last
     if last is None:
         return marks, None
@@ -132,6 +136,10 @@ def findings(service: Service, rollout: Rollout) -> tuple[str, ...]:
         least = f"fewer than {sequential.FEW} of either revision say nothing"
         counts = f"{reports(marks, 'new').count:.0f} and {reports(marks, 'old').count:.0f}"
         found.append(f"metric: {counts} reports of {guard.metric.name}; {least}")
+    if guard.metric and _mark(marks, LEFT_OUT):
+        found.append(
+            f"metric: {_mark(marks, LEFT_OUT):.0f} reports of {guard.metric.name} were left out: too large to be summed up"
+        )
     return tuple(found)
 
 
@@ -143,7 +151,7 @@ def _sureness(marks: Mapping[str, float], name: str) -> str:
 
 def answers(marks: Mapping[str, float]) -> float:
     """How many answers of the new revision the guards have seen, copies included."""
-    return marks.get("errors.n", 0.0)
+    return _mark(marks, "errors.n")
 
 
 def without_metric(marks: Mapping[str, float]) -> Marks:
@@ -156,7 +164,7 @@ def _count_errors(marks: Marks, guard: Guard, mine: RevisionLoad, old: RevisionL
     total = mine.answered + mine.failed + mine.mirrored
     other = old.answered + old.failed
     for name, value in (("n", total), ("k", failed), ("old.n", other), ("old.k", old.failed)):
-        marks[f"errors.{name}"] = marks.get(f"errors.{name}", 0.0) + max(0, value)
+        marks[f"errors.{name}"] = _mark(marks, f"errors.{name}") + max(0, value)
     if total <= 0:
         return
     known = _evidence(marks, "errors")
@@ -171,7 +179,7 @@ def _count_errors(marks: Marks, guard: Guard, mine: RevisionLoad, old: RevisionL
 
 def _errors(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
     allowed = service.spec.rollout.guard.errors
-    if marks.get("errors.k", 0.0) < _LEAST_ERRORS or not _speaks(marks, "errors"):
+    if _mark(marks, "errors.k") < _LEAST_ERRORS or not _speaks(marks, "errors"):
         return None
     if sequential.strength(_evidence(marks, "allowed")) < sequential.limit(ALPHA_ALLOWED):
         return None
@@ -182,7 +190,7 @@ def _errors(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
 
 
 def _errors_in_words(rollout: Rollout, marks: Mapping[str, float]) -> str:
-    mine, old = (f"{marks[f'{name}.k']:.0f} of {marks[f'{name}.n']:.0f}" for name in ("errors", "errors.old"))
+    mine, old = (f"{_mark(marks, f'{name}.k'):.0f} of {_mark(marks, f'{name}.n'):.0f}" for name in ("errors", "errors.old"))
     new = f"{_part(marks, 'errors'):.1%} of r{rollout.target}'s answers failed ({mine})"
     return f"{new}, {_part(marks, 'errors.old'):.1%} of r{rollout.source}'s ({old})"
 
@@ -241,13 +249,22 @@ def _count_reports(marks: Marks, guard: Guard, mine: RevisionLoad, old: Revision
     if guard.metric is None:
         return
     for side, load in (("new", mine), ("old", old)):
-        for name, value in zip(("n", "sum", "squares"), load.outcomes.get(guard.metric.name, (0, 0.0, 0.0)), strict=True):
-            marks[f"{METRIC}{side}.{name}"] = marks.get(f"{METRIC}{side}.{name}", 0.0) + value
+        count, total, squares = load.outcomes.get(guard.metric.name, (0, 0.0, 0.0))
+        if count <= 0:
+            continue
+        known = reports(marks, side)
+        added = (known.count + count, known.total + total, known.squares + squares)
+        if all(number.finite(value) is not None for value in added):
+            marks.update(zip((f"{METRIC}{side}.{name}" for name in _SUMS), added, strict=True))
+        else:
+            marks[LEFT_OUT] = _mark(marks, LEFT_OUT) + count
 
 
 def reports(marks: Mapping[str, float], side: str) -> Reports:
-    """What was reported of the `new` or the `old` revision since the parts changed last."""
-    return Reports(*(marks.get(f"{METRIC}{side}.{name}", 0.0) for name in ("n", "sum", "squares")))
+    """What was reported of the `new` or the `old` revision since the parts changed last; nothing where that is not finite."""
+    sums = [number.finite(marks.get(f"{METRIC}{side}.{name}", 0.0)) for name in _SUMS]
+    known = [value for value in sums if value is not None]
+    return Reports(*known) if len(known) == len(_SUMS) and known[0] >= 0 else Reports()
 
 
 def comparison(service: Service, rollout: Rollout) -> sequential.Difference | None:
@@ -276,7 +293,8 @@ def _metric(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
 
 
 def _evidence(marks: Mapping[str, float], name: str) -> dict[float, float]:
-    return {ratio: marks[f"{name}:{ratio}"] for ratio in sequential.RATIOS if f"{name}:{ratio}" in marks}
+    known = {ratio: number.finite(marks.get(f"{name}:{ratio}")) for ratio in sequential.RATIOS}
+    return {ratio: value for ratio, value in known.items() if value is not None}
 
 
 def _keep(marks: Marks, name: str, evidence: Mapping[float, float]) -> None:
@@ -288,5 +306,9 @@ def _speaks(marks: Marks, name: str) -> bool:
 
 
 def _part(marks: Mapping[str, float], name: str) -> float:
-    total = marks.get(f"{name}.n", 0.0)
-    return marks.get(f"{name}.k", 0.0) / total if total else 0.0
+    return number.ratio(_mark(marks, f"{name}.k"), _mark(marks, f"{name}.n")) or 0.0
+
+
+def _mark(marks: Mapping[str, float], name: str) -> float:
+    """A count that is remembered; 0 where it is missing or cannot be one."""
+    return max(0.0, number.finite(marks.get(name)) or 0.0)

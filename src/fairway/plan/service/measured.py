@@ -5,11 +5,12 @@ Counters only grow within one life of their process; a smaller value than before
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from fairway.state.load import LATENCY_BOUNDS, ReplicaLoad, ReplicaUse, RevisionLoad, RouteLoad
+from fairway.units import number
 
 KEPT = 600.0
 """Seconds that are remembered."""
@@ -17,6 +18,9 @@ _CLOSE = 10.0
 """Looks of the last seconds are all kept."""
 _APART = 5.0
 """Older looks are kept this far apart."""
+LEAST_RATE, MOST_RATE = 1e-9, 1e12
+"""Requests a busy second of one replica: what lies outside was measured wrong."""
+_BARS = len(LATENCY_BOUNDS) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,18 @@ class Measured:
 
 def grown(before: float, after: float) -> float:
     """How far a counter went; a smaller value began at zero again."""
-    return after - before if after >= before else after
+    return max(0, after - before if after >= before else after)
+
+
+def is_rate(value: object) -> bool:
+    """Whether this can be the rate of a replica."""
+    found = number.finite(value)
+    return found is not None and LEAST_RATE <= found <= MOST_RATE
+
+
+def usable(rates: Mapping[int, float]) -> dict[int, float]:
+    """The rates that can be computed with. What an older version remembered may be zero or infinite."""
+    return {revision: rate for revision, rate in rates.items() if is_rate(rate)}
 
 
 def arrival_rate(measured: Measured, window: float) -> float | None:
@@ -78,7 +93,7 @@ def arrival_rate(measured: Measured, window: float) -> float | None:
     if len(looks) < 2 or looks[-1].time - looks[0].time < 1.0:
         return None
     total = sum(grown(*_arrived(before, after)) for before, after in pairwise(looks))
-    return total / (looks[-1].time - looks[0].time)
+    return number.ratio(total, looks[-1].time - looks[0].time)
 
 
 def _arrived(before: Sample, after: Sample) -> tuple[float, float]:
@@ -92,8 +107,8 @@ def backlog(measured: Measured) -> int:
     last = measured.last
     if last is None:
         return 0
-    held = last.route.held if last.route else 0
-    return held + sum(load.queue for load in last.replicas.values())
+    held = max(0, last.route.held) if last.route else 0
+    return held + sum(max(0, load.queue) for load in last.replicas.values())
 
 
 def is_quiet(measured: Measured) -> bool:
@@ -119,13 +134,15 @@ class Work:
 
     @property
     def rate(self) -> float | None:
-        """Requests a busy second of one replica."""
-        return self.served / self.busy if self.busy > 0 and self.served > 0 else None
+        """Requests a busy second of one replica; None: too little was seen, or the figures make no sense."""
+        found = number.ratio(self.served, self.busy) if self.busy > 0 and self.served > 0 else None
+        return found if is_rate(found) else None
 
     @property
     def utilisation(self) -> float | None:
         """The part of the time in which they were busy."""
-        return min(1.0, self.busy / self.watched) if self.watched > 0 else None
+        found = number.ratio(self.busy, self.watched) if self.watched > 0 else None
+        return None if found is None else min(1.0, max(0.0, found))
 
 
 def work(measured: Measured, names: frozenset[str], window: float) -> Work:
@@ -159,19 +176,17 @@ def _seen_work(name: str, seen: tuple[Sample, ...]) -> Work | None:
 
 def difference(before: RevisionLoad, after: RevisionLoad) -> RevisionLoad:
     """What was added between two looks of one epoch."""
-    bars = len(LATENCY_BOUNDS) + 1
-    old, new = before.latency or (0,) * bars, after.latency or (0,) * bars
     nothing = (0, 0.0, 0.0)
     return RevisionLoad(
-        arrived=after.arrived - before.arrived,
-        answered=after.answered - before.answered,
-        client_errors=after.client_errors - before.client_errors,
-        failed=after.failed - before.failed,
-        rejected=after.rejected - before.rejected,
-        latency=tuple(right - left for left, right in zip(old, new, strict=True)),
+        arrived=max(0, after.arrived - before.arrived),
+        answered=max(0, after.answered - before.answered),
+        client_errors=max(0, after.client_errors - before.client_errors),
+        failed=max(0, after.failed - before.failed),
+        rejected=max(0, after.rejected - before.rejected),
+        latency=_added(before.latency, after.latency),
         latency_sum=after.latency_sum - before.latency_sum,
-        mirrored=after.mirrored - before.mirrored,
-        mirror_failed=after.mirror_failed - before.mirror_failed,
+        mirrored=max(0, after.mirrored - before.mirrored),
+        mirror_failed=max(0, after.mirror_failed - before.mirror_failed),
         outcomes={
             name: (one[0] - was[0], one[1] - was[1], one[2] - was[2])
             for name, one in after.outcomes.items()
@@ -182,14 +197,14 @@ def difference(before: RevisionLoad, after: RevisionLoad) -> RevisionLoad:
 
 def histogram(measured: Measured, revision: int | None, window: float) -> tuple[int, ...]:
     """Answers by `LATENCY_BOUNDS` over the window, of one revision or of all."""
-    total = [0] * (len(LATENCY_BOUNDS) + 1)
+    total = [0] * _BARS
     if measured.last is None:
         return tuple(total)
     for before, after in _lives([sample.route for sample in measured.since(measured.last.time - window) if sample.route]):
-        for number, load in after.revisions.items():
-            if load.latency and revision in (None, number):
-                old = before.revisions.get(number, RevisionLoad()) if before else RevisionLoad()
-                _add(total, load.latency, old.latency)
+        for which, load in after.revisions.items():
+            if load.latency and revision in (None, which):
+                old = before.revisions.get(which, RevisionLoad()) if before else RevisionLoad()
+                total = [one + more for one, more in zip(total, _added(old.latency, load.latency), strict=True)]
     return tuple(total)
 
 
@@ -204,9 +219,10 @@ def _lives(looks: list[RouteLoad]) -> Iterator[tuple[RouteLoad | None, RouteLoad
         yield first, looks[-1]
 
 
-def _add(total: list[int], new: tuple[int, ...], old: tuple[int, ...]) -> None:
-    for index, count in enumerate(new):
-        total[index] += count - (old[index] if old else 0)
+def _added(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...]:
+    """What was added to each bar, none of them less than nothing; bars that one side does not have are empty there."""
+    before, after = (side[:_BARS] + (0,) * (_BARS - len(side)) for side in (old, new))
+    return tuple(max(0, right - left) for left, right in zip(before, after, strict=True))
 
 
 def percentile(bars: tuple[int, ...], part: float) -> float | None:

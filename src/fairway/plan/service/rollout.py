@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fairway.plan.service import fleet, guards, split
-from fairway.plan.service.measured import Measured
+from fairway.plan.service.measured import Measured, usable
 from fairway.plan.service.split import Shares
 from fairway.spec.service import RolloutPolicy, RolloutStep, RolloutStrategy
 from fairway.state.service import Replica, RevisionPhase, Rollout, RolloutPhase, Service
@@ -221,7 +221,7 @@ def way_out(service: Service, revision: int) -> str:
 
 def _too_slow(service: Service, rollout: Rollout) -> str:
     """A slower revision takes no more while all replicas that the document allows would not be enough."""
-    rates = service.scale.service_rate
+    rates = usable(service.scale.service_rate)
     mine, old = rates.get(rollout.target), rates.get(rollout.source)
     if service.scale.rule != "max" or mine is None or old is None or mine >= old:
         return ""

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from fairway.units import number
+
 RATIOS = (1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 """How many times more often something could happen."""
 LOOKS = 3
@@ -28,7 +30,9 @@ def limit(alpha: float) -> float:
 
 def more_often_than(evidence: Mapping[float, float], count: int, total: int, usual: float, alpha: float) -> dict[float, float]:
     """The evidence, by ratio, after one look more: `count` of `total`, where `usual` is the part that is no alarm."""
-    usual = min(max(usual, 1e-6), _MOST / RATIOS[0])
+    most = _MOST / RATIOS[0]
+    usual = most if math.isnan(usual) else min(max(usual, 1e-6), most)
+    count, total = _within(count, total)
 
     def added(ratio: float) -> float:
         part = min(_MOST, ratio * usual)
@@ -44,24 +48,37 @@ def more_often_than_beside(
 
     Were both alike, each event would be mine by the part of the requests that are: events alone tell, however rare they are.
     """
-    (count, total), (other_count, other_total) = mine, other
-    usual = total / (total + other_total)
+    (count, total), (other_count, other_total) = _within(*mine), _within(*other)
+    if not total or not other_total:
+        return _known(evidence)
 
     def added(ratio: float) -> float:
-        part = ratio * total / (ratio * total + other_total)
-        return count * math.log(part / usual) + other_count * math.log((1.0 - part) / (1.0 - usual))
+        # By logarithms of quotients: one side may have so many more that its part cannot be told from 1.
+        rarer = math.log((total + other_total) / (ratio * total + other_total))
+        return count * (math.log(ratio) + rarer) + other_count * rarer
 
-    return _with(evidence, added, alpha) if total and other_total else dict(evidence)
+    return _with(evidence, added, alpha)
+
+
+def _within(count: int, total: int) -> tuple[int, int]:
+    """So many of so many, where counters may have been wrong."""
+    total = max(0, total)
+    return min(max(0, count), total), total
+
+
+def _known(evidence: Mapping[float, float]) -> dict[float, float]:
+    """The evidence that can be added to; what is not finite counts as none."""
+    return {ratio: number.finite(evidence.get(ratio)) or 0.0 for ratio in RATIOS}
 
 
 def _with(evidence: Mapping[float, float], added: Callable[[float], float], alpha: float) -> dict[float, float]:
     most = limit(alpha) / LOOKS
-    return {ratio: evidence.get(ratio, 0.0) + min(most, added(ratio)) for ratio in RATIOS}
+    return {ratio: number.finite(known + min(most, added(ratio))) or 0.0 for ratio, known in _known(evidence).items()}
 
 
 def strength(evidence: Mapping[float, float]) -> float:
     """The evidence over all ratios, as a logarithm; 0 at the start."""
-    values = [evidence.get(ratio, 0.0) for ratio in RATIOS]
+    values = list(_known(evidence).values())
     top = max(values)
     return top + math.log(sum(math.exp(value - top) for value in values) / len(values))
 
@@ -82,7 +99,11 @@ class Reports:
     @property
     def variance(self) -> float:
         """How far single reports lie apart."""
-        return max(0.0, self.squares / self.count - self.mean**2) if self.count else 0.0
+        if not self.count:
+            return 0.0
+        spread = self.squares / self.count - self.mean * self.mean
+        # What is too large to be told may be anything.
+        return math.inf if math.isnan(spread) else max(0.0, spread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +116,9 @@ class Difference:
 
 
 def difference(new: Reports, old: Reports, alpha: float) -> Difference | None:
-    """The difference of both means by a mixture sequential probability ratio test; None: too few reports."""
-    if min(new.count, old.count) < FEW:
+    """The difference of both means by a mixture sequential probability ratio test; None: too few reports, or too large ones."""
+    sums = (new.count, new.total, new.squares, old.count, old.total, old.squares)
+    if not all(map(math.isfinite, sums)) or min(new.count, old.count) < FEW:
         return None
     spread = new.variance / new.count + old.variance / old.count
     value = new.mean - old.mean
@@ -104,4 +126,4 @@ def difference(new: Reports, old: Reports, alpha: float) -> Difference | None:
     spread = max(spread, 1e-12 * (1.0 + value * value))
     mixed = (_EFFECT**2) * max(1e-12, (new.variance + old.variance) / 2)
     wide = math.sqrt(spread * (spread + mixed) / mixed * (math.log((spread + mixed) / spread) + 2.0 * limit(alpha)))
-    return Difference(value, value - wide, value + wide)
+    return Difference(value, value - wide, value + wide) if math.isfinite(value) and math.isfinite(wide) else None

@@ -6,15 +6,18 @@ of them. The sum may be larger than the number (surge), never smaller.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from fairway.plan.service.measured import usable
 from fairway.state.service import Service
+from fairway.units import number as units
 
 _FACTOR = 4.0
 """A revision counts as at most this many times slower or faster than the other."""
 _ROUNDING = 1e-6
+_MOST = 1_000_000
+"""Replicas of one revision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Part:
 def parts(service: Service, shares: Shares) -> dict[int, Part]:
     """What each revision should have of the number that the autoscaler set; revisions not named should have nothing."""
     number = service.scale.wanted
-    rates = service.scale.service_rate
+    rates = usable(service.scale.service_rate)
     now, next_ = _work(shares.serving, rates), _work(shares.coming, rates)
     found: dict[int, Part] = {}
     for revision in {**shares.serving, **shares.coming}:
@@ -103,7 +106,7 @@ def _work(shares: dict[int, float], rates: dict[int, float]) -> dict[int, float]
 
 def speed(service: Service, revision: int) -> float:
     """Requests a busy second of one replica; one that was not measured counts as the slowest that was."""
-    rates = service.scale.service_rate
+    rates = usable(service.scale.service_rate)
     return rates.get(revision) or min(rates.values(), default=1.0)
 
 
@@ -115,4 +118,4 @@ def _slowness(revision: int, shares: Shares, rates: dict[int, float]) -> float:
 
 
 def _ceil(value: float) -> int:
-    return math.ceil(value - _ROUNDING)
+    return units.ceiling(value - _ROUNDING, _MOST)

@@ -9,12 +9,13 @@ a replica holds does not become less beside another one; but nothing goes while 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fairway.plan.service.measured import Measured
 from fairway.spec.service import Scaling
 from fairway.state.load import ReplicaUse
-from fairway.units import quantity
+from fairway.units import number, quantity
 
 WINDOW = 30.0
 """Seconds over which use is averaged: a moment is none."""
@@ -60,7 +61,7 @@ def of_replicas(measured: Measured, names: frozenset[str]) -> Use:
     if len(looks) < _LOOKS:
         return Use(at_once=_at_once(measured))
     totals = [_total(look) for look in looks.values()]
-    memory = [use.memory for look in looks.values() for name, use in look.items() if name in names and use.memory is not None]
+    memory = _sound(use.memory for look in looks.values() for name, use in look.items() if name in names)
     return Use(
         _average([cpu for cpu, _ in totals if cpu is not None]),
         _average([gpu for _, gpu in totals if gpu is not None]),
@@ -70,19 +71,24 @@ def of_replicas(measured: Measured, names: frozenset[str]) -> Use:
 
 
 def _total(look: dict[str, ReplicaUse]) -> tuple[float | None, float | None]:
-    cpu = [use.cpu for use in look.values() if use.cpu is not None]
-    gpu = [use.gpu for use in look.values() if use.gpu is not None]
+    cpu = _sound(use.cpu for use in look.values())
+    gpu = _sound(use.gpu for use in look.values())
     return sum(cpu) if cpu else None, sum(gpu) if gpu else None
+
+
+def _sound(values: Iterable[float | None]) -> list[float]:
+    """Those that an engine can have measured."""
+    return [found for value in values if (found := number.finite(value)) is not None and found >= 0.0]
 
 
 def _at_once(measured: Measured) -> float | None:
     last = measured.last
     seen = [sample.route for sample in measured.since(last.time - _SOON) if sample.route] if last else []
-    return _average([float(sum(backend.in_flight for backend in route.backends.values())) for route in seen])
+    return _average([float(sum(max(0, backend.in_flight) for backend in route.backends.values())) for route in seen])
 
 
 def _average(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+    return number.ratio(sum(values), len(values)) if values else None
 
 
 def guard(scaling: Scaling, use: Use, ready: int) -> Strain | None:

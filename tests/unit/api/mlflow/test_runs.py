@@ -110,6 +110,45 @@ async def test_a_parameter_keeps_its_value_unless_the_job_started_again(place: A
     assert data(await call.get("runs/get", run_id="mnist-1"), "params") == {"seed": "2"}
 
 
+BAD_NUMBERS: list[tuple[str, str, str]] = [
+    ("step", "9223372036854775808", "no whole number of 64 bits"),
+    ("step", '"9223372036854775808"', "no whole number of 64 bits"),
+    ("step", "1.5", "no whole number of 64 bits"),
+    ("step", "1e300", "no whole number of 64 bits"),
+    ("step", "true", "no whole number of 64 bits"),
+    ("step", "[1]", "no whole number of 64 bits"),
+    ("step", '"' + "9" * 5000 + '"', "no whole number of 64 bits"),
+    ("value", "true", "no number"),
+    ("value", "{}", "no number"),
+    ("value", '"loss"', "no number"),
+    ("timestamp", "-1", "no time in milliseconds"),
+    ("timestamp", "1700000000000000000", "no time in milliseconds"),
+]
+
+
+@pytest.mark.parametrize(("field", "text", "reason"), BAD_NUMBERS)
+async def test_a_number_that_cannot_be_kept_is_refused_by_name(place: Any, field: str, text: str, reason: str) -> None:
+    job = await place.submit()
+    good = {"run_id": '"mnist-1"', "key": '"loss"', "value": "1.0", "timestamp": "1", "step": "1"}
+    body = ",".join(f'"{name}":{value}' for name, value in {**good, field: text}.items())
+    refused = await place.speak("mnist-1")("POST", "runs/log-metric", f"{{{body}}}".encode())
+    assert (refused.status, refused.error) == (400, "INVALID_PARAMETER_VALUE")
+    assert field in refused.json["message"]
+    assert reason in refused.json["message"]
+    assert place.app.points(job) == []
+
+
+@pytest.mark.parametrize("text", ["1e400", "9" * 5000])
+async def test_a_number_that_no_reader_of_json_takes_is_refused_or_infinite(place: Any, text: str) -> None:
+    await place.submit()
+    call = place.speak("mnist-1")
+    answer = await call("POST", "runs/log-metric", f'{{"run_id":"mnist-1","key":"loss","value":{text},"step":1}}'.encode())
+    assert answer.status in (200, 400)
+    step = await call("POST", "runs/log-metric", f'{{"run_id":"mnist-1","key":"loss","value":1,"step":{text}}}'.encode())
+    assert step.status == 400
+    await place.turn()
+
+
 async def test_a_batch_is_kept_whole_or_not_at_all(place: Any) -> None:
     job = await place.submit()
     call = place.speak("mnist-1")

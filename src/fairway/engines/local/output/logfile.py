@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fairway.engines.local.output.logindex import LogIndex
 from fairway.runtime.pattern import LinePattern
+from fairway.runtime.regular import open_regular
 
 BLOCK = 256 * 1024
 _LINE_REACH = 64 * 1024
@@ -19,7 +20,7 @@ class LogFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._handle = open_regular(path)
         self._index = LogIndex(path.with_suffix(".index"))
 
     def close(self) -> None:

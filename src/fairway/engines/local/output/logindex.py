@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
+from fairway.runtime.regular import open_regular
+from fairway.units import number
+
 _ENTRY_LIMIT = 128
 """Bytes; no entry is longer."""
 _BLOCK = 64 * 1024
@@ -53,9 +56,9 @@ class _Opened:
 
     def __enter__(self) -> Self:
         try:
-            self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            self._handle = open_regular(self._path)
             self._size = os.fstat(self._handle).st_size
-        except FileNotFoundError:
+        except OSError:
             self._handle = -1
         return self
 
@@ -88,7 +91,8 @@ class _Opened:
         rest = b""
         while place < self._size and (block := os.pread(self._handle, _BLOCK, place)):
             place += len(block)
-            *lines, rest = (rest + block).split(b"\n")
+            # What is longer than an entry is none, wherever it ends.
+            *lines, rest = (rest[-_ENTRY_LIMIT:] + block).split(b"\n")
             for line in lines:
                 entry = _parsed(line)
                 if entry:
@@ -113,6 +117,7 @@ class _Opened:
 def _parsed(line: bytes) -> Entry | None:
     parts = line.split()
     try:
-        return int(parts[0]), float(parts[1])
+        offset, time = number.count(int(parts[0])), number.finite(float(parts[1]))
     except (IndexError, ValueError):
         return None
+    return None if offset is None or time is None else (offset, time)

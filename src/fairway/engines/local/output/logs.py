@@ -24,8 +24,8 @@ from fairway.state.job import Job, JobKey
 EXIT_FILE = "exit.json"
 ALL_ATTEMPTS = -1
 
-_ATTEMPT = re.compile(r"(?P<role>.+)-(?P<index>\d+)-(?P<attempt>\d+)")
-_LOG = re.compile(r"out-(?P<rank>\d+)\.log")
+_ATTEMPT = re.compile(r"(?P<role>[\w.-]+)-(?P<index>[0-9]+)-(?P<attempt>[0-9]+)", re.ASCII)
+_LOG = re.compile(r"out-(?P<rank>[0-9]{1,9})\.log")
 _UNFINISHED_LIMIT = 1024 * 1024
 """Bytes of a line without an end that a search waits for."""
 _PATIENCE = 2.0
@@ -302,8 +302,8 @@ class _Reading:
             return
         try:
             self._sources[name] = _Source(name, self._mask, self._pattern)
-        except FileNotFoundError:
-            # Forgotten between the look and the opening.
+        except OSError:
+            # Forgotten between the look and the opening, or replaced by something that is no file to read.
             return
 
     def _place(self) -> None:

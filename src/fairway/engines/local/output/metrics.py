@@ -3,33 +3,51 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from fairway.app import crash
 from fairway.app.ports import MetricPoint, Observation
 from fairway.engines.local.folders import Home
 from fairway.engines.local.output.logindex import LogIndex
 from fairway.engines.local.output.pattern import compile_pattern
+from fairway.engines.local.output.refusal import CHECKPOINT, Refusals
 from fairway.errors import UsageError
-from fairway.runtime import contract, folders
+from fairway.runtime import contract, folders, number
 from fairway.runtime.eventfolder import LOG, REPORT, SOURCES, TENSORBOARD, EventFolder, joined
 from fairway.runtime.growing import GrowingFile, GrowingFolder
 from fairway.runtime.metrics import parse
 from fairway.runtime.pattern import LinePattern, numbers
+from fairway.runtime.regular import read_regular
+from fairway.state.fold import MOST_METRICS
 from fairway.state.job import Job, JobKey
 
 MEMORY_FILE = "meter.json"
 """In the run's folder: how far its files were read and the points handed over."""
 
-_ATTEMPT = re.compile(r"(?P<task>.+-\d+)-(?P<attempt>\d+)")
-_FILE = re.compile(r"(?P<kind>metrics|out)-(?P<rank>\d+)\.(jsonl|log)")
+LOOK_LIMIT = 8 << 20
+"""Bytes of reports, or of logs, that one look takes of one run; the rest waits, so that other runs get their turn."""
+EVENT_LOOK_LIMIT = 1 << 20
+"""The same for event files, which take far longer to decode."""
+MOST_FILES = 1024
+"""Files of one attempt that are read: one a process."""
+MOST_SETS = 1000
+"""Different sets of names that a run may report. Further reports are kept name by name: the store keeps one curve a set."""
+_MEMORY_LIMIT = 64 << 20
+
+_ATTEMPT = re.compile(r"(?P<task>[\w.-]+-[0-9]+)-(?P<attempt>[0-9]+)", re.ASCII)
+_FILE = re.compile(r"(?P<kind>metrics|out)-(?P<rank>[0-9]{1,9})\.(jsonl|log)")
 _IDLE = 300.0
-"""Seconds after which a run that nobody asks about is put out of memory."""
+"""Seconds after which a run that is not asked about any more is put out of memory."""
+
+log = logging.getLogger("fairway.metrics")
+_Read = TypeVar("_Read")
 
 
 class Meter:
@@ -41,31 +59,46 @@ class Meter:
        last call may come twice.
     2. A call for runs that wrote nothing costs a few stats a task.
     3. A file that is cut, damaged or half written gives what is whole in it, and no error.
+    4. Every point that is handed over can be stored. What is refused is named in the observation, once a kind.
+    5. Whatever a run wrote, the others are measured; one look reads a bounded part of it, and never waits.
     """
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._runs: dict[JobKey, _RunMeter] = {}
+        self._failed: set[JobKey] = set()
 
     def measure(self, jobs: Iterable[Job]) -> list[Observation]:
         """What is new of these runs; nothing for those where nothing is."""
         now = time.monotonic()
         found = []
         for job in jobs:
-            run = self._runs.get(job.key)
-            if run is None:
-                run = self._runs[job.key] = _RunMeter(self._home.job(job.key), job)
-            run.asked = now
-            seen = run.measure(job.key)
+            try:
+                seen = self._measure(job, now)
+            except Exception as error:  # One run must not hide what the others report.
+                seen = None
+                if job.key not in self._failed:
+                    self._failed.add(job.key)
+                    log.exception("what %s reports cannot be read", job.key)
+                    why = f"report refused: what the run wrote cannot be read ({type(error).__name__}: {error})"
+                    seen = Observation(job.key, refused=(why,))
             if seen is not None:
                 found.append(seen)
         for key in [key for key, run in self._runs.items() if now - run.asked > _IDLE]:
             self._runs.pop(key).remember()
         return found
 
+    def _measure(self, job: Job, now: float) -> Observation | None:
+        run = self._runs.get(job.key)
+        if run is None:
+            run = self._runs[job.key] = _RunMeter(self._home.job(job.key), job)
+        run.asked = now
+        return run.measure(job.key)
+
     def forget(self, key: JobKey) -> None:
         """Drop what is known of a run, for example because its folder is deleted."""
         self._runs.pop(key, None)
+        self._failed.discard(key)
 
     def close(self) -> None:
         """Remember how far every run was read."""
@@ -99,19 +132,25 @@ class _RunMeter:
         self._best = len(SOURCES)
         self._offsets: dict[str, int] = {}
         self._handed: dict[str, int] = {}
+        self._refusals = Refusals()
+        self._names = set(job.progress.metrics)
+        self._sets: set[frozenset[str]] = set()
+        self._looks = 0
         self._load()
 
     def measure(self, key: JobKey) -> Observation | None:
-        """What is new since the last call, which is taken to have been remembered by whoever called."""
+        """What is new since the last call, which is taken to have been remembered by the caller."""
         self.remember()
+        self._looks += 1
         self._look_for_attempts()
         points = self._points()
-        checkpoint = self._new_checkpoint()
+        checkpoint = next(iter(self._contained(CHECKPOINT, self._new_checkpoint)), None)
         self._handed = self._positions()
-        if not points and checkpoint is None:
+        refused = self._refusals.take()
+        if not points and checkpoint is None and not refused:
             return None
         step, moment = checkpoint or (None, None)
-        return Observation(key, tuple(sorted(points, key=lambda point: point.time)), step, moment)
+        return Observation(key, tuple(sorted(points, key=lambda point: point.time)), step, moment, refused)
 
     def remember(self) -> None:
         """Note on disk how far the points were handed over by the call before this one."""
@@ -119,7 +158,10 @@ class _RunMeter:
             return
         aside = self._folder / f".{MEMORY_FILE}"
         try:
-            aside.write_text(json.dumps({"best": self._best, "offsets": self._handed}))
+            # Not through a link or a pipe that the program may have put there.
+            handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+            with os.fdopen(handle, "w") as file:
+                json.dump({"best": self._best, "offsets": self._handed, "refused": sorted(self._refusals.kinds)}, file)
             with crash.reach("engine.rename"):
                 os.replace(aside, self._folder / MEMORY_FILE)
         except OSError:
@@ -129,12 +171,17 @@ class _RunMeter:
 
     def _load(self) -> None:
         try:
-            found = json.loads((self._folder / MEMORY_FILE).read_bytes())
-            self._best = int(found["best"])
-            self._offsets = {str(name): int(offset) for name, offset in found["offsets"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            found = json.loads(read_regular(self._folder / MEMORY_FILE, _MEMORY_LIMIT))
+            best, offsets = number.count(found["best"]), found["offsets"]
+            known = {str(name): place for name, offset in offsets.items() if (place := number.count(offset)) is not None}
+            refused = [kind for kind in found.get("refused", ()) if isinstance(kind, str)]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return
-        self._handed = self._offsets
+        if best is None:
+            return
+        self._best = min(best, len(SOURCES))
+        self._offsets = self._handed = known
+        self._refusals.remember(refused)
 
     def _positions(self) -> dict[str, int]:
         files: list[GrowingFile] = [*self._tensorboard.files.values()]
@@ -166,7 +213,7 @@ class _RunMeter:
             rank = int(match["rank"])
             task = f"{attempt.task}.{rank}" if rank else attempt.task
             files = attempt.reports if match["kind"] == "metrics" else attempt.logs
-            if task not in files and (files is attempt.reports or self._pattern):
+            if len(files) < MOST_FILES and task not in files and (files is attempt.reports or self._pattern):
                 files[task] = self._opened(attempt.folder.path / name)
 
     def _points(self) -> list[MetricPoint]:
@@ -176,60 +223,108 @@ class _RunMeter:
         for rank, read in enumerate(readers):
             if rank > self._best:
                 break
-            found = list(read())
+            found = [part for point in self._contained(SOURCES[rank], read) for part in self._limited(point)]
             points += found
             if found:
                 self._best = rank
         return points
 
+    def _contained(self, source: str, read: Callable[[], Iterator[_Read]]) -> list[_Read]:
+        """What one source gives until it fails; the failure is named, and the other sources are read."""
+        found: list[_Read] = []
+        try:
+            found.extend(read())
+        except Exception as error:  # A program can write what no reader has foreseen.
+            if self._refusals.add(source, "failed", f"it cannot be read ({type(error).__name__}: {error})"):
+                log.exception("%s: what comes from %s cannot be read", self._folder, source)
+        return found
+
+    def _limited(self, point: MetricPoint) -> list[MetricPoint]:
+        """The point without names beyond those that a run may have."""
+        new = point.metrics.keys() - self._names
+        if new:
+            room = MOST_METRICS - len(self._names)
+            left_out = sorted(new)[room:] if room > 0 else sorted(new)
+            if left_out:
+                reason = f"metric {number.shown(left_out[0])} is left out; a run has at most {MOST_METRICS:,} metrics"
+                self._refusals.add(point.source, "many", reason, point.task)
+                kept = {name: value for name, value in point.metrics.items() if name not in left_out}
+                if not kept:
+                    return []
+                point = replace(point, metrics=kept)
+            self._names |= point.metrics.keys()
+        names = frozenset(point.metrics)
+        if names in self._sets or len(self._sets) < MOST_SETS:
+            self._sets.add(names)
+            return [point]
+        return [replace(point, metrics={name: value}) for name, value in point.metrics.items()]
+
+    def _turns(self, files: Iterable[tuple[str, GrowingFile]], limit: int) -> Iterator[tuple[str, GrowingFile]]:
+        """The files, another one first at every look, until so many bytes were read."""
+        listed = list(files)
+        first = self._looks % len(listed) if listed else 0
+        read = 0
+        for task, file in listed[first:] + listed[:first]:
+            before = file.offset
+            yield task, file
+            read += max(0, file.offset - before)
+            if read >= limit:
+                return
+
     def _reported(self) -> Iterator[MetricPoint]:
-        for attempt in self._attempts.values():
-            for task, file in attempt.reports.items():
-                for _, line in file.new_lines():
-                    entry = parse(line)
-                    if entry:
-                        yield MetricPoint(entry[0], entry[1], entry[2], task, REPORT)
+        files = ((task, file) for attempt in self._attempts.values() for task, file in attempt.reports.items())
+        for task, file in self._turns(files, LOOK_LIMIT):
+            refuse = self._refusals.of(REPORT, task)
+            for _, line in file.new_lines(refuse):
+                entry = parse(line, refuse)
+                if entry:
+                    yield MetricPoint(entry[0], entry[1], entry[2], task, REPORT)
 
     def _from_tensorboard(self) -> Iterator[MetricPoint]:
         self._tensorboard.look(lambda path: self._offsets.get(self._name(path), 0))
-        for path, file in self._tensorboard.files.items():
+        files = self._tensorboard.files
+        for name, _ in self._turns(((str(path), file) for path, file in files.items()), EVENT_LOOK_LIMIT):
+            path = Path(name)
             run = path.parent.name
             task = run if any(attempt.task == run for attempt in self._attempts.values()) else ""
-            for moment, step, values in joined(file, self._tensorboard.prefix(path)):
+            for moment, step, values in joined(files[path], self._tensorboard.prefix(path), self._refusals.of(TENSORBOARD)):
                 yield MetricPoint(moment, step, values, task, TENSORBOARD)
 
     def _printed(self) -> Iterator[MetricPoint]:
         if self._pattern is None:
             return
-        for attempt in self._attempts.values():
-            for task, file in attempt.logs.items():
-                index = LogIndex(file.path.with_suffix(".index"))
-                for offset, line in file.new_lines():
-                    step, metrics = numbers(self._pattern, line)
-                    if metrics or step is not None:
-                        yield MetricPoint(index.time_of(offset) or file.written, step, metrics, task, LOG)
+        files = ((task, file) for attempt in self._attempts.values() for task, file in attempt.logs.items())
+        for task, file in self._turns(files, LOOK_LIMIT):
+            index = LogIndex(file.path.with_suffix(".index"))
+            refuse = self._refusals.of(LOG, task)
+            for offset, line in file.new_lines(refuse):
+                step, metrics = numbers(self._pattern, line, refuse)
+                if metrics or step is not None:
+                    entry = number.point(index.time_of(offset) or file.written, step, dict(metrics), refuse)
+                    if entry:
+                        yield MetricPoint(entry[0], entry[1], entry[2], task, LOG)
 
-    def _new_checkpoint(self) -> tuple[int, float] | None:
+    def _new_checkpoint(self) -> Iterator[tuple[int, float]]:
         if not self._checkpoints.changed():
-            return None
+            return
         # A half-written one is none: the program would pass it over, so we must not promise it.
         found = [
             (path, manifest)
-            for path, manifest in folders.finished(self._checkpoints.path)
+            for path, manifest in folders.finished(self._checkpoints.path, self._refusals.of(CHECKPOINT))
             if folders.matches(path, manifest, deep=False)
         ]
         if not found:
-            return None
+            return
         path, manifest = max(found, key=lambda one: int(one[1]["sequence"]))
         try:
-            newest = int(manifest["step"]), (path / contract.MANIFEST).stat().st_mtime
+            written = (path / contract.MANIFEST).stat().st_mtime
         except OSError:
             # Pruned between the two looks; the next call sees what took its place.
-            return None
-        if newest == self._checkpoint:
-            return None
-        self._checkpoint = newest
-        return newest
+            return
+        newest = int(manifest["step"]), written
+        if newest != self._checkpoint and number.moment(written) is not None:
+            self._checkpoint = newest
+            yield newest
 
 
 def _tensorboard_folder(folder: Path, job: Job) -> Path:

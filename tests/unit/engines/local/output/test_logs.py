@@ -438,3 +438,26 @@ def test_a_follower_that_goes_away_leaves_no_handle(run: Run) -> None:
     before = handles()
     asyncio.run(go())
     assert handles() == before
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("follow", [False, True])
+def test_what_is_no_regular_file_is_passed_over_and_holds_nothing_up(run: Run, follow: bool) -> None:
+    run.write("worker-0", b"zero\n")
+    os.mkfifo(run.attempts / "worker-0-0" / "out-0.index")
+    os.mkfifo(run.attempts / "worker-0-0" / "out-1.log")
+    (run.attempts / "worker-0-0" / "out-2.log").symlink_to("/dev/zero")
+    (run.attempts / "worker-0-0" / "out-3.log").mkdir()
+    os.mkdir(os.fsencode(run.attempts) + b"/w\xff-0-0")
+    assert run.text(LogQuery(follow=follow)) == b"zero\n"
+
+
+@pytest.mark.parametrize("index", ["3 1e400\n", "-7 nan\n", "9" * 60 + " 5.0\n", "x" * 100_000, "3 5.0\n\0\0\n"])
+def test_an_index_that_the_program_wrote_over_changes_times_and_no_line(run: Run, index: str) -> None:
+    path = run.write("worker-0", b"one\ntwo\n")
+    run.write("worker-1", b"three\n", at=10.0)
+    path.with_suffix(".index").write_text(index)
+    for query in (LogQuery(), LogQuery(timed=True), LogQuery(tail=5), LogQuery(since=1.0)):
+        found = run.read(query)
+        assert sorted(b"".join(chunk.data for chunk in found).split()) == [b"one", b"three", b"two"]
+        assert all(chunk.time is None or chunk.time == chunk.time < 1e11 for chunk in found)

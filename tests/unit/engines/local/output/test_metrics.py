@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from fairway.app.ports import MetricPoint, Observation
 from fairway.engines.local.folders import Home
+from fairway.engines.local.output import metrics
 from fairway.engines.local.output.metrics import MEMORY_FILE, Meter
 from fairway.spec.job import Code, JobSpec, Metrics, Role, TensorBoard
 from fairway.state.job import Job, JobKey, Origin
@@ -280,8 +283,198 @@ def test_looking_where_nothing_changed_reads_nothing(run: Run, monkeypatch: pyte
     run.points()
     run.points()
     opened: list[str] = []
-    monkeypatch.setattr(Path, "open", lambda self, *_: opened.append(str(self)))
+    monkeypatch.setattr(os, "open", lambda path, *_: opened.append(str(path)))
     monkeypatch.setattr(os, "listdir", lambda path: opened.append(str(path)))
     monkeypatch.setattr(os, "scandir", lambda path: opened.append(str(path)))
     assert run.points() == ()
     assert opened == []
+
+
+def test_what_is_refused_is_named_once_a_kind_and_the_rest_counts(run: Run) -> None:
+    run.report(line(1.0, 2**63, loss=0.5) + line(2.0, 2**64, loss=0.5) + line(3.0, 3, loss=0.25))
+    seen = run.measure()
+    assert seen is not None
+    assert [point.step for point in seen.points] == [3]
+    assert seen.refused == (
+        "report refused: step 9223372036854775808 is out of range; a step is a whole number from -2**63 to 2**63 - 1 (worker-0)",
+    )
+    run.report(line(4.0, -(2**70), loss=0.5) + line(5.0, 1, **{"n" * 300: 1.0}))
+    seen = run.measure()
+    assert seen is not None
+    assert seen.points == ()
+    assert [reason.partition(";")[0] for reason in seen.refused] == [f"report refused: metric {repr('n' * 61)[:60]}… is left out"]
+
+
+def test_a_new_daemon_does_not_name_it_again(run: Run) -> None:
+    run.report(line(1.0, 2**63))
+    run.measure()
+    run.meter.close()
+    run.meter = Meter(run.home)
+    run.report(line(2.0, 2**63) + line(3.0, 3))
+    seen = run.measure()
+    assert seen is not None
+    assert seen.refused == ()
+    assert [point.step for point in seen.points] == [3]
+
+
+def test_a_printed_step_of_twenty_digits_is_refused(tmp_path: Path) -> None:
+    run = Run(tmp_path, metrics=Metrics(pattern=r"step (?P<step>\S+) loss (?P<loss>\S+)"))
+    run.print(
+        "step 99999999999999999999 loss 1\nstep 1e30 loss 1\nstep nan loss 2\nstep 9007199254740993 loss 3\nstep 7 loss nan\n"
+    )
+    seen = run.measure()
+    assert seen is not None
+    assert [point.step for point in seen.points] == [None, 9007199254740993, 7]
+    assert math.isnan(seen.points[-1].metrics["loss"])
+    assert [reason.partition(";")[0] for reason in seen.refused] == [
+        "printed line refused: step 99999999999999999999 is out of range",
+    ]
+
+
+@pytest.mark.timeout(30)
+def test_pipes_folders_and_links_hold_nothing_up(tmp_path: Path) -> None:
+    run = Run(tmp_path, metrics=Metrics(pattern=r"loss (?P<loss>\S+)"))
+    attempt = run.attempt("worker-0-0")
+    os.mkfifo(attempt / "metrics-0.jsonl")
+    (attempt / "metrics-1.jsonl").mkdir()
+    (attempt / "metrics-2.jsonl").symlink_to("/dev/zero")
+    run.print("loss 1\n")
+    os.mkfifo(attempt / "out-0.index")
+    os.mkfifo(run.folder / MEMORY_FILE)
+    os.mkfifo(run.folder / f".{MEMORY_FILE}")
+    os.mkfifo(run.folder / "tensorboard" / "a.tfevents")
+    for name in ("step-000000000001", "step-000000000002", "step-000000000003"):
+        (run.folder / "checkpoints" / name).mkdir()
+    os.mkfifo(run.folder / "checkpoints" / "step-000000000001" / "manifest.json")
+    (run.folder / "checkpoints" / "step-000000000002" / "manifest.json").symlink_to("/dev/zero")
+    (run.folder / "checkpoints" / "step-000000000003" / "manifest.json").mkdir()
+    seen = run.measure()
+    assert seen is not None
+    assert [point.metrics for point in seen.points] == [{"loss": 1.0}]
+    assert {reason.partition(":")[0] for reason in seen.refused} == {"report refused", "event file refused", "checkpoint refused"}
+    assert run.measure() is None
+    run.meter.close()
+
+
+def test_folders_with_names_that_cannot_be_stored_are_passed_over(run: Run) -> None:
+    for name in (b"w\xff-0-0", b"a\nb-0-0", "wörker-0-0".encode(), b"worker-\xd9\xa1-0"):
+        folder = os.fsencode(run.folder / "attempts") + b"/" + name
+        os.mkdir(folder)
+        with open(folder + b"/metrics-0.jsonl", "w") as file:
+            file.write(line(1.0, 1))
+    run.report(line(1.0, 2))
+    assert [point.task for point in run.points()] == ["worker-0"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("step", 2**63),
+        ("step", -1),
+        ("step", True),
+        ("step", "3"),
+        ("step", 1.5),
+        ("sequence", 2**70),
+        ("files", []),
+        ("meta", None),
+    ],
+)
+def test_a_manifest_that_is_wrong_is_refused_and_the_one_before_counts(run: Run, field: str, value: object) -> None:
+    checkpoint(run, 100, 1)
+    folder = run.folder / "checkpoints" / "step-000000000200"
+    folder.mkdir()
+    manifest = {"step": 200, "sequence": 2, "world_size": 1, "meta": {}, "files": {}, field: value}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    seen = run.measure()
+    assert seen is not None
+    assert seen.checkpoint_step == 100
+    (reason,) = seen.refused
+    assert reason.startswith(f"checkpoint refused: checkpoint step-000000000200 is left out: {field} of its manifest is ")
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff\xfe", b"{}", b"null", b" " * (17 << 20)])
+def test_a_manifest_that_is_none_is_refused(run: Run, content: bytes) -> None:
+    checkpoint(run, 100, 1)
+    folder = run.folder / "checkpoints" / "step-000000000200"
+    folder.mkdir()
+    (folder / "manifest.json").write_bytes(content)
+    seen = run.measure()
+    assert seen is not None
+    assert seen.checkpoint_step == 100
+    assert len(seen.refused) == 1
+
+
+def test_files_of_a_manifest_with_names_that_no_disk_knows_are_missing(run: Run) -> None:
+    checkpoint(run, 100, 1)
+    for number, name in enumerate(("a\0b", "\ud800", "x" * 5000), start=2):
+        folder = run.folder / "checkpoints" / f"step-{number:012d}"
+        folder.mkdir()
+        manifest = {"step": 200, "sequence": number, "world_size": 1, "meta": {}, "files": {name: {"size": 1}}}
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+    seen = run.measure()
+    assert seen is not None
+    assert seen.checkpoint_step == 100
+
+
+def test_a_run_has_a_bounded_number_of_metrics(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MOST_METRICS", 10)
+    run.report("".join(line(1.0, step, loss=1.0, **{f"n{step}": 1.0}) for step in range(30)))
+    seen = run.measure()
+    assert seen is not None
+    assert len(seen.points) == 30
+    assert len({name for point in seen.points for name in point.metrics}) == 10
+    assert [reason.partition(";")[2] for reason in seen.refused] == [" a run has at most 10 metrics (worker-0)"]
+
+
+def test_reports_of_ever_different_metrics_become_few_curves(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MOST_SETS", 5)
+    run.report("".join(line(1.0, step, **{f"n{bit}": 1.0 for bit in range(6) if step >> bit & 1}) for step in range(1, 64)))
+    points = run.points()
+    assert len({frozenset(point.metrics) for point in points}) <= 5 + 6
+    assert sum(len(point.metrics) for point in points) == sum(step.bit_count() for step in range(1, 64))
+
+
+def test_one_look_takes_a_bounded_part_and_every_file_gets_its_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "LOOK_LIMIT", 1000)
+    for index in range(20):
+        run.report("".join(line(1.0, step) for step in range(40)), f"worker-{index}-0")
+    counts = [len(run.points()) for _ in range(25)]
+    assert 0 < max(counts) <= 80
+    assert sum(counts) == 20 * 40
+
+
+def test_a_run_that_cannot_be_read_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path)
+    other = replace(run.job, key=JobKey("default", "other-1"))
+    folder = run.home.make_shared_parts(other.key) / "attempts" / "worker-0-0"
+    folder.mkdir()
+    (folder / "metrics-0.jsonl").write_text(line(1.0, 7))
+    run.report(line(1.0, 1))
+    read = metrics.GrowingFile.new_lines
+
+    def failing(file: metrics.GrowingFile, *rest: Any) -> Any:
+        if "mnist-1" in str(file.path):
+            message = "boom"
+            raise RuntimeError(message)
+        return read(file, *rest)
+
+    monkeypatch.setattr(metrics.GrowingFile, "new_lines", failing)
+    broken, sound = run.meter.measure([run.job, other])
+    assert broken.refused == ("report refused: it cannot be read (RuntimeError: boom)",)
+    assert [point.step for point in sound.points] == [7]
+    assert run.meter.measure([run.job, other]) == []
+    monkeypatch.undo()
+    assert [point.step for point in run.points()] == [1]
+
+
+def test_a_run_whose_folder_cannot_be_looked_at_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path)
+    run.report(line(1.0, 1))
+    bad = replace(run.job, key=JobKey("default", "bad-1"))
+    monkeypatch.setattr(
+        metrics, "_tensorboard_folder", lambda folder, job: 1 / 0 if job.key == bad.key else folder / "tensorboard"
+    )
+    found = run.meter.measure([bad, run.job])
+    assert [seen.key.name for seen in found] == ["bad-1", "mnist-1"]
+    assert "ZeroDivisionError" in found[0].refused[0]
+    assert run.meter.measure([bad]) == []

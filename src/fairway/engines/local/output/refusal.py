@@ -1,0 +1,49 @@
+"""What was refused of one run: every kind of it is named once, not every line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fairway.runtime.eventfolder import LOG, REPORT, TENSORBOARD
+from fairway.runtime.number import Refuse
+
+CHECKPOINT = "checkpoint"
+_WORDS = {REPORT: "report", TENSORBOARD: "event file", LOG: "printed line", CHECKPOINT: "checkpoint"}
+_LONGEST = 500
+"""Characters of one sentence."""
+
+
+class Refusals:
+    """Collects reasons until they are taken. Kinds come from the code that reads, so that there are only a few."""
+
+    def __init__(self) -> None:
+        self.kinds: set[str] = set()
+        """Every kind that was named so far."""
+        self._new: list[str] = []
+
+    def remember(self, kinds: Iterable[str]) -> None:
+        """Count these as named."""
+        self.kinds.update(kinds)
+
+    def of(self, source: str, task: str = "") -> Refuse:
+        """What takes the reasons for one source of one task."""
+
+        def refuse(kind: str, reason: str) -> None:
+            self.add(source, kind, reason, task)
+
+        return refuse
+
+    def add(self, source: str, kind: str, reason: str, task: str = "") -> bool:
+        """Whether it is the first of its kind."""
+        name = f"{source}/{kind}"
+        if name in self.kinds:
+            return False
+        self.kinds.add(name)
+        by = f" ({task})" if task else ""
+        self._new.append(f"{_WORDS.get(source, source)} refused: {reason[:_LONGEST]}{by}")
+        return True
+
+    def take(self) -> tuple[str, ...]:
+        """The sentences since the last call."""
+        new, self._new = tuple(self._new), []
+        return new
