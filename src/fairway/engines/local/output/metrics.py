@@ -213,8 +213,12 @@ class _RunMeter:
             rank = int(match["rank"])
             task = f"{attempt.task}.{rank}" if rank else attempt.task
             files = attempt.reports if match["kind"] == "metrics" else attempt.logs
-            if len(files) < MOST_FILES and task not in files and (files is attempt.reports or self._pattern):
-                files[task] = self._opened(attempt.folder.path / name)
+            if task in files or not (files is attempt.reports or self._pattern):
+                continue
+            if len(files) >= MOST_FILES:
+                self._refusals.add(REPORT, "files", f"{name} is not read; an attempt has at most {MOST_FILES:,} such files", task)
+                return
+            files[task] = self._opened(attempt.folder.path / name)
 
     def _points(self) -> list[MetricPoint]:
         """From the best source that has spoken, and on the way up from lesser ones."""

@@ -478,3 +478,13 @@ def test_a_run_whose_folder_cannot_be_looked_at_hides_no_other(tmp_path: Path, m
     assert [seen.key.name for seen in found] == ["bad-1", "mnist-1"]
     assert "ZeroDivisionError" in found[0].refused[0]
     assert run.meter.measure([bad]) == []
+
+
+def test_an_attempt_has_a_bounded_number_of_files(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MOST_FILES", 3)
+    for rank in range(10):
+        run.report(line(1.0, rank), rank=rank)
+    seen = run.measure()
+    assert seen is not None
+    assert len(seen.points) == 3
+    assert seen.refused == ("report refused: metrics-3.jsonl is not read; an attempt has at most 3 such files (worker-0.3)",)
