@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
 from fairway.app.datasets import DatasetCommands
@@ -43,6 +43,7 @@ from fairway.state.job import Job, JobKey, Resume
 from fairway.state.node import Node
 from fairway.state.phase import Intent, JobPhase, TaskPhase
 from fairway.state.queue import Queue
+from fairway.state.recovery import Condition
 from fairway.state.service import ServiceKey
 from fairway.state.task import Task
 from fairway.units import names, suggest
@@ -87,6 +88,8 @@ class Application:
             self.models.in_use = self.services.serving
         files = serving.samples if serving is not None else None
         self.samples = Samples(self.loop, files, datasets, self.dataset_commands) if files is not None else None
+        self.condition: Callable[[], Condition] = Condition
+        """How the record is; whoever opened it sets this."""
         self._background: set[asyncio.Task[None]] = set()
 
     # Commands
@@ -238,7 +241,9 @@ class Application:
         async with self.loop.lock:
             job = self.loop.snapshot.jobs.get(key)
             if job is None:
-                self._stored(key)
+                # By its name alone: one that cannot be read can be deleted.
+                if not self.store.has_job(key):
+                    raise self._not_found(key.namespace, key.name)
                 await self.loop.delete(key)
                 return
             job = replace(job, intent=Intent.STOP, deleting=True, spec=job.spec.model_copy(update={"grace": "0s"}))

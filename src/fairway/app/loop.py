@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from fairway.app.ports import Changes, Clock, Engine, MetricPoint, Observation, Store
+from fairway.app.recovery import TakeUp
 from fairway.plan import cycle, queue
 from fairway.plan.action import ForgetJob, ForgetLogs
 from fairway.plan.plan import Plan
@@ -85,6 +86,8 @@ class Loop:
         self._watchers: dict[JobKey, set[asyncio.Future[None]]] = {}
         self.changes: list[Callable[[JobKey], None]] = []
         """Called with the key of every run of which something has changed. They must not wait."""
+        self.take_up: TakeUp | None = None
+        """Brings the record in step with what the engine keeps, at the start."""
         self.over: list[Callable[[Job], None]] = []
         """Called with every run that has ended, once it is remembered so. They must not wait, and a crash may skip them."""
 
@@ -95,7 +98,8 @@ class Loop:
     async def start(self) -> None:
         """Load what was remembered, look at what is, and say again what may have been lost."""
         await self.engine.start(self.wake)
-        await self._remove_strays()
+        if self.take_up is not None:
+            await self.take_up.run()
         self.snapshot.queues = by_name(self.store.queues())
         self.snapshot.memory = self.store.memory() or b""
         for job in self.store.active_jobs():
@@ -107,12 +111,6 @@ class Loop:
         self._remember(Changes())
         for companion in self.companions:
             await companion.start()
-
-    async def _remove_strays(self) -> None:
-        """What an engine keeps of a run that was never remembered is nobody's: the daemon died in the middle of a submit."""
-        known = self.store.job_keys()
-        strays = [key for key in await self.engine.kept() if key not in known]
-        await self.engine.perform([ForgetJob(key) for key in strays])
 
     async def run(self) -> None:
         """Turn until closed."""

@@ -24,10 +24,11 @@ from fairway.stores.sqlite.store import SqliteStore, journal_of
 CHECKED = 512 << 20
 """Bytes up to which the whole file is checked at every start; a larger one is checked with its next backup."""
 SINCE_BACKUP = (
-    "metric points that were reported since (those of running runs are read again from their files)",
-    "events since",
-    "what the scheduler learnt since",
+    "metric points since the backup (the files of the runs still hold them)",
+    "events since the backup",
+    "what the scheduler learnt since the backup",
 )
+LOST_WITHOUT = ("events", "what the scheduler learnt", "queues, services and tracked records that the journal does not have")
 
 log = logging.getLogger("fairway.recovery")
 
@@ -60,8 +61,6 @@ def open_store(path: Path, now: float, has_runs: Callable[[], bool], *, suspect:
         lost = tuple(f"what changed in {subject} since the backup" for subject in mended)
         recovery = recovery or Recovery(now, "unreadable", words)
         recovery = replace(recovery, lost=(*recovery.lost, *lost))
-    if recovery is not None:
-        log.warning("%s", recovery.message)
     return Opened(store, backups, recovery)
 
 
@@ -123,7 +122,7 @@ def _restored(backups: Backups, recovery: Recovery) -> Recovery:
         words = f"{recovery.message}; the backup of {when} took its place"
         return replace(recovery, message=words, backup=backup.name, backup_time=backup.time, lost=SINCE_BACKUP)
     words = f"{recovery.message}; there is no good backup"
-    return replace(recovery, message=words, lost=("events", "metric points of runs that are over", "what the scheduler learnt"))
+    return replace(recovery, message=words, lost=LOST_WITHOUT)
 
 
 def _caught_up(store: SqliteStore, recovery: Recovery | None, now: float) -> Recovery | None:

@@ -91,6 +91,10 @@ class SqliteStore:
         """The number of the last entry of the journal that the file has."""
         return int(self._rows("SELECT last FROM journal")[0][0]) if self._numbered else 0
 
+    def change_count(self) -> int:
+        """A number that rises with every change made through this connection."""
+        return self._connection.total_changes
+
     def close(self) -> None:
         """Let go of files. Harmless when done twice."""
         self._connection.close()

@@ -1,0 +1,142 @@
+"""The database is lost, damaged or older than the runs: no file of a run goes, no task ends, and everything is shown again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from daemon_home import DaemonHome, is_alive
+
+TRAINER = """
+import os, time
+import fairway
+job, task, attempt = (os.environ["FAIRWAY_" + name] for name in ("JOB", "TASK", "ATTEMPT"))
+with fairway.checkpoint.save(5) as folder:
+    (folder / "weights").write_text("w" * 1000)
+with open(os.environ["FAIRWAY_OUTPUT_MODEL"] + "/model.txt", "w") as file:
+    file.write("a model")
+fairway.report(step=5, loss=0.25)
+print(f"{task} has saved")
+with open(os.environ["MARKS"] + "/started", "a") as file:
+    file.write(f"{job}/{task}#{attempt} {os.getpid()}\\n")
+while not os.path.exists(os.environ["MARKS"] + f"/go-{job}"):
+    time.sleep(0.01)
+"""
+
+Damage = Callable[[Path], None]
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2 // 4096 * 4096)
+
+
+def overwrite_page(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(4096 * 2)
+        file.write(b"\xa5" * 4096)
+
+
+def put_back(path: Path) -> None:
+    shutil.copy(path.with_name("older.copy"), path)
+
+
+DAMAGE: dict[str, Damage] = {
+    "missing": remove,
+    "empty": empty,
+    "truncated": truncate,
+    "overwritten": overwrite_page,
+    "older": put_back,
+}
+
+
+def trainer(home: DaemonHome, name: str, workers: int = 1, **more: object) -> dict[str, object]:
+    (home.work / "trainer.py").write_text(TRAINER)
+    command = [sys.executable, str(home.work / "trainer.py")]
+    return home.document(name, workers, *command, outputs={"model": name}, **more)
+
+
+def files_of(home: DaemonHome) -> dict[str, str]:
+    """What runs have saved, made and printed, by its content."""
+    found = {}
+    for pattern in ("checkpoints/*/*", "outputs/*/*", "attempts/*/out-*.log", "attempts/*/started.json"):
+        for path in home.path.glob(f"jobs/*/*/{pattern}"):
+            found[str(path.relative_to(home.path))] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("kept", ["backups", "folders alone"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_nothing_of_any_run_is_lost(home: DaemonHome, damage: str, kept: str) -> None:
+    home.ask("apply", "-f", home.write({"kind": "JobQueue", "name": "research", "weight": 2}))
+    done = home.submit(trainer(home, "done"))
+    gone = home.submit(home.document("gone", 1))
+    stays = home.submit(trainer(home, "stays", 2, queue="research"))
+    pids = home.until_started(f"{done}/worker-0#0", f"{gone}/worker-0#0", f"{stays}/worker-0#0", f"{stays}/worker-1#0")
+    home.tell(done)
+    home.until_phase(done, "Succeeded")
+    home.until_phase(stays, "Running")
+    home.ask("daemon", "stop")
+    shutil.copy(home.path / "fairway.db", home.path / "older.copy")
+    late = home.submit(trainer(home, "late"))
+    pids |= home.until_started(f"{late}/worker-0#0")
+    home.until_phase(late, "Running")
+    home.until(lambda: home.get(late)["progress"]["checkpoint_step"] == 5, "the checkpoint")
+    home.ask("delete", gone)
+    again = home.submit(trainer(home, "done"))
+    pids |= home.until_started(f"{again}/worker-0#0")
+    home.tell(again)
+    home.until_phase(again, "Succeeded")
+    before = files_of(home)
+    # In order, so that the file holds everything and the damage hits it; a killed daemon leaves most in the log beside it.
+    if damage in ("truncated", "overwritten", "older"):
+        home.ask("daemon", "stop")
+    else:
+        home.kill_daemon()
+    DAMAGE[damage](home.path / "fairway.db")
+    if kept == "folders alone":
+        shutil.rmtree(home.path / "backups")
+        (home.path / "fairway.journal").unlink()
+    shown = home.call("list", "-o", "name")
+    assert shown.returncode == 0, shown.stderr
+    assert set(shown.stdout.split()) == {done, again, stays, late}
+    assert "fairway doctor" in shown.stderr, "the command that started the daemon tells of it"
+    assert files_of(home) == before
+    running = [f"{stays}/worker-0#0", f"{stays}/worker-1#0", f"{late}/worker-0#0"]
+    assert all(is_alive(pids[task]) for task in running), home.log
+    for run in (done, again):
+        view = home.get(run)
+        assert (view["phase"], view["tasks"][0]["phase"], view["tasks"][0]["exit_code"]) == ("Succeeded", "Succeeded", 0)
+    for run in (stays, late):
+        view = home.until_phase(run, "Running")
+        assert {task["phase"] for task in view["tasks"]} == {"Running"}
+    assert home.get(late)["progress"]["checkpoint_step"] == 5
+    assert "has saved" in home.ask("logs", late)
+    findings = {one["name"]: one for one in json.loads(home.call("doctor", "-o", "json").stdout)["findings"]}
+    assert "database" in findings
+    assert any("lost" in one["text"] for name, one in findings.items() if name == "recovery"), findings
+    home.tell(stays)
+    home.tell(late)
+    for run in (stays, late):
+        home.until_phase(run, "Succeeded")
+    third = home.submit(trainer(home, "done"))
+    assert third == "done-3", "no number is used twice"
+    assert home.submit(home.document("gone", 1)) == ("gone-2" if kept == "backups" else "gone-1")
+    home.until_started(f"{third}/worker-0#0")
+    if kept == "backups":
+        assert "research" in home.ask("queue", "list")
+    assert {name for name in home.started() if "#1" in name} == set(), "no task was started again"
