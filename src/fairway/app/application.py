@@ -321,6 +321,13 @@ class Application:
                 return current
             await self.loop.changed(job.key)
 
+    def set_aside(self, name: str) -> str:
+        """Move the folder of a run that cannot be read (`default/mnist-7`) out of the way; where it lies then."""
+        if self.loop.take_up is None:
+            message = f"{name} is not a folder of this home that cannot be read"
+            raise NotFoundError(message, fix="`fairway doctor` lists them")
+        return self.loop.take_up.set_aside(name)
+
     def is_over(self, key: JobKey) -> bool:
         """Whether the run has ended, or never was."""
         return key not in self.loop.snapshot.jobs

@@ -41,6 +41,12 @@ def nearest(path: str) -> str:
     return path
 
 
+def has_room(path: str) -> bool:
+    """Whether anything can be written there yet."""
+    found = os.statvfs(nearest(path))
+    return found.f_bavail * found.f_frsize > _MEBI and (not found.f_files or found.f_favail > 0)
+
+
 def full(path: str, number: int | None = None) -> tuple[str, str]:
     """What is full, and the fix."""
     mount = mount_of(path)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import msgspec
 
 from fairway.app.ports import Changes, Clock, Engine, Store
+from fairway.errors import ConflictError, NotFoundError
 from fairway.plan import rebuild
 from fairway.plan.action import ForgetJob
 from fairway.plan.rebuild import Attempt
@@ -145,6 +146,24 @@ class TakeUp:
     def look(self) -> tuple[UnknownFolder, ...]:
         """The folders that could not be taken up and are still there."""
         return tuple(one for one in self.unknown if os.path.isdir(one.path))
+
+    def set_aside(self, name: str) -> str:
+        """Move a folder that could not be taken up out of the way. Nothing of it is deleted."""
+        found = next((one for one in self.look() if one.key == name), None)
+        if found is None:
+            message = f"{name} is not a folder of this home that cannot be read"
+            raise NotFoundError(message, fix="`fairway doctor` lists them")
+        if self._kept.running(JobKey(*name.split("/", 1))):
+            message = f"a task of {name} still runs"
+            raise ConflictError(message, fix="wait for its end, or end its processes")
+        aside = Path(found.path).parents[2] / "set-aside"
+        aside.mkdir(mode=0o700, exist_ok=True)
+        target, count = aside / name.replace("/", "."), 1
+        while target.exists():
+            count += 1
+            target = aside / f"{name.replace('/', '.')}.{count}"
+        os.rename(found.path, target)
+        return str(target)
 
     async def _finish_deletion(self, key: JobKey) -> None:
         await self._engine.perform([ForgetJob(key)])

@@ -17,7 +17,7 @@ import uvloop
 from fairway.api.asgi import About, make_api
 from fairway.api.mlflow.asgi import make_mlflow
 from fairway.api.mlflow.door import Door
-from fairway.app import crash
+from fairway.app import crash, disk
 from fairway.app.application import Application
 from fairway.app.service_ports import Serving
 from fairway.app.system import SystemClock
@@ -186,17 +186,28 @@ def _listen(settings: Settings) -> socket.socket:
 
 def _hold_home(home: Path) -> int:
     """Take the home for this process's life, or say who has it."""
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    home.chmod(0o700)
-    lock = os.open(home / place.LOCK_NAME, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home.chmod(0o700)
+        lock = os.open(home / place.LOCK_NAME, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unwritable(error, home) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         message = f"another daemon runs for {home}"
         raise UnavailableError(message, fix="`fairway daemon status` shows it") from error
-    os.ftruncate(lock, 0)
-    os.write(lock, f"{os.getpid()}\n".encode())
+    try:
+        os.ftruncate(lock, 0)
+        os.write(lock, f"{os.getpid()}\n".encode())
+    except OSError as error:
+        raise _unwritable(error, home) from error
     return lock
+
+
+def _unwritable(error: OSError, home: Path) -> UnavailableError:
+    why, fix = disk.explain(error, str(home)) or (str(error), "set FAIRWAY_HOME to a folder on a local disk that you may write")
+    return UnavailableError(f"the home {home} cannot be written: {why}", fix=fix)
 
 
 def main() -> int:
@@ -220,3 +231,8 @@ def main() -> int:
     except FairwayError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
+    except OSError as error:
+        if disk.explain(error, str(settings.home)) is None:
+            raise
+        sys.stderr.write(f"{_unwritable(error, settings.home)}\n")
+        return UnavailableError.exit_code
