@@ -165,3 +165,90 @@ def test_nothing_of_any_run_is_lost(home: DaemonHome, damage: str, kept: str) ->
     story.check_all_there(deletions_known=(damage, kept) != ("older", "folders alone"))
     story.check_told()
     story.check_goes_on(journal=kept == "backups")
+
+
+PLACES = [*(f"recovery.rename:before:{count}" for count in (1, 2, 3, 4)), "recovery.rename:after:4"]
+PLACES += ["store.commit:before:1", "store.commit:after:1"]
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_recovery_that_is_cut_short_is_gone_on_with(home: DaemonHome, place: str) -> None:
+    before = home.submit(trainer(home, "before"))
+    home.until_phase(before, "Running")
+    home.ask("daemon", "stop")
+    home.start_daemon()
+    home.until(lambda: list((home.path / "backups").glob("fairway-*.db")), "a backup")
+    after = home.submit(trainer(home, "after"))
+    pids = home.until_started(f"{before}/worker-0#0", f"{after}/worker-0#0")
+    home.until_phase(after, "Running")
+    files = files_of(home)
+    home.kill_daemon()
+    (home.path / "fairway.db").unlink()
+    daemon = home.start_child(FAIRWAY_CRASH_AT=place)
+    home.until(lambda: daemon.poll() is not None, f"its death at {place}")
+    for run in (before, after):
+        view = home.until_phase(run, "Running")
+        assert [task["phase"] for task in view["tasks"]] == ["Running"]
+    assert files_of(home) == files
+    assert all(is_alive(pid) for pid in pids.values())
+    for run in (before, after):
+        home.tell(run)
+        home.until_phase(run, "Succeeded")
+    assert not {name for name in home.started() if "#1" in name}
+    told = json.loads(home.call("doctor", "-o", "json").stdout)["findings"]
+    assert "recovery" in {one["name"] for one in told}
+
+
+@pytest.mark.timeout(120)
+def test_damage_that_is_met_while_the_daemon_runs_is_recovered_from(home: DaemonHome) -> None:
+    """A page is overwritten under the daemon: it opens its record anew by itself, and the task goes on."""
+    runs = [home.submit(trainer(home, f"run-{number}")) for number in range(3)]
+    for run in runs:
+        home.until_phase(run, "Running")
+    pids = home.until_started(*(f"{run}/worker-0#0" for run in runs))
+    home.ask("daemon", "stop")
+    pid = home.start_daemon()
+    home.until(lambda: list((home.path / "backups").glob("fairway-*.db")), "a backup")
+    path = home.path / "fairway.db"
+    with path.open("r+b") as file:
+        for page in range(1, path.stat().st_size // 4096):
+            file.seek(4096 * page)
+            file.write(b"\xa5" * 4096)
+    # What it holds in memory may answer for a while; what it must read from the file meets the damage.
+    home.tell(runs[0])
+    home.until(lambda: list(home.path.glob("fairway.db.damaged-*")), "the damage to be met")
+    home.until_phase(runs[0], "Succeeded")
+    for run in runs[1:]:
+        home.until_phase(run, "Running")
+        assert is_alive(pids[f"{run}/worker-0#0"])
+        home.tell(run)
+        home.until_phase(run, "Succeeded")
+    assert home.status()["pid"] == pid, "one process, which opened its record again"
+    assert not {name for name in home.started() if "#1" in name}
+
+
+@pytest.mark.timeout(120)
+def test_a_folder_that_cannot_be_read_is_kept_and_named(home: DaemonHome) -> None:
+    run = home.submit(trainer(home, "keeps"))
+    home.until_phase(run, "Running")
+    home.tell(run)
+    home.until_phase(run, "Succeeded")
+    strange = home.path / "jobs" / "default" / "strange-7"
+    (strange / "attempts" / "worker-0-0").mkdir(parents=True)
+    (strange / "checkpoints").mkdir()
+    (strange / "checkpoints" / "weights").write_text("years of work")
+    home.ask("daemon", "stop")
+    assert home.names() == [run]
+    assert (strange / "checkpoints" / "weights").read_text() == "years of work"
+    told = json.loads(home.call("doctor", "-o", "json").stdout)["findings"]
+    (unknown,) = [one for one in told if one["name"] == "unknown folder"]
+    assert str(strange) in unknown["text"]
+    assert "fairway doctor --set-aside default/strange-7" in unknown["fix"]
+    home.call("doctor", "--plan", "--set-aside", "default/strange-7")
+    assert strange.exists()
+    assert home.submit(home.document("strange", 1)) == "strange-8", "its number is taken"
+    home.call("doctor", "--set-aside", "default/strange-7")
+    assert not strange.exists()
+    assert (home.path / "set-aside" / "default.strange-7" / "checkpoints" / "weights").read_text() == "years of work"
+    assert home.call("doctor", "--set-aside", f"default/{run}").returncode == 3

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
+from fairway.app import crash
 from fairway.app.ports import Changes, Clock, Engine, Store
 from fairway.errors import ConflictError, NotFoundError
 from fairway.plan import rebuild
@@ -93,7 +94,8 @@ class Recoveries:
             descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 json.dump(entries, file, indent=1)
-            os.replace(aside, self._path)
+            with crash.reach("recovery.rename"):
+                os.replace(aside, self._path)
         except OSError as error:
             log.warning("what was recovered cannot be noted in %s: %s", self._path, error)
 
@@ -113,6 +115,8 @@ class TakeUp:
         """What was done when the record was opened."""
         self.unknown: tuple[UnknownFolder, ...] = ()
         """Folders that cannot be taken up."""
+        self.settled: Callable[[], None] = lambda: None
+        """Called when everything that follows from a recovery was done."""
         self._active: set[JobKey] = set()
         self._taken: list[str] = []
         self._cpu: float | None = None
@@ -162,7 +166,8 @@ class TakeUp:
         while target.exists():
             count += 1
             target = aside / f"{name.replace('/', '.')}.{count}"
-        os.rename(found.path, target)
+        with crash.reach("recovery.rename"):
+            os.rename(found.path, target)
         return str(target)
 
     async def _finish_deletion(self, key: JobKey) -> None:
@@ -241,6 +246,7 @@ class TakeUp:
         log.warning("%s%s%s (`fairway doctor` shows this)", words, where, lost)
         self._store.commit(Changes(events=(Event(now, SUBJECT, "Recovered", f"{words}{lost}"),)))
         self._recoveries.add(recovery)
+        self.settled()
 
 
 def _listed(found: Sequence[str]) -> str:

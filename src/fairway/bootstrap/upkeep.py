@@ -24,6 +24,7 @@ def attach(application: Application, opened: Opened, kept: Kept | None, home: Pa
     take_up = None
     if kept is not None:
         take_up = TakeUp(application.store, application.engine, kept, clock, recoveries, opened.recovery)
+        take_up.settled = opened.settled
         application.loop.take_up = take_up
 
     def condition() -> Condition:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from fairway.app import crash
 from fairway.errors import UnavailableError
 from fairway.state.recovery import Backup
 from fairway.stores.sqlite import schema
@@ -70,7 +71,8 @@ class Backups:
             stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(whole))
             name = f"fairway-{stamp}.{int(part * 1000):03d}Z-{version}.db"
             _sync(aside)
-            os.replace(aside, self.folder / name)
+            with crash.reach("backup.rename"):
+                os.replace(aside, self.folder / name)
             _sync(self.folder)
         finally:
             for left in self.folder.glob(".making*"):
@@ -117,7 +119,8 @@ class Backups:
                 target.write(piece)
             target.flush()
             os.fsync(target.fileno())
-        os.replace(aside, self._database)
+        with crash.reach("recovery.rename"):
+            os.replace(aside, self._database)
         _sync(self._database.parent)
 
     def _check_room(self) -> None:

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import msgspec
 
+from fairway.app import crash
+
 JOB, QUEUE, SERVICE, TRACKED, NUMBER, FLOOR = "job", "queue", "service", "tracked", "number", "floor"
 LARGE = 8 << 20
 """Bytes from which the journal asks for a backup, after which it can be made shorter."""
@@ -188,7 +190,8 @@ class Journal:
                     file.write(_framed(entry))
                 size = file.tell()
             os.fsync(descriptor)
-            os.replace(aside, self._path)
+            with crash.reach("backup.rename"):
+                os.replace(aside, self._path)
         except OSError:
             os.close(descriptor)
             raise

@@ -14,6 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
+from fairway.app import crash
 from fairway.state.recovery import Recovery
 from fairway.stores.sqlite import mending, schema
 from fairway.stores.sqlite.backup import Backups, examine
@@ -41,6 +44,10 @@ class Opened:
     backups: Backups
     recovery: Recovery | None = None
 
+    def settled(self) -> None:
+        """All that follows from the recovery was done: the next start need not do it again."""
+        _pending(self.store.path).unlink(missing_ok=True)
+
 
 def open_store(path: Path, now: float, has_runs: Callable[[], bool], *, suspect: bool = False) -> Opened:
     """Open the database of a home. `has_runs`: whether folders of runs lie beside it. `suspect`: check all of it."""
@@ -49,6 +56,7 @@ def open_store(path: Path, now: float, has_runs: Callable[[], bool], *, suspect:
         recovery = _mended(path, backups, now, has_runs, suspect=suspect) or _replaced_if_too_old(path, backups, now)
     except (sqlite3.Error, OSError) as problem:
         raise explain(problem, path) from problem
+    recovery = recovery or _unsettled(path)
     store = SqliteStore(path, before_migration=lambda _found: _before_migration(backups, now))
     try:
         recovery = _caught_up(store, recovery, now)
@@ -61,6 +69,8 @@ def open_store(path: Path, now: float, has_runs: Callable[[], bool], *, suspect:
         lost = tuple(f"what changed in {subject} since the backup" for subject in mended)
         recovery = recovery or Recovery(now, "unreadable", words)
         recovery = replace(recovery, lost=(*recovery.lost, *lost))
+    if recovery is not None:
+        _note(path, recovery)
     return Opened(store, backups, recovery)
 
 
@@ -72,6 +82,7 @@ def _mended(path: Path, backups: Backups, now: float, has_runs: Callable[[], boo
     if cause in ("missing", "empty") and not backups.all() and not _has_journal(path) and not has_runs():
         _remove_empty(path)
         return None
+    _note(path, Recovery(now, cause, f"{path} {found}"))
     moved = _set_aside(path, "damaged" if cause == "damaged" else "empty", now)
     return _restored(backups, Recovery(now, cause, f"{path} {found}", moved=moved))
 
@@ -86,6 +97,26 @@ def _examined(path: Path, *, suspect: bool) -> tuple[str, str]:
     if version > schema.VERSION or not problem:
         return "", ""  # A newer format is refused when the file is opened.
     return ("empty", "is empty") if problem == "it is empty" else ("damaged", f"is damaged ({problem})")
+
+
+def _pending(path: Path) -> Path:
+    return path.with_name(f"{path.name}.recovery")
+
+
+def _note(path: Path, recovery: Recovery) -> None:
+    """Say that a recovery is under way: one that is cut short is gone on with by the next start."""
+    aside = path.with_name(f".{path.name}.recovery")
+    aside.write_bytes(msgspec.json.encode(recovery))
+    with crash.reach("recovery.rename"):
+        os.replace(aside, _pending(path))
+
+
+def _unsettled(path: Path) -> Recovery | None:
+    """The recovery that was cut short before everything was taken up."""
+    try:
+        return msgspec.json.decode(_pending(path).read_bytes(), type=Recovery)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def _has_journal(path: Path) -> bool:
@@ -110,7 +141,8 @@ def _set_aside(path: Path, word: str, now: float) -> str:
     moved = ""
     for end in ("", "-wal", "-shm"):
         if os.path.exists(f"{path}{end}"):
-            os.rename(f"{path}{end}", f"{base}{end}")
+            with crash.reach("recovery.rename"):
+                os.rename(f"{path}{end}", f"{base}{end}")
             moved = moved or f"{base}{end}"
     return moved
 
@@ -153,6 +185,7 @@ def _replaced_if_too_old(path: Path, backups: Backups, now: float) -> Recovery |
     newest = next(iter(backups.good()), None)
     if newest is None or newest.journal <= number:
         return None
+    _note(path, Recovery(now, "older", f"{path} is older than the journal beside it"))
     moved = _set_aside(path, "older", now)
     found = f"{path} is older than the journal beside it, and than the oldest backup"
     return _restored(backups, Recovery(now, "older", found, moved=moved))
