@@ -27,7 +27,7 @@ from fairway.state.event import Event
 from fairway.state.fold import fold_report
 from fairway.state.job import Job, JobKey
 from fairway.state.recovery import Recovery, UnknownFolder
-from fairway.state.task import Task
+from fairway.state.task import Task, TaskKey, TaskReport
 from fairway.units import names
 
 SUBJECT = "home"
@@ -56,8 +56,16 @@ class Kept(Protocol):
         """The run; `UnreadableRunError` when that is not there or cannot be read."""
         ...
 
+    def keys(self) -> list[JobKey]:
+        """Runs that are known besides those of which the engine keeps anything."""
+        ...
+
     def attempts(self, key: JobKey) -> list[Attempt]:
         """Every attempt that was created."""
+        ...
+
+    async def reports(self, keys: Sequence[TaskKey]) -> list[TaskReport]:
+        """What became of these tasks. Nothing is done about any other."""
         ...
 
     def never_recorded(self, key: JobKey) -> bool:
@@ -127,7 +135,7 @@ class TakeUp:
         self._active = {job.key for job in self._store.active_jobs()}
         broken = {JobKey(*bad.key) for bad in self._store.unreadable() if bad.kind == "job"}
         unknown: list[UnknownFolder] = []
-        for key in await self._engine.kept():
+        for key in sorted({*await self._engine.kept(), *self._kept.keys()}):
             self._keep_number(key)
             if self._store.was_deleted(key):
                 await self._finish_deletion(key)
@@ -194,7 +202,7 @@ class TakeUp:
 
     async def _settle(self, stale: Sequence[Task]) -> None:
         """The run is over, so its tasks are; the record is older than their ends."""
-        reports = {report.key: report for report in await self._engine.observe([task.key for task in stale])}
+        reports = {report.key: report for report in await self._kept.reports([task.key for task in stale])}
         folded = [fold_report(task, reports[task.key]) for task in stale if task.key in reports]
         self._store.commit(Changes(tasks=tuple(folded)))
 
@@ -211,7 +219,7 @@ class TakeUp:
         if self._cpu is None:
             self._cpu = sum(node.cpu for node in await self._engine.nodes())
         attempts = rebuild.missing(known, self._kept.attempts(job.key))
-        reports = {report.key: report for report in await self._engine.observe([attempt.key for attempt in attempts])}
+        reports = {report.key: report for report in await self._kept.reports([attempt.key for attempt in attempts])}
         made = rebuild.tasks(job, attempts, reports, self._cpu)
         job = rebuild.job(job, [*known, *made])
         event = Event(self._clock.now(), str(job.key), "TakenUp", "its record was made anew from what is kept of it")
@@ -224,9 +232,11 @@ class TakeUp:
 
     async def _measure(self, job: Job) -> None:
         """The metrics of a run that is over; of one that runs the loop reads them."""
-        for seen in await self._engine.measure([job]):
+        measured = await self._engine.measure([job])
+        for seen in measured:
             self._store.commit(Changes(points=tuple((seen.key, point) for point in seen.points)))
-        self._engine.release(job.key)
+        if measured:
+            self._engine.release(job.key)
 
     def _tell(self) -> None:
         """Say what was done: in the log, as an event, and in the file that `fairway doctor` reads."""

@@ -18,7 +18,7 @@ from fairway.app.service_use import UseWatch
 from fairway.errors import FairwayError
 from fairway.plan.service import commands
 from fairway.plan.service.plan import Measured, Sample, ServicePlan, advance
-from fairway.plan.service.replica import new_replica, ready_path, replica_run
+from fairway.plan.service.replica import highest_number, new_replica, ready_path, replica_run
 from fairway.state.event import Event
 from fairway.state.job import Job
 from fairway.state.load import RouteLoad
@@ -67,15 +67,19 @@ class ServiceTurns:
         self._watchers: set[asyncio.Future[None]] = set()
 
     async def start(self) -> None:
-        """Take up what was remembered; routers of services that nobody remembers are ended."""
+        """Take up what was remembered. Routers of services that have neither a record nor a replica are ended."""
         await self._router.start(self._hurry)
         self._watch.start(self.loop.wake)
         for record in self.loop.store.services():
             self.known[record.service.key] = Standing(record)
         names = {str(key) for key in self.known}
         for stray in await self._router.kept():
-            if stray not in names:
+            if stray not in names and not self._has_replica(ServiceKey(*stray.split("/", 1))):
                 await self._router.drop(stray)
+
+    def _has_replica(self, key: ServiceKey) -> bool:
+        """Whether a replica of the service runs; the record of the service may have been lost."""
+        return highest_number(key, self.loop.snapshot.jobs) > 0
 
     def _hurry(self) -> None:
         """A router saw something urgent, such as a request that waits for the first replica: look now, not at the next look."""

@@ -58,7 +58,7 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
     home = Home.open(settings.home)
     clock = SystemClock()
     blobs = open_blobs(home.path / "blobs", settings.blobs)
-    kept = LocalKept(home)
+    kept = LocalKept(home, clock)
     opened = open_store(home.path / DATABASE, clock.now(), kept.any, suspect=is_suspect(home.path))
     store = opened.store
     secrets = FileSecrets(settings.home / "secrets")

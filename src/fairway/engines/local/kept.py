@@ -9,20 +9,24 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from fairway.app import crash
+from fairway.app.ports import Clock
 from fairway.app.recovery import Attempt, UnreadableRunError
 from fairway.engines.local import locks
 from fairway.engines.local.folders import LOCK, ORDER, Home
+from fairway.engines.local.observing import Observer
 from fairway.engines.local.output.metrics import MEMORY_FILE
 from fairway.engines.local.provision.prepare import ENVIRONMENT_FILE
 from fairway.engines.local.supervision import record
 from fairway.spec.job import JobSpec
 from fairway.state.job import Job, JobKey, Progress
+from fairway.state.task import TaskKey, TaskReport
 
 RECORD = "run.json"
 MARK = ".submitting"
@@ -70,8 +74,17 @@ class RunRecords:
 class LocalKept:
     """The `Kept` port on the folders of a home. Reads only, save `reread`."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, clock: Clock) -> None:
         self._home = home
+        self._observer = Observer(home, clock)
+
+    def keys(self) -> list[JobKey]:
+        """None: every run has a folder."""
+        return []
+
+    async def reports(self, keys: Sequence[TaskKey]) -> list[TaskReport]:
+        """What the folders of these attempts say."""
+        return [(await self._observer.look(key)).report for key in keys]
 
     def any(self) -> bool:
         """Whether any run has a folder."""
