@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,19 @@ with open(os.environ["MARKS"] + "/started", "a") as file:
     file.write(f"{job}/{task}#{attempt} {os.getpid()}\\n")
 while not os.path.exists(os.environ["MARKS"] + f"/go-{job}"):
     time.sleep(0.01)
+"""
+
+SERVER = """
+import http.server, os
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["FAIRWAY_PORT"])), Answer).serve_forever()
 """
 
 Damage = Callable[[Path], None]
@@ -252,3 +266,81 @@ def test_a_folder_that_cannot_be_read_is_kept_and_named(home: DaemonHome) -> Non
     assert not strange.exists()
     assert (home.path / "set-aside" / "default.strange-7" / "checkpoints" / "weights").read_text() == "years of work"
     assert home.call("doctor", "--set-aside", f"default/{run}").returncode == 3
+
+
+def spoil(home: DaemonHome, sql: str) -> None:
+    """Let records be unreadable, and nothing be there from which they could be taken."""
+    connection = sqlite3.connect(home.path / "fairway.db")
+    connection.execute(sql)
+    connection.commit()
+    connection.close()
+    shutil.rmtree(home.path / "backups", ignore_errors=True)
+    (home.path / "fairway.journal").unlink()
+
+
+@pytest.mark.timeout(120)
+def test_one_unreadable_run_stops_nothing_and_can_be_deleted(home: DaemonHome) -> None:
+    good, bad = home.submit(home.document("good", 1)), home.submit(home.document("bad", 1))
+    pids = home.until_started(f"{good}/worker-0#0", f"{bad}/worker-0#0")
+    home.until_phase(good, "Running")
+    home.until_phase(bad, "Running")
+    home.ask("daemon", "stop")
+    spoil(home, f"UPDATE job SET body = x'c1' WHERE name = '{bad}'")
+    record = home.path / "jobs" / "default" / bad / "run.json"
+    kept = record.read_bytes()
+    record.write_text("{")
+    assert home.names() == [good]
+    assert home.get(good)["phase"] == "Running"
+    assert all(is_alive(pid) for pid in pids.values())
+    told = home.call("get", bad)
+    assert told.returncode == 4
+    assert "Traceback" not in told.stderr
+    assert f"fairway delete {bad}" in told.stderr
+    findings = json.loads(home.call("doctor", "-o", "json").stdout)["findings"]
+    assert any(one["name"] == "unreadable" and bad in one["text"] for one in findings)
+    # With a record in its folder that can be read, the next start takes it up.
+    home.ask("daemon", "stop")
+    record.write_bytes(kept)
+    assert set(home.names()) == {good, bad}
+    home.until_phase(bad, "Running")
+    home.ask("daemon", "stop")
+    spoil(home, f"UPDATE job SET body = x'c1' WHERE name = '{bad}'")
+    record.write_text("{")
+    home.ask("delete", bad)
+    home.until(lambda: not is_alive(pids[f"{bad}/worker-0#0"]), "the end of its task")
+    assert not record.parent.exists()
+    home.tell(good)
+    home.until_phase(good, "Succeeded")
+
+
+@pytest.mark.timeout(120)
+def test_an_unreadable_queue_and_service_stop_nothing_and_can_be_deleted(home: DaemonHome) -> None:
+    home.ask("apply", "-f", home.write({"kind": "JobQueue", "name": "research", "weight": 2}))
+    program = home.work / "server.py"
+    program.write_text(SERVER)
+    home.ask("serve", "--name", "echo", "--gpus", "0", "--cpus", "0.5", "--", sys.executable, str(program))
+    run = home.submit(home.document("stays", 1, queue="research"))
+    pids = home.until_started(f"{run}/worker-0#0")
+    home.until_phase(run, "Running")
+    home.ask("daemon", "stop")
+    spoil(home, "UPDATE queue SET body = x'c1'")
+    with sqlite3.connect(home.path / "fairway.db") as connection:
+        connection.execute("UPDATE service SET body = x'c1'")
+    assert home.get(run)["phase"] == "Running"
+    other = home.submit(home.document("other", 1))
+    home.until_started(f"{other}/worker-0#0")
+    subjects = [
+        one["text"] for one in json.loads(home.call("doctor", "-o", "json").stdout)["findings"] if one["name"] == "unreadable"
+    ]
+    assert len(subjects) == 2
+    replica = home.path / "jobs" / "default.services" / "echo-r1-1" / "attempts" / "replica-0-0" / "exit.json"
+    assert not replica.exists(), "the replica goes on"
+    home.ask("delete", "service/echo")
+    home.until(replica.exists, "the end of the replica")
+    home.ask("delete", "queue/research")
+    findings = json.loads(home.call("doctor", "-o", "json").stdout)["findings"]
+    assert not [one for one in findings if one["name"] == "unreadable"]
+    assert is_alive(pids[f"{run}/worker-0#0"])
+    for name in (run, other):
+        home.tell(name)
+        home.until_phase(name, "Succeeded")

@@ -263,6 +263,10 @@ class Application:
             raise self._not_found(namespace, name)
         return self.loop.snapshot.jobs.get(newest.key, newest)
 
+    def is_unreadable(self, key: JobKey) -> bool:
+        """Whether there is a record of the run that cannot be read; it can be deleted by its name."""
+        return any((bad.kind, bad.key) == ("job", (key.namespace, key.name)) for bad in self.store.unreadable())
+
     def runs(self, namespace: str, name: str) -> list[Job]:
         """Every run that the name means: one for `mnist-7`, all of them for the series `mnist`."""
         exact = self.store.get_job(JobKey(namespace, name))

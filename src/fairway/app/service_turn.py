@@ -133,6 +133,16 @@ class ServiceTurns:
         self._tell()
         self.loop.wake()
 
+    async def forget(self, key: ServiceKey) -> None:
+        """Take away a service whose record cannot be read: its router, its replicas, and the record."""
+        runs = [run for run in self.loop.snapshot.jobs.values() if highest_number(key, [run.key])]
+        stopping = tuple(replace(run, intent=Intent.STOP) for run in runs)
+        await self._router.drop(str(key))
+        self.loop.store.commit(Changes(jobs=stopping, services_deleted=(key,), events=self._events(key, [("Deleted", "")])))
+        for run in stopping:
+            self.loop.snapshot.put_job(run)
+        self.loop.wake()
+
     async def changed(self) -> None:
         """Wait until something about any service changes."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
