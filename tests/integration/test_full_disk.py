@@ -86,8 +86,8 @@ def fill(home: DaemonHome) -> Path:
 
 def test_a_log_that_fills_the_disk_hurts_nobody_for_good(small: DaemonHome) -> None:
     run = small.submit(small.document("chatter", 1, *script(small, CHATTER)))
-    small.until((small.marks / "full").exists, "the full disk")
-    assert (small.marks / "full").read_text() == "28"
+    full = small.marks / "full"
+    assert small.until(lambda: full.exists() and full.read_text(), "the full disk") == "28"
     small.tell(run)
     small.until((small.attempt(f"{run}/worker-0#0") / "exit.json").exists, "the record of its end")
     # The store cannot be written; whoever asks is told so, or sees what was known last. Nobody is told a lie.
@@ -176,3 +176,41 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(small: DaemonHome)
     assert "could not save: No space left on device" in small.ask("logs", run)
     assert view["progress"]["checkpoint_step"] == 1
     small.check_nothing_held()
+
+
+def remount(home: DaemonHome, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", home.path.parent], check=True)
+
+
+def test_a_read_only_disk_is_named_with_its_mount_and_the_fix(small: DaemonHome) -> None:
+    run = small.submit(small.document("before", 1))
+    small.until_phase(run, "Running")
+    small.tell(run)
+    small.until_phase(run, "Succeeded")
+    small.ask("daemon", "stop")
+    files = sorted(str(path) for path in small.path.rglob("*"))
+    small.until(lambda: not small.processes(), "the end of its processes")
+    remount(small, "ro")
+    try:
+        answer = small.call("list")
+    finally:
+        remount(small, "rw")
+    assert answer.returncode == 4, answer.stderr
+    assert f"the file system mounted at {small.path.parent} is read-only" in answer.stderr
+    assert "remount,rw" in answer.stderr
+    assert "install fairway anew" not in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert sorted(str(path) for path in small.path.rglob("*")) == files
+    assert small.names() == [run]
+
+
+def test_a_daemon_that_cannot_start_for_want_of_room_names_the_mount_and_the_room(small: DaemonHome) -> None:
+    small.path.mkdir()
+    ballast = fill(small)
+    answer = small.call("list")
+    assert answer.returncode == 4, answer.stderr
+    assert f"the file system mounted at {small.path.parent} has room for" in answer.stderr
+    assert "remove files below" in answer.stderr
+    assert "Traceback" not in answer.stderr
+    ballast.unlink()
+    assert small.names() == []

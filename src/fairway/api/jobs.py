@@ -18,7 +18,7 @@ from fairway.app.application import Application
 from fairway.app.ports import JobFilter, LogQuery
 from fairway.errors import NotFoundError, RefusedError
 from fairway.plan.gang import folds_into_one
-from fairway.state.job import Job
+from fairway.state.job import Job, JobKey
 from fairway.state.service import ServiceKey
 from fairway.units import suggest
 from fairway.views import phrases
@@ -108,6 +108,10 @@ class Jobs:
         asked = Asked(request)
         if asked.flag("bare"):
             self._refuse_ambiguous(asked)
+        broken = JobKey(asked.namespace, asked.name)
+        if self._application.is_unreadable(broken) and not asked.flag("plan"):
+            await self._application.delete(broken)
+            return self._deleted(asked, [asked.name])
         runs = self._application.runs(asked.namespace, asked.name)
         if len(runs) > 1 and not asked.flag("all"):
             raise _several(asked.name, runs, "delete")
@@ -120,10 +124,12 @@ class Jobs:
             )
         for job in runs:
             await self._application.delete(job.key)
-        names = [job.key.name for job in runs]
+        return self._deleted(asked, [job.key.name for job in runs])
+
+    def _deleted(self, asked: Asked, names: Sequence[str]) -> Response:
         return show(
             asked,
-            {"deleted": names},
+            {"deleted": list(names)},
             text=lambda _page: "".join(f"{name} deleted\n" for name in names),
             called=lambda: names,
         )

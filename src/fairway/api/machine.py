@@ -16,6 +16,7 @@ from fairway.app.application import Application
 from fairway.errors import NotFoundError, UsageError
 from fairway.plan.scheduling.defragment import BUDGET
 from fairway.units import names, suggest
+from fairway.views.condition import condition_view
 from fairway.views.fault import FaultList, fault_views, faults_text
 from fairway.views.listing import nodes_text, secrets_text
 from fairway.views.moves import moves_plan_view, moves_text
@@ -29,6 +30,12 @@ class MovesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plan: bool = False
     moves: int = 0
     """At most so many; 0 means as many as usual."""
+
+
+class SetAsideBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which folder: `default/mnist-7`."""
+
+    name: str
 
 
 class SecretBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,6 +56,8 @@ class Machine:
         return [
             Route("/v1/health", self.health, methods=["GET"]),
             Route("/v1/faults", self.faults, methods=["GET"]),
+            Route("/v1/condition", self.condition, methods=["GET"]),
+            Route("/v1/condition/set-aside", self.set_aside, methods=["POST"]),
             Route("/v1/nodes", self.nodes, methods=["GET"]),
             Route("/v1/nodes/{name}", self.node, methods=["GET"]),
             Route("/v1/defragment", self.defragment, methods=["POST"]),
@@ -71,6 +80,16 @@ class Machine:
             text=lambda page: faults_text(view, self._show.now(), page),
             called=lambda: (fault.subject for fault in view.faults),
         )
+
+    async def condition(self, request: Request) -> Response:
+        """How the record is: database, backups, what was recovered, what cannot be read."""
+        del request
+        return json_answer(condition_view(self._application.condition(), self._show.now()))
+
+    async def set_aside(self, request: Request) -> Response:
+        """Move the folder of a run that cannot be read out of the way."""
+        body = await Asked(request).body(SetAsideBody)
+        return json_answer({"path": self._application.set_aside(body.name)})
 
     async def nodes(self, request: Request) -> Response:
         """What there is to run on, and what is free of it."""

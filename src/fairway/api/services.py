@@ -137,7 +137,8 @@ class ServiceRoutes:
     async def delete(self, request: Request) -> Response:
         """Take a service away; what it was asked is finished first."""
         asked = Asked(request)
-        self._find(asked)
+        if not self._services.is_unreadable(_key(asked)):
+            self._find(asked)
         if asked.flag("plan"):
             view = PlanView((f"the service {asked.name} would finish what it was asked and be deleted",), (asked.name,))
             return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
 from fairway.app.datasets import DatasetCommands
@@ -43,6 +43,7 @@ from fairway.state.job import Job, JobKey, Resume
 from fairway.state.node import Node
 from fairway.state.phase import Intent, JobPhase, TaskPhase
 from fairway.state.queue import Queue
+from fairway.state.recovery import Condition
 from fairway.state.service import ServiceKey
 from fairway.state.task import Task
 from fairway.units import names, suggest
@@ -87,6 +88,8 @@ class Application:
             self.models.in_use = self.services.serving
         files = serving.samples if serving is not None else None
         self.samples = Samples(self.loop, files, datasets, self.dataset_commands) if files is not None else None
+        self.condition: Callable[[], Condition] = Condition
+        """How the record is; whoever opened it sets this."""
         self._background: set[asyncio.Task[None]] = set()
 
     # Commands
@@ -243,7 +246,9 @@ class Application:
         async with self.loop.lock:
             job = self.loop.snapshot.jobs.get(key)
             if job is None:
-                self._stored(key)
+                # By its name alone: one that cannot be read can be deleted.
+                if not self.store.has_job(key):
+                    raise self._not_found(key.namespace, key.name)
                 await self.loop.delete(key)
                 return
             if self.loop.faults.of(str(key)):
@@ -268,6 +273,10 @@ class Application:
         if newest is None:
             raise self._not_found(namespace, name)
         return self.loop.snapshot.jobs.get(newest.key, newest)
+
+    def is_unreadable(self, key: JobKey) -> bool:
+        """Whether there is a record of the run that cannot be read; it can be deleted by its name."""
+        return any((bad.kind, bad.key) == ("job", (key.namespace, key.name)) for bad in self.store.unreadable())
 
     def runs(self, namespace: str, name: str) -> list[Job]:
         """Every run that the name means: one for `mnist-7`, all of them for the series `mnist`."""
@@ -326,6 +335,13 @@ class Application:
             if current != job:
                 return current
             await self.loop.watchers.changed(job.key)
+
+    def set_aside(self, name: str) -> str:
+        """Move the folder of a run that cannot be read (`default/mnist-7`) out of the way; where it lies then."""
+        if self.loop.take_up is None:
+            message = f"{name} is not a folder of this home that cannot be read"
+            raise NotFoundError(message, fix="`fairway doctor` lists them")
+        return self.loop.take_up.set_aside(name)
 
     def is_over(self, key: JobKey) -> bool:
         """Whether the run has ended, or never was."""

@@ -50,6 +50,12 @@ SERVING_POINTS = (
 )
 """Those that only a daemon with services and models comes to."""
 
+RECOVERY_POINTS = (
+    "backup.rename",
+    "recovery.rename",
+)
+"""Those on the way of a backup, and of a database that is put in order."""
+
 DIES = "dies at crash point"
 """The last words of a process that was told to die somewhere, before the place."""
 
@@ -68,7 +74,7 @@ def arm(place: str) -> None:
     _armed.clear()
     if place:
         point, moment, *count = place.split(":")
-        known = (*POINTS, *SERVING_POINTS, *API_POINTS)
+        known = (*POINTS, *SERVING_POINTS, *RECOVERY_POINTS, *API_POINTS)
         if point.partition("/")[0] not in known or moment not in ("before", "after", FAILS):
             message = f"{place!r} is no crash point; the points are {', '.join(known)}"
             raise ValueError(message)

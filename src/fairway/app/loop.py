@@ -13,6 +13,7 @@ from fairway.app.fault import ENGINE, LOOP, SCHEDULER, STORE, Faults
 from fairway.app.observation import folded_runs, folded_tasks, refusals
 from fairway.app.planning import HOLDING, Planner
 from fairway.app.ports import Changes, Clock, Engine, Observation, Store
+from fairway.app.recovery import TakeUp
 from fairway.app.watchers import Watchers
 from fairway.plan import queue
 from fairway.plan.action import ForgetJob, ForgetLogs
@@ -70,6 +71,8 @@ class Loop:
         """Values of tasks that the snapshot has and the store gets with the next commit, in the same turn."""
         self._swept = float("-inf")
         self._nodes_at = float("-inf")
+        self.take_up: TakeUp | None = None
+        """Brings the record in step with what the engine keeps, at the start."""
 
     def wake(self) -> None:
         """Something may have changed: look again."""
@@ -78,7 +81,8 @@ class Loop:
     async def start(self) -> None:
         """Load what was stored, look at what is there, and repeat actions that may have been lost."""
         await self.engine.start(self.wake)
-        await self._remove_strays()
+        if self.take_up is not None:
+            await self.take_up.run()
         self.snapshot.queues = by_name(self.store.queues())
         self.snapshot.memory = self.store.memory() or b""
         for job in self.store.active_jobs():
@@ -88,12 +92,6 @@ class Loop:
         await self._adopt(recover(self.snapshot, self.clock.now()))
         self._remember(Changes())
         await self.companions.start()
-
-    async def _remove_strays(self) -> None:
-        """What an engine keeps of a run that was never remembered is nobody's: the daemon died in the middle of a submit."""
-        known = self.store.job_keys()
-        strays = [key for key in await self.engine.kept() if key not in known]
-        await self.engine.perform([ForgetJob(key) for key in strays])
 
     async def run(self) -> None:
         """Turn until closed."""

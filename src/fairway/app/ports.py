@@ -18,6 +18,7 @@ from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.node import Node
 from fairway.state.queue import Queue
+from fairway.state.recovery import Unreadable
 from fairway.state.service import ServiceKey, ServiceRecord
 from fairway.state.task import Task, TaskKey, TaskReport
 from fairway.state.tracking import Tracked
@@ -245,6 +246,26 @@ class Store(TrackingStore, Protocol):
 
     def job_keys(self) -> set[JobKey]:
         """The names of all runs."""
+        ...
+
+    def has_job(self, key: JobKey) -> bool:
+        """Whether there is a record of the run, readable or not."""
+        ...
+
+    def mark_deleted(self, keys: Sequence[JobKey]) -> None:
+        """Note durably, before anything is removed, that these runs are being deleted: they do not come back."""
+        ...
+
+    def was_deleted(self, key: JobKey) -> bool:
+        """Whether the run was deleted, or is being deleted, and was not made again since."""
+        ...
+
+    def raise_number(self, namespace: str, series: str, number: int) -> None:
+        """Let the next run number of a series be above this one."""
+        ...
+
+    def unreadable(self) -> list[Unreadable]:
+        """The records that cannot be decoded. Lists leave them out; `get_job` raises `UnavailableError` for one of a run."""
         ...
 
     def get_job(self, key: JobKey) -> Job | None:

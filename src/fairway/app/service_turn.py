@@ -17,7 +17,7 @@ from fairway.app.service_use import UseWatch
 from fairway.errors import FairwayError
 from fairway.plan.service import commands
 from fairway.plan.service.plan import Measured, Sample, ServicePlan, advance
-from fairway.plan.service.replica import new_replica, ready_path, replica_run
+from fairway.plan.service.replica import highest_number, new_replica, ready_path, replica_run
 from fairway.state.event import Event
 from fairway.state.job import Job
 from fairway.state.load import RouteLoad
@@ -71,7 +71,7 @@ class ServiceTurns:
     name = "services"
 
     async def start(self) -> None:
-        """Load the services that were stored. Routers of services that are not stored are ended."""
+        """Load the services that were stored. Routers of services that have neither a record nor a replica are ended."""
         if not self._watching:
             self._watch.start(self.loop.wake)
             self._watching = True
@@ -79,8 +79,13 @@ class ServiceTurns:
             self.known.setdefault(record.service.key, Standing(record))
         await self._router.start(self._hurry)
         names = {str(key) for key in self.known}
-        self._dropping |= set(await self._router.kept()) - names
+        kept = set(await self._router.kept()) - names
+        self._dropping |= {name for name in kept if not self._has_replica(ServiceKey(*name.split("/", 1)))}
         await self._drop_leftovers()
+
+    def _has_replica(self, key: ServiceKey) -> bool:
+        """Whether a replica of the service runs; the record of the service may have been lost."""
+        return highest_number(key, self.loop.snapshot.jobs) > 0
 
     def _hurry(self) -> None:
         """A router saw something urgent, such as a request that waits for the first replica: look now, not at the next look."""
@@ -135,6 +140,16 @@ class ServiceTurns:
             before.record = record
             self._faults.hurry(subject_of(before))
         self._tell()
+        self.loop.wake()
+
+    async def forget(self, key: ServiceKey) -> None:
+        """Take away a service whose record cannot be read: its router, its replicas, and the record."""
+        runs = [run for run in self.loop.snapshot.jobs.values() if highest_number(key, [run.key])]
+        stopping = tuple(replace(run, intent=Intent.STOP) for run in runs)
+        await self._router.drop(str(key))
+        self.loop.store.commit(Changes(jobs=stopping, services_deleted=(key,), events=self._events(key, [("Deleted", "")])))
+        for run in stopping:
+            self.loop.snapshot.put_job(run)
         self.loop.wake()
 
     async def changed(self) -> None:

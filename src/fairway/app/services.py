@@ -128,11 +128,20 @@ class Services:
 
     async def delete(self, key: ServiceKey) -> None:
         """Take it away: routes first, then replicas, each with its grace. Returns when nothing is left."""
+        if self.is_unreadable(key):
+            async with self._loop.lock:
+                await self._turns.forget(key)
+            return
         await self._change(key, commands.deleted, "Deleting", "by hand")
         while key in self._turns.known:
             await self._turns.changed()
 
     # Queries
+
+    def is_unreadable(self, key: ServiceKey) -> bool:
+        """Whether there is a record of the service that cannot be read; it can be deleted by its name."""
+        place = ("service", (key.namespace, key.name))
+        return key not in self._turns.known and any((bad.kind, bad.key) == place for bad in self._loop.store.unreadable())
 
     def all(self, namespace: str = "") -> list[Standing]:
         """The services of a namespace, or all, in order of name."""

@@ -17,17 +17,19 @@ import uvloop
 from fairway.api.asgi import About, make_api
 from fairway.api.mlflow.asgi import make_mlflow
 from fairway.api.mlflow.door import Door
-from fairway.app import crash
+from fairway.app import crash, disk
 from fairway.app.application import Application
 from fairway.app.service_ports import Serving
 from fairway.app.system import SystemClock
 from fairway.app.tracking import Speaker, Tracking
 from fairway.app.tracking_models import TrackedModels
 from fairway.bootstrap.servers import DaemonServer, SecondServer, config
+from fairway.bootstrap.upkeep import DATABASE, attach
 from fairway.devices.probe import pick_probe
 from fairway.engines.local.artifacts import LocalArtifacts
 from fairway.engines.local.engine import LocalEngine
 from fairway.engines.local.folders import Home
+from fairway.engines.local.kept import LocalKept
 from fairway.engines.local.provision.prepare import Preparer
 from fairway.engines.local.secrets import FileSecrets
 from fairway.engines.local.submissions import LocalSubmissions
@@ -43,16 +45,22 @@ from fairway.serving.samples import SampleFolders
 from fairway.serving.watch import HttpWatch
 from fairway.settings import Settings, environment
 from fairway.state.job import JobKey
-from fairway.stores.sqlite.store import SqliteStore
+from fairway.stores.sqlite.opening import open_store
+from fairway.stores.sqlite.upkeep import Upkeep, is_suspect
 from fairway.version import VERSION
 
+MOST_RESTARTS = 5
+"""So often one process opens its record again after it was found damaged."""
 
-def build(settings: Settings, door: Door) -> Application:
-    """The application over the local engine."""
+
+def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
+    """The application over the local engine, and who looks after its record."""
     home = Home.open(settings.home)
     clock = SystemClock()
     blobs = open_blobs(home.path / "blobs", settings.blobs)
-    store = SqliteStore(settings.home / "fairway.db")
+    kept = LocalKept(home, clock)
+    opened = open_store(home.path / DATABASE, clock.now(), kept.any, suspect=is_suspect(home.path))
+    store = opened.store
     secrets = FileSecrets(settings.home / "secrets")
     engine = LocalEngine(
         home,
@@ -79,11 +87,14 @@ def build(settings: Settings, door: Door) -> Application:
         serving=Serving(router, HttpWatch(clock), models, sys.executable, SampleFolders(home.path / "jobs")),
     )
     engine.is_over = application.is_over
+    engine.forgetting = lambda key: store.mark_deleted([key])
+    application.loop.watchers.over.append(engine.note_end)
+    upkeep = attach(application, opened, kept, home.path, clock)
     if application.services is not None:
         router.reason = application.services.asking(needs_own)
         application.services.routed_by = router.told
     application.models.output_of = lambda key, name: str(home.job(key) / "outputs" / name)
-    return application
+    return application, upkeep
 
 
 def choose_router(settings: Settings, home: Home, clock: SystemClock) -> ChosenRouter:
@@ -123,10 +134,10 @@ def build_mlflow(application: Application, settings: Settings, door: Door) -> Se
     return SecondServer(config(make_mlflow(models, door.secret, is_there)))
 
 
-async def serve(settings: Settings) -> None:
-    """Be the daemon until told to end. Tasks outlive it."""
+async def serve(settings: Settings) -> bool:
+    """Be the daemon until told to end. Tasks outlive it. True: its record was damaged, and it must start again."""
     door = Door.open(settings.home)
-    application = build(settings, door)
+    application, upkeep = build(settings, door)
     await application.loop.start()
     await application.models.start()
     turning = asyncio.create_task(application.loop.run())
@@ -135,6 +146,8 @@ async def serve(settings: Settings) -> None:
     server = DaemonServer(config(make_api(application, about(settings))))
     beside = build_mlflow(application, settings, door)
     await beside.open(door.listening)
+    upkeep.restart = lambda: server.handle_exit(0, None)
+    keeping = asyncio.create_task(upkeep.run())
     # What was loaded until here stays for good: let the collector not look at it again.
     gc.collect()
     gc.freeze()
@@ -146,7 +159,10 @@ async def serve(settings: Settings) -> None:
         await beside.close(door.listening)
         await application.loop.close()
         await turning
+        upkeep.close()
+        await keeping
         application.store.close()
+    return bool(upkeep.damage)
 
 
 def _listen(settings: Settings) -> socket.socket:
@@ -170,17 +186,28 @@ def _listen(settings: Settings) -> socket.socket:
 
 def _hold_home(home: Path) -> int:
     """Take the home for this process's life, or say who has it."""
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    home.chmod(0o700)
-    lock = os.open(home / place.LOCK_NAME, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home.chmod(0o700)
+        lock = os.open(home / place.LOCK_NAME, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unwritable(error, home) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         message = f"another daemon runs for {home}"
         raise UnavailableError(message, fix="`fairway daemon status` shows it") from error
-    os.ftruncate(lock, 0)
-    os.write(lock, f"{os.getpid()}\n".encode())
+    try:
+        os.ftruncate(lock, 0)
+        os.write(lock, f"{os.getpid()}\n".encode())
+    except OSError as error:
+        raise _unwritable(error, home) from error
     return lock
+
+
+def _unwritable(error: OSError, home: Path) -> UnavailableError:
+    why, fix = disk.explain(error, str(home)) or (str(error), "set FAIRWAY_HOME to a folder on a local disk that you may write")
+    return UnavailableError(f"the home {home} cannot be written: {why}", fix=fix)
 
 
 def main() -> int:
@@ -196,8 +223,16 @@ def main() -> int:
         crash.arm(settings.crash_at)
         _hold_home(settings.home)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(settings))
+            for _ in range(MOST_RESTARTS):
+                if not runner.run(serve(settings)):
+                    return 0
+        sys.stderr.write(f"{settings.home / DATABASE} was found damaged {MOST_RESTARTS} times\n  fix: look at the disk (dmesg)\n")
+        return UnavailableError.exit_code
     except FairwayError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
-    return 0
+    except OSError as error:
+        if disk.explain(error, str(settings.home)) is None:
+            raise
+        sys.stderr.write(f"{_unwritable(error, settings.home)}\n")
+        return UnavailableError.exit_code

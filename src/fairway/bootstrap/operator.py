@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 import secrets
+import signal
 import socket
 import sys
 from collections.abc import Mapping
@@ -31,6 +32,7 @@ from fairway.bootstrap.pods import finder, given_to_pods, output_place, samples_
 from fairway.bootstrap.record import Record
 from fairway.bootstrap.servers import SecondServer, config
 from fairway.bootstrap.serving import ClusterServing, ServingMirrors
+from fairway.bootstrap.upkeep import DATABASE, attach
 from fairway.engines.kubernetes import health
 from fairway.engines.kubernetes.client import config as clusters
 from fairway.engines.kubernetes.client import errors, kinds
@@ -52,6 +54,7 @@ from fairway.engines.kubernetes.operator.happenings import Happenings
 from fairway.engines.kubernetes.operator.installation import Installation
 from fairway.engines.kubernetes.operator.intake import UID, Intake
 from fairway.engines.kubernetes.operator.keeping import Keeping
+from fairway.engines.kubernetes.operator.kept import ClusterKept
 from fairway.engines.kubernetes.operator.outside import Outside
 from fairway.engines.kubernetes.operator.stuck import Stuck
 from fairway.engines.kubernetes.people import ClusterPeople
@@ -69,7 +72,9 @@ from fairway.state.event import Event
 from fairway.state.fault import Fault
 from fairway.state.job import Job, JobKey, Origin
 from fairway.state.task import Task
+from fairway.stores.sqlite.opening import open_store
 from fairway.stores.sqlite.store import SqliteStore
+from fairway.stores.sqlite.upkeep import Upkeep, is_suspect
 
 LEASE = "fairway-operator"
 
@@ -215,7 +220,9 @@ class Operator:
         serving = ClusterServing(
             self._acting, self._pods, keeping, self._served, self._installation, self._settings.endpoint, self._clock, secret
         )
-        application = self._build(serving, keeping)
+        application, upkeep = self._build(serving, keeping)
+        # A new process opens the record anew, and puts it in order.
+        upkeep.restart = lambda: os.kill(os.getpid(), signal.SIGTERM)
         await application.loop.start()
         await application.models.start()
         boards = Boards(self._acting, self._installation, self._owner_of, self._clock)
@@ -250,16 +257,20 @@ class Operator:
                 group.create_task(happenings.run())
                 group.create_task(self._record.run())
                 group.create_task(serving.run(application, happenings))
+                group.create_task(upkeep.run())
         finally:
+            upkeep.close()
             await self._record.close()
             await server.close(listening)
             await application.loop.close()
             application.store.close()
 
-    def _build(self, serving: ClusterServing, keeping: Keeping) -> Application:
+    def _build(self, serving: ClusterServing, keeping: Keeping) -> tuple[Application, Upkeep]:
         home = self._settings.home
         blobs = open_blobs(home / "blobs", "")
-        store = SqliteStore(home / "fairway.db")
+        kept = ClusterKept(self._objects, self._pods, keeping)
+        opened = open_store(home / DATABASE, self._clock.now(), kept.any, suspect=is_suspect(home))
+        store = opened.store
         models = Models(home, blobs)
         self._pods.listen(keeping.tailing.notice)
         engine = KubernetesEngine(
@@ -285,10 +296,17 @@ class Operator:
             people=ClusterPeople(),
         )
         serving.attach(application)
+        engine.may_end = lambda key: self._is_settled(store, key)
+        engine.forgetting = lambda key: store.mark_deleted([key])
+        upkeep = attach(application, opened, kept, home, self._clock)
         application.queues.theirs = bool(self._installation.queueing)
         runs = self._settings.runs
         application.models.output_of = lambda key, name: output_place(self._carried, runs, key, name)
-        return application
+        return application, upkeep
+
+    def _is_settled(self, store: SqliteStore, key: JobKey) -> bool:
+        """Whether pods of the run may go once nothing is asked of them: it is recorded, was deleted, or its object is gone."""
+        return store.has_job(key) or store.was_deleted(key) or self._objects.get(str(key)) is None
 
     def _owner_of(self, key: JobKey) -> dict[str, Any] | None:
         """The object that a run comes from, as its children name it."""

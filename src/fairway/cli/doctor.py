@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-from fairway.cli.grammar import FORMAT, Command, Options
-from fairway.cli.session import Session, has_colour, show_line, write_json
+from fairway.cli import record
+from fairway.cli.finding import OK, PROBLEM, WARNING, Finding
+from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options
+from fairway.cli.session import Session, has_colour, is_terminal, say, show_line, write_json
 from fairway.errors import FairwayError
 from fairway.sdk import document
 
@@ -14,7 +16,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _MARKS = {OK: ("ok", 32), WARNING: ("!", 33), PROBLEM: ("x", 31)}
 _FRAMEWORKS = ("torch", "tensorflow", "jax", "mpi4py", "mxnet")
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "lustre", "ceph", "fuse.sshfs", "glusterfs", "beegfs")
@@ -22,23 +23,14 @@ _GIB = 2**30
 _LOWEST_PORT, _FEW_PORTS = 10_000, 1_000
 
 
-class Finding:
-    """One thing that was looked at."""
-
-    def __init__(self, name: str, state: str, text: str, fix: str = "") -> None:
-        self.name = name
-        self.state = state
-        self.text = text
-        self.fix = fix
-
-    def as_dict(self) -> dict[str, str]:
-        """For programs."""
-        return {"name": self.name, "state": self.state, "text": self.text, "fix": self.fix}
-
-
 def doctor(options: Options) -> int:
     """Look at everything; 1 when something keeps Fairway from working."""
     session = Session(options, here=True)
+    for name in options.many("set-aside"):
+        if options.on("plan"):
+            say(f"the folder of {name} would be moved to the home's folder set-aside; nothing of it would be deleted")
+        else:
+            record.set_aside(session, name)
     findings = [
         _interpreter(),
         *_frameworks(),
@@ -50,11 +42,14 @@ def doctor(options: Options) -> int:
         _ports(),
         _cgroups(),
         *_daemon(session),
+        *record.record(session),
     ]
     if session.output == "json":
         write_json({"findings": [finding.as_dict() for finding in findings]})
     else:
         _print(findings)
+        if is_terminal(0) and is_terminal(1) and not options.on("plan"):
+            record.ask(session)
     return 1 if any(finding.state == PROBLEM for finding in findings) else 0
 
 
@@ -270,5 +265,14 @@ def _file_system(path: str) -> str:
 
 
 COMMANDS = {
-    "": Command("doctor", "Say what works on this machine, what is missing, and how to get it.", doctor, flags=(FORMAT,)),
+    "": Command(
+        "doctor",
+        "Say what works on this machine, what is missing or lost, and how to get it. It deletes nothing.",
+        doctor,
+        flags=(
+            Flag("--set-aside", "move the folder of a run that cannot be read out of the way", "NAMESPACE/NAME", many=True),
+            PLAN,
+            FORMAT,
+        ),
+    ),
 }

@@ -14,6 +14,7 @@ import select
 import sys
 import time
 
+from fairway.app import disk
 from fairway.errors import UnavailableError
 from fairway.sdk import place, wire
 from fairway.version import VERSION
@@ -33,6 +34,9 @@ _SOON = 2.0
 _PAUSE = 0.01
 _ALIVE = 9
 """The descriptor by whose end a start that failed is seen; the daemon inherits it and hands it on to nobody."""
+_NOTHING = "  (it wrote nothing)"
+_RECOVERY = " WARNING fairway.recovery "
+"""Before what the daemon's log says of a record that was damaged, and of what was lost."""
 _SIGNALS = (1, 2, 3, 13, 15)
 """What the caller ignores (a shell in the background, nohup) the daemon and its tasks shall not."""
 _LAUNCH = """
@@ -170,6 +174,14 @@ class Daemon:
             message = f"the daemon of {self.home} cannot be reached: {error}"
             raise UnavailableError(message, fix=f"look at {self.log}") from error
 
+    def _ended_at_start(self, mark: int) -> UnavailableError:
+        """What its log says; on a full disk there is no log either."""
+        words = _read_end(self.log, mark)
+        if words == _NOTHING and not disk.has_room(self.home):
+            what, fix = disk.full(self.home)
+            return UnavailableError(f"the daemon ended at its start: {what}", fix=fix)
+        return UnavailableError(f"the daemon ended at its start:\n{words}", fix=f"the log is {self.log}")
+
     def _start_alone(self) -> None:
         began = time.monotonic()
         mark = os.path.getsize(self.log) if os.path.exists(self.log) else 0
@@ -181,8 +193,7 @@ class Daemon:
             while not self.answers():
                 waited = time.monotonic() - began
                 if ended.poll(_PAUSE * 1000) and not self.answers():
-                    message = f"the daemon ended at its start:\n{_read_end(self.log, mark)}"
-                    raise UnavailableError(message, fix=f"the log is {self.log}")
+                    raise self._ended_at_start(mark)
                 if waited > _SOON and not told:
                     told = True
                     self.say(f"starting the daemon for {self.home} ...")
@@ -194,6 +205,8 @@ class Daemon:
                     )
         finally:
             os.close(alive)
+        for line in _told(self.log, mark):
+            self.say(line)
 
 
 def is_older(one: str, other: str) -> bool:
@@ -208,8 +221,9 @@ def _make_home(home: str) -> None:
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
     except OSError as error:
-        message = f"the home cannot be made: {error.strerror}: {home}"
-        raise UnavailableError(message, fix="set FAIRWAY_HOME to a folder that you may write") from error
+        why, fix = disk.explain(error, home) or (error.strerror, "set FAIRWAY_HOME to a folder that you may write")
+        message = f"the home {home} cannot be made: {why}"
+        raise UnavailableError(message, fix=fix) from error
 
 
 def _spawn(command: tuple[str, ...], home: str, log: str) -> int:
@@ -233,11 +247,23 @@ def _spawn(command: tuple[str, ...], home: str, log: str) -> int:
         os.waitpid(child, 0)
     except OSError as error:
         os.close(read)
+        closed = disk.explain(error, home)
+        if closed is not None and not _can_write(log):
+            message = f"the daemon cannot write its log {log}: {closed[0]}"
+            raise UnavailableError(message, fix=closed[1]) from error
         message = f"{sys.executable} cannot be started: {error.strerror}"
         raise UnavailableError(message, fix="install fairway anew, or use another interpreter") from error
     finally:
         os.close(write)
     return read
+
+
+def _can_write(log: str) -> bool:
+    try:
+        os.close(os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return False
+    return True
 
 
 def _holds_lock(path: str) -> bool:
@@ -254,6 +280,17 @@ def _holds_lock(path: str) -> bool:
     return False
 
 
+def _told(log: str, mark: int) -> list[str]:
+    """What the daemon has to say to a person about the record that it found; in its log since `mark`."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(mark)
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    return [line.partition(_RECOVERY)[2] for line in text.splitlines() if _RECOVERY in line]
+
+
 def _read_end(log: str, mark: int) -> str:
     """The last lines that were written to the log since `mark`."""
     try:
@@ -262,4 +299,4 @@ def _read_end(log: str, mark: int) -> str:
             text = file.read().decode("utf-8", "replace")
     except OSError as error:
         return f"  (its log cannot be read: {error})"
-    return "\n".join(f"  {line}" for line in text.splitlines()[-15:]) or "  (it wrote nothing)"
+    return "\n".join(f"  {line}" for line in text.splitlines()[-15:]) or _NOTHING

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fairway.app.ports import Changes, JobFilter, JobPage, MetricPoint
 from fairway.app.tracking_ports import Kind
 from fairway.errors import UsageError
@@ -9,6 +11,7 @@ from fairway.plan.retention import deadlines
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.queue import Queue
+from fairway.state.recovery import Unreadable
 from fairway.state.service import ServiceKey, ServiceRecord
 from fairway.state.task import Task, TaskKey
 from fairway.state.tracking import Tracked, TrackedRun
@@ -29,6 +32,7 @@ class MemoryStore:
         self._services: dict[ServiceKey, ServiceRecord] = {}
         self._memory: bytes | None = None
         self._tracked: dict[tuple[str, str, str], Tracked] = {}
+        self._deleted: set[JobKey] = set()
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -65,6 +69,7 @@ class MemoryStore:
         self._events.extend(changes.events)
 
     def _forget(self, key: JobKey) -> None:
+        self._deleted.add(key)
         for known in (self._jobs, self._order, self._tasks, self._points):
             known.pop(key, None)
         gone = [place for place, record in self._tracked.items() if record.owner == str(key)]
@@ -86,9 +91,29 @@ class MemoryStore:
         """The names of all runs."""
         return set(self._jobs)
 
+    def has_job(self, key: JobKey) -> bool:
+        """Whether there is a record of the run."""
+        return key in self._jobs
+
     def get_job(self, key: JobKey) -> Job | None:
         """One run."""
         return self._jobs.get(key)
+
+    def mark_deleted(self, keys: Sequence[JobKey]) -> None:
+        """Note that these runs are being deleted."""
+        self._deleted.update(keys)
+
+    def was_deleted(self, key: JobKey) -> bool:
+        """Whether the run was deleted."""
+        return key in self._deleted and key not in self._jobs
+
+    def raise_number(self, namespace: str, series: str, number: int) -> None:
+        """Let the next run number of a series be above this one."""
+        self._numbers[namespace, series] = max(number, self._numbers.get((namespace, series), 0))
+
+    def unreadable(self) -> list[Unreadable]:
+        """None: nothing is encoded."""
+        return []
 
     def newest(self, namespace: str, series: str) -> Job | None:
         """The newest run of a series."""

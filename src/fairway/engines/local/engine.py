@@ -18,6 +18,7 @@ from fairway.engines.local.binding import Binder, Reveal, Tracks
 from fairway.engines.local.evicting import CANNOT_RUN, Evictor
 from fairway.engines.local.folders import Home
 from fairway.engines.local.inside import Insides
+from fairway.engines.local.kept import RunRecords
 from fairway.engines.local.locks import DeviceLocks, MachineFolder
 from fairway.engines.local.observing import Observer
 from fairway.engines.local.output.logs import LogReader
@@ -92,6 +93,9 @@ class LocalEngine:
             self._sharing,
             tracks,
         )
+        self._records = RunRecords(home)
+        self.forgetting: Callable[[JobKey], None] = lambda _key: None
+        """Called before anything of a run is removed."""
         self._reader = LogReader(home)
         self._meter = Meter(home)
         self._insides = Insides(home)
@@ -192,6 +196,9 @@ class LocalEngine:
         return []
 
     async def _create(self, action: CreateTask) -> TaskReport:
+        self._home.make_job(action.job.key)
+        # Before the attempt: its folder never says less of the run than its attempts do.
+        self._records.write(action.job)
         with crash.reach("engine.create"):
             fresh = self._home.make_attempt(action.task.key)
         # Of a folder that was just made there is nothing to find out.
@@ -236,7 +243,14 @@ class LocalEngine:
         self._vigil.watch(report, answer.supervisor)
         return report
 
+    def note_end(self, job: Job) -> None:
+        """Keep the record of a run that is over in its folder."""
+        self._records.write(job)
+        self._records.forget(job.key)
+
     async def _forget(self, action: ForgetJob) -> None:
+        self.forgetting(action.key)
+        self._records.forget(action.key)
         self._preparing.forget(action.key)
         self._spares.forget(action.key)
         for key in self._home.attempts_of(action.key):

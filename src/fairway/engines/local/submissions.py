@@ -11,14 +11,13 @@ from pathlib import Path
 from fairway.app import crash
 from fairway.app.submission import Submission
 from fairway.engines.local.folders import Home
+from fairway.engines.local.kept import SENT_FOLDER, mark_submitting
 from fairway.engines.local.provision.prepare import ENVIRONMENT_FILE
 from fairway.errors import RefusedError
 from fairway.registry import snapshot
 from fairway.registry.blobs import Blobs
 from fairway.spec.job import Code
 from fairway.state.job import Job, JobKey, Origin
-
-SENT_FOLDER = "sent"
 
 
 class LocalSubmissions:
@@ -43,7 +42,9 @@ class LocalSubmissions:
         return replace(origin, code_digest=found.digest)
 
     def keep(self, key: JobKey, submission: Submission) -> None:
-        """Keep environment and files beside the run, for its owner alone."""
+        """Keep environment and files beside the run, for its owner alone, marked as not recorded yet."""
+        if submission.environment is not None or submission.files:
+            mark_submitting(self._home.make_job(key))
         if submission.environment is not None:
             _write(self._home.make_job(key) / ENVIRONMENT_FILE, json.dumps(submission.environment).encode())
         if submission.files:

@@ -22,7 +22,8 @@ from fairway.state.task import Task
 from fairway.state.tracking import KINDS, Tracked
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """What an encoder writes for a document: its JSON text."""
     if isinstance(value, JobSpec):
         return _text(value)
     if isinstance(value, ServiceSpec):
@@ -31,7 +32,8 @@ def _plain(value: Any) -> Any:
     raise NotImplementedError(message)
 
 
-def _rich(kind: type, value: Any) -> Any:
+def rich(kind: type, value: Any) -> Any:
+    """The document that `plain` was given."""
     if kind is JobSpec:
         return _spec(value)
     if kind is ServiceSpec:
@@ -76,13 +78,13 @@ class _OlderTask(msgspec.Struct):
     need: _OlderNeed = msgspec.field(default_factory=_OlderNeed)
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
-_job_decoder = msgspec.msgpack.Decoder(Job, dec_hook=_rich)
+_encoder = msgspec.msgpack.Encoder(enc_hook=plain)
+_job_decoder = msgspec.msgpack.Decoder(Job, dec_hook=rich)
 _task_decoder = msgspec.msgpack.Decoder(Task)
 _older_decoder = msgspec.msgpack.Decoder(_OlderTask)
 _GPUS = msgspec.msgpack.encode("gpus")
 _queue_decoder = msgspec.msgpack.Decoder(Queue)
-_service_decoder = msgspec.msgpack.Decoder(ServiceRecord, dec_hook=_rich)
+_service_decoder = msgspec.msgpack.Decoder(ServiceRecord, dec_hook=rich)
 _tracked_decoders: dict[type[Tracked], msgspec.msgpack.Decoder[Any]] = {kind: msgspec.msgpack.Decoder(kind) for kind in KINDS}
 _Kind = TypeVar("_Kind", bound=Tracked)
 

@@ -177,7 +177,16 @@ CREATE TRIGGER tracked_leaves AFTER DELETE ON tracked BEGIN
 END;
 """
 
-MIGRATIONS = (_FIRST, _LONG_CURVES, _RETENTION, _QUEUES, _SERVICES, _TRACKING)
+_JOURNAL = """
+-- One row: the number of the last entry of the journal that this file has.
+CREATE TABLE IF NOT EXISTS journal (
+    id   INTEGER PRIMARY KEY CHECK (id = 1),
+    last INTEGER NOT NULL
+);
+INSERT OR IGNORE INTO journal VALUES (1, 0);
+"""
+
+MIGRATIONS = (_FIRST, _LONG_CURVES, _RETENTION, _QUEUES, _SERVICES, _TRACKING, _JOURNAL)
 """Each takes the file from the version before to the next; never changed once released, only added to."""
 VERSION = len(MIGRATIONS)
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from fairway.app import crash
 from fairway.app.ports import Changes, JobFilter, JobPage, MetricPoint
@@ -21,12 +19,15 @@ from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.phase import JOB_OVER, JobPhase
 from fairway.state.queue import Queue
+from fairway.state.recovery import Unreadable
 from fairway.state.service import ServiceRecord
 from fairway.state.task import Task
 from fairway.state.tracking import Tracked
-from fairway.stores.sqlite import codec, listing, schema
+from fairway.stores.sqlite import codec, journal, listing, noting, schema
 from fairway.stores.sqlite.curves import Curves
-from fairway.stores.sqlite.faults import explain
+from fairway.stores.sqlite.decoding import Decoding
+from fairway.stores.sqlite.faults import explain, is_damage
+from fairway.stores.sqlite.journal import Journal, Note
 
 _ACTIVE = tuple(phase.value for phase in JobPhase if phase not in JOB_OVER)
 _BUSY_MILLISECONDS = 5000
@@ -37,19 +38,33 @@ class SqliteStore:
 
     One connection, used by one thread at a time. WAL with synchronous=NORMAL: the death of the process
     loses nothing; the death of the machine may lose the last moments, never the order.
-    A full disk or a damaged file raises `UnavailableError` and changes nothing.
+    A full disk or a damaged file raises `UnavailableError` and changes nothing. A record that cannot be decoded is left
+    out of every list and named by `unreadable`. What only this file has is written to a journal beside it as well.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *, before_migration: Callable[[int], None] | None = None) -> None:
         self._path = Path(path)
+        self._before_migration = before_migration
+        self.damaged: Callable[[str], None] = lambda _cause: None
+        """Called when the file turns out to be damaged while it is in use."""
+        self._decoding = Decoding(str(self._path))
+        self._noted = noting.Noted()
+        self._notes: list[Note] = []
         with self._explained():
             self._connection = _connect(self._path)
             try:
                 self._prepare()
+                self.journal = Journal(journal_of(self._path))
             except BaseException:  # Whatever it was, the file must not stay open.
                 self._connection.close()
                 raise
+            self._catch_up_journal()
         self._curves = Curves(self._connection)
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
 
     def _prepare(self) -> None:
         execute = self._connection.execute
@@ -62,11 +77,80 @@ class SqliteStore:
         execute("PRAGMA synchronous = NORMAL")
         execute("PRAGMA temp_store = MEMORY")
         execute("PRAGMA journal_size_limit = 67108864")
+        if self._before_migration is not None and 0 < found < schema.VERSION:
+            self._before_migration(found)
         schema.migrate(self._connection)
+        self._numbered = bool(execute("SELECT 1 FROM sqlite_master WHERE name = 'journal'").fetchone())
+
+    def _catch_up_journal(self) -> None:
+        """A journal that was removed, or lost its end, starts anew where the file is."""
+        if self._numbered and self.journal_number() > self.journal.last:
+            self.journal.begin_after(self.journal_number())
+
+    def journal_number(self) -> int:
+        """The number of the last entry of the journal that the file has."""
+        return int(self._rows("SELECT last FROM journal")[0][0]) if self._numbered else 0
+
+    def change_count(self) -> int:
+        """A number that rises with every change made through this connection."""
+        return self._connection.total_changes
 
     def close(self) -> None:
         """Let go of files. Harmless when done twice."""
         self._connection.close()
+        self.journal.close()
+
+    def replay(self, entries: Sequence[journal.Entry]) -> int:
+        """Bring the file up to what the journal says; how many entries could be taken."""
+        taken = 0
+        with self._transaction("store.commit"):
+            for entry in entries:
+                if entry.kind == journal.NUMBER:
+                    self._raise_number(entry.key[0], entry.key[1], noting.number_of(entry))
+                taken += noting.take(self._put, entry)
+            self._connection.execute("UPDATE journal SET last = MAX(last, ?)", (self.journal.last,))
+            self._notes = []  # The journal has them.
+        return taken
+
+    def _put(self, changes: Changes) -> None:
+        """Write within the transaction of the caller."""
+        for job in changes.jobs:
+            self._put_job(job)
+        for record in changes.tracked:
+            self._put_tracked(record)
+        for key in changes.deleted:
+            self._delete_job(key)
+        self._put_queues(changes)
+        self._put_services(changes)
+
+    def mark_deleted(self, keys: Sequence[JobKey]) -> None:
+        """Note on the disk, before anything is removed, that these runs are being deleted: they do not come back."""
+        with self._transaction("store.commit"):
+            self._notes += [(journal.JOB, (key.namespace, key.name), None) for key in keys]
+            self._number_notes()
+        self._write_notes(sync=True)
+
+    def was_deleted(self, key: JobKey) -> bool:
+        """Whether the run was deleted, as far back as the journal goes."""
+        return self.journal.was_deleted(journal.JOB, (key.namespace, key.name))
+
+    def raise_number(self, namespace: str, series: str, number: int) -> None:
+        """Let the next run number of a series be above this one."""
+        known = self._rows("SELECT last FROM series WHERE namespace = ? AND series = ?", (namespace, series))
+        if known and known[0][0] >= number:
+            return
+        with self._transaction("store.number"):
+            self._raise_number(namespace, series, number)
+
+    def _raise_number(self, namespace: str, series: str, number: int) -> None:
+        self._connection.execute(
+            "INSERT INTO series VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET last = MAX(last, excluded.last)",
+            (namespace, series, number),
+        )
+
+    def unreadable(self) -> list[Unreadable]:
+        """The records that cannot be decoded."""
+        return self._decoding.unreadable()
 
     def next_number(self, namespace: str, series: str) -> int:
         """Take the next run number of a series, for good."""
@@ -75,6 +159,9 @@ class SqliteStore:
                 "INSERT INTO series VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET last = last + 1 RETURNING last",
                 (namespace, series),
             ).fetchone()
+            self._notes.append(noting.number(namespace, series, row[0]))
+            self._number_notes()
+        self._write_notes()
         number: int = row[0]
         return number
 
@@ -96,19 +183,39 @@ class SqliteStore:
             if changes.points:
                 self._curves.add(changes.points)
             for key in changes.deleted:
-                self._connection.execute("DELETE FROM job WHERE namespace = ? AND name = ?", (key.namespace, key.name))
-                self._connection.execute("DELETE FROM event WHERE run = ?", (str(key),))
-                self._connection.execute("DELETE FROM tracked WHERE owner = ?", (str(key),))
+                self._delete_job(key)
             self._put_queues(changes)
             self._put_services(changes)
             self._connection.executemany(
                 "INSERT INTO event (time, run, subject, reason, message) VALUES (?, ?, ?, ?, ?)",
                 [(event.time, _run_of(event.subject), event.subject, event.reason, event.message) for event in changes.events],
             )
+            self._number_notes()
+        self._write_notes()
+
+    def _number_notes(self) -> None:
+        if self._notes and self._numbered:
+            self._connection.execute("UPDATE journal SET last = ?", (self.journal.last + len(self._notes),))
+
+    def _write_notes(self, *, sync: bool = False) -> None:
+        """After the commit: what the journal says has happened."""
+        if self._notes and self._numbered:
+            self.journal.append(self._notes, sync=sync)
+        self._notes = []
+
+    def _delete_job(self, key: JobKey) -> None:
+        self._connection.execute("DELETE FROM job WHERE namespace = ? AND name = ?", (key.namespace, key.name))
+        self._connection.execute("DELETE FROM event WHERE run = ?", (str(key),))
+        self._connection.execute("DELETE FROM tracked WHERE owner = ?", (str(key),))
+        self._decoding.forget(journal.JOB, (key.namespace, key.name))
+        self._noted.forget(key)
+        self._notes.append((journal.JOB, (key.namespace, key.name), None))
 
     def _put_job(self, job: Job) -> None:
         labels = json.dumps(job.labels, sort_keys=True) if job.labels else "{}"
         body = codec.pack(job)
+        if self._noted.is_news(job):
+            self._notes.append((journal.JOB, (job.key.namespace, job.key.name), body))
         until = retention.deadlines(job)
         changed = self._connection.execute(
             "UPDATE job SET phase = ?, labels = ?, body = ?, logs_until = ?, record_until = ? WHERE namespace = ? AND name = ?",
@@ -139,69 +246,81 @@ class SqliteStore:
         )
 
     def _put_tracked(self, record: Tracked) -> None:
+        body = codec.pack(record)
         self._connection.execute(
             "INSERT INTO tracked (kind, namespace, name, grp, owner, body) VALUES (?, ?, ?, ?, ?, ?)"
             " ON CONFLICT DO UPDATE SET grp = excluded.grp, owner = excluded.owner, body = excluded.body",
-            (record.kind, record.namespace, record.name, record.group, record.owner, codec.pack(record)),
+            (record.kind, record.namespace, record.name, record.group, record.owner, body),
         )
+        self._notes.append((journal.TRACKED, (record.kind, record.namespace, record.name), body))
 
     def _put_queues(self, changes: Changes) -> None:
         for queue in changes.queues:
-            self._connection.execute("INSERT OR REPLACE INTO queue VALUES (?, ?)", (queue.name, codec.pack(queue)))
+            body = codec.pack(queue)
+            self._connection.execute("INSERT OR REPLACE INTO queue VALUES (?, ?)", (queue.name, body))
+            self._notes.append((journal.QUEUE, (queue.name,), body))
         for name in changes.queues_deleted:
             self._connection.execute("DELETE FROM queue WHERE name = ?", (name,))
+            self._decoding.forget(journal.QUEUE, (name,))
+            self._notes.append((journal.QUEUE, (name,), None))
         if changes.memory is not None:
             self._connection.execute("INSERT OR REPLACE INTO memory VALUES (1, ?)", (changes.memory,))
 
     def _put_services(self, changes: Changes) -> None:
         for record in changes.services:
-            key = record.service.key
-            self._connection.execute(
-                "INSERT OR REPLACE INTO service VALUES (?, ?, ?)", (key.namespace, key.name, codec.pack(record))
-            )
+            key, body = record.service.key, codec.pack(record)
+            self._connection.execute("INSERT OR REPLACE INTO service VALUES (?, ?, ?)", (key.namespace, key.name, body))
+            self._notes.append((journal.SERVICE, (key.namespace, key.name), body))
         for key in changes.services_deleted:
             self._connection.execute("DELETE FROM service WHERE namespace = ? AND name = ?", (key.namespace, key.name))
+            self._decoding.forget(journal.SERVICE, (key.namespace, key.name))
+            self._notes.append((journal.SERVICE, (key.namespace, key.name), None))
 
     def active_jobs(self) -> list[Job]:
         """The runs that are not over, oldest first."""
         marks = ", ".join("?" * len(_ACTIVE))
         rows = self._rows(f"SELECT id, namespace, name, body FROM job WHERE phase IN ({marks})", _ACTIVE)
-        return [self._job(row[1:]) for row in sorted(rows)]
+        return self._decoding.jobs(row[1:] for row in sorted(rows))
 
     def tasks_of(self, key: JobKey) -> list[Task]:
         """Every attempt of every task of a run, in order of role, index and attempt."""
         rows = self._rows(
-            "SELECT task.body FROM job JOIN task ON task.job = job.id WHERE job.namespace = ? AND job.name = ?"
-            ' ORDER BY task.role, task."index", task.attempt',
+            'SELECT task.role, task."index", task.attempt, task.body FROM job JOIN task ON task.job = job.id'
+            ' WHERE job.namespace = ? AND job.name = ? ORDER BY task.role, task."index", task.attempt',
             (key.namespace, key.name),
         )
-        try:
-            return [codec.unpack_task(row[0]) for row in rows]
-        except msgspec.DecodeError as problem:
-            raise self._unreadable(str(key), problem) from problem
+        return self._decoding.tasks(key, rows)
 
     def job_keys(self) -> set[JobKey]:
         """The names of all runs."""
         return {JobKey(*row) for row in self._rows("SELECT namespace, name FROM job")}
 
+    def has_job(self, key: JobKey) -> bool:
+        """Whether there is a record of the run, readable or not."""
+        return bool(self._rows("SELECT 1 FROM job WHERE namespace = ? AND name = ?", (key.namespace, key.name)))
+
     def get_job(self, key: JobKey) -> Job | None:
-        """One run."""
+        """One run. Raises `UnavailableError` for a record that cannot be decoded."""
         rows = self._rows("SELECT namespace, name, body FROM job WHERE namespace = ? AND name = ?", (key.namespace, key.name))
-        return self._job(rows[0]) if rows else None
+        return self._decoding.job(rows[0]) if rows else None
 
     def newest(self, namespace: str, series: str) -> Job | None:
-        """The newest run of a series."""
-        rows = self._rows(
-            "SELECT namespace, name, body FROM job WHERE namespace = ? AND series = ? ORDER BY number DESC LIMIT 1",
-            (namespace, series),
-        )
-        return self._job(rows[0]) if rows else None
+        """The newest run of a series that can be read."""
+        numbers = "SELECT number FROM job WHERE namespace = ? AND series = ? AND number < ? ORDER BY number DESC LIMIT 1"
+        sql = f"SELECT namespace, name, body, number FROM job WHERE namespace = ? AND series = ? AND number = ({numbers})"
+        below = 1 << 62
+        while rows := self._rows(sql, (namespace, series, namespace, series, below)):
+            found = self._decoding.jobs(row[:3] for row in rows)
+            if found:
+                return found[-1]
+            below = rows[0][3]
+        return None
 
     def list_jobs(self, filter: JobFilter) -> JobPage:
         """Runs, newest first."""
         page = listing.page(filter)
         rows = self._rows(*page)
-        jobs = tuple(self._job(row[1:]) for row in rows[: filter.limit])
+        jobs = tuple(self._decoding.jobs(row[1:] for row in rows[: filter.limit]))
         following = str(rows[filter.limit - 1][0]) if len(rows) > filter.limit > 0 else ""
         total = self._rows(*listing.total(filter))[0][0]
         return JobPage(jobs, following, total)
@@ -226,7 +345,7 @@ class SqliteStore:
         """Runs whose logs, and runs of which everything, has stayed its time; so many of each at most."""
         logs = self._rows("SELECT namespace, name, body FROM job WHERE logs_until <= ? LIMIT ?", (now, limit))
         records = self._rows("SELECT namespace, name, body FROM job WHERE record_until <= ? LIMIT ?", (now, limit))
-        return [self._job(row) for row in logs], [self._job(row) for row in records]
+        return self._decoding.jobs(logs), self._decoding.jobs(records)
 
     def series_names(self, namespace: str) -> list[str]:
         """The names of all series that have runs."""
@@ -237,7 +356,7 @@ class SqliteStore:
 
     def queues(self) -> list[Queue]:
         """The queues that were put and not deleted, in order of name."""
-        return [self._queue(*row) for row in self._rows("SELECT name, body FROM queue ORDER BY name")]
+        return self._decoding.queues(self._rows("SELECT name, body FROM queue ORDER BY name"))
 
     def memory(self) -> bytes | None:
         """What the scheduler remembers, as committed last; None when it never was."""
@@ -247,52 +366,20 @@ class SqliteStore:
     def services(self) -> list[ServiceRecord]:
         """The services that were put and not deleted, in order of namespace and name."""
         rows = self._rows("SELECT namespace, name, body FROM service ORDER BY namespace, name")
-        return [self._service(*row) for row in rows]
+        return self._decoding.services(rows)
 
     def tracked(self, kind: type[Kind], namespace: str, name: str) -> Kind | None:
         """What was tracked under that name."""
         sql = "SELECT name, body FROM tracked WHERE kind = ? AND namespace = ? AND name = ?"
         rows = self._rows(sql, (kind.kind, namespace, name))
-        return self._tracked(kind, *rows[0]) if rows else None
+        found = self._decoding.tracked(kind, namespace, rows)
+        return found[0] if found else None
 
     def all_tracked(self, kind: type[Kind], namespace: str, group: str = "") -> list[Kind]:
         """Everything of a kind, or what belongs to one group; the newest first."""
         where, values = ("AND grp = ?", (group,)) if group else ("", ())
         sql = f"SELECT name, body FROM tracked WHERE kind = ? AND namespace = ? {where} ORDER BY id DESC"
-        return [self._tracked(kind, *row) for row in self._rows(sql, (kind.kind, namespace, *values))]
-
-    def _tracked(self, kind: type[Kind], name: str, body: bytes) -> Kind:
-        try:
-            return codec.unpack_tracked(kind, body)
-        except msgspec.DecodeError as problem:
-            what = f"{kind.kind} {name}"
-            raise self._unreadable(what, problem) from problem
-
-    def _service(self, namespace: str, name: str, body: bytes) -> ServiceRecord:
-        try:
-            return codec.unpack_service(body)
-        except (msgspec.DecodeError, ValueError) as problem:
-            what = f"service {namespace}/{name}"
-            raise self._unreadable(what, problem) from problem
-
-    def _queue(self, name: str, body: bytes) -> Queue:
-        try:
-            return codec.unpack_queue(body)
-        except msgspec.DecodeError as problem:
-            what = f"queue {name}"
-            raise self._unreadable(what, problem) from problem
-
-    def _job(self, row: Sequence[Any]) -> Job:
-        namespace, name, body = row
-        try:
-            return codec.unpack_job(body)
-        except (msgspec.DecodeError, ValueError) as problem:
-            run = f"{namespace}/{name}"
-            raise self._unreadable(run, problem) from problem
-
-    def _unreadable(self, what: str, problem: Exception) -> UnavailableError:
-        message = f"the record of {what} in {self._path} cannot be read: {problem}"
-        return UnavailableError(message, fix="use the version of fairway that wrote it, or move the file away to begin anew")
+        return self._decoding.tracked(kind, namespace, self._rows(sql, (kind.kind, namespace, *values)))
 
     def _rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self._explained():
@@ -307,6 +394,7 @@ class SqliteStore:
                 with crash.reach(point):
                     self._connection.execute("COMMIT")
             except BaseException:  # All or nothing, also when the caller is cancelled.
+                self._notes = []
                 # SQLite has rolled back by itself after some errors, a full disk among them.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
@@ -317,7 +405,14 @@ class SqliteStore:
         try:
             yield
         except (sqlite3.Error, OSError) as problem:
+            if is_damage(problem):
+                self.damaged(str(problem))
             raise explain(problem, self._path) from problem
+
+
+def journal_of(path: Path) -> Path:
+    """Where the journal of a database lies."""
+    return path.with_suffix(".journal")
 
 
 def _connect(path: Path) -> sqlite3.Connection:

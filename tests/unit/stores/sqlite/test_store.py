@@ -20,6 +20,7 @@ from fairway.state.event import Event
 from fairway.state.job import JobKey
 from fairway.state.phase import JobPhase
 from fairway.state.queue import Queue
+from fairway.state.tracking import Experiment
 from fairway.stores.sqlite import schema
 from fairway.stores.sqlite.store import SqliteStore
 from fairway.testing.store_conformance import make_job, make_task
@@ -65,7 +66,7 @@ def test_the_files_are_for_their_owner_alone(path: Path) -> None:
         store = SqliteStore(path)
         store.commit(Changes(jobs=(make_job(),)))
         files = sorted(path.parent.iterdir())
-        assert [file.name for file in files] == ["fairway.db", "fairway.db-shm", "fairway.db-wal"]
+        assert [file.name for file in files] == ["fairway.db", "fairway.db-shm", "fairway.db-wal", "fairway.journal"]
         assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     finally:
         os.umask(before)
@@ -143,7 +144,8 @@ def test_a_full_disk_is_told_and_changes_nothing(store: SqliteStore, path: Path)
         store.commit(Changes(jobs=(replace(job, phase=JobPhase.RUNNING), *many)))
     assert "disk is full" in problem.value.message
     assert str(path) in problem.value.message
-    assert "free some space" in problem.value.fix
+    assert "MiB" in problem.value.message
+    assert "remove files below" in problem.value.fix
     store._connection.execute("PRAGMA max_page_count = 1000000")
     assert store.get_job(job.key) == job
     assert store.list_jobs(JobFilter()).total == 1
@@ -156,7 +158,7 @@ def test_a_file_that_is_no_database_is_told(path: Path) -> None:
     with pytest.raises(UnavailableError) as problem:
         SqliteStore(path)
     assert "is damaged" in problem.value.message
-    assert f"mv {path}" in problem.value.fix
+    assert "backup" in problem.value.fix
     assert path.read_bytes().startswith(b"this is a letter")
 
 
@@ -175,15 +177,53 @@ def test_a_file_damaged_in_the_middle_is_told(path: Path) -> None:
 def test_a_record_that_cannot_be_read_names_the_run(store: SqliteStore) -> None:
     store.commit(Changes(jobs=(make_job(),)))
     store._connection.execute("UPDATE job SET body = x'93'")
-    with pytest.raises(UnavailableError, match=r"default/mnist-1 .* cannot be read"):
+    with pytest.raises(UnavailableError, match=r"default/mnist-1 .* cannot be read") as problem:
         store.get_job(JobKey("default", "mnist-1"))
+    assert "fairway delete mnist-1" in problem.value.fix
+    assert "begin anew" not in problem.value.fix
 
 
-def test_a_queue_that_cannot_be_read_is_named(store: SqliteStore) -> None:
-    store.commit(Changes(queues=(Queue("research"),)))
-    store._connection.execute("UPDATE queue SET body = x'93'")
-    with pytest.raises(UnavailableError, match=r"queue research .* cannot be read"):
-        store.queues()
+def test_one_run_that_cannot_be_read_hides_no_other_and_can_be_deleted(store: SqliteStore) -> None:
+    good, bad = make_job(1), make_job(2)
+    store.commit(Changes(jobs=(good, bad), tasks=(make_task(good), make_task(bad))))
+    store._connection.execute("UPDATE job SET body = x'c1' WHERE name = 'mnist-2'")
+    assert store.active_jobs() == [good]
+    assert store.list_jobs(JobFilter()).jobs == (good,)
+    assert store.newest("default", "mnist") == good
+    assert store.has_job(bad.key)
+    (found,) = store.unreadable()
+    assert (found.kind, found.key, found.subject) == ("job", ("default", "mnist-2"), "default/mnist-2")
+    assert found.cause
+    store.commit(Changes(deleted=(bad.key,)))
+    assert store.unreadable() == []
+    assert not store.has_job(bad.key)
+
+
+def test_one_task_that_cannot_be_read_hides_no_other(store: SqliteStore) -> None:
+    job = make_job()
+    store.commit(Changes(jobs=(job,), tasks=(make_task(job, 0), make_task(job, 1))))
+    store._connection.execute("UPDATE task SET body = x'c1' WHERE \"index\" = 0")
+    assert store.tasks_of(job.key) == [make_task(job, 1)]
+    assert [found.subject for found in store.unreadable()] == ["default/mnist-1/worker-0#0"]
+
+
+@pytest.mark.parametrize("body", ["x'93'", "x''", "x'c1'"])
+def test_a_queue_that_cannot_be_read_is_left_out_and_named(store: SqliteStore, body: str) -> None:
+    store.commit(Changes(queues=(Queue("other"), Queue("research"))))
+    store._connection.execute(f"UPDATE queue SET body = {body} WHERE name = 'research'")
+    assert store.queues() == [Queue("other")]
+    assert [found.subject for found in store.unreadable()] == ["queue:research"]
+    store.commit(Changes(queues_deleted=("research",)))
+    assert store.queues() == [Queue("other")]
+    assert store.unreadable() == []
+
+
+def test_a_tracked_record_that_cannot_be_read_is_left_out_and_named(store: SqliteStore) -> None:
+    store.commit(Changes(tracked=(Experiment("default", "1", "one"), Experiment("default", "2", "two"))))
+    store._connection.execute("UPDATE tracked SET body = x'c1' WHERE name = '1'")
+    assert [found.name for found in store.all_tracked(Experiment, "default")] == ["2"]
+    assert store.tracked(Experiment, "default", "1") is None
+    assert [found.subject for found in store.unreadable()] == ["experiment:default/1"]
 
 
 def test_a_home_from_before_queues_keeps_its_runs_and_gets_queues(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,10 @@ class KubernetesEngine:
         """Uids of pods that were let go with their run, until the mirror has heard."""
         self._told_over: set[TaskKey] = set()
         self._background: set[asyncio.Future[None]] = set()
+        self.may_end: Callable[[JobKey], bool] = lambda _key: True
+        """Whether the record knows of the run what there is to know: pods of any other run are left alone."""
+        self.forgetting: Callable[[JobKey], None] = lambda _key: None
+        """Called before anything of a run is removed."""
         self._following = Following(keeping, lambda run: pods.indexed(BY_RUN, str(run)))
 
     def ask(self, outside: Outside, stuck: Stuck | None = None) -> None:
@@ -240,6 +244,7 @@ class KubernetesEngine:
             await self._keeping.touch_stop(pod, key)
 
     async def _forget(self, key: JobKey) -> None:
+        self.forgetting(key)
         for pod in list(self._pods.indexed(BY_RUN, str(key))):
             await self._client.delete(kinds.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace=1)
             await self._keeping.let_go(pod)
@@ -314,7 +319,8 @@ class KubernetesEngine:
     async def _settle(self, asked: set[TaskKey]) -> None:
         self._told_over |= self._strays.found(asked, _steady())
         for key in self._told_over - asked:
-            await self._settle_one(key)
+            if self.may_end(key.run):
+                await self._settle_one(key)
 
     async def measure(self, jobs: Iterable[Job]) -> list[Observation]:
         """Nothing: pods tell the operator themselves (`listening`)."""

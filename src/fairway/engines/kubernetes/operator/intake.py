@@ -38,6 +38,9 @@ STATUS_MANAGER = "fairway-operator-status"
 UNNAMED = "nobody is named by an object that was made without Fairway: use `fairway submit`"
 
 
+_OVER = frozenset(phase.value for phase in JobPhase if phase.over)
+
+
 class Runs(Protocol):
     """What the intake asks of the application."""
 
@@ -119,6 +122,8 @@ class Intake:
         """Submit it, or say in its status why not. What was refused is looked at again when it is changed."""
         if found.status.get("reason") == "Refused" and found.status.get("observedGeneration") == found.metadata.generation:
             return None
+        if was_run(found) and found.status["phase"] in _OVER:
+            return None  # An object becomes a run once: the record of this one has stayed its time, or was lost.
         if found.spec_data().get("suspend"):
             await self._tell(found, status.suspended(found.metadata.generation, found.status, self._clock.now()))
             return None
@@ -167,6 +172,13 @@ class Intake:
             "status": told,
         }
         await self._client.apply_status(kinds.TRAINING_JOBS, body, manager=STATUS_MANAGER)
+
+
+def was_run(found: Custom) -> bool:
+    """Whether the object was made into a run, as its status says; not one that was refused, or suspended from the start."""
+    told = found.status
+    is_phase = told.get("phase") in {phase.value for phase in JobPhase}
+    return is_phase and "attempt" in told and told.get("reason") not in ("Refused", "Suspended")
 
 
 def submission_of(found: Custom) -> Submission:

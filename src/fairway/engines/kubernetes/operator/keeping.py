@@ -191,6 +191,10 @@ class Keeping:
                 found[key] = path
         yield from found.items()
 
+    def folder_of(self, run: JobKey) -> Path:
+        """Where a run's logs lie."""
+        return self._folder / run.namespace / run.name
+
     def kept(self) -> list[JobKey]:
         """The runs that have logs here, or brought something."""
         brought = self._carried.runs() if self._carried is not None else []

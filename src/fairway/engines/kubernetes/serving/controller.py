@@ -124,6 +124,8 @@ class ServiceObjects:
         key = ServiceKey(*text.split("/", 1))
         service = self._wishes.service(key)
         if service is None:
+            if self._is_wanted(key):
+                return LOOK_AGAIN
             await self._remove(key)
             return None
         try:
@@ -297,6 +299,14 @@ class ServiceObjects:
         if known is not None and (known.spec.selector, [port.port for port in known.spec.ports]) == (spec["selector"], ports):
             return known
         return await self._client.apply(kinds.SERVICES, body, manager=MANAGER)
+
+    def _is_wanted(self, key: ServiceKey) -> bool:
+        """Whether an object that is there owns what there is of the service: the record does not know it yet, or lost it."""
+        found = self._mirrors.objects.get(str(key))
+        if found is None or found.metadata.deletion_timestamp is not None:
+            return False
+        owners = (owner for child in self._children(key) for owner in child.metadata.owner_references)
+        return any(owner.uid == found.metadata.uid for owner in owners)
 
     async def _remove(self, key: ServiceKey) -> None:
         """Nothing of the service is left; what its other objects own goes with them."""

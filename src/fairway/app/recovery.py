@@ -1,0 +1,264 @@
+"""Takes up runs of which an engine keeps more than the record says.
+
+The record may be older than the runs: it was lost, or a copy was put back. Nothing is removed for that. A run whose
+folder holds its record is taken up with its attempts, running tasks among them; a folder that cannot be read is kept and
+named. Removed is only what was being deleted, and the files of a submit that did not come to its end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from fairway.app import crash
+from fairway.app.ports import Changes, Clock, Engine, Store
+from fairway.errors import ConflictError, NotFoundError
+from fairway.plan import rebuild
+from fairway.plan.action import ForgetJob
+from fairway.plan.rebuild import Attempt
+from fairway.state.event import Event
+from fairway.state.fold import fold_report
+from fairway.state.job import Job, JobKey
+from fairway.state.recovery import Recovery, UnknownFolder
+from fairway.state.task import Task, TaskKey, TaskReport
+from fairway.units import names
+
+SUBJECT = "home"
+"""What events of a recovery are about."""
+MOST_KEPT = 20
+"""Recoveries that are remembered."""
+_SHOWN = 10
+
+log = logging.getLogger("fairway.recovery")
+
+__all__ = ["Attempt", "Kept", "Recoveries", "TakeUp", "UnreadableRunError"]
+
+
+class UnreadableRunError(ValueError):
+    """What an engine keeps of a run is not enough to make its record."""
+
+
+class Kept(Protocol):
+    """What an engine keeps of runs, readable without the record."""
+
+    def path(self, key: JobKey) -> str:
+        """Where it lies."""
+        ...
+
+    def job(self, key: JobKey) -> Job:
+        """The run; `UnreadableRunError` when that is not there or cannot be read."""
+        ...
+
+    def keys(self) -> list[JobKey]:
+        """Runs that are known besides those of which the engine keeps anything."""
+        ...
+
+    def attempts(self, key: JobKey) -> list[Attempt]:
+        """Every attempt that was created."""
+        ...
+
+    async def reports(self, keys: Sequence[TaskKey]) -> list[TaskReport]:
+        """What became of these tasks. Nothing is done about any other."""
+        ...
+
+    def never_recorded(self, key: JobKey) -> bool:
+        """Whether there is nothing but the files of a submit that did not come to its end."""
+        ...
+
+    def running(self, key: JobKey) -> bool:
+        """Whether a task of it runs."""
+        ...
+
+    def reread(self, key: JobKey) -> None:
+        """Let its metrics be read from the start."""
+        ...
+
+
+class Recoveries:
+    """What was recovered in this home and when, in a file of its own: it must outlive the database."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def all(self) -> tuple[Recovery, ...]:
+        """The newest first."""
+        try:
+            return tuple(msgspec.json.decode(self._path.read_bytes(), type=list[Recovery]))
+        except (OSError, msgspec.MsgspecError):
+            return ()
+
+    def add(self, recovery: Recovery) -> None:
+        """Remember one more. A disk without room must not keep the daemon from starting."""
+        entries: list[dict[str, Any]] = [asdict(one) for one in (recovery, *self.all())][:MOST_KEPT]
+        aside = self._path.with_name(f".{self._path.name}")
+        try:
+            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(entries, file, indent=1)
+            with crash.reach("recovery.rename"):
+                os.replace(aside, self._path)
+        except OSError as error:
+            log.warning("what was recovered cannot be noted in %s: %s", self._path, error)
+
+
+class TakeUp:
+    """Brings the record in step with what the engine keeps, once, before the loop takes its snapshot."""
+
+    def __init__(
+        self, store: Store, engine: Engine, kept: Kept, clock: Clock, recoveries: Recoveries, found: Recovery | None = None
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._kept = kept
+        self._clock = clock
+        self._recoveries = recoveries
+        self._found = found
+        """What was done when the record was opened."""
+        self.unknown: tuple[UnknownFolder, ...] = ()
+        """Folders that cannot be taken up."""
+        self.settled: Callable[[], None] = lambda: None
+        """Called when everything that follows from a recovery was done."""
+        self._active: set[JobKey] = set()
+        self._taken: list[str] = []
+        self._cpu: float | None = None
+
+    async def run(self) -> None:
+        """Take up what there is. Safe to do again."""
+        known = self._store.job_keys()
+        self._active = {job.key for job in self._store.active_jobs()}
+        broken = {JobKey(*bad.key) for bad in self._store.unreadable() if bad.kind == "job"}
+        unknown: list[UnknownFolder] = []
+        for key in sorted({*await self._engine.kept(), *self._kept.keys()}):
+            self._keep_number(key)
+            if self._store.was_deleted(key):
+                await self._finish_deletion(key)
+            elif key in known and key not in broken:
+                await self._complete(key)
+            elif self._found is None and key not in known and self._kept.never_recorded(key):
+                log.info("the files of %s, whose submit did not come to its end, are removed", key)
+                await self._engine.perform([ForgetJob(key)])
+            else:
+                try:
+                    await self._put(self._kept.job(key), self._store.tasks_of(key))
+                except UnreadableRunError as error:
+                    unknown.append(UnknownFolder(str(key), self._kept.path(key), str(error), self._kept.running(key)))
+        for key in known:
+            if self._store.was_deleted(key) and self._store.has_job(key):
+                await self._finish_deletion(key)
+        self.unknown = tuple(unknown)
+        self._tell()
+
+    def look(self) -> tuple[UnknownFolder, ...]:
+        """The folders that could not be taken up and are still there."""
+        return tuple(one for one in self.unknown if os.path.isdir(one.path))
+
+    def set_aside(self, name: str) -> str:
+        """Move a folder that could not be taken up out of the way. Nothing of it is deleted."""
+        found = next((one for one in self.look() if one.key == name), None)
+        if found is None:
+            message = f"{name} is not a folder of this home that cannot be read"
+            raise NotFoundError(message, fix="`fairway doctor` lists them")
+        if self._kept.running(JobKey(*name.split("/", 1))):
+            message = f"a task of {name} still runs"
+            raise ConflictError(message, fix="wait for its end, or end its processes")
+        aside = Path(found.path).parents[2] / "set-aside"
+        aside.mkdir(mode=0o700, exist_ok=True)
+        target, count = aside / name.replace("/", "."), 1
+        while target.exists():
+            count += 1
+            target = aside / f"{name.replace('/', '.')}.{count}"
+        with crash.reach("recovery.rename"):
+            os.rename(found.path, target)
+        return str(target)
+
+    async def _finish_deletion(self, key: JobKey) -> None:
+        await self._engine.perform([ForgetJob(key)])
+        self._store.commit(Changes(deleted=(key,)))
+
+    def _keep_number(self, key: JobKey) -> None:
+        """No number is used twice, also where the folder is all that is left of a run."""
+        series, number = names.split_run(key.name)
+        if number is not None:
+            self._store.raise_number(key.namespace, series, number)
+
+    async def _complete(self, key: JobKey) -> None:
+        """Add what the record lacks of a run that it knows. Where the record was whole, only running runs are compared."""
+        if self._found is None and key not in self._active:
+            return
+        known = self._store.tasks_of(key)
+        if rebuild.missing(known, self._kept.attempts(key)):
+            job = self._newer(self._store.get_job(key), key)
+            if job is not None:
+                await self._put(job, known)
+        elif key not in self._active:
+            await self._settle([task for task in known if not task.phase.over])
+
+    async def _settle(self, stale: Sequence[Task]) -> None:
+        """The run is over, so its tasks are; the record is older than their ends."""
+        reports = {report.key: report for report in await self._kept.reports([task.key for task in stale])}
+        folded = [fold_report(task, reports[task.key]) for task in stale if task.key in reports]
+        self._store.commit(Changes(tasks=tuple(folded)))
+
+    def _newer(self, stored: Job | None, key: JobKey) -> Job | None:
+        """The run as the record or as its folder has it, whichever knows of the later attempt."""
+        try:
+            found = self._kept.job(key)
+        except UnreadableRunError:
+            return stored
+        return found if stored is None or found.attempt > stored.attempt else stored
+
+    async def _put(self, job: Job, known: Sequence[Task]) -> None:
+        """Write the record of a run with the attempts that it lacks."""
+        if self._cpu is None:
+            self._cpu = sum(node.cpu for node in await self._engine.nodes())
+        attempts = rebuild.missing(known, self._kept.attempts(job.key))
+        reports = {report.key: report for report in await self._kept.reports([attempt.key for attempt in attempts])}
+        made = rebuild.tasks(job, attempts, reports, self._cpu)
+        job = rebuild.job(job, [*known, *made])
+        event = Event(self._clock.now(), str(job.key), "TakenUp", "its record was made anew from what is kept of it")
+        self._store.commit(Changes(jobs=(job,), tasks=tuple(made), events=(event,)))
+        self._taken.append(str(job.key))
+        if not known:
+            self._kept.reread(job.key)
+            if job.phase.over:
+                await self._measure(job)
+
+    async def _measure(self, job: Job) -> None:
+        """The metrics of a run that is over; of one that runs the loop reads them."""
+        measured = await self._engine.measure([job])
+        for seen in measured:
+            self._store.commit(Changes(points=tuple((seen.key, point) for point in seen.points)))
+        if measured:
+            self._engine.release(job.key)
+
+    def _tell(self) -> None:
+        """Say what was done: in the log, as an event, and in the file that `fairway doctor` reads."""
+        now, found, taken = self._clock.now(), self._found, self._taken
+        if taken and found is None:
+            found = Recovery(now, "folders", "runs were found that the record does not have")
+        if found is None:
+            return
+        words = found.message
+        if taken:
+            words += f"; {len(taken)} runs were taken up from what is kept of them: {_listed(taken)}"
+        if self.unknown:
+            words += f"; {len(self.unknown)} folders cannot be read and are kept: {_listed([one.key for one in self.unknown])}"
+        recovery = replace(found, message=words, rebuilt=tuple(taken))
+        lost = f"; lost: {'; '.join(recovery.lost)}" if recovery.lost else ""
+        where = f"; the file that was found is {recovery.moved}" if recovery.moved else ""
+        log.warning("%s%s%s (`fairway doctor` shows this)", words, where, lost)
+        self._store.commit(Changes(events=(Event(now, SUBJECT, "Recovered", f"{words}{lost}"),)))
+        self._recoveries.add(recovery)
+        self.settled()
+
+
+def _listed(found: Sequence[str]) -> str:
+    shown = ", ".join(found[:_SHOWN])
+    return shown if len(found) <= _SHOWN else f"{shown} and {len(found) - _SHOWN} more"

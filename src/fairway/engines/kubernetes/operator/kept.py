@@ -1,0 +1,118 @@
+"""What TrainingJob objects and pods say of runs, without the record: enough to take them up again.
+
+An object holds the document, and in its status how far the run has come; the labels of a pod say which attempt it is. So an
+operator whose record was lost starts no run a second time, and ends none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fairway.app.recovery import Attempt, UnreadableRunError
+from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.engines.kubernetes.objects import Custom, Pod
+from fairway.engines.kubernetes.operator import naming, observe
+from fairway.engines.kubernetes.operator.engine import BY_RUN
+from fairway.engines.kubernetes.operator.intake import submission_of, was_run
+from fairway.engines.kubernetes.operator.keeping import Keeping
+from fairway.engines.kubernetes.times import seconds
+from fairway.errors import FairwayError
+from fairway.state.job import Job, JobKey, Outcome, Resume
+from fairway.state.phase import Intent, JobPhase
+from fairway.state.task import TaskKey, TaskReport
+from fairway.units import names
+
+_STOPPED = frozenset({JobPhase.STOPPING, JobPhase.STOPPED})
+
+
+class ClusterKept:
+    """The `Kept` port over the objects of a cluster. Changes nothing there."""
+
+    def __init__(self, objects: Mirror[Custom], pods: Mirror[Pod], keeping: Keeping) -> None:
+        self._objects = objects
+        self._pods = pods
+        self._keeping = keeping
+
+    def keys(self) -> list[JobKey]:
+        """The runs that objects were made into."""
+        return [JobKey(one.metadata.namespace, one.metadata.name) for one in self._objects if was_run(one)]
+
+    def any(self) -> bool:
+        """Whether there was ever a run, as far as anything shows."""
+        return bool(self.keys() or self._keeping.kept() or any(True for pod in self._pods if _key(pod) is not None))
+
+    def path(self, key: JobKey) -> str:
+        """What is kept in the operator's own volume."""
+        return str(self._keeping.folder_of(key))
+
+    def job(self, key: JobKey) -> Job:
+        """The run as its object has it."""
+        found = self._objects.get(str(key))
+        if found is None or not was_run(found):
+            message = "there is no TrainingJob object of that name that became a run"
+            raise UnreadableRunError(message)
+        try:
+            return job_of(found)
+        except (FairwayError, ValueError, TypeError) as error:
+            message = f"its TrainingJob object cannot be read: {error}"
+            raise UnreadableRunError(message) from error
+
+    def attempts(self, key: JobKey) -> list[Attempt]:
+        """The attempts that have a pod."""
+        pods = self._pods.indexed(BY_RUN, str(key))
+        return sorted((Attempt(task) for pod in pods if (task := _key(pod)) is not None), key=lambda one: one.key)
+
+    async def reports(self, keys: Sequence[TaskKey]) -> list[TaskReport]:
+        """What the pods of these tasks say; the log of one that has ended is put into the record first."""
+        found = []
+        for key in keys:
+            pod = self._pods.get(f"{key.namespace}/{naming.pod_name(key)}")
+            if pod is None:
+                continue
+            report = observe.report(key, pod)
+            if report.phase.over:
+                await self._keeping.keep(pod, key)
+            found.append(report)
+        return found
+
+    def never_recorded(self, key: JobKey) -> bool:
+        """Never: a submit leaves nothing here but its object."""
+        del key
+        return False
+
+    def running(self, key: JobKey) -> bool:
+        """Whether a pod of the run has not ended."""
+        return any(not pod.over for pod in self._pods.indexed(BY_RUN, str(key)))
+
+    def reread(self, key: JobKey) -> None:
+        """Pods tell of their metrics once; nothing is read here."""
+
+
+def job_of(found: Custom) -> Job:
+    """The run that an object was made into, as its document and its status say. Raises `FairwayError` and `ValueError`."""
+    submission, status = submission_of(found), found.status
+    phase = JobPhase(status["phase"])
+    meta = submission.document.metadata
+    reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
+    return Job(
+        key=JobKey(found.metadata.namespace, found.metadata.name),
+        series=meta.name,
+        number=names.split_run(found.metadata.name)[1] or 0,
+        spec=submission.document.spec,
+        origin=replace(submission.origin, spread=True),
+        labels=dict(meta.labels),
+        intent=Intent.STOP if phase in _STOPPED else Intent.RUN,
+        phase=phase,
+        attempt=int(status.get("attempt") or 0),
+        restarts=int(status.get("restarts") or 0),
+        created=seconds(found.metadata.creation_timestamp) or 0.0,
+        started=seconds(status.get("startTime")),
+        finished=seconds(status.get("finishTime")),
+        outcome=Outcome(reason or "Completed", message) if phase.over else None,
+        resume=Resume() if status.get("resumed") else None,
+    )
+
+
+def _key(pod: Pod) -> TaskKey | None:
+    return naming.task_key(pod.metadata.namespace, pod.metadata.labels)

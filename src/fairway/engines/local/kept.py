@@ -1,0 +1,177 @@
+"""What a run's folder says of the run, without the database: enough to make its record anew.
+
+`run.json` holds the run as it was when its last attempt was created, or when it ended. `.submitting` lies in a folder
+from the first file that a submit puts there until the run's first attempt is created.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from fairway.app import crash
+from fairway.app.ports import Clock
+from fairway.app.recovery import Attempt, UnreadableRunError
+from fairway.engines.local import locks
+from fairway.engines.local.folders import LOCK, ORDER, Home
+from fairway.engines.local.observing import Observer
+from fairway.engines.local.output.metrics import MEMORY_FILE
+from fairway.engines.local.provision.prepare import ENVIRONMENT_FILE
+from fairway.engines.local.supervision import record
+from fairway.spec.job import JobSpec
+from fairway.state.job import Job, JobKey, Progress
+from fairway.state.task import TaskKey, TaskReport
+
+RECORD = "run.json"
+MARK = ".submitting"
+SENT_FOLDER = "sent"
+FORMAT = 1
+
+_OF_SUBMIT = frozenset({MARK, ENVIRONMENT_FILE, SENT_FOLDER})
+log = logging.getLogger("fairway.engine")
+
+
+class RunRecords:
+    """Writes the records of runs into their folders. A record that cannot be written is no reason not to run."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._written: dict[JobKey, tuple[int, bool]] = {}
+
+    def write(self, job: Job) -> None:
+        """Keep the run's record beside it, once an attempt and once at its end. The folder is there."""
+        state = (job.attempt, job.phase.over)
+        folder = self._home.job(job.key)
+        if self._written.get(job.key) == state or not folder.is_dir():
+            return
+        aside = folder / f".{RECORD}"
+        try:
+            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(_encoded(job))
+                file.flush()
+                if job.phase.over:
+                    os.fsync(file.fileno())
+            with crash.reach("engine.rename"):
+                os.replace(aside, folder / RECORD)
+            (folder / MARK).unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("the record of %s cannot be kept in its folder: %s", job.key, error)
+            return
+        self._written[job.key] = state
+
+    def forget(self, key: JobKey) -> None:
+        """The run is over or gone."""
+        self._written.pop(key, None)
+
+
+class LocalKept:
+    """The `Kept` port on the folders of a home. Reads only, save `reread`."""
+
+    def __init__(self, home: Home, clock: Clock) -> None:
+        self._home = home
+        self._observer = Observer(home, clock)
+
+    def keys(self) -> list[JobKey]:
+        """None: every run has a folder."""
+        return []
+
+    async def reports(self, keys: Sequence[TaskKey]) -> list[TaskReport]:
+        """What the folders of these attempts say."""
+        return [(await self._observer.look(key)).report for key in keys]
+
+    def any(self) -> bool:
+        """Whether any run has a folder."""
+        return bool(self._home.jobs())
+
+    def path(self, key: JobKey) -> str:
+        """The run's folder."""
+        return str(self._home.job(key))
+
+    def job(self, key: JobKey) -> Job:
+        """The run as its folder has it; `UnreadableRunError` when that cannot be read."""
+        path = self._home.job(key) / RECORD
+        try:
+            found = json.loads(path.read_bytes())
+            if found["format"] > FORMAT:
+                message = f"{RECORD} is of format {found['format']}, which a newer Fairway wrote"
+                raise UnreadableRunError(message)
+            job = msgspec.convert(found["job"], Job, dec_hook=_rich)
+        except FileNotFoundError:
+            message = f"there is no {RECORD} in it"
+            raise UnreadableRunError(message) from None
+        except (OSError, ValueError, KeyError, TypeError, msgspec.MsgspecError) as error:
+            message = f"{RECORD} cannot be read: {str(error).splitlines()[0]}"
+            raise UnreadableRunError(message) from error
+        if job.key != key:
+            message = f"{RECORD} is that of {job.key}"
+            raise UnreadableRunError(message)
+        return job
+
+    def attempts(self, key: JobKey) -> list[Attempt]:
+        """The attempts that have a folder."""
+        found = []
+        for task in self._home.attempts_of(key):
+            order = record.read_record(str(self._home.attempt(task)), ORDER) or {}
+            devices = order.get("devices")
+            found.append(
+                Attempt(
+                    task, str(order.get("node") or ""), tuple(str(one) for one in devices) if isinstance(devices, list) else ()
+                )
+            )
+        return found
+
+    def never_recorded(self, key: JobKey) -> bool:
+        """Whether the folder holds nothing but what a submit puts there that did not come to its end."""
+        folder = self._home.job(key)
+        try:
+            names = set(os.listdir(folder))
+        except OSError:
+            return False
+        if folder.is_symlink() or not names:
+            return not folder.is_symlink()
+        # A file that was being written has the name of the file after a dot, and a process id.
+        plain = {name for name in names if not name.startswith(f".{ENVIRONMENT_FILE}.")}
+        return MARK in names and plain <= _OF_SUBMIT
+
+    def running(self, key: JobKey) -> bool:
+        """Whether a task of the run has a supervisor."""
+        return any(locks.is_held(self._home.attempt(each) / LOCK) for each in self._home.attempts_of(key))
+
+    def reread(self, key: JobKey) -> None:
+        """Let the metrics of the run be read from the start: the record has none of them."""
+        (self._home.job(key) / MEMORY_FILE).unlink(missing_ok=True)
+
+
+def mark_submitting(folder: Path) -> None:
+    """Say that what lies in the folder is not in the record yet."""
+    descriptor = os.open(folder / MARK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.close(descriptor)
+
+
+def _encoded(job: Job) -> bytes:
+    """Readable by people and programs. Losses may be NaN, which JSON cannot say: metrics lie in files of their own."""
+    progress = Progress(checkpoint_step=job.progress.checkpoint_step, checkpoint_time=job.progress.checkpoint_time)
+    plain = replace(job, progress=replace(progress, step=job.progress.step), origin=replace(job.origin, stdin=""))
+    encoded = msgspec.json.encode({"format": FORMAT, "job": plain}, enc_hook=_plain)
+    return msgspec.json.format(encoded, indent=1)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, JobSpec):
+        return value.model_dump(mode="json")
+    message = f"{type(value).__name__} cannot be written"
+    raise NotImplementedError(message)
+
+
+def _rich(kind: type, value: object) -> object:
+    if kind is JobSpec:
+        return JobSpec.model_validate(value)
+    message = f"{kind.__name__} cannot be read back"
+    raise NotImplementedError(message)

@@ -1,0 +1,232 @@
+"""Copies of the database, made while it is in use: written aside, checked, synced, and then given their names.
+
+`backups/fairway-20260101T120000.000Z-7.db`: when it was made, and the format of the file.
+"""
+
+from __future__ import annotations
+
+import calendar
+import contextlib
+import logging
+import os
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from fairway.app import crash
+from fairway.errors import UnavailableError
+from fairway.state.recovery import Backup
+from fairway.stores.sqlite import schema
+
+FOLDER = "backups"
+PAGES = 256
+"""Pages that are copied in one step; between two steps others get the disk."""
+PAUSE = 0.002
+NEWEST, HOURS, DAYS = 3, 6, 7
+"""Which backups are kept: the newest few, the last of each of the last hours, the last of each of the last days."""
+MOST_BYTES = 2 << 30
+"""Bytes of all backups together, as far as the two newest leave room."""
+SPARE = 64 << 20
+"""Bytes that a backup leaves free on the disk."""
+
+_NAME = re.compile(r"fairway-(?P<stamp>[0-9]{8}T[0-9]{6})\.(?P<milli>[0-9]{3})Z-(?P<format>[0-9]+)\.db")
+log = logging.getLogger("fairway.store")
+
+
+class InterruptedBackupError(Exception):
+    """The process ends: the copy is given up."""
+
+
+class Backups:
+    """The backups of one database."""
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+        self.folder = database.with_name(FOLDER)
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Give up a copy that is being made in another thread."""
+        self._stop.set()
+
+    def take(self, now: float) -> Backup:
+        """Make one and remove those that are not kept any more. Others may write to the database meanwhile.
+
+        Raises `UnavailableError` when there is no room or the copy is not whole; then nothing is removed.
+        """
+        self._check_room()
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        aside = self.folder / ".making"
+        aside.unlink(missing_ok=True)
+        try:
+            self._copy(aside)
+            problem, version, number = examine(aside)
+            if problem:
+                message = f"the copy of {self._database} is not whole: {problem}"
+                raise UnavailableError(message, fix="fairway doctor")
+            whole, part = divmod(now, 1)
+            stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(whole))
+            name = f"fairway-{stamp}.{int(part * 1000):03d}Z-{version}.db"
+            _sync(aside)
+            with crash.reach("backup.rename"):
+                os.replace(aside, self.folder / name)
+            _sync(self.folder)
+        finally:
+            for left in self.folder.glob(".making*"):
+                left.unlink(missing_ok=True)
+        self._rotate(now)
+        return Backup(name, now, (self.folder / name).stat().st_size, version, number)
+
+    def all(self) -> list[Backup]:
+        """Those that there are, the newest first. They are not opened: `journal` is 0."""
+        found = []
+        for path in self.folder.glob("fairway-*.db"):
+            match = _NAME.fullmatch(path.name)
+            if match:
+                made = calendar.timegm(time.strptime(match["stamp"], "%Y%m%dT%H%M%S")) + int(match["milli"]) / 1000
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(Backup(path.name, made, path.stat().st_size, int(match["format"]), 0))
+        return sorted(found, key=lambda backup: backup.time, reverse=True)
+
+    def good(self) -> Iterable[Backup]:
+        """Those that are whole and that this program can read, the newest first; each is checked when it is asked for."""
+        for backup in self.all():
+            problem, version, number = examine(self.folder / backup.name)
+            if problem or version > schema.VERSION:
+                log.warning("the backup %s is passed over: %s", backup.name, problem or f"format {version} is newer")
+                continue
+            yield Backup(backup.name, backup.time, backup.size, version, number)
+
+    def floor(self) -> int:
+        """The entry of the journal that all backups have: earlier ones are needed no more."""
+        numbers = []
+        for backup in self.all():
+            try:
+                numbers.append(number_of(self.folder / backup.name))
+            except sqlite3.Error:
+                continue  # It cannot be restored either.
+        return min(numbers, default=0)
+
+    def restore(self, backup: Backup) -> None:
+        """Put a copy of a backup in the place of the database, which is not there."""
+        aside = self._database.with_name(f".{self._database.name}.restoring")
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with (self.folder / backup.name).open("rb") as source, os.fdopen(descriptor, "wb") as target:
+            while piece := source.read(1 << 20):
+                target.write(piece)
+            target.flush()
+            os.fsync(target.fileno())
+        with crash.reach("recovery.rename"):
+            os.replace(aside, self._database)
+        _sync(self._database.parent)
+
+    def _check_room(self) -> None:
+        found = os.statvfs(self._database.parent)
+        free, need = found.f_bavail * found.f_frsize, self._database.stat().st_size + SPARE
+        if free < need:
+            message = f"no backup of {self._database}: {free >> 20} MiB are free, and it needs {need >> 20} MiB"
+            raise UnavailableError(message, fix=f"free some space on the disk of {self._database.parent}")
+
+    def _copy(self, aside: Path) -> None:
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        os.close(descriptor)
+        source = sqlite3.connect(self._database, isolation_level=None, timeout=5.0)
+        target = sqlite3.connect(aside, isolation_level=None)
+        try:
+            # One read transaction over all steps: a write in between would make the copy start over.
+            source.execute("BEGIN")
+            source.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+            source.backup(target, pages=PAGES, progress=self._step, sleep=PAUSE)
+            target.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.Error as problem:
+            message = f"{self._database} cannot be copied: {problem}"
+            raise UnavailableError(message, fix="fairway doctor") from problem
+        finally:
+            target.close()
+            source.close()
+
+    def _step(self, _status: int, _remaining: int, _total: int) -> None:
+        if self._stop.is_set():
+            raise InterruptedBackupError
+        time.sleep(PAUSE)
+
+    def _rotate(self, now: float) -> None:
+        backups = self.all()
+        kept = kept_of([backup.time for backup in backups], now)
+        room = MOST_BYTES
+        for place, backup in enumerate(backups):
+            room -= backup.size
+            if place >= 2 and (backup.time not in kept or room < 0):
+                (self.folder / backup.name).unlink(missing_ok=True)
+
+
+def kept_of(times: Iterable[float], now: float) -> set[float]:
+    """Which of the backups made at these times are kept."""
+    ordered = sorted(times, reverse=True)
+    kept = set(ordered[:NEWEST])
+    for span, count in ((3600, HOURS), (86400, DAYS)):
+        slots: dict[int, float] = {}
+        for made in ordered:
+            slots.setdefault(int(made // span), made)
+        kept |= {made for slot, made in slots.items() if slot > int(now // span) - count}
+    return kept
+
+
+def examine(path: Path, *, deep: bool = True) -> tuple[str, int, int]:
+    """What is wrong with a database file, or nothing; its format; the last entry of the journal that it has.
+
+    Raises `sqlite3.OperationalError` and `OSError` where the disk, a lock or a right is in the way: that is no damage.
+    """
+    with path.open("rb") as file:
+        head = file.read(16)
+    if not head:
+        return "it is empty", 0, 0
+    if head != b"SQLite format 3\0":
+        return "it is no database", 0, 0
+    connection = sqlite3.connect(path, isolation_level=None, timeout=5.0)
+    try:
+        version = schema.version_of(connection)
+        found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")] if deep else ["ok"]
+        if found != ["ok"]:
+            return "; ".join(line for text in found for line in text.splitlines()[:3]), version, 0
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'job'").fetchone():
+            return "it is empty", version, 0
+        return "", version, _number(connection)
+    except sqlite3.DatabaseError as problem:
+        if isinstance(problem, sqlite3.OperationalError) and not _is_malformed(problem):
+            raise
+        return str(problem), 0, 0
+    finally:
+        connection.close()
+
+
+def number_of(path: Path) -> int:
+    """The last entry of the journal that a database has."""
+    connection = sqlite3.connect(path, isolation_level=None, timeout=5.0)
+    try:
+        return _number(connection)
+    finally:
+        connection.close()
+
+
+def _number(connection: sqlite3.Connection) -> int:
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'journal'").fetchone():
+        return 0
+    return int(connection.execute("SELECT last FROM journal").fetchone()[0])
+
+
+def _is_malformed(problem: sqlite3.OperationalError) -> bool:
+    """SQLite answers some damage with an error of the schema or of short reads instead of `malformed`."""
+    code = problem.sqlite_errorcode
+    return code & 0xFF == sqlite3.SQLITE_ERROR or code == sqlite3.SQLITE_IOERR_SHORT_READ
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,67 @@
+"""Records that cannot be decoded are looked for in the journal and in the backups."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterator
+
+from fairway.app.ports import JobFilter
+from fairway.state.recovery import Unreadable
+from fairway.state.tracking import KINDS
+from fairway.stores.sqlite import journal
+from fairway.stores.sqlite.backup import Backups
+from fairway.stores.sqlite.journal import Entry
+from fairway.stores.sqlite.store import SqliteStore
+
+_SELECT = {
+    journal.JOB: "SELECT body FROM job WHERE namespace = ? AND name = ?",
+    journal.QUEUE: "SELECT body FROM queue WHERE name = ?",
+    journal.SERVICE: "SELECT body FROM service WHERE namespace = ? AND name = ?",
+    journal.TRACKED: "SELECT body FROM tracked WHERE kind = ? AND namespace = ? AND name = ?",
+}
+_EVERY = 500
+"""Runs that are decoded in one go when all are looked at."""
+log = logging.getLogger("fairway.recovery")
+
+
+def mend(store: SqliteStore, backups: Backups) -> list[str]:
+    """Put what can be found of records that cannot be decoded; the subjects that can be read again."""
+    _read_all(store)
+    mended = []
+    for bad in store.unreadable():
+        if any(store.replay([entry]) for entry in _candidates(store, backups, bad)):
+            mended.append(bad.subject)
+    if mended:
+        _read_all(store)
+    return mended
+
+
+def _read_all(store: SqliteStore) -> None:
+    """Decode what is decoded at a start anyway. Runs that are over are decoded when they are shown."""
+    store.active_jobs()
+    store.queues()
+    store.services()
+    store.list_jobs(JobFilter(limit=_EVERY))
+    for kind in KINDS:
+        store.all_tracked(kind, "default")
+
+
+def _candidates(store: SqliteStore, backups: Backups, bad: Unreadable) -> Iterator[Entry]:
+    """Bytes that the record had, the newest first."""
+    if bad.kind not in _SELECT:
+        return
+    noted = [entry for entry in store.journal.since(0) if (entry.kind, entry.key) == (bad.kind, bad.key)]
+    yield from (entry for entry in reversed(noted) if not entry.deleted)
+    for backup in backups.all():
+        try:
+            connection = sqlite3.connect(f"file:{backups.folder / backup.name}?mode=ro&immutable=1", uri=True)
+            try:
+                row = connection.execute(_SELECT[bad.kind], bad.key).fetchone()
+            finally:
+                connection.close()
+        except sqlite3.Error as problem:
+            log.warning("the backup %s cannot be read: %s", backup.name, problem)
+            continue
+        if row is not None:
+            yield Entry(0, bad.kind, bad.key, bytes(row[0]))

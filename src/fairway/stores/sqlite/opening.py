@@ -1,0 +1,197 @@
+"""Opening the database of a home, whatever became of the file.
+
+A file that is missing, empty, damaged, or older than the journal beside it is never worked with as if it were whole: the
+newest good backup takes its place, the journal brings that up to date, and what was found is moved aside and kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from fairway.app import crash
+from fairway.state.recovery import Recovery
+from fairway.stores.sqlite import mending, schema
+from fairway.stores.sqlite.backup import Backups, examine
+from fairway.stores.sqlite.faults import explain
+from fairway.stores.sqlite.journal import Journal
+from fairway.stores.sqlite.store import SqliteStore, journal_of
+
+CHECKED = 512 << 20
+"""Bytes up to which the whole file is checked at every start; a larger one is checked with its next backup."""
+SINCE_BACKUP = (
+    "metric points since the backup (the files of the runs still hold them)",
+    "events since the backup",
+    "what the scheduler learnt since the backup",
+)
+LOST_WITHOUT = ("events", "what the scheduler learnt", "queues, services and tracked records that the journal does not have")
+
+log = logging.getLogger("fairway.recovery")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A store that can be worked with, and what had to be done for it."""
+
+    store: SqliteStore
+    backups: Backups
+    recovery: Recovery | None = None
+
+    def settled(self) -> None:
+        """All that follows from the recovery was done: the next start need not do it again."""
+        _pending(self.store.path).unlink(missing_ok=True)
+
+
+def open_store(path: Path, now: float, has_runs: Callable[[], bool], *, suspect: bool = False) -> Opened:
+    """Open the database of a home. `has_runs`: whether folders of runs lie beside it. `suspect`: check all of it."""
+    backups = Backups(path)
+    try:
+        recovery = _mended(path, backups, now, has_runs, suspect=suspect) or _replaced_if_too_old(path, backups, now)
+    except (sqlite3.Error, OSError) as problem:
+        raise explain(problem, path) from problem
+    recovery = recovery or _unsettled(path)
+    store = SqliteStore(path, before_migration=lambda _found: _before_migration(backups, now))
+    try:
+        recovery = _caught_up(store, recovery, now)
+        mended = mending.mend(store, backups)
+    except BaseException:
+        store.close()
+        raise
+    if mended:
+        words = f"{len(mended)} records could not be read and were taken from the journal or a backup: {', '.join(mended)}"
+        lost = tuple(f"what changed in {subject} since the backup" for subject in mended)
+        recovery = recovery or Recovery(now, "unreadable", words)
+        recovery = replace(recovery, lost=(*recovery.lost, *lost))
+    if recovery is not None:
+        _note(path, recovery)
+    return Opened(store, backups, recovery)
+
+
+def _mended(path: Path, backups: Backups, now: float, has_runs: Callable[[], bool], *, suspect: bool) -> Recovery | None:
+    """Make sure that a whole file lies at the path, or none where nothing was ever kept."""
+    cause, found = _examined(path, suspect=suspect)
+    if not cause:
+        return None
+    if cause in ("missing", "empty") and not backups.all() and not _has_journal(path) and not has_runs():
+        _remove_empty(path)
+        return None
+    _note(path, Recovery(now, cause, f"{path} {found}"))
+    moved = _set_aside(path, "damaged" if cause == "damaged" else "empty", now)
+    return _restored(backups, Recovery(now, cause, f"{path} {found}", moved=moved))
+
+
+def _examined(path: Path, *, suspect: bool) -> tuple[str, str]:
+    """A word and a sentence for what is wrong with the file; empty when nothing is."""
+    if not path.exists():
+        return "missing", "is missing"
+    if path.is_dir():
+        raise IsADirectoryError(21, "it is a folder", str(path))
+    problem, version, _ = examine(path, deep=suspect or path.stat().st_size <= CHECKED)
+    if version > schema.VERSION or not problem:
+        return "", ""  # A newer format is refused when the file is opened.
+    return ("empty", "is empty") if problem == "it is empty" else ("damaged", f"is damaged ({problem})")
+
+
+def _pending(path: Path) -> Path:
+    return path.with_name(f"{path.name}.recovery")
+
+
+def _note(path: Path, recovery: Recovery) -> None:
+    """Say that a recovery is under way: one that is cut short is gone on with by the next start."""
+    aside = path.with_name(f".{path.name}.recovery")
+    aside.write_bytes(msgspec.json.encode(recovery))
+    with crash.reach("recovery.rename"):
+        os.replace(aside, _pending(path))
+
+
+def _unsettled(path: Path) -> Recovery | None:
+    """The recovery that was cut short before everything was taken up."""
+    try:
+        return msgspec.json.decode(_pending(path).read_bytes(), type=Recovery)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _has_journal(path: Path) -> bool:
+    journal = journal_of(path)
+    return journal.exists() and journal.stat().st_size > 0
+
+
+def _remove_empty(path: Path) -> None:
+    """A file without content, where nothing was ever kept: the database that is made now needs the name."""
+    if path.exists() and path.stat().st_size == 0:
+        path.unlink()
+
+
+def _set_aside(path: Path, word: str, now: float) -> str:
+    """Move the file with what belongs to it; nothing is deleted. SQLite would drop the log of a file that is not there."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    base = path.with_name(f"{path.name}.{word}-{stamp}")
+    count = 1
+    while any(Path(f"{base}{end}").exists() for end in ("", "-wal", "-shm")):
+        count += 1
+        base = path.with_name(f"{path.name}.{word}-{stamp}.{count}")
+    moved = ""
+    for end in ("", "-wal", "-shm"):
+        if os.path.exists(f"{path}{end}"):
+            with crash.reach("recovery.rename"):
+                os.rename(f"{path}{end}", f"{base}{end}")
+            moved = moved or f"{base}{end}"
+    return moved
+
+
+def _restored(backups: Backups, recovery: Recovery) -> Recovery:
+    for backup in backups.good():
+        backups.restore(backup)
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(backup.time))
+        words = f"{recovery.message}; the backup of {when} took its place"
+        return replace(recovery, message=words, backup=backup.name, backup_time=backup.time, lost=SINCE_BACKUP)
+    words = f"{recovery.message}; there is no good backup"
+    return replace(recovery, message=words, lost=LOST_WITHOUT)
+
+
+def _caught_up(store: SqliteStore, recovery: Recovery | None, now: float) -> Recovery | None:
+    """Bring the file up to the journal."""
+    behind = store.journal.last - store.journal_number()
+    if behind <= 0:
+        return recovery
+    entries = store.journal.since(store.journal_number())
+    taken = store.replay(entries)
+    words = f"{taken} changes were taken from {store.journal.path.name}"
+    if recovery is None:
+        recovery = Recovery(now, "older", f"{store.path} is older than the journal beside it", lost=SINCE_BACKUP)
+    return replace(recovery, message=f"{recovery.message}; {words}", replayed=taken)
+
+
+def _replaced_if_too_old(path: Path, backups: Backups, now: float) -> Recovery | None:
+    """Put the newest backup in the place of a file that the journal does not reach back to."""
+    if not path.exists() or not _has_journal(path):
+        return None
+    journal = Journal(journal_of(path))
+    try:
+        floor = journal.floor
+    finally:
+        journal.close()
+    problem, version, number = examine(path, deep=False)
+    if problem or version > schema.VERSION or number >= floor:
+        return None
+    newest = next(iter(backups.good()), None)
+    if newest is None or newest.journal <= number:
+        return None
+    _note(path, Recovery(now, "older", f"{path} is older than the journal beside it"))
+    moved = _set_aside(path, "older", now)
+    found = f"{path} is older than the journal beside it, and than the oldest backup"
+    return _restored(backups, Recovery(now, "older", found, moved=moved))
+
+
+def _before_migration(backups: Backups, now: float) -> None:
+    """The file as it was stays as a backup."""
+    made = backups.take(now)
+    log.info("the database is of an earlier format; it was copied to %s before the change", made.name)

@@ -1,0 +1,106 @@
+"""Looks after a database while it is in use: backups now and then, and what to do when it turns out to be damaged."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from fairway.app.ports import Clock
+from fairway.errors import FairwayError
+from fairway.state.recovery import Condition
+from fairway.stores.sqlite import schema
+from fairway.stores.sqlite.backup import InterruptedBackupError
+from fairway.stores.sqlite.opening import Opened
+
+EVERY = 3600.0
+"""Seconds between two backups of a database that changes."""
+LOOK = 30.0
+"""Seconds between two looks whether the journal is large, or a backup is due."""
+AGAIN = 300.0
+"""Seconds after which a backup that failed is tried again."""
+SUSPECT = "fairway.db.suspect"
+"""A file that says that the database was found damaged in use: the next start checks all of it."""
+
+log = logging.getLogger("fairway.store")
+
+
+class Upkeep:
+    """The upkeep of one store."""
+
+    def __init__(self, opened: Opened, clock: Clock) -> None:
+        self._store = opened.store
+        self._backups = opened.backups
+        self._clock = clock
+        self._closing = asyncio.Event()
+        self._due = float("-inf")
+        self._number = -1
+        self.fault = ""
+        """Why the last backup could not be made; empty when it was."""
+        self.damage = ""
+        """What is wrong with the file, once that was found."""
+        self.restart: Callable[[], None] = lambda: None
+        """Called once when the file is damaged: what runs over it must end, and open it again."""
+        opened.store.damaged = self._damaged
+
+    async def run(self) -> None:
+        """Make backups until closed: one at once, then one an hour while something changes."""
+        while not self._closing.is_set():
+            if self._clock.now() >= self._due or self._store.journal.large:
+                await self._back_up()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK):
+                    await self._closing.wait()
+
+    def close(self) -> None:
+        """Give up what is being made."""
+        self._backups.stop()
+        self._closing.set()
+
+    def condition(self) -> Condition:
+        """How the database and its backups are."""
+        size = self._store.path.stat().st_size if self._store.path.exists() else 0
+        fault = self.damage or self.fault or self._store.journal.fault
+        backups = tuple(self._backups.all())
+        unreadable = tuple(self._store.unreadable())
+        return Condition(str(self._store.path), size, schema.VERSION, backups, fault, unreadable=unreadable)
+
+    async def _back_up(self) -> None:
+        now, number = self._clock.now(), self._store.change_count()
+        self._due = now + EVERY
+        if number == self._number:
+            return
+        try:
+            made = await asyncio.to_thread(self._backups.take, now)
+            floor = await asyncio.to_thread(self._backups.floor)
+            self._store.journal.shorten(floor)
+        except InterruptedBackupError:
+            return
+        except (FairwayError, OSError) as error:
+            self.fault = error.message if isinstance(error, FairwayError) else str(error)
+            self._due = now + AGAIN
+            log.warning("the backup failed: %s", self.fault)
+            return
+        self._number, self.fault = number, ""
+        log.info("backup %s, %d bytes", made.name, made.size)
+
+    def _damaged(self, cause: str) -> None:
+        if self.damage:
+            return
+        self.damage = f"{self._store.path} is damaged: {cause}"
+        log.error("%s; it is opened again, with the newest good backup", self.damage)
+        with contextlib.suppress(OSError):
+            self._store.path.with_name(SUSPECT).touch(mode=0o600)
+        self.restart()
+
+
+def is_suspect(home: Path) -> bool:
+    """Whether the database of a home was found damaged while it was in use."""
+    return (home / SUSPECT).exists()
+
+
+def clear_suspicion(home: Path) -> None:
+    """The database was checked, or replaced."""
+    (home / SUSPECT).unlink(missing_ok=True)
