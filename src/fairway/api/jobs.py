@@ -158,7 +158,7 @@ class Jobs:
     async def resume(self, request: Request) -> Response:
         """Start a stopped or failed run again from its last checkpoint."""
         asked = Asked(request)
-        return self._changed(asked, [await self._application.resume(self._find(asked).key)])
+        return self._changed(asked, [await self._application.resume(self._find(asked).key, asked.key())])
 
     async def events(self, request: Request) -> Response:
         """What happened to a run and its tasks, oldest first."""

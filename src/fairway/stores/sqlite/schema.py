@@ -177,7 +177,18 @@ CREATE TRIGGER tracked_leaves AFTER DELETE ON tracked BEGIN
 END;
 """
 
-MIGRATIONS = (_FIRST, _LONG_CURVES, _RETENTION, _QUEUES, _SERVICES, _TRACKING)
+_RECEIPTS = """
+-- What requests with a key did, in the order in which they came.
+CREATE TABLE receipt (
+    seq  INTEGER PRIMARY KEY,
+    id   TEXT NOT NULL UNIQUE,
+    time REAL NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE INDEX receipt_by_time ON receipt (time);
+"""
+
+MIGRATIONS = (_FIRST, _LONG_CURVES, _RETENTION, _QUEUES, _SERVICES, _TRACKING, _RECEIPTS)
 """Each takes the file from the version before to the next; never changed once released, only added to."""
 VERSION = len(MIGRATIONS)
 
