@@ -267,12 +267,12 @@ class CallersApplication(Application):
 
     async def _made_before_by(self, once: Once, name: str, namespace: str) -> Custom | None:
         """The object of that name, when an earlier request with the same key made it and it stays."""
-        try:
-            found = await self._client.get(kinds.TRAINING_JOBS, name, namespace)
-        except errors.NotFound:
-            return None
-        ours = bool(once.id) and found.metadata.annotations.get(marks.REQUEST) == once.id
-        return found if ours and not found.metadata.deletion_timestamp else None
+        # A list, because the operator may list objects and not get one.
+        there = await self._client.list(kinds.TRAINING_JOBS, namespace, fields=f"metadata.name={name}")
+        for found in there.items:
+            if once.id and found.metadata.annotations.get(marks.REQUEST) == once.id and not found.metadata.deletion_timestamp:
+                return found
+        return None
 
     async def _run_of(self, made: Custom) -> Job:
         """The run that the object has become."""
