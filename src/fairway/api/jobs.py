@@ -30,7 +30,7 @@ from fairway.views.log import LogMixer
 from fairway.views.metric import metric_list
 from fairway.views.plan import PlanView, plan_text
 from fairway.views.usage import usage_list, usage_text
-from fairway.views.why import why_view
+from fairway.views.why import left_for, why_view
 
 CURVE_POINTS = 400
 """As many points as the page about a run can draw."""
@@ -191,7 +191,8 @@ class Jobs:
         job = self._find(asked)
         found = None if job.phase.over else await self._application.waiting.answer(job)
         expects = (found.hold, found.view) if found is not None else (None, None)
-        view = why_view(job, self._application.tasks(job), self._now(), *expects)
+        left = left_for(job, self._application.events(str(job.key))) if job.evictions else ""
+        view = why_view(job, self._application.tasks(job), self._now(), *expects, left=left)
         return show(asked, view, text=lambda page: why_text(view, self._now(), page), called=lambda: [view.reason])
 
     async def metrics(self, request: Request) -> Response:

@@ -257,7 +257,8 @@ async def planned_services(services: Services | None, asked: Sequence[ServiceAsk
     for ask in asked:
         known = there(services)
         before = known.find(ask.key).service if known.is_kept(ask.key) else None
-        views.append(PlanView((change_sentence(before, await known.checked(ask)),), (ask.key.name,)))
+        after = await known.checked(ask)
+        views.append(PlanView((change_sentence(before, after), *known.room(before, after)), (ask.key.name,)))
     return views
 
 

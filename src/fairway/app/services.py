@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fairway.app.loop import Loop
 from fairway.app.ports import Changes, SecretStore
 from fairway.app.receipt import Once, Receipts, RequestKey
+from fairway.app.service_room import planned_room
 from fairway.app.service_turn import ServiceTurns, Standing
 from fairway.app.submission import Submission, Submissions
 from fairway.errors import NeverFitsError, NotFoundError, RefusedError
@@ -88,6 +89,10 @@ class Services:
         """The service as an apply would leave it on what there is now; refusals are those of an apply."""
         await self._loop.refresh_nodes()
         return self.planned(ask)
+
+    def room(self, before: Service | None, after: Service) -> list[str]:
+        """Which runs would leave for the replicas of the change, or what these would wait for, in words."""
+        return planned_room(self._loop, before, after)
 
     def planned(self, ask: ServiceAsk) -> Service:
         """The service as an apply would leave it; refusals are those of an apply."""

@@ -18,7 +18,7 @@ from fairway.engines.kubernetes.scheduler.ground import Ground
 from fairway.engines.kubernetes.scheduler.halves import Halves
 from fairway.engines.kubernetes.scheduler.narrowing import Narrowed, Narrowing
 from fairway.engines.kubernetes.scheduler.storage import ToBind
-from fairway.plan.scheduling import explain
+from fairway.plan.scheduling import explain, preempt
 from fairway.plan.scheduling.decision import Evict, Start
 from fairway.plan.scheduling.delta import Asked, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
 from fairway.plan.scheduling.request import Request
@@ -330,7 +330,8 @@ class Follower:
             head, obstacle = line.first(), found.get(line.key)
             if head is None or obstacle is None:
                 continue
-            hold = self.ground.with_plugins(explain.hold(head, obstacle, ledger.nodes))
+            spared = preempt.spared(ledger, head, now)
+            hold = self.ground.with_plugins(explain.hold(head, obstacle, ledger.nodes, spared))
             told |= {each.key: self._in_words(each.key, hold) for each in line.in_order()}
         told |= {key: self._in_words(key, None) for key, found in self._narrowed.items() if found.request is None}
         told |= {key: told[first] for key, first in self._families.followers() if first in told}
