@@ -65,3 +65,45 @@ def test_a_run_that_has_saved_nothing_is_not_made_to_leave_by_a_service(full: Da
     full.tell(run)
     full.until(lambda: service(full, "web")["ready_replicas"] == 1, "the replica once the run is over")
     assert len(full.started()) == 1, "the run was started once"
+
+
+def test_a_run_that_has_saved_makes_room_and_both_sides_say_so(full: DaemonHome) -> None:
+    run = full.submit(full.document("saves", 1, sys.executable, str(full.work / "trainer.py"), role={"resources": {"cpu": 2}}))
+    full.until_started(f"{run}/worker-0#0")
+    full.until(lambda: full.get(run)["progress"]["checkpoint_step"] == 5, "a checkpoint")
+    planned = full.ask("serve", "--name", "web", "--cpus", "1", "--plan", "--", sys.executable, "server.py")
+    assert "saves-1 would have to leave: it makes room for service web, which is more urgent" in planned
+    assert "goes on from step 5 later" in planned
+    assert full.get(run)["phase"] == "Running", "only planned"
+
+    serve(full, "web")
+    full.until(lambda: service(full, "web")["ready_replicas"] == 1, "the replica")
+    assert "makes room for service web, which is more urgent" in full.ask("events", run)
+    told = full.ask("why", run)
+    assert "makes room for service web" in told
+    assert full.get(run)["phase"] == "Pending"
+    full.ask("delete", "service/web")
+    full.until_started(f"{run}/worker-0#1")
+    full.until_phase(run, "Running")
+    assert "service web" not in full.ask("why", run), "it runs again"
+    full.tell(run)
+    full.until_phase(run, "Succeeded")
+
+
+def test_a_service_that_is_more_urgent_by_its_document_takes_the_place(full: DaemonHome) -> None:
+    run = full.submit(full.document("long", 1, role={"resources": {"cpu": 2}}))
+    full.until_started(f"{run}/worker-0#0")
+    document = {
+        "kind": "ModelService",
+        "name": "web",
+        "command": [sys.executable, "server.py"],
+        "code": {"path": ".", "in_place": True},
+        "resources": {"cpu": 1},
+        "priority": 101,
+    }
+    planned = full.ask("apply", "-f", full.write(document), "--plan")
+    assert "long-1 would have to leave: it makes room for service web" in planned
+    assert "has saved nothing and begins again later" in planned
+    full.ask("apply", "-f", full.write(document))
+    full.until(lambda: service(full, "web")["ready_replicas"] == 1, "the replica")
+    assert "it has saved nothing and begins again" in full.ask("events", run)

@@ -6,9 +6,9 @@ and goes on later.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 
 from fairway.plan.scheduling import amounts, choice, fill, finding, reservation, slack
 from fairway.plan.scheduling.decision import Cause, Drafting, Evict
@@ -22,7 +22,7 @@ from fairway.plan.scheduling.victims import Claim, Victim, leaving_cost
 from fairway.plan.scheduling.waiting import Line
 from fairway.state.job import JobKey
 
-__all__ = ["leaving_cost", "make_room", "spared", "would_leave"]
+__all__ = ["leaving_cost", "make_room", "spared", "sparing", "would_leave"]
 
 MOST_PREEMPTORS = 16
 """For so many gangs room is made in one decision."""
@@ -94,6 +94,12 @@ def spared(ledger: Ledger, request: Request, now: float) -> list[JobKey]:
         return []
     as_job = replace(request, service="")
     return sorted(victim.key for victim in would_leave(ledger, as_job, now) if victim.running.request.loses_all)
+
+
+def sparing(ledger: Ledger, requests: Iterable[Request], now: float) -> dict[JobKey, list[JobKey]]:
+    """The same for the first of those who wait; finding out about all of them would take too long where very many do."""
+    replicas = (request for request in requests if request.service)
+    return {request.key: spared(ledger, request, now) for request in islice(replicas, MOST_PREEMPTORS)}
 
 
 def _is_served(ledger: Ledger, name: str) -> bool:

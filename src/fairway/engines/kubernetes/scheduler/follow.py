@@ -324,14 +324,13 @@ class Follower:
         ledger = self.scheduler.ledger
         lines = sorted(ledger.room.lines(), key=lambda line: line.rank())[:MOST_EXPLAINED]
         heads = [head for line in lines if (head := line.first()) is not None]
-        found = explain.obstacles(ledger, heads, now)
+        found, spared = explain.obstacles(ledger, heads, now), preempt.sparing(ledger, heads, now)
         told: dict[JobKey, Hold] = {}
         for line in lines:
             head, obstacle = line.first(), found.get(line.key)
             if head is None or obstacle is None:
                 continue
-            spared = preempt.spared(ledger, head, now)
-            hold = self.ground.with_plugins(explain.hold(head, obstacle, ledger.nodes, spared))
+            hold = self.ground.with_plugins(explain.hold(head, obstacle, ledger.nodes, spared.get(head.key, ())))
             told |= {each.key: self._in_words(each.key, hold) for each in line.in_order()}
         told |= {key: self._in_words(key, None) for key, found in self._narrowed.items() if found.request is None}
         told |= {key: told[first] for key, first in self._families.followers() if first in told}
