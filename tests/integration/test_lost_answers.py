@@ -63,6 +63,7 @@ def test_every_submit_makes_one_run_however_its_answer_is_lost(busy: DaemonHome,
                 names.append(blocking.submit(waiting(busy, number)).name)
             else:
                 names.append(asyncio.run(awaited.submit(waiting(busy, number))).name)
+    print(f"{submits} submits, {len(set(names))} runs; requests: {dict(proxy.done)}")
     assert len(set(names)) == submits
     assert runs_by_number(busy) == Counter(str(number) for number in range(submits))
     assert sum(count for kind, count in proxy.done.items() if kind not in ("whole", "other")) > submits / 2, proxy.done
