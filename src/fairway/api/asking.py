@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 from starlette.requests import Request
 
+from fairway.app.receipt import RequestKey, request_key
 from fairway.errors import UsageError
 from fairway.spec.job import TrainingJob
 from fairway.spec.service import ModelService
@@ -35,6 +36,10 @@ class Asked:
     def namespace(self) -> str:
         """Where to look."""
         return self._query.get("namespace") or "default"
+
+    def key(self, user: str = "") -> RequestKey | None:
+        """The key of the request, if it has one: what it changes, it changes once."""
+        return request_key(self._query.get("key", ""), self.namespace, user)
 
     @property
     def name(self) -> str:

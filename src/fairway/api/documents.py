@@ -111,7 +111,7 @@ class Documents:
         ]
         if body.plan:
             return await self._plan(asked, submissions)
-        jobs = await self._application.submit_all(submissions)
+        jobs = await self._application.submit_all(submissions, key=asked.key(body.origin.user))
         views = tuple([await self._show.new(job) for job in jobs])
         listed = JobList(views, "", len(views))
         return show(
@@ -162,6 +162,7 @@ class Documents:
             for service, origin in documents
             if isinstance(service, ModelService)
         ]
+        key = asked.key(body.origin.user)
         # What is refused is refused before anything is changed.
         planned = await planned_services(self._application.services, services)
         if body.plan:
@@ -171,9 +172,9 @@ class Documents:
         await self._application.publish([document for document, _ in documents if isinstance(document, JobQueue)])
         runs = [
             AppliedView("TrainingJob", job.key.namespace, job.key.name, "created" if made else "unchanged")
-            for job, made in await self._application.apply(submissions, queues, body.origin.user)
+            for job, made in await self._application.apply(submissions, queues, body.origin.user, key)
         ]
-        served = await applied_services(self._application.services, services)
+        served = await applied_services(self._application.services, services, key)
         done = {JobQueue: iter(put), TrainingJob: iter(runs), ModelService: iter(served)}
         view = AppliedList(tuple(next(done[type(document)]) for document, _ in documents))
         return show(

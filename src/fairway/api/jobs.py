@@ -30,7 +30,7 @@ from fairway.views.log import LogMixer
 from fairway.views.metric import metric_list
 from fairway.views.plan import PlanView, plan_text
 from fairway.views.usage import usage_list, usage_text
-from fairway.views.why import why_view
+from fairway.views.why import left_for, why_view
 
 CURVE_POINTS = 400
 """As many points as the page about a run can draw."""
@@ -164,7 +164,7 @@ class Jobs:
     async def resume(self, request: Request) -> Response:
         """Start a stopped or failed run again from its last checkpoint."""
         asked = Asked(request)
-        return self._changed(asked, [await self._application.resume(self._find(asked).key)])
+        return self._changed(asked, [await self._application.resume(self._find(asked).key, asked.key())])
 
     async def events(self, request: Request) -> Response:
         """What happened to a run and its tasks, oldest first."""
@@ -198,7 +198,8 @@ class Jobs:
         found = None if job.phase.over else await self._application.waiting.answer(job)
         hold, waiting = (found.hold, found.view) if found is not None else (None, None)
         faults = self._application.loop.faults.of(str(job.key))
-        view = why_view(job, self._application.tasks(job), self._now(), hold, waiting, faults)
+        left = left_for(job, self._application.events(str(job.key))) if job.evictions else ""
+        view = why_view(job, self._application.tasks(job), self._now(), hold, waiting, faults, left=left)
         return show(asked, view, text=lambda page: why_text(view, self._now(), page), called=lambda: [view.reason])
 
     async def metrics(self, request: Request) -> Response:

@@ -128,7 +128,7 @@ class Models:
             found = await self._models.preview(wanted)
             sentence = f"{body.source} ({found}) would become the next version of {body.name}"
             return self._plan(asked, sentence)
-        made = self._view(await self._models.register(wanted))
+        made = self._view(await self._models.register(wanted, asked.key()))
         return show(
             asked,
             made,

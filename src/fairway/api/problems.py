@@ -31,14 +31,15 @@ def error_body(problem: FairwayError) -> bytes:
 
 
 class Guard:
-    """Around all routes: every answer carries the daemon's version, and an error that a route raises becomes one.
+    """Around all routes: an error that a route raises becomes an answer. All carry the daemon's version, and that it knows keys.
 
     When the answer has begun already, the connection breaks off.
     """
 
     def __init__(self, app: ASGIApp, version: str) -> None:
         self._app = app
-        self._headers = [(b"fairway-version", version.encode())]
+        # The second: requests with a key are done once, so that a lost answer may be asked for again.
+        self._headers = [(b"fairway-version", version.encode()), (b"fairway-keys", b"1")]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

@@ -17,6 +17,7 @@ from fairway.api.happened import show_events
 from fairway.api.replica_logs import replica_logs
 from fairway.app.application import Application
 from fairway.app.ports import LogQuery
+from fairway.app.receipt import RequestKey
 from fairway.app.service_turn import Standing
 from fairway.app.services import ServiceAsk, Services
 from fairway.errors import RefusedError, UsageError
@@ -121,7 +122,7 @@ class ServiceRoutes:
         if body.plan:
             (view,) = await planned_services(self._services, [ask])
             return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
-        await self._services.apply(ask)
+        await self._services.apply(ask, asked.key(body.origin.user))
         return json_answer(self._view(self._services.find(ask.key)), 201)
 
     async def get(self, request: Request) -> Response:
@@ -203,12 +204,14 @@ class ServiceRoutes:
         if body.plan:
             (view,) = await planned_services(self._services, [ask])
             return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
-        await self._services.apply(ask)
+        await self._services.apply(ask, asked.key())
         return await self.rollout(request)
 
     async def pause(self, request: Request) -> Response:
         """Hold the release where it is."""
-        return await self._changed(request, self._services.pause, "the release would be held where it is")
+        return await self._changed(
+            request, lambda service, _key: self._services.pause(service), "the release would be held where it is"
+        )
 
     async def resume(self, request: Request) -> Response:
         """Let the release go on."""
@@ -218,12 +221,14 @@ class ServiceRoutes:
         """Back to the version before."""
         return await self._changed(request, self._services.undo, "what served before would serve again")
 
-    async def _changed(self, request: Request, change: Callable[[ServiceKey], Awaitable[Service]], plan: str) -> Response:
+    async def _changed(
+        self, request: Request, change: Callable[[ServiceKey, RequestKey | None], Awaitable[Service]], plan: str
+    ) -> Response:
         asked = Asked(request)
         if (await asked.body(ReleaseBody)).plan:
             view = PlanView((f"{self._find(asked).service.key.name}: {plan}",), (asked.name,))
             return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
-        await change(_key(asked))
+        await change(_key(asked), asked.key())
         return await self.rollout(request)
 
     def _find(self, asked: Asked) -> Standing:
@@ -253,15 +258,18 @@ async def planned_services(services: Services | None, asked: Sequence[ServiceAsk
     for ask in asked:
         known = there(services)
         before = known.find(ask.key).service if known.is_kept(ask.key) else None
-        views.append(PlanView((change_sentence(before, await known.checked(ask)),), (ask.key.name,)))
+        after = await known.checked(ask)
+        views.append(PlanView((change_sentence(before, after), *known.room(before, after)), (ask.key.name,)))
     return views
 
 
-async def applied_services(services: Services | None, asked: Sequence[ServiceAsk]) -> Sequence[AppliedView]:
-    """Apply each, one after the other."""
+async def applied_services(
+    services: Services | None, asked: Sequence[ServiceAsk], key: RequestKey | None = None
+) -> Sequence[AppliedView]:
+    """Apply each, one after the other; with the key of the whole request, each once."""
     done = []
     for ask in asked:
-        _, word = await there(services).apply(ask)
+        _, word = await there(services).apply(ask, key.part(str(ask.key)) if key is not None else None)
         done.append(AppliedView("ModelService", ask.key.namespace, ask.key.name, word))
     return done
 

@@ -25,11 +25,12 @@ from fairway.app.ports import (
     Store,
 )
 from fairway.app.queues import Queues
+from fairway.app.receipt import Once, Receipts, RequestKey
 from fairway.app.samples import Samples
 from fairway.app.service_ports import Serving
 from fairway.app.service_turn import ServiceTurns
 from fairway.app.services import Services
-from fairway.app.submission import Submission, Submissions
+from fairway.app.submission import Submission, Submissions, in_order, receipt_of, written
 from fairway.app.system import SystemPeople
 from fairway.app.waiting import Waiting
 from fairway.errors import ConflictError, FairwayError, NeverFitsError, NotFoundError, RefusedError
@@ -75,6 +76,7 @@ class Application:
         self.loop = Loop(store, engine, clock, places=places)
         self.dataset_commands = DatasetCommands(self.loop, datasets)
         self.queues = Queues(self.loop, people)
+        self.receipts = Receipts(store, clock)
         self.waiting = Waiting(self.loop, self.queues)
         self.models = Models(self.loop, models, datasets)
         self.dataset_commands.gone = self.models.free_soon
@@ -98,11 +100,22 @@ class Application:
         """Queue one run."""
         return (await self.submit_all([submission]))[0]
 
-    async def submit_all(self, asked: Sequence[Submission], queues: Sequence[Queue] = (), user: str = "") -> list[Job]:
-        """Queue several runs and put queues in the name of a user, all or none.
+    async def submit_all(
+        self, asked: Sequence[Submission], queues: Sequence[Queue] = (), user: str = "", key: RequestKey | None = None
+    ) -> list[Job]:
+        """Queue several runs and put queues in the name of a user, all or none; with a `key`, once.
 
         What can never fit, names a secret that is not there, or is not for its queue, is refused.
         """
+        async with self.receipts.once(self._asked_by(key), "submit", *written(map(self._as_asked, asked))) as once:
+            if once.over:
+                return self._made_before(once)
+            return await self._submit(asked, queues, user, once)
+
+    async def _submit(
+        self, asked: Sequence[Submission], queues: Sequence[Queue], user: str, once: Once, standing: Sequence[Job | None] = ()
+    ) -> list[Job]:
+        """Queue them. The receipt is committed with the runs: what is cut off before that leaves neither."""
         asked = [self._admitted(submission, queues) for submission in asked]
         self._check_secrets(asked)
         if any(submission.document.spec.data for submission in asked):
@@ -121,10 +134,33 @@ class Application:
             jobs.append(job)
         self.models.expect(jobs)
         async with self.loop.lock:
-            await self._remember(jobs, self.queues.changes(queues, user))
+            put = self.queues.changes(queues, user)
+            await self._remember(jobs, replace(put, receipts=receipt_of(once, standing, jobs)))
         self.loop.wake()
         self._note_digests([job for job in jobs if job.spec.code.in_place])
         return jobs
+
+    def _asked_by(self, key: RequestKey | None) -> RequestKey | None:
+        """The key as it counts: where others know who asks, with the user that they name."""
+        return key
+
+    def _as_asked(self, submission: Submission) -> Submission:
+        """The submission as its user wrote it: what differs when the same is sent again is not part of it."""
+        return submission
+
+    def _made_before(self, once: Once) -> list[Job]:
+        """The runs that the first request with this key made."""
+        assert once.known is not None
+        assert once.key is not None
+        found = [(name, self._current(JobKey(*name.split("/", 1)))) for name in once.known.made]
+        gone = [name for name, job in found if job is None]
+        if gone:
+            message = f"the key {once.key.text!r} made {', '.join(gone)}, which is deleted; nothing was changed"
+            raise ConflictError(message, fix="use another key to submit it again")
+        return [job for _, job in found if job is not None]
+
+    def _current(self, key: JobKey) -> Job | None:
+        return self.loop.snapshot.jobs.get(key) or self.store.get_job(key)
 
     async def publish(self, queues: Sequence[JobQueue]) -> None:
         """Where queues are objects of a cluster, make them so; here they are the store's alone."""
@@ -146,15 +182,25 @@ class Application:
         for job in jobs:
             self.loop.snapshot.put_job(job)
 
-    async def apply(self, asked: Sequence[Submission], queues: Sequence[Queue] = (), user: str = "") -> list[tuple[Job, bool]]:
-        """Make it so: a series whose newest run asks for the same is left alone, any other gets a new run.
+    async def apply(
+        self, asked: Sequence[Submission], queues: Sequence[Queue] = (), user: str = "", key: RequestKey | None = None
+    ) -> list[tuple[Job, bool]]:
+        """Make it so: a series whose newest run asks for the same is left alone, any other gets a new run; with a `key`, once.
 
         Returns each run, and whether it was made now. Queues are put in the same step, all or none.
         """
-        standing = [self.standing(submission, queues) for submission in asked]
-        fresh = [submission for submission, known in zip(asked, standing, strict=True) if known is None]
-        made = iter(await self.submit_all(fresh, queues, user) if fresh or queues else [])
-        return [(known, False) if known is not None else (next(made), True) for known in standing]
+        texts = [*written(map(self._as_asked, asked)), *map(repr, queues)]
+        async with self.receipts.once(self._asked_by(key), "apply", *texts) as once:
+            if once.over and once.known is not None:
+                return [(job, str(job.key) not in once.known.left_alone) for job in self._made_before(once)]
+            standing = [self.standing(submission, queues) for submission in asked]
+            fresh = [submission for submission, known in zip(asked, standing, strict=True) if known is None]
+            made: Sequence[Job] = ()
+            if fresh or queues:
+                made = await self._submit(fresh, queues, user, once, standing)
+            elif once.key is not None:
+                self.store.commit(Changes(receipts=receipt_of(once, standing, ())))
+            return in_order(standing, made)
 
     def standing(self, submission: Submission, queues: Sequence[Queue] = ()) -> Job | None:
         """The newest run of the series, when it asks for the same and was not given up: an apply leaves it alone."""
@@ -202,8 +248,12 @@ class Application:
         self.loop.wake()
         return job
 
-    async def resume(self, key: JobKey) -> Job:
-        """Start a run that was stopped or has failed again, from its last checkpoint, with a fresh budget."""
+    async def resume(self, key: JobKey, request: RequestKey | None = None) -> Job:
+        """Start a run that was stopped or has failed again, from its last checkpoint, with a fresh budget; with a key, once."""
+        async with self.receipts.once(self._asked_by(request), "resume", str(key)) as once:
+            return self._current(key) or self._stored(key) if once.over else await self._resume(key, once)
+
+    async def _resume(self, key: JobKey, once: Once) -> Job:
         async with self.loop.lock:
             if key in self.loop.snapshot.jobs:
                 message = f"{key.name} is not over, so there is nothing to resume"
@@ -231,7 +281,8 @@ class Application:
                 last_failure="",
                 resume=Resume(step, max(0.0, ended - at) if at is not None else None),
             )
-            self.store.commit(Changes(jobs=(job,), events=(Event(self.clock.now(), str(key), "Resumed", self._from_where(job)),)))
+            event = Event(self.clock.now(), str(key), "Resumed", self._from_where(job))
+            self.store.commit(Changes(jobs=(job,), events=(event,), receipts=once.receipt([key])))
             self.loop.snapshot.put_job(job)
             for task in tasks:
                 self.loop.snapshot.put_task(task)

@@ -11,6 +11,7 @@ from pathlib import Path
 from fairway.app.loop import Loop
 from fairway.app.model_store import ModelStore
 from fairway.app.ports import Changes, DatasetStore, JobFilter
+from fairway.app.receipt import Receipts, RequestKey
 from fairway.app.sent import Sent, not_here
 from fairway.errors import BugError, ConflictError, FairwayError, NotFoundError, UnavailableError
 from fairway.plan.model import DATASET_OUTPUT, OUTPUT, facts_of, leaves_something, must_stay, registered_name, superfluous
@@ -57,6 +58,7 @@ class Models:
         self._kept = store
         self._datasets = datasets
         self._lock = asyncio.Lock()
+        self._receipts = Receipts(loop.store, loop.clock)
         self._background: set[asyncio.Task[None]] = set()
         self._freeing = False
         self.output_of: Callable[[JobKey, str], str] = _nowhere
@@ -117,8 +119,21 @@ class Models:
 
     # Commands
 
-    async def register(self, asked: Registration) -> ModelVersion:
-        """Keep files as the next version of a model; content and facts of the newest again give that one."""
+    async def register(self, asked: Registration, request: RequestKey | None = None) -> ModelVersion:
+        """Keep files as the next version of a model; content and facts of the newest again give that one. With a key, once."""
+        async with self._receipts.once(self._asked_by(request), "register", repr(asked)) as once:
+            if once.over and once.known is not None:
+                return self._store.get(once.known.made[0])
+            made = await self._register(asked)
+            if once.key is not None:
+                self._loop.store.commit(Changes(receipts=once.receipt([made])))
+            return made
+
+    def _asked_by(self, key: RequestKey | None) -> RequestKey | None:
+        """The key as it counts: where others know who asks, with the user that they name."""
+        return key
+
+    async def _register(self, asked: Registration) -> ModelVersion:
         facts, now = await self._facts(asked), self._now()
         content = self._content(asked)
         made = await asyncio.to_thread(self._store.register, asked.name, content, facts, now)

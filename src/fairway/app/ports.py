@@ -18,6 +18,7 @@ from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.node import Node
 from fairway.state.queue import Queue
+from fairway.state.receipt import Receipt
 from fairway.state.recovery import Unreadable
 from fairway.state.service import ServiceKey, ServiceRecord
 from fairway.state.task import Task, TaskKey, TaskReport
@@ -188,6 +189,8 @@ class Changes:
     services: tuple[ServiceRecord, ...] = ()
     services_deleted: tuple[ServiceKey, ...] = ()
     tracked: tuple[Tracked, ...] = ()
+    receipts: tuple[Receipt, ...] = ()
+    """What requests with a key did by these changes. Those that are too old, or too many, are dropped with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +309,10 @@ class Store(TrackingStore, Protocol):
 
     def services(self) -> list[ServiceRecord]:
         """The services that were put and not deleted, in order of namespace and name."""
+        ...
+
+    def receipt(self, id: str) -> Receipt | None:
+        """What the request of that id did; None when it is not known, or no longer."""
         ...
 
 

@@ -22,6 +22,7 @@ from fairway.state.event import Event
 from fairway.state.job import Job
 from fairway.state.load import RouteLoad
 from fairway.state.phase import Intent, JobPhase, TaskPhase
+from fairway.state.receipt import Receipt
 from fairway.state.route import RoutePlan
 from fairway.state.service import Replica, ReplicaPhase, Service, ServiceKey, ServiceRecord
 from fairway.state.task import Task
@@ -128,11 +129,12 @@ class ServiceTurns:
         seen = [(old, self._refreshed(old, now)) for each in well for old in each.record.replicas]
         return any((old.phase, old.address) != (new.phase, new.address) for old, new in seen)
 
-    async def put(self, service: Service, events: Sequence[tuple[str, str]] = ()) -> None:
-        """Take a new value of a service, and remember it."""
+    async def put(self, service: Service, events: Sequence[tuple[str, str]] = (), receipts: tuple[Receipt, ...] = ()) -> None:
+        """Take a new value of a service, and remember it together with what the request that asked for it did."""
         before = self.known.get(service.key)
         record = ServiceRecord(service, before.record.replicas if before else ())
-        self.loop.store.commit(Changes(services=(record,), events=self._events(service.key, events)))
+        told = self._events(service.key, events)
+        self.loop.store.commit(Changes(services=(record,), events=told, receipts=receipts))
         if before is None:
             self._dropping.discard(str(service.key))
             self.known[service.key] = Standing(record)

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fairway.app.loop import Loop
-from fairway.app.ports import SecretStore
+from fairway.app.ports import Changes, SecretStore
+from fairway.app.receipt import Once, Receipts, RequestKey
+from fairway.app.service_room import planned_room
 from fairway.app.service_turn import ServiceTurns, Standing, subject_of
 from fairway.app.submission import Submission, Submissions
 from fairway.errors import NeverFitsError, NotFoundError, RefusedError
@@ -45,13 +47,20 @@ class Services:
         self._models = turns.models
         self._secrets = secrets
         self._submissions = submissions
+        self._receipts = Receipts(self._loop.store, self._loop.clock)
         self.routed_by: Callable[[str], str] = lambda _service: ""
         """Which router a service has, in words; whoever chooses it sets it."""
 
     # Commands
 
-    async def apply(self, ask: ServiceAsk) -> tuple[Service, str]:
-        """Make it so. Returns the service, and `created`, `changed` or `unchanged`."""
+    async def apply(self, ask: ServiceAsk, request: RequestKey | None = None) -> tuple[Service, str]:
+        """Make it so; with a key, once. Returns the service, and `created`, `changed` or `unchanged`."""
+        async with self._receipts.once(self._asked_by(request), "serve", str(ask.key), self._written(ask)) as once:
+            if once.over and once.known is not None:
+                return self.find(ask.key).service, once.known.made[0]
+            return await self._apply(ask, once)
+
+    async def _apply(self, ask: ServiceAsk, once: Once) -> tuple[Service, str]:
         checked = await self.checked(ask)
         ask = replace(ask, origin=await self._received(checked, ask.origin))
         async with self._loop.lock:
@@ -62,13 +71,29 @@ class Services:
             word = "created" if before is None else "unchanged" if after == before else "changed"
             if word != "unchanged":
                 who = ask.origin.user or "somebody"
-                await self._turns.put(after, [("Created" if before is None else "Changed", f"by {who}")])
+                event = ("Created" if before is None else "Changed", f"by {who}")
+                await self._turns.put(after, [event], once.receipt([word]))
+            elif once.key is not None:
+                self._loop.store.commit(Changes(receipts=once.receipt([word])))
             return after, word
+
+    def _asked_by(self, key: RequestKey | None) -> RequestKey | None:
+        """The key as it counts: where others know who asks, with the user that they name."""
+        return key
+
+    def _written(self, ask: ServiceAsk) -> str:
+        """What is asked for, as text."""
+        labels = sorted(ask.document.metadata.labels.items())
+        return f"{labels} {ask.document.spec.model_dump_json(exclude_unset=True)}"
 
     async def checked(self, ask: ServiceAsk) -> Service:
         """The service as an apply would leave it on what there is now; refusals are those of an apply."""
         await self._loop.refresh_nodes()
         return self.planned(ask)
+
+    def room(self, before: Service | None, after: Service) -> list[str]:
+        """Which runs would leave for the replicas of the change, or what these would wait for, in words."""
+        return planned_room(self._loop, before, after)
 
     def planned(self, ask: ServiceAsk) -> Service:
         """The service as an apply would leave it; refusals are those of an apply."""
@@ -116,15 +141,15 @@ class Services:
         now = self._loop.clock.now()
         return await self._change(key, lambda service: commands.paused(service, now), "RolloutPaused", "by hand")
 
-    async def resume(self, key: ServiceKey) -> Service:
+    async def resume(self, key: ServiceKey, request: RequestKey | None = None) -> Service:
         """Let the release go on."""
         now = self._loop.clock.now()
-        return await self._change(key, lambda service: commands.resumed(service, now), "RolloutResumed", "by hand")
+        return await self._change(key, lambda service: commands.resumed(service, now), "RolloutResumed", "by hand", request)
 
-    async def undo(self, key: ServiceKey) -> Service:
+    async def undo(self, key: ServiceKey, request: RequestKey | None = None) -> Service:
         """Back to the revision before."""
         now = self._loop.clock.now()
-        return await self._change(key, lambda service: commands.undone(service, now), "RolloutUndone", "by hand")
+        return await self._change(key, lambda service: commands.undone(service, now), "RolloutUndone", "by hand", request)
 
     async def delete(self, key: ServiceKey) -> None:
         """Take it away: routes first, then replicas, each with its grace. Returns when nothing is left."""
@@ -234,13 +259,22 @@ class Services:
         document = TrainingJob.model_validate({"metadata": {"name": service.key.name}, "spec": run.spec})
         return await self._submissions.receive(Submission(document, origin))
 
-    async def _change(self, key: ServiceKey, change: Callable[[Service], Service], reason: str, message: str) -> Service:
-        async with self._loop.lock:
+    async def _change(
+        self,
+        key: ServiceKey,
+        change: Callable[[Service], Service],
+        reason: str,
+        message: str,
+        request: RequestKey | None = None,
+    ) -> Service:
+        async with self._receipts.once(self._asked_by(request), reason, str(key), message) as once, self._loop.lock:
             before = self.find(key).service
+            if once.over:
+                return before
             after = change(before)
             if after != before:
                 await self._agree(before, after)
-                await self._turns.put(after, [(reason, message)])
+                await self._turns.put(after, [(reason, message)], once.receipt())
             return after
 
     async def _agree(self, before: Service, after: Service) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from fairway.app.receipt import Once
 from fairway.spec.job import TrainingJob
 from fairway.state.job import Job, JobKey, Origin
+from fairway.state.receipt import Receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +41,26 @@ class Submissions(Protocol):
     async def fingerprint(self, job: Job) -> str:
         """The digest of a folder in which a run works in place, as it is now; empty when there is none."""
         ...
+
+
+def written(asked: Iterable[Submission]) -> list[str]:
+    """What submissions ask for, as text: documents and files sent along; not where from, and not in what environment."""
+    found = []
+    for submission in asked:
+        meta = submission.document.metadata
+        found.append(f"{meta.namespace}/{meta.name} {sorted(meta.labels.items())}")
+        found.append(submission.document.spec.model_dump_json(exclude_unset=True))
+        found += [f"{name} {hashlib.sha256(data).hexdigest()}" for name, data in sorted(submission.files.items())]
+    return found
+
+
+def in_order(standing: Sequence[Job | None], made: Sequence[Job]) -> list[tuple[Job, bool]]:
+    """The run of each document, and whether it was made now: runs that stand are left alone, the others are `made`."""
+    new = iter(made)
+    return [(known, False) if known is not None else (next(new), True) for known in standing]
+
+
+def receipt_of(once: Once, standing: Sequence[Job | None], made: Sequence[Job]) -> tuple[Receipt, ...]:
+    """The receipt of a request that made these runs, and left those alone that stand."""
+    runs = in_order(standing or [None] * len(made), made)
+    return once.receipt([job.key for job, _ in runs], [job.key for job, new in runs if not new])

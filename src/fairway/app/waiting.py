@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fairway.app.loop import Loop
 from fairway.app.queues import Queues
 from fairway.errors import FairwayError
-from fairway.plan.scheduling import defragment, explain, forecast, future, statements, whatif
+from fairway.plan.scheduling import defragment, explain, forecast, future, preempt, statements, whatif
 from fairway.plan.scheduling.future import Prospect, Situation
 from fairway.plan.scheduling.ledger import Ledger
 from fairway.state.job import Hold, Job, JobKey
@@ -71,7 +71,8 @@ class Waiting:
             if kept is not None and kept.generation == generation and now - kept.at < FRESH:
                 return kept.answer
             found = explain.obstacles(ledger, [request], now)
-            hold = explain.hold(request, found[ledger.line_key(request, now)], ledger.nodes)
+            spared = preempt.spared(ledger, request, now)
+            hold = explain.hold(request, found[ledger.line_key(request, now)], ledger.nodes, spared)
             of = len(ledger.room.requests(request.queue))
             position = 1 + ledger.room.ahead_of(job.key)
             changes = self._changes(ledger, job, now)

@@ -32,7 +32,7 @@ def apply(options: Options) -> int:
     if options.on("plan"):
         return print_plan(session, "/v1/apply", body)
     session.announce()
-    write(session.call("POST", "/v1/apply", session.look(), body).read())
+    write(session.change("POST", "/v1/apply", body, session.look()))
     return 0
 
 

@@ -60,7 +60,7 @@ def _register(options: Options, body: dict[str, object]) -> int:
 
         body = model_sent(session, body)
     if options.text("output"):
-        write(session.call("POST", "/v1/models", look, body).read())
+        write(session.change("POST", "/v1/models", body, look))
         return 0
     made = session.send("POST", "/v1/models", body)
     reference = f"{made['name']}@{made['version']}"
@@ -130,7 +130,10 @@ def pull(options: Options) -> int:
         say("nothing was changed (--plan)")
         return 0
     session.announce()
-    found = session.send("POST", f"{_path(address)}/pull", {"folder": folder})
+    import json
+
+    # Not asked for again when the answer is lost: the folder is there then, and would be refused.
+    found = json.loads(session.call("POST", f"{_path(address)}/pull", body={"folder": folder}).read())
     show_line(folder)
     say(f"{found['name']}@{found['version']}: {_files(found)} copied")
     return 0

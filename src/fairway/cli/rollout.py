@@ -20,7 +20,7 @@ def start(options: Options) -> int:
     body = {"model": model, "strategy": options.text("strategy"), "plan": options.on("plan")}
     if not options.on("plan"):
         session.announce()
-    write(session.call("POST", service_path(address, "/rollout/start"), session.look(), body).read())
+    write(session.change("POST", service_path(address, "/rollout/start"), body, session.look()))
     if options.on("plan"):
         say("nothing was changed (--plan)")
     return 0
@@ -44,7 +44,7 @@ def _changing(verb: str) -> Callable[[Options], int]:
         if not options.on("plan"):
             session.announce()
         body = {"plan": options.on("plan")}
-        write(session.call("POST", service_path(options.word(), f"/rollout/{verb}"), session.look(), body).read())
+        write(session.change("POST", service_path(options.word(), f"/rollout/{verb}"), body, session.look()))
         if options.on("plan"):
             say("nothing was changed (--plan)")
         return 0

@@ -18,7 +18,7 @@ def scale(options: Options) -> int:
     body = {"floor": int(number), "plan": options.on("plan")}
     if not options.on("plan"):
         session.announce()
-    write(session.call("POST", service_path(address, "/scale"), session.look(), body).read())
+    write(session.change("POST", service_path(address, "/scale"), body, session.look()))
     if options.on("plan"):
         say("nothing was changed (--plan)")
     return 0

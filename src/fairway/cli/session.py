@@ -73,11 +73,21 @@ class Session:
 
         return json.loads(self.call("GET", path, query).read())
 
-    def send(self, method: str, path: str, body: object = None, query: Query | None = None) -> Any:
-        """A value by a request that changes something; None when the answer is empty."""
+    def change(self, method: str, path: str, body: object = None, query: Query | None = None, *, key: str = "") -> bytes:
+        """The answer to a request that changes something, and does so once: when the answer is lost, it is asked for again.
+
+        Only for what carries a key to the end, or changes nothing the second time.
+        """
+        from fairway.sdk import retry
+
+        asked = {**(query or {}), retry.KEY: key or retry.make_key()}
+        return retry.persist(lambda: self.call(method, path, asked, body).read(), self.daemon, method, path, self.namespace)
+
+    def send(self, method: str, path: str, body: object = None, query: Query | None = None, *, key: str = "") -> Any:
+        """A value by a request that changes something, as `change`; None when the answer is empty."""
         import json
 
-        data = self.call(method, path, query, body).read()
+        data = self.change(method, path, body, query, key=key)
         return json.loads(data) if data else None
 
     def send_raw(self, path: str, data: bytes, query: Query | None = None) -> bytes:

@@ -75,9 +75,9 @@ def _read_one(session: Session, text: str, file: str) -> dict[str, Any]:
     return documents[0]
 
 
-def submit_jobs(session: Session, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """Send it; the runs that were made."""
-    return runs_of(session.send("POST", "/v1/jobs", body))
+def submit_jobs(session: Session, body: dict[str, Any], key: str = "") -> list[dict[str, Any]]:
+    """Send it; the runs that were made. With a key that was used before, those that it made then."""
+    return runs_of(session.send("POST", "/v1/jobs", body, key=key))
 
 
 def runs_of(reply: dict[str, Any]) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ def submit(options: Options) -> int:
     body = like_body(session, options) if again else submit_body(session, options, in_place=options.on("in-place"))
     if options.on("plan"):
         return print_plan(session, "/v1/jobs", body)
-    return print_submitted(session, submit_jobs(session, body))
+    return print_submitted(session, submit_jobs(session, body, options.text("key")))
 
 
 COMMANDS = {
@@ -31,12 +31,19 @@ COMMANDS = {
         "Queue a document as a new run and return. Each submit of NAME makes the next of NAME-1, NAME-2 ...",
         submit,
         words=(Word("FILE", "a document; - reads it from standard input", optional=True),),
-        flags=(Flag("--like", "ask for what a run asked for, changed by the other flags", "RUN"), *FLAGS, PLAN, FORMAT_SHORT),
+        flags=(
+            Flag("--like", "ask for what a run asked for, changed by the other flags", "RUN"),
+            Flag("--key", "submit it once: the same key within a day gives the run that it made before", "KEY"),
+            *FLAGS,
+            PLAN,
+            FORMAT_SHORT,
+        ),
         rest="COMMAND...",
         examples=(
             "fairway submit job.yaml",
             "fairway submit job.yaml --workers 4 --plan -o yaml",
             "fairway submit --like mnist-7 --gpus 2",
+            "fairway submit job.yaml --key build-4711",
             "fairway wait $(fairway submit job.yaml)",
         ),
     )

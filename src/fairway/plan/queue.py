@@ -10,7 +10,7 @@ from fairway.plan import seating
 from fairway.plan.action import BindGang, CreateTask
 from fairway.plan.gang import another_task, folds_into_one
 from fairway.plan.plan import Draft, Plan
-from fairway.plan.scheduling import explain, memory, reservation, rights, statements
+from fairway.plan.scheduling import explain, memory, preempt, reservation, rights, statements
 from fairway.plan.scheduling.decision import Evict, Start
 from fairway.plan.scheduling.defragment import MovePlan
 from fairway.plan.scheduling.delta import Asked, Delta, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
@@ -213,12 +213,15 @@ def _say_why(draft: Draft, follower: Follower, changed: Collection[JobKey]) -> N
     lines = sorted(ledger.room.lines(), key=lambda line: line.rank())
     follower.told = {}
     fresh = _by_line(ledger, changed)
-    found = explain.obstacles(ledger, _explained(lines), draft.now)
+    heads = _explained(lines)
+    found, spared = explain.obstacles(ledger, heads, draft.now), preempt.sparing(ledger, heads, draft.now)
     for line in lines:
         head = line.first()
         assert head is not None
         obstacle = found.get(line.key)
-        hold = explain.hold(head, obstacle, ledger.nodes) if obstacle is not None else Hold("queue", "waits behind many others")
+        hold = Hold("queue", "waits behind many others")
+        if obstacle is not None:
+            hold = explain.hold(head, obstacle, ledger.nodes, spared.get(head.key, ()))
         text = follower.told[line.key] = (hold.reason, hold.message)
         # What the others were told before still holds.
         listeners = fresh.get(line.key, []) if before.get(line.key) == text else [each.key for each in line.in_order()]

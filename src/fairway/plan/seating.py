@@ -8,6 +8,7 @@ from dataclasses import replace
 from fairway.plan import gang as gangs
 from fairway.plan.scheduling.request import Request, Running
 from fairway.plan.scheduling.shape import WHOLE, Gang, Part, Seat, Shape, Where, device_memory, milli_on
+from fairway.plan.service.replica import service_of
 from fairway.spec.resources import Placement
 from fairway.state.job import Job
 from fairway.state.node import Node
@@ -28,6 +29,7 @@ def request_of(job: Job, tasks: Sequence[Task], capacity_cpu: float) -> Request:
         priority=job.spec.priority,
         limit=quantity.seconds(job.spec.timeout) if job.spec.timeout is not None else None,
         resumes=resumes(job),
+        service=service_of(job.key),
     )
 
 
@@ -76,6 +78,7 @@ def running_of(job: Job, tasks: Sequence[Task], nodes: Mapping[str, Node], known
             priority=job.spec.priority,
             limit=quantity.seconds(job.spec.timeout) if job.spec.timeout is not None else None,
             resumes=resumes(job),
+            service=service_of(job.key),
         ),
         seats=seats,
         since=since,

@@ -12,7 +12,7 @@ from typing import Any, Unpack
 import msgspec
 
 from fairway.errors import UsageError
-from fairway.sdk import function, sending, submitting, uploading, wire
+from fairway.sdk import function, retry, sending, submitting, uploading, wire
 from fairway.sdk.decoding import decode
 from fairway.sdk.service_calls import ServiceVerbs
 from fairway.sdk.verb import Call, Lines, Steps, listening, verb
@@ -51,15 +51,19 @@ class Verbs(ServiceVerbs):
         *,
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
+        key: str = "",
         **wishes: Unpack[Wishes],
     ) -> Steps[JobView]:
         """Queue a run of a document (a path, YAML text, a dict or a `TrainingJob`) or of a plain Python function.
 
         A function is called with `args` and `kwargs` in every worker, in the caller's interpreter and
         environment; `result` gives what it returned. Wishes win over what the document says.
+
+        The same `key` again, within a day, gives the run that it made before instead of another one, and is refused for another
+        document. Without one each call makes a run, once also when the answer is lost on the way.
         """
         body = yield from self._body(what, args, kwargs or {}, wishes)
-        return decode((yield self._call("POST", "/v1/jobs", body=json.dumps(body).encode())), JobView)
+        return decode((yield self._change("POST", "/v1/jobs", body=json.dumps(body).encode(), key=key)), JobView)
 
     @verb
     def plan(self, what: Document, **wishes: Unpack[Wishes]) -> Steps[PlanView]:
@@ -74,7 +78,7 @@ class Verbs(ServiceVerbs):
         body = submitting.apply_body(text, folder, file)
         if self.on_cluster:
             body = yield from sending.for_cluster(body, folder=folder, namespace=self.namespace)
-        return decode((yield self._call("POST", "/v1/apply", body=json.dumps(body).encode())), AppliedList).applied
+        return decode((yield self._change("POST", "/v1/apply", body=json.dumps(body).encode())), AppliedList).applied
 
     @verb
     def get(self, job: Job) -> Steps[JobView]:
@@ -90,17 +94,17 @@ class Verbs(ServiceVerbs):
     @verb
     def stop(self, job: Job, *, now: bool = False) -> Steps[JobView]:
         """Ask a run to end; `now` leaves out the grace."""
-        return decode((yield self._call("POST", _path(job, "/stop"), body=json.dumps({"now": now}).encode())), JobView)
+        return decode((yield self._change("POST", _path(job, "/stop"), body=json.dumps({"now": now}).encode())), JobView)
 
     @verb
     def resume(self, job: Job) -> Steps[JobView]:
         """Go on with a run that was stopped or has failed, from its last checkpoint."""
-        return decode((yield self._call("POST", _path(job, "/resume"))), JobView)
+        return decode((yield self._change("POST", _path(job, "/resume"))), JobView)
 
     @verb
     def delete(self, job: Job, *, all: bool = False) -> Steps[tuple[str, ...]]:
         """Forget a run, or with `all` every run of a series; the names of those that are gone."""
-        reply = json.loads((yield self._call("DELETE", _path(job), {"all": all})))
+        reply = json.loads((yield self._change("DELETE", _path(job), {"all": all})))
         return tuple(reply["deleted"])
 
     @verb
@@ -158,7 +162,7 @@ class Verbs(ServiceVerbs):
     @verb
     def delete_queue(self, name: str) -> Steps[None]:
         """Forget a queue that no run waits or runs in."""
-        yield self._call("DELETE", f"/v1/queues/{wire.quote(name)}")
+        yield self._change("DELETE", f"/v1/queues/{wire.quote(name)}")
 
     @verb
     def models(self, name: str = "") -> Steps[tuple[ModelView, ...]]:
@@ -200,7 +204,7 @@ class Verbs(ServiceVerbs):
         if self.on_cluster:
             uploading.examine(body)
             body |= yield from uploading.send_model(body, namespace=self.namespace)
-        return decode((yield self._call("POST", "/v1/models", body=json.dumps(body).encode())), ModelView)
+        return decode((yield self._change("POST", "/v1/models", body=json.dumps(body).encode())), ModelView)
 
     @verb
     def promote_model(self, reference: str, alias: str, *, remove: bool = False) -> Steps[PromotionView]:
@@ -212,7 +216,7 @@ class Verbs(ServiceVerbs):
     def tag_model(self, reference: str, tags: dict[str, str | None]) -> Steps[ModelView]:
         """Put tags on a version; None takes one off."""
         return decode(
-            (yield self._call("POST", f"{_model(reference)}/tags", body=json.dumps({"tags": tags}).encode())), ModelView
+            (yield self._change("POST", f"{_model(reference)}/tags", body=json.dumps({"tags": tags}).encode())), ModelView
         )
 
     @verb
@@ -224,7 +228,7 @@ class Verbs(ServiceVerbs):
     @verb
     def delete_model(self, reference: str) -> Steps[None]:
         """Let a version be gone; refused while an alias means it or somebody serves it."""
-        yield self._call("DELETE", _model(reference))
+        yield self._change("DELETE", _model(reference))
 
     @verb
     def datasets(self) -> Steps[tuple[DatasetView, ...]]:
@@ -242,7 +246,7 @@ class Verbs(ServiceVerbs):
         body: dict[str, Any] = {"name": name, "path": place, "reference": reference}
         if self.on_cluster:
             body |= yield from uploading.send_dataset(body, namespace=self.namespace)
-        return decode((yield self._call("POST", "/v1/datasets", body=json.dumps(body).encode())), DatasetView)
+        return decode((yield self._change("POST", "/v1/datasets", body=json.dumps(body).encode())), DatasetView)
 
     @verb
     def secrets(self) -> Steps[tuple[str, ...]]:
@@ -252,12 +256,12 @@ class Verbs(ServiceVerbs):
     @verb
     def set_secret(self, name: str, value: str) -> Steps[None]:
         """Keep a value for tasks that ask for it by name."""
-        yield self._call("PUT", f"/v1/secrets/{wire.quote(name)}", body=json.dumps({"value": value}).encode())
+        yield self._change("PUT", f"/v1/secrets/{wire.quote(name)}", body=json.dumps({"value": value}).encode())
 
     @verb
     def delete_secret(self, name: str) -> Steps[None]:
         """Forget a value."""
-        yield self._call("DELETE", f"/v1/secrets/{wire.quote(name)}")
+        yield self._change("DELETE", f"/v1/secrets/{wire.quote(name)}")
 
     @listening
     def logs(
@@ -282,6 +286,11 @@ class Verbs(ServiceVerbs):
 
     def _call(self, method: str, path: str, query: dict[str, Any] | None = None, body: bytes = b"") -> Call:
         return Call(method, path, {"namespace": self.namespace, **(query or {})}, body)
+
+    def _change(self, method: str, path: str, query: dict[str, Any] | None = None, body: bytes = b"", key: str = "") -> Call:
+        """A request that is done once: it carries a key, or changes nothing the second time."""
+        asked = {"namespace": self.namespace, **(query or {}), retry.KEY: key or retry.make_key()}
+        return Call(method, path, asked, body, once=True)
 
     def _body(
         self,

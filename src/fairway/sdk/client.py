@@ -19,12 +19,13 @@ from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import TypeVar
 
-from fairway.errors import UnavailableError, UsageError
-from fairway.sdk import place, streams
+from fairway.errors import NotFoundError, UnavailableError, UsageError
+from fairway.sdk import place, retry, streams
 from fairway.sdk.calls import Verbs
 from fairway.sdk.cluster import Cluster
 from fairway.sdk.daemon import Daemon
 from fairway.sdk.verb import Call, Done, Lines, Steps, advance
+from fairway.sdk.wire import LostAnswerError
 
 R = TypeVar("R")
 
@@ -84,6 +85,12 @@ class Client(_Face):
             reply.close()
 
     def _ask(self, call: Call) -> bytes:
+        if not call.once:
+            return self._ask_once(call)
+        namespace = str(call.query["namespace"])
+        return retry.persist(lambda: self._ask_once(call), self.daemon, call.method, call.path, namespace)
+
+    def _ask_once(self, call: Call) -> bytes:
         deadline = None if call.patience is None else time.monotonic() + call.patience
         try:
             reply = self.daemon.request(call.method, call.path, call.query, call.body, kind=call.kind, timeout=call.patience)
@@ -145,6 +152,22 @@ class AsyncClient(_Face):
         """For the habit: there is nothing to close."""
 
     async def _ask(self, call: Call) -> bytes:
+        patience = retry.Patience()
+        while True:
+            try:
+                return await self._ask_once(call)
+            except LostAnswerError as error:
+                if not call.once:
+                    raise
+                pause = patience.after(error)
+            except NotFoundError:
+                if call.method == "DELETE" and patience.first is not None:
+                    return retry.deleted(call.path)
+                raise
+            await asyncio.sleep(pause)
+            patience.check(back=await asyncio.to_thread(retry.may_ask_again, self.daemon, str(call.query["namespace"])))
+
+    async def _ask_once(self, call: Call) -> bytes:
         async with asyncio.timeout(call.patience):
             try:
                 answer = await streams.open_answer(self.daemon, call)

@@ -20,6 +20,7 @@ from fairway.engines.kubernetes.client import config
 from fairway.engines.kubernetes.client.identity import Identity
 from fairway.errors import DeniedError, FairwayError, UnavailableError, UsageError, from_wire
 from fairway.sdk import wire
+from fairway.sdk.wire import LostAnswerError
 from fairway.version import VERSION
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ AWAY_LIMIT = 60.0
 _PAUSE = 1.0
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """A stream may be silent for long; whether somebody is there is asked by the kernel."""
+_BROKEN = ("EOF", "connection reset by peer", "broken pipe", "context deadline exceeded")
+"""How the API server's words end when it lost the connection over which it had passed a request on."""
 _STREAMS = ("/logs", "/watch", "/content")
 
 
@@ -155,7 +158,7 @@ class _Heard(wire.Reply):
             pass
         except OSError as error:
             connection.close()
-            raise unreachable(target, f"the request could not be sent: {error.strerror or error}") from error
+            raise lost(target, f"the request could not be sent: {error.strerror or error}") from error
         super().__init__(connection)
 
     @property
@@ -170,9 +173,9 @@ class _Heard(wire.Reply):
         except TimeoutError:
             if patient:
                 raise
-            raise unreachable(self._target, f"no answer within {CALL_LIMIT:.0f} s") from None
+            raise lost(self._target, f"no answer within {CALL_LIMIT:.0f} s") from None
         except UnavailableError:
-            raise unreachable(self._target, "the connection broke off in the middle of an answer") from None
+            raise lost(self._target, "the connection broke off in the middle of an answer") from None
 
 
 def translate(path: str, query: Query) -> tuple[str, dict[str, str | int | float | bool | None]]:
@@ -215,11 +218,19 @@ def read_error(status: int, body: bytes, target: Target) -> FairwayError:
         return UnavailableError(message, fix=f"fairway --context {target.context} install kubernetes --image IMAGE")
     if status in (429, 502, 503, 504):
         message = f"Fairway on {target.context or target.server} does not answer: {words or f'HTTP {status}'}"
-        return UnavailableError(message, fix="`kubectl get apiservice v1alpha1.record.fairway.dev` says why; try again soon")
+        # Where the API server had passed the request on, what was asked for may have been done.
+        kind = LostAnswerError if status in (502, 504) or words.endswith(_BROKEN) else UnavailableError
+        return kind(message, fix="`kubectl get apiservice v1alpha1.record.fairway.dev` says why; try again soon")
     return FairwayError(f"{target.server} answered with status {status}: {words}")
 
 
 def unreachable(target: Target, why: str) -> UnavailableError:
-    """The error for an answer that never came."""
+    """The error for a request that could not be sent."""
     message = f"{target.server} (context {target.context}) does not answer: {why}"
     return UnavailableError(message, fix="check that the API server runs and that its address in the kubeconfig is right")
+
+
+def lost(target: Target, why: str) -> LostAnswerError:
+    """The error for an answer that never came to a request that was sent."""
+    told = unreachable(target, why)
+    return LostAnswerError(told.message, fix=told.fix)

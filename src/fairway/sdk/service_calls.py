@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from fairway.errors import UnavailableError
-from fairway.sdk import document, sending, wire
+from fairway.sdk import document, retry, sending, wire
 from fairway.sdk.decoding import decode
 from fairway.sdk.verb import Call, Steps, verb
 from fairway.spec.service import ModelService
@@ -96,7 +96,11 @@ class ServiceVerbs:
 
     def _service(self, method: str, tail: str = "", body: dict[str, Any] | None = None) -> Call:
         data = b"" if body is None else json.dumps(body).encode()
-        return Call(method, f"/v1/services{tail}", {"namespace": self.namespace}, data)
+        if method == "GET":
+            return Call(method, f"/v1/services{tail}", {"namespace": self.namespace}, data)
+        # Each is done once: it carries a key, or changes nothing the second time.
+        asked = {"namespace": self.namespace, retry.KEY: retry.make_key()}
+        return Call(method, f"/v1/services{tail}", dict(asked), data, once=True)
 
 
 def _document(what: str | dict[str, Any] | ModelService, name: str, namespace: str, spec: dict[str, Any]) -> dict[str, Any]:

@@ -39,6 +39,9 @@ class Call:
     """For an answer that comes line by line: the line at which it has been heard enough. The answer is then that line."""
     patience: float | None = None
     """Seconds to wait for that line; `TimeoutError` then."""
+    once: bool = False
+    """Whether it is done once however often it is sent, because it carries a key or leaves things as they are the second time:
+    it is sent again when its answer is lost."""
 
     def encode(self) -> bytes:
         """The bytes of the request."""

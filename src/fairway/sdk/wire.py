@@ -21,6 +21,14 @@ JSON = "application/json"
 VERSION_HEADER = "fairway-version"
 """Every answer of the daemon carries its version under this name."""
 
+KEYS_HEADER = "fairway-keys"
+"""Every answer of a daemon that does requests with a key once carries this."""
+
+
+class LostAnswerError(UnavailableError):
+    """A request was sent, and no whole answer came: what it asked for may have been done, or not."""
+
+
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _PIECE = 65536
 
@@ -77,7 +85,7 @@ class Decoder:
             self.done = True
         if not self.done:
             message = "the daemon closed the connection in the middle of an answer"
-            raise UnavailableError(
+            raise LostAnswerError(
                 message,
                 fix="try again; `fairway daemon status` says whether it runs and where its log is",
             )
@@ -219,7 +227,7 @@ class Reply:
 
 
 def connect(path: str) -> _socket.socket:
-    """A connection to the socket. Raises `OSError` when nobody listens."""
+    """A connection to the socket. Raises `OSError` when nothing listens there."""
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         connection.connect(path)
@@ -239,7 +247,7 @@ def exchange(connection: _socket.socket, request: bytes) -> Reply:
     except OSError as error:
         connection.close()
         message = f"the request could not be sent: {error}"
-        raise UnavailableError(message) from error
+        raise LostAnswerError(message) from error
     return Reply(connection)
 
 

@@ -43,6 +43,8 @@ class FakeDaemon:
     answers: dict[str, Answer | Callable[[Asked], Answer]] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
     version: str = ""
+    keys: bool = True
+    """Whether it says that it does requests with a key once."""
     _listening: socket.socket | None = None
     _path: str = ""
 
@@ -74,6 +76,10 @@ class FakeDaemon:
         """The requests of one kind that came."""
         return [asked for asked in self.asked if (asked.method, asked.path) == (method, path)]
 
+    def _headers(self) -> str:
+        version = f"fairway-version: {self.version}\r\n" if self.version else ""
+        return version + ("fairway-keys: 1\r\n" if self.keys else "")
+
     def _serve(self) -> None:
         listening = self._listening
         while listening is not None:
@@ -93,7 +99,7 @@ class FakeDaemon:
                 f"{asked.method} {asked.path}", FairwayError(f"nothing is prepared for {asked.method} {asked.path}")
             )
             try:
-                _send(connection, found(asked) if callable(found) else found, self.version)
+                _send(connection, found(asked) if callable(found) else found, self._headers())
             except OSError:
                 # The caller has heard enough.
                 return
@@ -116,8 +122,7 @@ def _read(connection: socket.socket) -> Asked | None:
     return Asked(method, parts.path, dict(parse_qsl(parts.query)), body)
 
 
-def _send(connection: socket.socket, answer: Answer, version: str) -> None:
-    extra = f"fairway-version: {version}\r\n" if version else ""
+def _send(connection: socket.socket, answer: Answer, extra: str) -> None:
     if isinstance(answer, list):
         connection.sendall(f"HTTP/1.1 200 OK\r\n{extra}transfer-encoding: chunked\r\n\r\n".encode())
         for piece in answer:

@@ -11,6 +11,7 @@ from fairway.plan.retention import deadlines
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.queue import Queue
+from fairway.state.receipt import LIFE, MOST, Receipt
 from fairway.state.recovery import Unreadable
 from fairway.state.service import ServiceKey, ServiceRecord
 from fairway.state.task import Task, TaskKey
@@ -33,6 +34,7 @@ class MemoryStore:
         self._memory: bytes | None = None
         self._tracked: dict[tuple[str, str, str], Tracked] = {}
         self._deleted: set[JobKey] = set()
+        self._receipts: dict[str, Receipt] = {}
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -67,6 +69,17 @@ class MemoryStore:
             self._services.pop(gone, None)
         self._memory = self._memory if changes.memory is None else changes.memory
         self._events.extend(changes.events)
+        self._put_receipts(changes.receipts)
+
+    def _put_receipts(self, receipts: tuple[Receipt, ...]) -> None:
+        for receipt in receipts:
+            self._receipts[receipt.id] = receipt
+            kept = [each for each in self._receipts.values() if each.time > receipt.time - LIFE]
+            self._receipts = {each.id: each for each in kept[-MOST:]}
+
+    def receipt(self, id: str) -> Receipt | None:
+        """What the request of that id did; None when it is not known, or no longer."""
+        return self._receipts.get(id)
 
     def _forget(self, key: JobKey) -> None:
         self._deleted.add(key)

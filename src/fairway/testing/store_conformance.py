@@ -16,6 +16,7 @@ from fairway.state.job import Hold, Job, JobKey, Origin, Outcome, Progress, Resu
 from fairway.state.phase import Intent, JobPhase, TaskPhase
 from fairway.state.task import Exit, Need, Task, TaskKey
 from fairway.testing.queue_conformance import QueueConformance
+from fairway.testing.receipt_conformance import ReceiptConformance
 from fairway.testing.service_conformance import ServiceConformance
 from fairway.testing.tracking_conformance import TrackingConformance
 
@@ -65,7 +66,7 @@ def _refusal(store: Store, wanted: JobFilter) -> str:
     return ""
 
 
-class StoreConformance(QueueConformance, ServiceConformance, TrackingConformance):
+class StoreConformance(QueueConformance, ServiceConformance, TrackingConformance, ReceiptConformance):
     """The suite."""
 
     def test_an_empty_store_holds_nothing(self, store: Store) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
+from fairway.state.event import Event
 from fairway.state.fault import Fault
 from fairway.state.job import Hold, Job
 from fairway.state.phase import JobPhase, TaskPhase
@@ -45,11 +46,17 @@ def why_view(
     hold: Hold | None = None,
     waiting: WaitingView | None = None,
     faults: Sequence[Fault] = (),
+    *,
+    left: str = "",
 ) -> WhyView:
-    """The one answer. `hold` is why it waits as things stand, where that is known better than the run's own value says."""
+    """The one answer. `hold` is why it waits as things stand, where that is known better than the run's own value says.
+
+    `left` is why it made room the last time, where it waits since then.
+    """
     if hold is not None:
         job = replace(job, hold=replace(hold, since=job.hold.since if job.hold is not None else 0.0))
     reason, message, helps, since = _failing(faults) if faults and not job.phase.over else _answer(job, tasks, now)
+    message = f"{message}; before that it ran, and {left}" if left else message
     return WhyView(
         name=job.key.name,
         namespace=job.key.namespace,
@@ -78,6 +85,13 @@ def _answer(job: Job, tasks: Sequence[Task], now: float) -> tuple[str, str, str,
         waits = f"; waiting for {phrases.listing(left)} to end" if left else ""
         said = job.outcome.message if job.outcome else "asked to stop"
         return job.outcome.reason if job.outcome else "Stopping", f"{said}{waits}", f"fairway stop --now {job.key.name}", None
+    if job.leaving is not None:
+        return (
+            "making-room",
+            job.leaving.message,
+            "nothing to do; it waits for places again and goes on by itself",
+            job.leaving.since,
+        )
     if job.not_before is not None and job.not_before > now:
         said = f"{job.outcome.message}; " if job.outcome else ""
         wait = phrases.span(job.not_before - now)
@@ -93,6 +107,14 @@ def _answer(job: Job, tasks: Sequence[Task], now: float) -> tuple[str, str, str,
     if job.phase is JobPhase.STARTING:
         return "starting", _starting(job, tasks), "", None
     return "new", "it was just submitted and is looked at now", "", job.created
+
+
+def left_for(job: Job, events: Sequence[Event]) -> str:
+    """Why the run made room, where it has waited since then: `makes room for service web, which is more urgent`."""
+    if job.phase is not JobPhase.PENDING:
+        return ""
+    last = next((event for event in reversed(events) if event.reason in ("Requeued", "Placed")), None)
+    return last.message.partition(";")[0] if last is not None and last.reason == "Requeued" else ""
 
 
 def _ended(job: Job) -> tuple[str, str, str, float | None]:

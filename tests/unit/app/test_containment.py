@@ -303,6 +303,7 @@ ELSEWHERE = {
         "mark_deleted": "part of a ForgetJob, which is broken as a whole",
         "was_deleted": "called by recovery at the start",
         "raise_number": "called by recovery at the start",
+        "receipt": "called by one request, which gets the error",
         "unreadable": "called by one request, which gets the error",
         "get_job": "called by one request, or contained with its caller",
         "newest": "called by one request, which gets the error",

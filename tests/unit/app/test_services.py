@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from fairway.app.loop import Loop
+from fairway.app.receipt import RequestKey
 from fairway.app.service_ports import Serving, Sight, Watched
 from fairway.app.service_turn import ServiceTurns
 from fairway.app.services import ServiceAsk, Services
 from fairway.app.submission import Submission
-from fairway.errors import NeverFitsError, NotFoundError, RefusedError
+from fairway.errors import ConflictError, NeverFitsError, NotFoundError, RefusedError
 from fairway.plan.service import commands
 from fairway.spec.service import ModelService
 from fairway.state.job import Origin
@@ -170,6 +171,35 @@ async def test_a_service_gets_a_run_for_its_replica_and_a_route_when_it_answers(
     assert run.spec.roles["replica"].command[:4] == ("/usr/bin/python3", "-I", "-m", "fairway.serving.replica")
     assert house.services.find(KEY).service.port == 4711
     assert await house.apply() == "unchanged"
+
+
+async def test_what_is_asked_with_a_key_is_done_once(house: House) -> None:
+    def ask(model: str) -> ServiceAsk:
+        asked = {"metadata": {"name": "mnist"}, "spec": {"model": model}}
+        return ServiceAsk(ModelService.model_validate(asked), Origin(user="ana"))
+
+    first = RequestKey("first", "default")
+    assert (await house.services.apply(ask("mnist@1"), first))[1] == "created"
+    await house.settle()
+    second = RequestKey("second", "default")
+    assert (await house.services.apply(ask("mnist@2"), second))[1] == "changed"
+    await house.settle(90)
+    assert house.services.find(KEY).service.stable == 2
+    # The answer to the first comes again, and the version that came after it stays.
+    assert (await house.services.apply(ask("mnist@1"), first))[1] == "created"
+    assert (await house.services.apply(ask("mnist@2"), second))[1] == "changed"
+    await house.settle()
+    assert house.services.find(KEY).service.stable == 2
+    with pytest.raises(ConflictError, match="first"):
+        await house.services.apply(ask("mnist@2"), first)
+
+    undo = RequestKey("undo", "default")
+    await house.services.undo(KEY, undo)
+    await house.settle(90)
+    assert house.services.find(KEY).service.stable == 1
+    await house.services.undo(KEY, undo)
+    await house.settle(90)
+    assert house.services.find(KEY).service.stable == 1, "undone once, not there and back"
 
 
 async def test_a_new_version_comes_in_before_the_old_one_goes(house: House) -> None:

@@ -69,6 +69,8 @@ DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 CODE = f"{DOMAIN}/code"
 """On a TrainingJob: the ConfigMap that holds its code, or `blob:DIGEST`: a manifest in the operator's blobs."""
 BLOB = "blob:"
+REQUEST = f"{DOMAIN}/request"
+"""On a TrainingJob: names the request that made it, so that the same request again finds it instead of making another."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,8 @@ class Evict:
     """For whom the room is."""
     sizes: tuple[tuple[str, int], ...] = ()
     """At most so many replicas a role when it starts again; empty: as the document says."""
+    service: str = ""
+    """The service for whose replica the room is; empty for a job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from fairway.plan.scheduling import amounts, rights
 from fairway.plan.scheduling.decision import Behind, Cause, Evict, Limit, Obstacle
@@ -11,7 +12,7 @@ from fairway.plan.scheduling.memory import Reservation
 from fairway.plan.scheduling.request import Request
 from fairway.plan.scheduling.shape import WHOLE, Gang, Part, Shape, Shortfall
 from fairway.plan.scheduling.waiting import LineKey
-from fairway.state.job import Hold
+from fairway.state.job import Hold, JobKey
 from fairway.state.node import Node
 from fairway.units import quantity, suggest
 
@@ -74,8 +75,16 @@ def _behind(ledger: Ledger, request: Request, kept: Sequence[tuple[str, Reservat
     return found
 
 
-def hold(request: Request, obstacle: Obstacle, nodes: Mapping[str, Node] | None = None) -> Hold:
-    """Why it waits and what would help. With the nodes, and few of them, it says who else uses their GPUs."""
+def hold(request: Request, obstacle: Obstacle, nodes: Mapping[str, Node] | None = None, spared: Sequence[JobKey] = ()) -> Hold:
+    """Why it waits and what would help. With the nodes, and few of them, it says who else uses their GPUs.
+
+    `spared` are those who are not made to leave for it because they would lose all their work.
+    """
+    found = _hold(request, obstacle, nodes)
+    return _sparing(request, found, spared) if spared else found
+
+
+def _hold(request: Request, obstacle: Obstacle, nodes: Mapping[str, Node] | None) -> Hold:
     match obstacle:
         case Shortfall():
             return _shortfall(request, obstacle, outsiders(nodes or {}))
@@ -87,6 +96,15 @@ def hold(request: Request, obstacle: Obstacle, nodes: Mapping[str, Node] | None 
             message = f"there is room, and it is kept for {key.name}, which comes first"
             shorter = "a shorter timeout" if request.limit is not None else "a timeout, which says how long it runs at most"
             return Hold("behind", message, f"{shorter}: what is over in time may go first")
+
+
+def _sparing(request: Request, found: Hold, spared: Sequence[JobKey]) -> Hold:
+    one = len(spared) == 1
+    named = ", ".join(key.name for key in spared[:FEW_NODES]) + (" and others" if len(spared) > FEW_NODES else "")
+    verb, are, saves = ("has", "is", "it saves or ends") if one else ("have", "are", "they save or end")
+    message = f"{found.message}; {named} {verb} saved nothing and {are} not made to leave"
+    urgent = f"or give the service a `priority` of more than {request.priority}"
+    return replace(found, message=message, what_would_help=f"wait until {saves}, or fairway stop {spared[0].name}, {urgent}")
 
 
 def outsiders(nodes: Mapping[str, Node]) -> str:
@@ -109,7 +127,8 @@ def eviction(evict: Evict) -> str:
     if evict.cause is Cause.MOVE:
         whom = evict.to_whom.name if evict.to_whom is not None else "another run"
         return f"moves elsewhere, so that {whom} finds its GPUs together"
-    whom = evict.to_whom.name if evict.to_whom is not None else "somebody"
+    whom = evict.to_whom.name if evict.to_whom is not None else "another run"
+    whom = f"service {evict.service}" if evict.service else whom
     more = f" ({_sizes(evict)})" if evict.sizes else ""
     return f"makes room for {whom}, {_RIGHTS[evict.cause]}{more}"
 

@@ -126,7 +126,8 @@ class Ledger:
         queue = self.queue(request.queue)
         level = timeshare.level_of(self.standing(request, now), now) if queue.time_slice else 0
         beside = request.key if request.key in self.running else None
-        return LineKey(request.queue, request.gang, request.user if queue.per_user else "", request.priority, level, beside)
+        user = request.user if queue.per_user else ""
+        return LineKey(request.queue, request.gang, user, request.priority, level, beside, bool(request.service))
 
     def standing(self, request: Request, now: float) -> timeshare.Standing:
         """The run as the rule of taking turns sees it."""

@@ -6,8 +6,9 @@ and goes on later.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain, repeat
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import chain, islice, repeat
 
 from fairway.plan.scheduling import amounts, choice, fill, finding, reservation, slack
 from fairway.plan.scheduling.decision import Cause, Drafting, Evict
@@ -21,7 +22,7 @@ from fairway.plan.scheduling.victims import Claim, Victim, leaving_cost
 from fairway.plan.scheduling.waiting import Line
 from fairway.state.job import JobKey
 
-__all__ = ["leaving_cost", "make_room", "would_leave"]
+__all__ = ["leaving_cost", "make_room", "spared", "sparing", "would_leave"]
 
 MOST_PREEMPTORS = 16
 """For so many gangs room is made in one decision."""
@@ -87,6 +88,20 @@ def would_leave(ledger: Ledger, request: Request, now: float) -> list[Victim]:
     return [] if found is None else found[0]
 
 
+def spared(ledger: Ledger, request: Request, now: float) -> list[JobKey]:
+    """Who is not asked to make room for a replica only because all their work would be lost; nobody where others are asked."""
+    if not request.service or would_leave(ledger, request, now):
+        return []
+    as_job = replace(request, service="")
+    return sorted(victim.key for victim in would_leave(ledger, as_job, now) if victim.running.request.loses_all)
+
+
+def sparing(ledger: Ledger, requests: Iterable[Request], now: float) -> dict[JobKey, list[JobKey]]:
+    """The same for the first of those who wait; finding out about all of them would take too long where very many do."""
+    replicas = (request for request in requests if request.service)
+    return {request.key: spared(ledger, request, now) for request in islice(replicas, MOST_PREEMPTORS)}
+
+
 def _is_served(ledger: Ledger, name: str) -> bool:
     """Whether somebody is on the way out for it already."""
     kept = ledger.memory.reservations.get(name)
@@ -132,7 +147,7 @@ def _take_back(ledger: Ledger, victim: Victim, now: float, draft: Drafting) -> b
 
 
 def _evict(ledger: Ledger, victim: Victim, whom: Request, now: float, draft: Drafting) -> None:
-    draft.evictions.append(Evict(victim.key, victim.cause, whom.key, _sizes_after(victim)))
+    draft.evictions.append(Evict(victim.key, victim.cause, whom.key, _sizes_after(victim), whom.service))
     ledger.mark_leaving(victim.key)
     if victim.cause is Cause.SHRINK:
         gone = set(victim.seats)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -69,7 +69,7 @@ class Claim:
         self._known: tuple[dict[JobKey, list[Victim]], ...] = ({}, {})
         """Who could make room and how, of all queues and of its own alone."""
         self._lesser: dict[str, bool] = {}
-        self._causes: dict[tuple[str, int], Cause | None] = {}
+        self._causes: dict[tuple[str, int, bool], Cause | None] = {}
         queue = ledger.queue(request.queue)
         self._slice = queue.time_slice
         spare = rivals.spare[queue.name]
@@ -81,17 +81,21 @@ class Claim:
         if self._owns and not queue.quota:
             self._had = ledger.accounts.had(queue.name, now, rivals.more_of(ledger, queue.name, asked)) / queue.weight
 
-    def cause(self, queue: str, priority: int) -> Cause | None:
-        """Why a run of that queue and priority must give way; None: it need not. Turns are another matter."""
-        of = (queue, priority)
+    def cause(self, queue: str, priority: int, *, loses_all: bool = False) -> Cause | None:
+        """Why a run of that queue and priority must give way; None: it need not. Turns are another matter.
+
+        `loses_all`: it has saved nothing. Whoever need not give way then may have to as soon as it has.
+        """
+        of = (queue, priority, loses_all)
         if of not in self._causes:
-            self._causes[of] = self._cause(queue, priority)
+            self._causes[of] = self._cause(queue, priority, loses_all=loses_all)
         return self._causes[of]
 
-    def _cause(self, queue: str, priority: int) -> Cause | None:
-        if self.request.priority > priority:
+    def _cause(self, queue: str, priority: int, *, loses_all: bool = False) -> Cause | None:
+        mine = self.request.claim if loses_all else self.request.priority
+        if mine > priority:
             return Cause.PRIORITY
-        if self.request.priority < priority or queue == self.request.queue or not self._owns:
+        if mine < priority or queue == self.request.queue or not self._owns:
             return None
         if self._beyond:
             return Cause.RECLAIM if self._is_behind(queue) else None
@@ -171,10 +175,14 @@ class Claim:
         found: list[JobKey] = []
         for priority in sorted(classes):
             rows = [row for queue in classes[priority] for row in roster.newest((queue, priority), kinds)]
-            found += _cheapest_of(rows, most - len(found), self._now)
+            found += _cheapest_of(rows, most - len(found), self._now, self._must_leave if self.request.service else None)
             if len(found) >= most:
                 break
         return found
+
+    def _must_leave(self, key: JobKey) -> bool:
+        other = self._ledger.running[key].request
+        return self.cause(other.queue, other.priority, loses_all=other.loses_all) is not None
 
     def victims(self, key: JobKey, *, own_queue: bool) -> list[Victim]:
         """How that gang may be asked to make room: with its tasks beyond the least, or as a whole."""
@@ -193,7 +201,7 @@ class Claim:
         seats = self._ledger.roster.extra.get(other.key, ())
         if seats and not own_queue and other.priority <= self.request.priority and self._is_entitled(other.queue):
             yield Victim(running, seats, Cause.SHRINK, leaving_cost(running, self._now))
-        cause = self.cause(other.queue, other.priority) or self._turn(running)
+        cause = self.cause(other.queue, other.priority, loses_all=other.loses_all) or self._turn(running)
         if cause is not None:
             yield Victim(running, running.seats, cause, leaving_cost(running, self._now))
 
@@ -221,15 +229,18 @@ class Claim:
         return timeshare.level_of(self._ledger.standing(self.request, self._now), self._now)
 
 
-def _cheapest_of(rows: Sequence[tuple[float, list[Newest]]], most: int, now: float) -> list[JobKey]:
-    """The cheapest first; of those that cost the same, by name."""
+def _cheapest_of(
+    rows: Sequence[tuple[float, list[Newest]]], most: int, now: float, may: Callable[[JobKey], bool] | None = None
+) -> list[JobKey]:
+    """The cheapest first; of those that cost the same, by name. `may` says of whom; None: of all."""
     firsts = [(weight, *members[0]) for weight, members in rows]
     heap = [(_cost(now, -since, weight), key, number, 0) for number, (weight, since, key) in enumerate(firsts)]
     heapq.heapify(heap)
     found: list[JobKey] = []
     while heap and len(found) < most:
         _, key, number, at = heap[0]
-        found.append(key)
+        if may is None or may(key):
+            found.append(key)
         weight, members = rows[number]
         if at + 1 < len(members):
             since, key = members[at + 1]

@@ -30,6 +30,8 @@ class LineKey:
     """How much they have had already, as a class; 0 where the queue does not rotate."""
     beside: JobKey | None = None
     """A run of which some tasks sit already stands alone: where the others may sit depends on those."""
+    replica: bool = False
+    """Whether they are replicas of services, to which not everybody gives way who gives way to jobs of their priority."""
 
 
 Rank = tuple[int, int, float, JobKey]

@@ -13,6 +13,7 @@ from fairway.units import names, quantity
 
 OWN_NAMESPACE = ".services"
 """Follows the service's namespace in that of its replicas. No document can name one with a dot, so they never mix."""
+_NAME = re.compile(r"(.+)-r\d+-\d+")
 ROLE = "replica"
 READY_PATH = "/v2/health/ready"
 SERVICE_LABEL = "fairway.dev/service"
@@ -26,6 +27,14 @@ KEPT = "7d"
 def replica_key(service: ServiceKey, revision: int, number: int) -> JobKey:
     """`default.services/mnist-r3-7`."""
     return JobKey(f"{service.namespace}{OWN_NAMESPACE}", f"{service.name}-r{revision}-{number}")
+
+
+def service_of(run: JobKey) -> str:
+    """The service whose replica a run is; empty when it is a job."""
+    if not run.namespace.endswith(OWN_NAMESPACE):
+        return ""
+    match = _NAME.fullmatch(run.name)
+    return match[1] if match else run.name
 
 
 def highest_number(service: ServiceKey, runs: Iterable[JobKey]) -> int:

@@ -17,6 +17,7 @@ from fairway.spec.job import JobSpec
 from fairway.spec.service import ServiceSpec
 from fairway.state.job import Job
 from fairway.state.queue import Queue
+from fairway.state.receipt import Receipt
 from fairway.state.service import ServiceRecord
 from fairway.state.task import Task
 from fairway.state.tracking import KINDS, Tracked
@@ -83,14 +84,15 @@ _job_decoder = msgspec.msgpack.Decoder(Job, dec_hook=rich)
 _task_decoder = msgspec.msgpack.Decoder(Task)
 _older_decoder = msgspec.msgpack.Decoder(_OlderTask)
 _GPUS = msgspec.msgpack.encode("gpus")
+_receipt_decoder = msgspec.msgpack.Decoder(Receipt)
 _queue_decoder = msgspec.msgpack.Decoder(Queue)
 _service_decoder = msgspec.msgpack.Decoder(ServiceRecord, dec_hook=rich)
 _tracked_decoders: dict[type[Tracked], msgspec.msgpack.Decoder[Any]] = {kind: msgspec.msgpack.Decoder(kind) for kind in KINDS}
 _Kind = TypeVar("_Kind", bound=Tracked)
 
 
-def pack(value: Job | Task | Queue | ServiceRecord | Tracked) -> bytes:
-    """A run, a task, a queue, a service or what was tracked, as bytes."""
+def pack(value: Job | Task | Queue | ServiceRecord | Tracked | Receipt) -> bytes:
+    """A run, a task, a queue, a service, what was tracked or a receipt, as bytes."""
     return _encoder.encode(value)
 
 
@@ -118,6 +120,11 @@ def unpack_queue(data: bytes) -> Queue:
 def unpack_service(data: bytes) -> ServiceRecord:
     """The service that `pack` was given."""
     return _service_decoder.decode(data)
+
+
+def unpack_receipt(data: bytes) -> Receipt:
+    """The receipt that `pack` was given."""
+    return _receipt_decoder.decode(data)
 
 
 def unpack_tracked(kind: type[_Kind], data: bytes) -> _Kind:

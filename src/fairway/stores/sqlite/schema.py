@@ -186,7 +186,18 @@ CREATE TABLE IF NOT EXISTS journal (
 INSERT OR IGNORE INTO journal VALUES (1, 0);
 """
 
-MIGRATIONS = (_FIRST, _LONG_CURVES, _RETENTION, _QUEUES, _SERVICES, _TRACKING, _JOURNAL)
+_RECEIPTS = """
+-- What requests with a key did, in the order in which they came.
+CREATE TABLE receipt (
+    seq  INTEGER PRIMARY KEY,
+    id   TEXT NOT NULL UNIQUE,
+    time REAL NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE INDEX receipt_by_time ON receipt (time);
+"""
+
+MIGRATIONS = (_FIRST, _LONG_CURVES, _RETENTION, _QUEUES, _SERVICES, _TRACKING, _JOURNAL, _RECEIPTS)
 """Each takes the file from the version before to the next; never changed once released, only added to."""
 VERSION = len(MIGRATIONS)
 

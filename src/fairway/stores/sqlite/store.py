@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from fairway.app import crash
 from fairway.app.ports import Changes, JobFilter, JobPage, MetricPoint
 from fairway.app.tracking_ports import Kind
@@ -19,6 +21,7 @@ from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.phase import JOB_OVER, JobPhase
 from fairway.state.queue import Queue
+from fairway.state.receipt import LIFE, MOST, Receipt
 from fairway.state.recovery import Unreadable
 from fairway.state.service import ServiceRecord
 from fairway.state.task import Task
@@ -186,6 +189,7 @@ class SqliteStore:
                 self._delete_job(key)
             self._put_queues(changes)
             self._put_services(changes)
+            self._put_receipts(changes.receipts)
             self._connection.executemany(
                 "INSERT INTO event (time, run, subject, reason, message) VALUES (?, ?, ?, ?, ?)",
                 [(event.time, _run_of(event.subject), event.subject, event.reason, event.message) for event in changes.events],
@@ -275,6 +279,25 @@ class SqliteStore:
             self._connection.execute("DELETE FROM service WHERE namespace = ? AND name = ?", (key.namespace, key.name))
             self._decoding.forget(journal.SERVICE, (key.namespace, key.name))
             self._notes.append((journal.SERVICE, (key.namespace, key.name), None))
+
+    def _put_receipts(self, receipts: Sequence[Receipt]) -> None:
+        for receipt in receipts:
+            self._connection.execute(
+                "INSERT INTO receipt (id, time, body) VALUES (?, ?, ?)"
+                " ON CONFLICT (id) DO UPDATE SET time = excluded.time, body = excluded.body",
+                (receipt.id, receipt.time, codec.pack(receipt)),
+            )
+            self._connection.execute("DELETE FROM receipt WHERE time <= ?", (receipt.time - LIFE,))
+            self._connection.execute("DELETE FROM receipt WHERE seq <= (SELECT max(seq) FROM receipt) - ?", (MOST,))
+
+    def receipt(self, id: str) -> Receipt | None:
+        """What the request of that id did; None when it is not known, or no longer."""
+        rows = self._rows("SELECT body FROM receipt WHERE id = ?", (id,))
+        try:
+            return codec.unpack_receipt(rows[0][0]) if rows else None
+        except msgspec.DecodeError as problem:
+            message = f"the record of request {id} in {self._path} cannot be read: {problem}"
+            raise UnavailableError(message, fix="send the request with another key") from problem
 
     def active_jobs(self) -> list[Job]:
         """The runs that are not over, oldest first."""

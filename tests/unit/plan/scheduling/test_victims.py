@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from fairway.plan.scheduling import choice, roster, victims
+from fairway.plan.scheduling.request import HEAD_START
 from fairway.plan.scheduling.victims import Claim, leaving_cost
 from fairway.state.job import JobKey
 from fairway.state.queue import Queue
@@ -35,8 +36,8 @@ QUEUES = [
 ]
 
 
-def play(seed: int, steps: int) -> None:
-    """A random history in which many must make room."""
+def play(seed: int, steps: int, services: float = 0.0) -> None:
+    """A random history in which many must make room; such a part of those who ask are replicas of services."""
     draw = random.Random(seed)
     floor = FakeFloor([machine(f"n{number}", 4, draw.choice(["T4", "A100"])) for number in range(5)], QUEUES)
     for _ in range(steps):
@@ -44,7 +45,10 @@ def play(seed: int, steps: int) -> None:
         if what == "ask" or not floor.running:
             queue, user = draw.choice(QUEUES).name, draw.choice(["ann", "bob"])
             priority, resumes = draw.choice([0, 0, 0, 3, 5]), draw.random() < 0.5
-            floor.ask(f"r{floor.submitted:03}", draw.choice(GANGS), queue=queue, user=user, priority=priority, resumes=resumes)
+            asked: dict[str, object] = {"queue": queue, "user": user, "priority": priority, "resumes": resumes}
+            if services and draw.random() < services:
+                asked |= {"priority": priority + HEAD_START, "resumes": False, "service": "web"}
+            floor.ask(f"r{floor.submitted:03}", draw.choice(GANGS), **asked)
         elif what == "end":
             floor.end(draw.choice(sorted(floor.running)))
         else:
@@ -59,15 +63,17 @@ def one_by_one(claim: Claim, most: int, *, own_queue: bool) -> list[JobKey]:
     kinds, found = victims._kinds(claim.request.gang), []
     for key, running in claim._ledger.running.items():
         queue, priority = running.request.queue, running.request.priority
-        if claim._cause(queue, priority) is None or (own_queue and queue != claim.request.queue):
+        loses_all = running.request.loses_all
+        if claim._cause(queue, priority, loses_all=loses_all) is None or (own_queue and queue != claim.request.queue):
             continue
         if kinds is None or not kinds.isdisjoint(claim._ledger.taken(key)):
             found.append((priority, leaving_cost(running, claim._now), key))
     return [key for *_, key in heapq.nsmallest(most, found)]
 
 
+@pytest.mark.parametrize("services", [0.0, 0.3])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_cheapest_are_those_that_a_look_at_each_finds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cheapest_are_those_that_a_look_at_each_finds(seed: int, services: float, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: Counter[int] = Counter()
     cheapest = Claim._cheapest_gangs
 
@@ -79,7 +85,7 @@ def test_the_cheapest_are_those_that_a_look_at_each_finds(seed: int, monkeypatch
         return found
 
     monkeypatch.setattr(Claim, "_cheapest_gangs", compared)
-    play(seed, 60)
+    play(seed, 60, services)
     assert any(count > 1 for count in seen)
 
 

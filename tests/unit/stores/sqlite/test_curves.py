@@ -83,7 +83,7 @@ def test_points_kept_by_an_older_version_are_gone_on_with(tmp_path: Path) -> Non
     for column in ("logs_until", "record_until"):
         store._connection.execute(f"DROP INDEX job_by_{column}")
         store._connection.execute(f"ALTER TABLE job DROP COLUMN {column}")
-    for table in ("queue", "memory", "service", "tracked"):
+    for table in ("queue", "memory", "service", "tracked", "receipt"):
         store._connection.execute(f"DROP TABLE {table}")
     store._connection.execute("PRAGMA user_version = 1")
     store.close()

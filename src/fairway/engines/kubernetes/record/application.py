@@ -12,7 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from fairway.app.application import Application
-from fairway.app.submission import Submission
+from fairway.app.ports import Changes
+from fairway.app.receipt import Once, RequestKey
+from fairway.app.submission import Submission, receipt_of
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
@@ -22,7 +24,7 @@ from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.operator.gangs import Gangs
 from fairway.engines.kubernetes.operator.manifests.service import service
 from fairway.engines.kubernetes.people import CALLER, noted
-from fairway.engines.kubernetes.record.callers import MANAGER, PATIENCE, review, sent_code
+from fairway.engines.kubernetes.record.callers import MANAGER, PATIENCE, callers_key, review, sent_code
 from fairway.engines.kubernetes.record.registering import CallersDatasets, CallersModels
 from fairway.engines.kubernetes.record.services import CallersServices
 from fairway.errors import ConflictError, RefusedError, UnavailableError
@@ -33,6 +35,7 @@ from fairway.spec.queue import JobQueue
 from fairway.state.job import Job, JobKey, Origin
 from fairway.state.phase import JobPhase
 from fairway.state.queue import Queue
+from fairway.state.receipt import Receipt
 from fairway.units import names
 
 _TRIES = 100
@@ -59,8 +62,13 @@ class CallersApplication(Application):
 
     # Commands
 
-    async def submit_all(self, asked: Sequence[Submission], queues: Sequence[Queue] = (), user: str = "") -> list[Job]:
-        """Make an object of each, all or none, and wait until each is a run."""
+    async def _submit(
+        self, asked: Sequence[Submission], queues: Sequence[Queue], user: str, once: Once, standing: Sequence[Job | None] = ()
+    ) -> list[Job]:
+        """Make an object of each, all or none, and wait until each is a run.
+
+        With a key the names are reserved before the first object is made: the same request again finds what was made by it.
+        """
         del user
         asked = [self._from_caller(submission) for submission in asked]
         for submission in asked:
@@ -72,15 +80,50 @@ class CallersApplication(Application):
         for submission in asked:
             await self.preview(submission, queues)
         await self._take(queues)
+        reserved = self._reserved(asked, once)
         made: list[Custom] = []
         try:
-            for submission in asked:
-                made.append(await self._make(submission, queues))
-        except BaseException:  # All or none, also when whoever asks hangs up.
-            for one in made:
-                await self._client.delete(kinds.TRAINING_JOBS, one.metadata.name, one.metadata.namespace, uid=one.metadata.uid)
+            for place, submission in enumerate(asked):
+                made.append(await self._make(submission, queues, reserved, place, asked, once))
+        except BaseException as error:  # All or none, also when whoever asks hangs up.
+            if once.key is not None and isinstance(error, UnavailableError):
+                # It may have been made all the same. The names stay reserved, and the same request again finds out.
+                raise
+            await self._undo(made, once)
             raise
-        return [await self._run_of(one) for one in made]
+        try:
+            runs = [await self._run_of(one) for one in made]
+        except RefusedError:
+            await self._undo(made, once)
+            raise
+        self._commit(receipt_of(once, standing, runs))
+        return runs
+
+    async def _undo(self, made: Sequence[Custom], once: Once) -> None:
+        """Delete what was made, and take other names next time: what had these may be on its way out for a while."""
+        for one in made:
+            await self._client.delete(kinds.TRAINING_JOBS, one.metadata.name, one.metadata.namespace, uid=one.metadata.uid)
+        self._commit(once.receipt(done=False))
+
+    def _reserved(self, asked: Sequence[Submission], once: Once) -> list[str]:
+        """The names of the runs: those that an earlier request with the same key took, or the next numbers."""
+        if once.known is not None and len(once.known.made) == len(asked):
+            return [name.partition("/")[2] for name in once.known.made]
+        found = [self._next_name(submission) for submission in asked]
+        self._reserve(asked, found, once)
+        return found
+
+    def _reserve(self, asked: Sequence[Submission], found: Sequence[str], once: Once) -> None:
+        keys = [JobKey(submission.document.metadata.namespace, name) for submission, name in zip(asked, found, strict=True)]
+        self._commit(once.receipt(keys, done=False))
+
+    def _commit(self, receipts: tuple[Receipt, ...]) -> None:
+        if receipts:
+            self.store.commit(Changes(receipts=receipts))
+
+    def _next_name(self, submission: Submission) -> str:
+        meta = submission.document.metadata
+        return f"{meta.name}-{self.store.next_number(meta.namespace, meta.name)}"
 
     async def publish(self, queues: Sequence[JobQueue]) -> None:
         """Make queues objects, which the scheduler reads."""
@@ -101,17 +144,21 @@ class CallersApplication(Application):
             await self._suspend(key, suspend=True)
         return await super().stop(key, now=now)
 
-    async def resume(self, key: JobKey) -> Job:
+    async def resume(self, key: JobKey, request: RequestKey | None = None) -> Job:
         """Let the object go on, and its run with it."""
         await self._review("patch", kinds.TRAINING_JOBS, key.namespace, key.name)
+        return await super().resume(key, request)
+
+    async def _resume(self, key: JobKey, once: Once) -> Job:
         job = self.find(key.namespace, key.name)
         if job.phase not in (JobPhase.STOPPED, JobPhase.FAILED):
-            return await super().resume(key)  # which says why not
+            return await super()._resume(key, once)  # which says why not
         await self._suspend(key, suspend=False)
         try:
-            return await super().resume(key)
+            return await super()._resume(key, once)
         except ConflictError:
             # Whoever follows the objects was quicker.
+            self._commit(once.receipt([key]))
             return self.find(key.namespace, key.name)
 
     async def delete(self, key: JobKey) -> None:
@@ -164,6 +211,14 @@ class CallersApplication(Application):
     async def _review(self, verb: str, resource: Resource[Any], namespace: str, name: str = "") -> None:
         await review(self._client, CALLER.get(), verb, resource, namespace, name)
 
+    def _asked_by(self, key: RequestKey | None) -> RequestKey | None:
+        """With the caller that the API server vouches for."""
+        return callers_key(key)
+
+    def _as_asked(self, submission: Submission) -> Submission:
+        """Code that is packed anew has another digest; it is the same document all the same."""
+        return self._from_caller(submission)
+
     @staticmethod
     def _from_caller(submission: Submission) -> Submission:
         """As the API server knows the caller, whatever the request says; of the caller's machine nothing is left."""
@@ -185,18 +240,39 @@ class CallersApplication(Application):
             message = "a Python function cannot be sent to a cluster"
             raise RefusedError(message, fix="submit its program: fairway submit -- python train.py")
 
-    async def _make(self, submission: Submission, queues: Sequence[Queue]) -> Custom:
+    async def _make(
+        self,
+        submission: Submission,
+        queues: Sequence[Queue],
+        reserved: list[str],
+        place: int,
+        asked: Sequence[Submission],
+        once: Once,
+    ) -> Custom:
+        """The object of one submission under the name reserved for it; under another where that is taken."""
         meta = submission.document.metadata
         members = {member for queue in (*self.queues.all(), *queues) for member in queue.members}
         for _ in range(_TRIES):
-            run = f"{meta.name}-{self.store.next_number(meta.namespace, meta.name)}"
             try:
-                body = _object(submission.document, run, submission.origin, noted(CALLER.get(), members))
+                body = _object(submission.document, reserved[place], submission.origin, noted(CALLER.get(), members), once.id)
                 return await self._client.create(kinds.TRAINING_JOBS, body, meta.namespace)
             except errors.AlreadyExists:
-                continue
+                found = await self._made_before_by(once, reserved[place], meta.namespace)
+                if found is not None:
+                    return found
+                reserved[place] = self._next_name(submission)
+                self._reserve(asked, reserved, once)
         message = f"{_TRIES} runs of {meta.name} in {meta.namespace} are there that Fairway did not number"
         raise ConflictError(message, fix="choose another name")
+
+    async def _made_before_by(self, once: Once, name: str, namespace: str) -> Custom | None:
+        """The object of that name, when an earlier request with the same key made it and it stays."""
+        # A list, because the operator may list objects and not get one.
+        there = await self._client.list(kinds.TRAINING_JOBS, namespace, fields=f"metadata.name={name}")
+        for found in there.items:
+            if once.id and found.metadata.annotations.get(marks.REQUEST) == once.id and not found.metadata.deletion_timestamp:
+                return found
+        return None
 
     async def _run_of(self, made: Custom) -> Job:
         """The run that the object has become."""
@@ -239,10 +315,10 @@ class CallersApplication(Application):
         return True
 
 
-def _object(document: TrainingJob, run: str, origin: Origin, asked: dict[str, str]) -> dict[str, Any]:
-    """The object that a document means, named as its run, with who `asked` for it."""
+def _object(document: TrainingJob, run: str, origin: Origin, asked: dict[str, str], request: str = "") -> dict[str, Any]:
+    """The object that a document means, named as its run, with who `asked` for it, and in which request with a key."""
     plain = document.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    annotations = {**asked, marks.CODE: origin.code_digest}
+    annotations = {**asked, marks.CODE: origin.code_digest, marks.REQUEST: request}
     return {
         "apiVersion": kinds.TRAINING_JOBS.api_version,
         "kind": kinds.TRAINING_JOBS.kind,

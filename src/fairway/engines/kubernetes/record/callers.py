@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
+from fairway.app.receipt import RequestKey
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.client import kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.paths import Resource
-from fairway.engines.kubernetes.people import Caller
+from fairway.engines.kubernetes.people import CALLER, Caller
 from fairway.errors import DeniedError
 
 PATIENCE = 45.0
@@ -65,6 +66,11 @@ def sent_code(path: str, kept: str) -> str:
     if path.startswith(marks.BLOB):
         return path
     return f"{marks.BLOB}{kept}" if _DIGEST.fullmatch(kept) else kept
+
+
+def callers_key(key: RequestKey | None) -> RequestKey | None:
+    """The key of a request as the caller's own, whatever the request says of who asks."""
+    return replace(key, user=CALLER.get().user) if key is not None else None
 
 
 async def read_front(client: Client) -> Front:

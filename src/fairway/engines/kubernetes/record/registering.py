@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from fairway.app.datasets import Addition, DatasetCommands
 from fairway.app.models import Models, Registration
+from fairway.app.receipt import RequestKey
 from fairway.app.sent import Sent
 from fairway.engines.kubernetes.people import CALLER
+from fairway.engines.kubernetes.record.callers import callers_key
 from fairway.errors import UsageError
 
 
@@ -18,6 +20,10 @@ class CallersModels(Models):
     async def preview(self, asked: Registration) -> str:
         """Looked at where the files are, before they are sent."""
         raise _elsewhere(asked.source)
+
+    def _asked_by(self, key: RequestKey | None) -> RequestKey | None:
+        """With the caller that the API server vouches for."""
+        return callers_key(key)
 
     def _content(self, asked: Registration) -> Sent:
         if not asked.manifest:

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+from fairway.app.receipt import Once, RequestKey
 from fairway.app.services import ServiceAsk, Services
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.client import errors, kinds
@@ -14,7 +15,7 @@ from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.operator.intake import UID
 from fairway.engines.kubernetes.people import CALLER
-from fairway.engines.kubernetes.record.callers import MANAGER, PATIENCE, review, sent_code
+from fairway.engines.kubernetes.record.callers import MANAGER, PATIENCE, callers_key, review, sent_code
 from fairway.errors import NotFoundError, UnavailableError
 from fairway.plan.service.commands import NOT_SERVED
 from fairway.plan.service.rollout import is_active
@@ -34,18 +35,20 @@ class CallersServices(Services):
         self._client = client
         self._objects = objects
 
-    async def apply(self, ask: ServiceAsk) -> tuple[Service, str]:
+    async def apply(self, ask: ServiceAsk, request: RequestKey | None = None) -> tuple[Service, str]:
         """Make the object so, and the service with it: whoever follows the objects finds it done."""
-        ask = _from_caller(ask)
         await self._review("create", ask.key)
         await self._review("patch", ask.key)
+        return await super().apply(_from_caller(ask), request)
+
+    async def _apply(self, ask: ServiceAsk, once: Once) -> tuple[Service, str]:
         await self.checked(ask)  # refuses what cannot be
         fresh = not self.is_kept(ask.key)
         made = await self._client.apply(kinds.MODEL_SERVICES, _object(ask), manager=MANAGER)
         meta = ask.document.metadata
         labels = {**meta.labels, UID: made.metadata.uid}
         document = ask.document.model_copy(update={"metadata": meta.model_copy(update={"labels": labels})})
-        service, word = await super().apply(replace(ask, document=document))
+        service, word = await super()._apply(replace(ask, document=document), once)
         return service, "created" if fresh else word
 
     async def scale(self, key: ServiceKey, floor: int) -> Service:
@@ -59,15 +62,15 @@ class CallersServices(Services):
         await self._review("patch", key)
         return await super().pause(key)
 
-    async def resume(self, key: ServiceKey) -> Service:
+    async def resume(self, key: ServiceKey, request: RequestKey | None = None) -> Service:
         """Let the release go on."""
         await self._review("patch", key)
-        return await super().resume(key)
+        return await super().resume(key, request)
 
-    async def undo(self, key: ServiceKey) -> Service:
+    async def undo(self, key: ServiceKey, request: RequestKey | None = None) -> Service:
         """Back to the revision before, and the object's document with it."""
         await self._review("patch", key)
-        return await super().undo(key)
+        return await super().undo(key, request)
 
     async def delete(self, key: ServiceKey) -> None:
         """Delete the object; the service goes with it, when what it was asked is finished."""
@@ -82,6 +85,10 @@ class CallersServices(Services):
         except TimeoutError:
             message = f"the service {key.name} is being deleted, and takes long to finish what it was asked"
             raise UnavailableError(message, fix=f"`kubectl -n {key.namespace} get pods` shows what is left") from None
+
+    def _asked_by(self, key: RequestKey | None) -> RequestKey | None:
+        """With the caller that the API server vouches for."""
+        return callers_key(key)
 
     async def _agree(self, before: Service, after: Service) -> None:
         """Write into the object what the service serves from now on: whoever changes it next begins with that."""

@@ -18,7 +18,7 @@ from fairway.engines.kubernetes.scheduler.ground import Ground
 from fairway.engines.kubernetes.scheduler.halves import Halves
 from fairway.engines.kubernetes.scheduler.narrowing import Narrowed, Narrowing
 from fairway.engines.kubernetes.scheduler.storage import ToBind
-from fairway.plan.scheduling import explain
+from fairway.plan.scheduling import explain, preempt
 from fairway.plan.scheduling.decision import Evict, Start
 from fairway.plan.scheduling.delta import Asked, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
 from fairway.plan.scheduling.request import Request
@@ -324,13 +324,13 @@ class Follower:
         ledger = self.scheduler.ledger
         lines = sorted(ledger.room.lines(), key=lambda line: line.rank())[:MOST_EXPLAINED]
         heads = [head for line in lines if (head := line.first()) is not None]
-        found = explain.obstacles(ledger, heads, now)
+        found, spared = explain.obstacles(ledger, heads, now), preempt.sparing(ledger, heads, now)
         told: dict[JobKey, Hold] = {}
         for line in lines:
             head, obstacle = line.first(), found.get(line.key)
             if head is None or obstacle is None:
                 continue
-            hold = self.ground.with_plugins(explain.hold(head, obstacle, ledger.nodes))
+            hold = self.ground.with_plugins(explain.hold(head, obstacle, ledger.nodes, spared.get(head.key, ())))
             told |= {each.key: self._in_words(each.key, hold) for each in line.in_order()}
         told |= {key: self._in_words(key, None) for key, found in self._narrowed.items() if found.request is None}
         told |= {key: told[first] for key, first in self._families.followers() if first in told}

@@ -243,6 +243,7 @@ def _request(key: JobKey, members: Sequence[Member], asked: Gang, gang: marks.Ga
         priority=_count(noted.get(marks.PRIORITY), first.spec.priority),
         limit=gang.time_limit if gang is not None else None,
         resumes=gang is not None and gang.saved is not None,
+        service=first.metadata.labels.get(marks.SERVICE, ""),
     )
 
 

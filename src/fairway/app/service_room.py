@@ -1,0 +1,57 @@
+"""Where the replicas of a service would find room: which runs would leave for them, or what they would wait for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fairway.app.loop import Loop
+from fairway.plan import cycle
+from fairway.plan.service.replica import new_replica, replica_run
+from fairway.state.job import Job
+from fairway.state.service import Service
+
+MOST = 16
+"""So many replicas are tried at most."""
+
+
+def planned_room(loop: Loop, before: Service | None, after: Service) -> list[str]:
+    """What the change would do to others, in words; nothing where there is room, or where a cluster's scheduler decides.
+
+    It is the plan of a turn with the replicas that the change asks for, made and thrown away.
+    """
+    count = _more_replicas(before, after)
+    if not loop.places or not count:
+        return []
+    now, trial = loop.clock.now(), loop.snapshot.copy()
+    revision = after.revisions[-1]
+    runs = []
+    for number in range(1, count + 1):
+        replica = new_replica(after, revision.number, after.replicas_made + number, now)
+        runs.append(replace(replica_run(after, revision, replica, "python"), created=now))
+        trial.put_job(runs[-1])
+    keys = {run.key for run in runs}
+    for task in cycle.plan(trial, now).tasks:
+        if task.key.run in keys:
+            trial.put_task(replace(task, ready=True))
+    planned = cycle.plan(trial, now)
+    leaving = [job for job in planned.jobs if job.leaving is not None and loop.snapshot.jobs[job.key].leaving is None]
+    if leaving:
+        return [f"{job.key.name} would have to leave: it {_leaving(job)}" for job in leaving]
+    held = next((job.hold for job in planned.jobs if job.key in keys and job.hold is not None), None)
+    if held is None:
+        return []
+    helps = f" ({held.what_would_help})" if held.what_would_help else ""
+    return [f"a replica would wait: {held.message}{helps}"]
+
+
+def _more_replicas(before: Service | None, after: Service) -> int:
+    """How many replicas the change makes besides those that there are: all of a new service, one more for a release."""
+    if before is None:
+        return min(MOST, max(after.spec.replicas.min, after.floor))
+    return 1 if before.revisions != after.revisions else 0
+
+
+def _leaving(job: Job) -> str:
+    step = job.progress.checkpoint_step
+    after = f"goes on from step {step:,} later" if step is not None else "has saved nothing and begins again later"
+    return f"{job.leaving.message if job.leaving else ''}, and {after}"

@@ -1,0 +1,45 @@
+"""Replicas of services on a full cluster: pods of a run that has saved nothing stay, and the replica says for whom it waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduling_world import Cluster, node, pod
+
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.objects import Pod
+
+
+def worker(saved: float | None = None, **more: object) -> Pod:
+    mark = marks.GangMark("mnist-1.a0", {"worker": marks.PartMark(1, 1, 1)})
+    labels = {marks.RUN: "mnist-1", marks.ROLE: "worker", marks.INDEX: "0", marks.ATTEMPT: "0"}
+    annotations = marks.write_gang(replace(mark, saved=saved))
+    return pod("mnist-1-worker-0-r0", "4", labels=labels, annotations=annotations, nodeName="n", phase="Running", **more)
+
+
+def replica(priority: int = 100) -> Pod:
+    return pod("web-r1-abc", "2", labels={marks.SERVICE: "web"}, annotations={marks.PRIORITY: str(priority)})
+
+
+def evicted(cluster: Cluster) -> list[str]:
+    cluster.now += 1
+    return [room.eviction.service for room in cluster.follower.decide(cluster.now).rooms]
+
+
+def test_a_run_that_has_saved_nothing_is_waited_for() -> None:
+    cluster = Cluster(node("n"))
+    cluster.pod(worker())
+    cluster.decide()
+    cluster.pod(replica())
+    assert evicted(cluster) == []
+    assert "mnist-1 has saved nothing and is not made to leave" in cluster.why("pod/web-r1-abc")
+    cluster.pod(worker(saved=1000.0))
+    assert evicted(cluster) == ["web"]
+
+
+def test_a_service_that_is_more_urgent_than_others_takes_its_place() -> None:
+    cluster = Cluster(node("n"))
+    cluster.pod(worker())
+    cluster.decide()
+    cluster.pod(replica(101))
+    assert evicted(cluster) == ["web"]
