@@ -12,8 +12,8 @@ from pathlib import Path
 from fairway.app import crash
 from fairway.devices.sharing import Share, Sharing
 from fairway.engines.local import locks
+from fairway.engines.local.devicelocks import DeviceLocks
 from fairway.engines.local.folders import LOCK, ORDER, Home, make_private
-from fairway.engines.local.locks import DeviceLocks
 from fairway.engines.local.observing import HOST, address_of, read_ports
 from fairway.engines.local.ports import Lease, Ports
 from fairway.engines.local.provision.prepare import Prepared
@@ -105,20 +105,20 @@ class Binder:
         if os.path.exists(f"{folder}/{record.STARTED}") or os.path.exists(f"{folder}/{record.EXIT}"):
             message = f"{task.key.task} has been started before"
             raise RefusedError(message, fix="start the next attempt")
-        devices = [self._hold_device(task, uuid, stack) for uuid in task.devices]
+        devices = [each for uuid in task.devices for each in self._hold_device(task, uuid, stack)]
         lease = self._hold_ports(task, folder, alone)
-        stack.callback(locks.release, lease.descriptor)
-        return Held(task, folder, lease.ports, (attempt, lease.descriptor, *devices))
+        stack.callback(locks.release, *lease.descriptors)
+        return Held(task, folder, lease.ports, (attempt, *lease.descriptors, *devices))
 
-    def _hold_device(self, task: Task, uuid: str, stack: contextlib.ExitStack) -> int:
+    def _hold_device(self, task: Task, uuid: str, stack: contextlib.ExitStack) -> tuple[int, ...]:
         with crash.reach("engine.lock"):
-            descriptor = self._devices.take(uuid, shared=task.shares_gpus)
-        if descriptor is None:
+            descriptors = self._devices.take(uuid, shared=task.shares_gpus)
+        if descriptors is None:
             holder = self._devices.foreign_holder(uuid) or "another task"
             message = f"device {uuid} is held by {holder}"
             raise RefusedError(message, fix="wait until it is free, or ask for another one")
-        stack.callback(locks.release, descriptor)
-        return descriptor
+        stack.callback(locks.release, *descriptors)
+        return descriptors
 
     def _hold_ports(self, task: Task, folder: Path, alone: bool) -> Lease:
         """A task that starts again beside running peers keeps its ports where it can: the peers know them."""

@@ -57,8 +57,11 @@ class Observer:
         """The truth about one task."""
         folder = self._home.attempt(key)
         # The lock first: a supervisor lets go of it only after it has written how the task ended.
-        if locks.is_held(f"{folder}/{LOCK}"):
-            return self._running(key, folder)
+        try:
+            if locks.is_held(f"{folder}/{LOCK}"):
+                return self._running(key, folder)
+        except OSError as problem:
+            return self._without_lock(key, folder, f"{folder}/{LOCK} cannot be used: {problem.strerror}")
         ended = read_end(folder)
         if (ended is None or BAD in ended) and os.path.lexists(f"{folder}/{record.STARTED}"):
             ended = await asyncio.to_thread(self._bury, folder)
@@ -87,6 +90,13 @@ class Observer:
             message=message,
         )
         return Sight(report, Identity.from_dict(begun.get("supervisor")))
+
+    def _without_lock(self, key: TaskKey, folder: Path, why: str) -> Sight:
+        """The task put something else in place of its lock: its supervisor and its record tell what is left to know."""
+        sight = self._running(key, folder, why)
+        if sight.supervisor is not None and sight.supervisor.alive:
+            return sight
+        return Sight(over_report(key, read_end(folder) or {"lost": why}))
 
     def _bury(self, folder: Path) -> dict[str, object] | None:
         """The supervisor was killed: end what it left behind and record that nobody knows how the task ended."""

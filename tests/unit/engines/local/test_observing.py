@@ -17,7 +17,7 @@ from fairway.engines.local.folders import LOCK, Home
 from fairway.engines.local.locks import release, take
 from fairway.engines.local.observing import Observer, read_ports
 from fairway.engines.local.supervision import record
-from fairway.engines.local.supervision.identity import Identity, boot_id
+from fairway.engines.local.supervision.identity import Identity, boot_id, identify
 from fairway.state.phase import TaskPhase
 from fairway.state.task import TaskKey, TaskReport
 
@@ -118,6 +118,23 @@ def test_a_running_task_runs_whatever_its_start_record_holds(home: Home, content
         release(lock)
     assert report.phase is TaskPhase.RUNNING
     assert report.started is None
+
+
+def test_a_pipe_in_place_of_the_lock_loses_the_task_unless_its_supervisor_lives(home: Home) -> None:
+    os.mkfifo(home.attempt(KEY) / LOCK)
+    own = identify(os.getpid())
+    assert own is not None
+    record.write_record(str(home.attempt(KEY)), record.STARTED, {"started": 1.0, "supervisor": own.as_dict()})
+    report = look(home)
+    assert report.phase is TaskPhase.RUNNING
+    assert "lock cannot be used: it is not a regular file" in report.message
+    gone = {**own.as_dict(), "start": 1}
+    record.write_record(str(home.attempt(KEY)), record.STARTED, {"started": 1.0, "supervisor": gone})
+    report = look(home)
+    assert report.phase is TaskPhase.LOST
+    assert "lock cannot be used: it is not a regular file" in report.message
+    record.write_record(str(home.attempt(KEY)), record.EXIT, GOOD)
+    assert look(home).phase is TaskPhase.SUCCEEDED
 
 
 def test_a_start_record_without_a_supervisor_loses_the_task_and_is_named(home: Home) -> None:
