@@ -65,6 +65,7 @@ def build(settings: Settings, door: Door) -> Application:
         cpus=settings.cpus,
         other=settings.other_resources(),
         tracks=door.variables,
+        held=door.held,
     )
     models = Models(home.path, blobs)
     router = choose_router(settings, home, clock)

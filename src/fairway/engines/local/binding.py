@@ -64,6 +64,7 @@ class Binder:
         known_devices: Callable[[], Sequence[Device]],
         sharing: Sharing,
         tracks: Tracks,
+        held: Sequence[int] = (),
     ) -> None:
         self._home = home
         self._spawner = spawner
@@ -75,6 +76,8 @@ class Binder:
         self._known_devices = known_devices
         self._sharing = sharing
         self._tracks = tracks
+        self._kept = tuple(held)
+        """Descriptors that every supervisor holds while its task runs, such as the port to which the task sends its token."""
 
     async def bind(self, action: BindGang, prepared: Prepared) -> list[Answer]:
         """Start all tasks of the action or none. Raises `FairwayError` when they could not even be tried."""
@@ -108,7 +111,7 @@ class Binder:
         devices = [each for uuid in task.devices for each in self._hold_device(task, uuid, stack)]
         lease = self._hold_ports(task, folder, alone)
         stack.callback(locks.release, *lease.descriptors)
-        return Held(task, folder, lease.ports, (attempt, *lease.descriptors, *devices))
+        return Held(task, folder, lease.ports, (attempt, *lease.descriptors, *devices, *self._kept))
 
     def _hold_device(self, task: Task, uuid: str, stack: contextlib.ExitStack) -> tuple[int, ...]:
         with crash.reach("engine.lock"):

@@ -65,6 +65,7 @@ class LocalEngine:
         other: Mapping[str, int] | None = None,
         umask: int = 0o022,
         tracks: Tracks = lambda _job: {},
+        held: Sequence[int] = (),
     ) -> None:
         self._home = home
         self._node_name = node_name
@@ -97,6 +98,7 @@ class LocalEngine:
             lambda: self._devices,
             self._sharing,
             tracks,
+            held,
         )
         self._reader = LogReader(home)
         self._meter = Meter(home)
