@@ -28,6 +28,7 @@ from fairway.devices.probe import pick_probe
 from fairway.engines.local.artifacts import LocalArtifacts
 from fairway.engines.local.engine import LocalEngine
 from fairway.engines.local.folders import Home
+from fairway.engines.local.provision.callers import forget_environments
 from fairway.engines.local.provision.prepare import Preparer
 from fairway.engines.local.secrets import FileSecrets
 from fairway.engines.local.submissions import LocalSubmissions
@@ -130,6 +131,7 @@ async def serve(settings: Settings) -> None:
     application = build(settings, door)
     await application.loop.start()
     await application.models.start()
+    forget_environments(Home.open(settings.home), application.is_over)
     turning = asyncio.create_task(application.loop.run())
     # Only now: whoever can connect gets an answer.
     listening = _listen(settings)

@@ -25,6 +25,7 @@ from fairway.engines.local.observing import Observer
 from fairway.engines.local.output.logs import LogReader
 from fairway.engines.local.output.metrics import Meter
 from fairway.engines.local.ports import Ports
+from fairway.engines.local.provision.callers import forget_environment
 from fairway.engines.local.provision.preparing import Prepares, Preparing
 from fairway.engines.local.spares import Spares
 from fairway.engines.local.spawner import Answer, Spawner
@@ -164,7 +165,8 @@ class LocalEngine:
         return await asyncio.to_thread(self._home.jobs)
 
     def release(self, key: JobKey) -> None:
-        """The run is over: forget what memory holds of it; followers of its logs see the end at once."""
+        """The run is over: forget what memory holds of it, and its caller's environment; followers of its logs see the end."""
+        forget_environment(self._home.job(key))
         self._preparing.forget(key)
         self._spares.forget(key)
         self._meter.forget(key)
