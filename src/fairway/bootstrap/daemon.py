@@ -51,9 +51,11 @@ from fairway.version import VERSION
 def build(settings: Settings, door: Door) -> Application:
     """The application over the local engine."""
     home = Home.open(settings.home)
-    clock = SystemClock()
+    clock = SystemClock(settings.home / "clock.json")
     blobs = open_blobs(home.path / "blobs", settings.blobs)
     store = SqliteStore(settings.home / "fairway.db")
+    if not store.active_jobs():
+        clock.follow_wall()
     secrets = FileSecrets(settings.home / "secrets")
     engine = LocalEngine(
         home,

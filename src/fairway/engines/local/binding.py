@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fairway.app import crash
+from fairway.app.ports import Clock
 from fairway.devices.sharing import Share, Sharing
 from fairway.engines.local import locks
 from fairway.engines.local.devicelocks import DeviceLocks
@@ -65,6 +67,7 @@ class Binder:
         sharing: Sharing,
         tracks: Tracks,
         held: Sequence[int] = (),
+        clock: Clock | None = None,
     ) -> None:
         self._home = home
         self._spawner = spawner
@@ -76,6 +79,7 @@ class Binder:
         self._known_devices = known_devices
         self._sharing = sharing
         self._tracks = tracks
+        self._clock = clock
         self._kept = tuple(held)
         """Descriptors that every supervisor holds while its task runs, such as the port to which the task sends its token."""
 
@@ -173,6 +177,7 @@ class Binder:
             memory_limit=int(quantity.byte_count(limits.memory) * job.memory_factor) if limits.memory else 0,
             cpu_limit=quantity.number(limits.cpu) if limits.cpu else 0.0,
             umask=self._umask,
+            clock=self._clock.now() - time.monotonic() if self._clock is not None else 0.0,
         )
         public = {**order.public(), "ports": list(held.ports), "devices": list(task.devices), "node": task.node}
         with crash.reach("engine.rename"):

@@ -100,6 +100,7 @@ class LocalEngine:
             self._sharing,
             tracks,
             held,
+            clock,
         )
         self._reader = LogReader(home)
         self._meter = Meter(home)
