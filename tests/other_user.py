@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401 - the other user may not be able to read where Python lies
 import os
 import shutil
 import signal

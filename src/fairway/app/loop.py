@@ -167,7 +167,7 @@ class Loop:
         plan = Plan()
         with self._carrying_out():
             for _ in range(MOST_ROUNDS):
-                if any(job.phase is JobPhase.PENDING for job in self.snapshot.jobs.values()):
+                if any(_waits_for_nodes(job) for job in self.snapshot.jobs.values()):
                     await self.refresh_nodes()
                 plan = cycle.plan(self.snapshot, self.clock.now(), self._outlooks, places=self.places)
                 if plan.empty:
@@ -356,6 +356,11 @@ class Loop:
         if any(job.hold is not None and job.hold.reason == "gpu" for job in self.snapshot.jobs.values()):
             times.append(self.clock.now() + NODES_EVERY)
         return min(times) if times else None
+
+
+def _waits_for_nodes(job: Job) -> bool:
+    """Whether what nodes have decides how it goes on. An engine refuses a start when a device was taken meanwhile."""
+    return job.phase is JobPhase.PENDING or (job.hold is not None and job.hold.reason == "refused")
 
 
 def _step_of(point: MetricPoint) -> int | None:

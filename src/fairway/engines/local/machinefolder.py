@@ -22,6 +22,7 @@ import pwd
 import re
 import secrets
 import stat
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,8 @@ _MOST_FOLDERS = 4
 """Folders of one user that are looked at; more are ignored."""
 _MOST_FILES = 2048
 """Files of one folder that are looked at; a user who makes more hides their own locks."""
-_MOST_WARNINGS = 100
+_MOST_WARNINGS = 20
+"""Of what one user made."""
 _CRASHED = 60.0
 """Seconds after which a file that was not published never will be."""
 _ATTEMPTS = 10
@@ -63,18 +65,27 @@ class MachineFolder:
         self.path = path
         self._own: Path | None = None
         self._warnings: dict[str, str] = {}
+        self._culprits: Counter[int] = Counter()
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What was ignored and still lies there."""
-        self._warnings = {path: words for path, words in self._warnings.items() if os.path.lexists(path)}
+        gone = [path for path in self._warnings if not os.path.lexists(path)]
+        if gone:
+            self._warnings = {path: words for path, words in self._warnings.items() if path not in gone}
+            self._culprits.clear()
         return tuple(self._warnings.values())
 
     def warn(self, path: Path | str, why: str) -> None:
-        """Note, and log once, that a file is ignored."""
-        if str(path) not in self._warnings and len(self._warnings) < _MOST_WARNINGS:
-            self._warnings[str(path)] = f"{path} is ignored: {why}"
-            _log.warning("%s", self._warnings[str(path)])
+        """Note, and log once, that a file is ignored. One user can cause so many warnings, and no more."""
+        if str(path) in self._warnings:
+            return
+        with contextlib.suppress(OSError):
+            culprit = os.lstat(path).st_uid
+            if self._culprits[culprit] < _MOST_WARNINGS:
+                self._culprits[culprit] += 1
+                self._warnings[str(path)] = f"{path} is ignored: {why}"
+                _log.warning("%s", self._warnings[str(path)])
 
     def own(self) -> Path:
         """The folder of this user, made where it is missing; mode 0755."""
@@ -105,13 +116,16 @@ class MachineFolder:
         counts: dict[int, int] = {}
         try:
             for path, user in self._named():
-                if counts.get(user, 0) >= _MOST_FOLDERS:
-                    self.warn(path, f"user {user} has more than {_MOST_FOLDERS} such folders")
+                if counts.get(user, 0) > _MOST_FOLDERS:
                     continue
                 descriptor = self._open(path, user)
-                if descriptor is not None:
-                    counts[user] = counts.get(user, 0) + 1
-                    found.append(UserFolder(descriptor, path, user))
+                if descriptor is None:
+                    continue
+                counts[user] = counts.get(user, 0) + 1
+                found.append(UserFolder(descriptor, path, user))
+                if counts[user] > _MOST_FOLDERS:
+                    os.close(found.pop().descriptor)
+                    self.warn(path, f"user {user} has more than {_MOST_FOLDERS} such folders")
             yield found
         finally:
             for folder in found:

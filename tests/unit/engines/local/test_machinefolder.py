@@ -130,6 +130,20 @@ def test_a_flood_of_folders_and_files_is_bounded(public: Path) -> None:
 
 
 @needs_root
+def test_folders_in_the_name_of_another_user_do_not_hide_theirs(public: Path) -> None:
+    def flood() -> None:
+        for number in range(200):
+            (public / f"machine-{NEIGHBOUR}-{number:08x}").mkdir()
+
+    do_as(STRANGER, flood)
+    do_as(NEIGHBOUR, lambda: MachineFolder(public / "machine").own())
+    folder = MachineFolder(public / "machine")
+    with folder.folders() as folders:
+        assert [each.user for each in folders] == [NEIGHBOUR]
+    assert 0 < len(folder.warnings) <= 20
+
+
+@needs_root
 def test_a_file_with_a_lease_does_not_delay(public: Path) -> None:
     """The kernel lets an open wait for the holder of a lease, unless it asks not to wait."""
 
