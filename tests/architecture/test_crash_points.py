@@ -17,6 +17,7 @@ OUTSIDE: dict[str, str] = {
     "app/crash.py os.kill": "the crash itself",
     "engines/local/supervision/descent.py os.kill": IN_THE_SUPERVISOR,
     "engines/local/supervision/identity.py signal.pidfd_send_signal": "whoever calls `Identity.send` has the point",
+    "engines/local/machinefolder.py os.rename": "whoever takes a lock has the point",
     "engines/local/provision/programs.py os.killpg": "ends an installer that nobody waits for; what it made is discarded anyway",
     "engines/local/supervision/record.py os.rename": IN_THE_SUPERVISOR,
     "engines/local/supervision/spare.py os.kill": IN_THE_SUPERVISOR,

@@ -267,7 +267,7 @@ class DaemonHome:
 
     def held(self) -> list[str]:
         """Locks of attempts, devices and ports that somebody holds."""
-        paths = [*self.machine.glob("*"), *self.path.glob("jobs/*/*/attempts/*/lock")]
+        paths = [*self.machine.parent.glob(f"{self.machine.name}*/*"), *self.path.glob("jobs/*/*/attempts/*/lock")]
         return [str(path) for path in paths if _is_locked(path)]
 
     def _tasks(self) -> dict[int, str]:

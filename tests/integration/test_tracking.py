@@ -6,9 +6,12 @@ import http.client
 import json
 import os
 import signal
+import socket
 import sys
 
+import pytest
 from daemon_home import DaemonHome
+from other_user import STRANGER, do_as, needs_root
 
 SHOW = "import json, os; print(json.dumps({k: v for k, v in os.environ.items() if k.startswith('MLFLOW_')}))"
 ASK = """
@@ -74,12 +77,81 @@ def test_the_door_opens_nothing_else(home: DaemonHome) -> None:
         caller.close()
 
 
-def test_the_door_is_there_again_after_a_kill(home: DaemonHome) -> None:
-    home.ask("daemon", "start")
+TALK = """
+import http.client, os, sys, time
+place = os.environ["MLFLOW_TRACKING_URI"].removeprefix("http://")
+headers = {"Authorization": "Bearer " + os.environ["MLFLOW_TRACKING_TOKEN"]}
+path = "/api/2.0/mlflow/runs/get?run_id=" + os.environ["FAIRWAY_JOB"]
+marks = os.environ["MARKS"]
+while not os.path.exists(marks + "/end"):
+    try:
+        caller = http.client.HTTPConnection(place, timeout=30)
+        caller.request("GET", path, headers=headers)
+        word = str(caller.getresponse().status)
+        caller.close()
+    except OSError as problem:
+        word = type(problem).__name__
+    with open(marks + "/heard", "a") as file:
+        file.write(word + "\\n")
+    time.sleep(0.02)
+"""
+
+
+def heard(home: DaemonHome) -> list[str]:
+    path = home.marks / "heard"
+    return path.read_text().split() if path.exists() else []
+
+
+@needs_root
+def test_after_a_kill_no_other_user_receives_the_token_of_a_task(home: DaemonHome) -> None:
+    name = home.submit(home.document("talk", 1, sys.executable, "-c", TALK))
+    home.until(lambda: "200" in heard(home), "the task to be answered")
+    port = int((home.path / "mlflow" / "port").read_text())
     before = (home.path / "mlflow" / "env").read_text()
     os.kill(int(json.loads(home.ask("daemon", "status", "-o", "json"))["pid"]), signal.SIGKILL)
+    home.until(lambda: heard(home)[-1:] == ["ConnectionRefusedError"], "the task to find nobody")
+    do_as(STRANGER, lambda: _cannot_listen(port))
+    count = len(heard(home))
+    home.until(lambda: len(heard(home)) > count + 5, "the task to try again")
+    assert set(heard(home)[count:]) == {"ConnectionRefusedError"}
     home.persist("list")
+    count = len(heard(home))
+    home.until(lambda: "200" in heard(home)[count:], "the task to be answered again, by its old token")
     assert (home.path / "mlflow" / "env").read_text() == before
+    (home.marks / "end").touch()
+    home.until_phase(name, "Succeeded")
+
+
+def _cannot_listen(port: int) -> None:
+    for address in ("127.0.0.1", ""):
+        for options in ((), (socket.SO_REUSEADDR,), (socket.SO_REUSEPORT,), (socket.SO_REUSEADDR, socket.SO_REUSEPORT)):
+            with socket.socket() as taken:
+                for option in options:
+                    taken.setsockopt(socket.SOL_SOCKET, option, 1)
+                with pytest.raises(OSError, match="in use"):
+                    taken.bind((address, port))
+
+
+@needs_root
+def test_a_token_that_another_user_could_receive_is_void(home: DaemonHome) -> None:
+    """Without a task nothing holds the port of a daemon that was killed; what is sent there then opens nothing later."""
+    home.ask("daemon", "start")
+    port = int((home.path / "mlflow" / "port").read_text())
+    token = next(line for line in (home.path / "mlflow" / "env").read_text().splitlines() if "TOKEN" in line).split("'")[1]
+    os.kill(int(json.loads(home.ask("daemon", "status", "-o", "json"))["pid"]), signal.SIGKILL)
+
+    def listen() -> None:
+        with socket.create_server(("127.0.0.1", port)):
+            pass
+
+    home.until(lambda: not home.processes(), "the daemon and its nursery to be gone")
+    do_as(STRANGER, listen)
+    home.persist("list")
+    caller = http.client.HTTPConnection("127.0.0.1", int((home.path / "mlflow" / "port").read_text()), timeout=30)
+    path = "/api/2.0/mlflow/experiments/get?experiment_id=0"
+    caller.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+    assert caller.getresponse().status == 401
+    caller.close()
 
 
 def _raw_log(home: DaemonHome, name: str) -> list[str]:

@@ -145,7 +145,7 @@ class Loop:
         plan = Plan()
         with self._planner.carrying_out():
             for _ in range(MOST_ROUNDS):
-                if self.faults.of(ENGINE) or any(job.phase is JobPhase.PENDING for job in self.snapshot.jobs.values()):
+                if self.faults.of(ENGINE) or any(_waits_for_nodes(job) for job in self.snapshot.jobs.values()):
                     await self.refresh_nodes()
                 plan = self._planner.plan(self.clock.now())
                 if plan.empty:
@@ -365,3 +365,8 @@ class Loop:
         if any(job.hold is not None and job.hold.reason == "gpu" for job in self.snapshot.jobs.values()):
             times.append(self.clock.now() + NODES_EVERY)
         return min(times) if times else None
+
+
+def _waits_for_nodes(job: Job) -> bool:
+    """Whether what nodes have decides how it goes on. An engine refuses a start when a device was taken meanwhile."""
+    return job.phase is JobPhase.PENDING or (job.hold is not None and job.hold.reason == "refused")

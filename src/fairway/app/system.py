@@ -2,25 +2,79 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
+import json
+import logging
+import math
 import os
 import pwd
 import time
+from pathlib import Path
+
+_log = logging.getLogger(__name__)
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_WORTH_TELLING = 60.0
+"""Seconds by which the wall clock may differ without a line in the log."""
 
 
 class SystemClock:
     """Seconds since the epoch that never jump.
 
-    The wall clock is read once; after that monotonic time is added, so that a corrected or
-    tampered clock neither fires timeouts nor holds them back.
+    The wall clock is read once; after that monotonic time is added, so that a corrected or tampered clock neither
+    fires timeouts nor holds them back. With an anchor file this holds for all clocks of one boot of the machine: the
+    next daemon goes on from where the last one read the wall clock. After a boot the wall clock is read again, since
+    nothing else tells how long the machine was off.
     """
 
-    def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
+    def __init__(self, anchor: Path | None = None) -> None:
+        self._anchor = anchor
+        wall = time.time() - time.monotonic()
+        kept = _read(anchor) if anchor is not None else None
+        self._offset = wall if kept is None else kept
+        if kept is None:
+            self._keep()
+        elif abs(wall - kept) > _WORTH_TELLING:
+            _log.warning(
+                "the wall clock moved by %+.0f seconds since the first daemon of this boot; runs do not count that", wall - kept
+            )
 
     def now(self) -> float:
         """Seconds since the epoch."""
         return self._offset + time.monotonic()
+
+    def follow_wall(self) -> None:
+        """Read the wall clock again. For a moment in which no run lives, whose durations would be wrong."""
+        self._offset = time.time() - time.monotonic()
+        self._keep()
+
+    def _keep(self) -> None:
+        if self._anchor is None:
+            return
+        # A file that a crash left empty is as good as none: the next clock reads the wall clock.
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self._anchor, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump({"boot": _boot_id(), "offset": self._offset}, file)
+
+
+def _read(anchor: Path) -> float | None:
+    """The offset that an earlier clock of this boot used; None when there is none."""
+    try:
+        kept = json.loads(anchor.read_bytes())
+        offset = kept["offset"]
+        if kept["boot"] == _boot_id() != "" and isinstance(offset, float) and math.isfinite(offset):
+            return offset
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return None
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 class SystemPeople:

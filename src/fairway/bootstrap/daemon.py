@@ -30,6 +30,7 @@ from fairway.engines.local.artifacts import LocalArtifacts
 from fairway.engines.local.engine import LocalEngine
 from fairway.engines.local.folders import Home
 from fairway.engines.local.kept import LocalKept
+from fairway.engines.local.provision.callers import forget_environments
 from fairway.engines.local.provision.prepare import Preparer
 from fairway.engines.local.secrets import FileSecrets
 from fairway.engines.local.submissions import LocalSubmissions
@@ -56,11 +57,13 @@ MOST_RESTARTS = 5
 def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
     """The application over the local engine, and who looks after its record."""
     home = Home.open(settings.home)
-    clock = SystemClock()
+    clock = SystemClock(settings.home / "clock.json")
     blobs = open_blobs(home.path / "blobs", settings.blobs)
     kept = LocalKept(home, clock)
     opened = open_store(home.path / DATABASE, clock.now(), kept.any, suspect=is_suspect(home.path))
     store = opened.store
+    if opened.recovery is None and not store.active_jobs():
+        clock.follow_wall()
     secrets = FileSecrets(settings.home / "secrets")
     engine = LocalEngine(
         home,
@@ -73,6 +76,7 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
         cpus=settings.cpus,
         other=settings.other_resources(),
         tracks=door.variables,
+        held=door.held,
     )
     models = Models(home.path, blobs)
     router = choose_router(settings, home, clock)
@@ -140,6 +144,7 @@ async def serve(settings: Settings) -> bool:
     application, upkeep = build(settings, door)
     await application.loop.start()
     await application.models.start()
+    forget_environments(Home.open(settings.home), application.is_over)
     turning = asyncio.create_task(application.loop.run())
     # Only now: whoever can connect gets an answer.
     listening = _listen(settings)

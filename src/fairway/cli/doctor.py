@@ -43,6 +43,7 @@ def doctor(options: Options) -> int:
         _cgroups(),
         *_daemon(session),
         *record.record(session),
+        *_machine(session.here.home),
     ]
     if session.output == "json":
         write_json({"findings": [finding.as_dict() for finding in findings]})
@@ -217,6 +218,19 @@ def _faults(session: Session) -> list[Finding]:
     return [
         Finding("faults", PROBLEM, f"{fault['subject']}: {fault['work']} failed: {fault['cause']}", retried) for fault in faults
     ]
+
+
+def _machine(home: str) -> list[Finding]:
+    """What other users put into the folder that all users of the machine share: ignored, and worth a look."""
+    import json
+
+    try:
+        with open(f"{home}/machine-warnings.json", "rb") as file:
+            found = json.loads(file.read())["warnings"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    fix = "remove it, or ask its owner or an administrator to"
+    return [Finding("machine", WARNING, str(words), fix) for words in found]
 
 
 def _router(used: str, envoy: str) -> Finding:

@@ -23,7 +23,8 @@ class Door:
         """An abstract address: it needs no file, and is gone with this process."""
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(f"\0{self.name}")
-        self._listener.listen(1)
+        # The address can be seen by all users: those who connect and may not must not keep the task out.
+        self._listener.listen(128)
 
     @property
     def is_open(self) -> bool:

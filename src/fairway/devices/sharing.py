@@ -7,10 +7,12 @@ what each task may take of memory and of the processors, but only for tasks that
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import stat
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,10 +42,14 @@ class Share:
 class Sharing:
     """The service of one home."""
 
-    def __init__(self, folder: Path, program: str) -> None:
+    def __init__(self, folder: Path | Callable[[], Path], program: str) -> None:
         # Its path must be short: the service makes sockets in it.
-        self._folder = folder
+        self._place = folder
         self._program = shutil.which(program) if program else None
+
+    @property
+    def _folder(self) -> Path:
+        return self._place if isinstance(self._place, Path) else self._place()
 
     @property
     def available(self) -> bool:
@@ -66,9 +72,10 @@ class Sharing:
         """See that the service runs, where there is one."""
         if self._program is None or (self.started and self._say("get_default_active_thread_percentage") is not None):
             return
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        if self._folder.is_symlink() or self._folder.stat().st_uid != os.getuid():
-            message = f"{self._folder} belongs to somebody else, and the service that shares GPUs must lie in it"
+        with contextlib.suppress(FileExistsError):
+            self._folder.mkdir(mode=0o700)
+        if not self._is_own:
+            message = f"{self._folder} is not a folder of this user, and the service that shares GPUs must lie in it"
             raise RefusedError(message, fix="remove it, or set TMPDIR to a folder of your own before the daemon starts")
         for name in ("pipe", "log"):
             (self._folder / name).mkdir(mode=0o700, exist_ok=True)
@@ -77,7 +84,16 @@ class Sharing:
     @property
     def started(self) -> bool:
         """Whether the service was started and not ended."""
-        return self._program is not None and self._pipe.exists()
+        return self._program is not None and self._is_own and self._pipe.exists()
+
+    @property
+    def _is_own(self) -> bool:
+        """Whether the folder is one of this user: another user may have put something in its place."""
+        try:
+            state = self._folder.lstat()
+        except OSError:
+            return False
+        return stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid()
 
     def end(self) -> None:
         """Nobody shares any more: end the service, if it runs."""

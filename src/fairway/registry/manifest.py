@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from fairway.errors import RefusedError
+from fairway.runtime.links import EscapeError, check_links
+from fairway.runtime.links import stays_inside as stays_inside
 
 FORMAT = 1
 _FIELDS = ("path", "mode", "size", "sha256", "symlink")
@@ -56,7 +57,7 @@ def decode(data: bytes) -> Manifest:
         content = json.loads(data.decode("utf-8", "surrogateescape"))
         entries = tuple(Entry(**entry) for entry in content["entries"])
         known = content["format"] == FORMAT and all(_typed(entry) for entry in entries)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         message = f"this is no manifest: {error}"
         raise RefusedError(message, fix="the registry's file is damaged; add or submit it again") from None
     if not known:
@@ -67,7 +68,10 @@ def decode(data: bytes) -> Manifest:
 
 
 def check(entries: tuple[Entry, ...]) -> None:
-    """Refuse entries that would write outside of the folder: by their path, through a link, or with a link."""
+    """Refuse entries that would reach outside of the folder: by their path, through a link, or with a link.
+
+    Links are followed through each other, as the kernel would.
+    """
     links = {entry.path for entry in entries if entry.symlink}
     seen: set[str] = set()
     for entry in entries:
@@ -80,20 +84,14 @@ def check(entries: tuple[Entry, ...]) -> None:
         seen.add(path)
         if any("/".join(parts[:depth]) in links for depth in range(1, len(parts))):
             raise _escapes(entry.path, "it lies below a link")
+        if entry.symlink and entry.is_folder:
+            raise _escapes(entry.path, "it is both a link and a folder")
         if entry.symlink and not stays_inside(path, entry.symlink):
             raise _escapes(entry.path, f"it links to {entry.symlink!r} outside of the folder")
-
-
-def stays_inside(path: str, target: str) -> bool:
-    """Whether a link at the path, pointing to the target, stays within the folder that both are in, read as text."""
-    if target.startswith("/") or "\0" in target:
-        return False
-    depth = len(PurePosixPath(path).parent.parts)
-    for part in PurePosixPath(target).parts:
-        depth += -1 if part == ".." else 1
-        if depth < 0:
-            return False
-    return True
+    try:
+        check_links({entry.path: entry.symlink for entry in entries if entry.symlink})
+    except EscapeError as error:
+        raise _escapes(error.path, f"it {error.why}") from None
 
 
 def _typed(entry: Entry) -> bool:

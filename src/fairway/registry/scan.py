@@ -10,6 +10,7 @@ from pathlib import Path
 from fairway.errors import RefusedError
 from fairway.registry.ignore import IGNORE_FILES, Rules
 from fairway.registry.manifest import Entry, stays_inside
+from fairway.runtime.links import EscapeError, check_links
 
 _ENVIRONMENT_MARK = "pyvenv.cfg"
 _MOST_NAMED = 5
@@ -44,6 +45,7 @@ def scan(folder: Path, *, ignoring: bool) -> Found:
     """
     walk = _Walk(folder, ignoring)
     walk.enter("", Rules())
+    walk.follow_links()
     if walk.refused:
         named = "; ".join(walk.refused[:_MOST_NAMED])
         more = f"; and {len(walk.refused) - _MOST_NAMED} more" if len(walk.refused) > _MOST_NAMED else ""
@@ -104,6 +106,13 @@ class _Walk:
             self.found.others.append(Entry(path, 0o777, symlink=target))
         else:
             self.refused.append(f"{path} is a link to {os.readlink(full)}, outside of the folder")
+
+    def follow_links(self) -> None:
+        """Follow the links through each other, as those will who get what is kept."""
+        try:
+            check_links({entry.path: entry.symlink for entry in self.found.others if entry.symlink})
+        except EscapeError as error:
+            self.refused.append(str(error))
 
     def _text(self, path: str) -> str:
         try:

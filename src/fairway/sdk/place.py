@@ -22,6 +22,7 @@ LOCAL = "local"
 LOG_NAME = "daemon.log"
 LOCK_NAME = "daemon.lock"
 """Held by the daemon for as long as it lives."""
+_SHARED = "/tmp"
 SOCKET_LINK = "socket"
 """A symbolic link in the home to the socket in use: a caller whose runtime folder differs still finds it."""
 
@@ -41,9 +42,16 @@ def find_home() -> str:
 
 
 def find_runtime_folder() -> str:
-    """The user's own folder for sockets; it need not exist."""
+    """The user's own folder for sockets; it need not exist. Where another user took the name in /tmp, one below `~`."""
     given = os.environ.get("XDG_RUNTIME_DIR", "")
-    return os.path.join(given, "fairway") if given else f"/tmp/fairway-{os.getuid()}"
+    if given:
+        return os.path.join(given, "fairway")
+    usual = f"{_SHARED}/fairway-{os.getuid()}"
+    try:
+        taken = os.lstat(usual).st_uid != os.getuid()
+    except OSError:
+        taken = False
+    return os.path.expanduser("~/.fairway-run") if taken else usual
 
 
 def find_socket(home: str) -> str:

@@ -6,9 +6,11 @@ import grp
 import os
 import pwd
 import time
+from pathlib import Path
 
 import pytest
 
+from fairway.app import system
 from fairway.app.system import SystemClock, SystemPeople
 
 HOUR = 3600.0
@@ -60,6 +62,57 @@ def test_a_new_clock_takes_the_corrected_time(machine: Machine) -> None:
     old = SystemClock()
     machine.wall += HOUR
     assert SystemClock().now() - old.now() == pytest.approx(HOUR)
+
+
+@pytest.fixture
+def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "boot_id"
+    path.write_text("first\n")
+    monkeypatch.setattr(system, "_BOOT_ID", path)
+    return path
+
+
+@pytest.mark.parametrize("jump", [48 * HOUR, -48 * HOUR])
+def test_a_clock_after_a_restart_goes_on_where_the_last_one_was(
+    machine: Machine, tmp_path: Path, boot: Path, jump: float
+) -> None:
+    before = SystemClock(tmp_path / "clock.json").now()
+    machine.wall += jump
+    machine.passes(10)
+    again = SystemClock(tmp_path / "clock.json")
+    assert again.now() - before == pytest.approx(10)
+    machine.passes(5)
+    assert SystemClock(tmp_path / "clock.json").now() - before == pytest.approx(15)
+
+
+def test_after_a_boot_the_wall_clock_is_read_again(machine: Machine, tmp_path: Path, boot: Path) -> None:
+    SystemClock(tmp_path / "clock.json")
+    machine.wall += HOUR
+    machine.monotonic = 3.0
+    boot.write_text("second\n")
+    assert SystemClock(tmp_path / "clock.json").now() == pytest.approx(machine.wall)
+
+
+def test_when_nothing_lives_the_wall_clock_is_followed(machine: Machine, tmp_path: Path, boot: Path) -> None:
+    SystemClock(tmp_path / "clock.json")
+    machine.wall += HOUR
+    clock = SystemClock(tmp_path / "clock.json")
+    clock.follow_wall()
+    assert clock.now() == pytest.approx(machine.wall)
+    assert SystemClock(tmp_path / "clock.json").now() == pytest.approx(machine.wall)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"boot": "first"}', '{"boot": "first", "offset": "x"}', '{"boot": "first", "offset": NaN}']
+)
+def test_a_damaged_anchor_is_as_good_as_none(machine: Machine, tmp_path: Path, boot: Path, text: str) -> None:
+    (tmp_path / "clock.json").write_text(text)
+    assert SystemClock(tmp_path / "clock.json").now() == pytest.approx(machine.wall)
+
+
+def test_an_anchor_that_cannot_be_written_costs_nothing(machine: Machine, tmp_path: Path, boot: Path) -> None:
+    (tmp_path / "clock.json").mkdir()
+    assert SystemClock(tmp_path / "clock.json").now() == pytest.approx(machine.wall)
 
 
 def test_the_groups_of_whoever_runs_this_are_known() -> None:

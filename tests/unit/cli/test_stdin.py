@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from other_user import STRANGER, acting_as, needs_root
 
 from fairway.cli.stdin import Door, open_door
 from fairway.engines.local.supervision import stdin
@@ -113,4 +116,42 @@ def test_whoever_hangs_up_while_it_waits_does_not_take_it_along(becomes_stdin: C
     found = fetch_from(door)
     assert found is not None
     os.close(found)
+    os.close(write_end)
+
+
+@needs_root
+def test_users_who_crowd_the_address_do_not_keep_the_task_out(becomes_stdin: Callable[[int], None]) -> None:
+    """Abstract addresses are seen by all users; one of them connects as often as it can, and reads nothing."""
+    read_end, write_end = os.pipe()
+    becomes_stdin(read_end)
+    door = open_door()
+    assert door is not None
+    os.write(write_end, b"data")
+    crowd: list[socket.socket] = []
+
+    def connect() -> None:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                one = socket.socket(socket.AF_UNIX)
+                one.setblocking(False)
+                one.connect(f"\0{door.name}")
+                crowd.append(one)
+
+    with acting_as(STRANGER, connect):
+        found: list[int | None] = []
+        asking = threading.Thread(target=lambda: found.append(stdin.fetch(door.name)))
+        asking.start()
+        deadline = time.monotonic() + 30
+        while asking.is_alive() and time.monotonic() < deadline:
+            waiting = select.poll()
+            waiting.register(door.fileno(), select.POLLIN)
+            if waiting.poll(100) and door.is_open:
+                door.answer()
+            if not door.is_open:
+                break
+        asking.join()
+    assert found
+    assert found[0] is not None
+    assert os.read(found[0], 10) == b"data"
+    os.close(found[0])
     os.close(write_end)

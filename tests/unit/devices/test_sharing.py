@@ -84,5 +84,5 @@ def test_without_the_service_frameworks_are_still_told_to_be_modest(tmp_path: Pa
 def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path, log: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "mps").symlink_to(tmp_path / "theirs")
-    with pytest.raises(RefusedError, match="belongs to somebody else"):
+    with pytest.raises(RefusedError, match="not a folder of this user"):
         Sharing(tmp_path / "mps", NvidiaProbe.service).start()

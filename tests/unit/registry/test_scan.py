@@ -48,6 +48,20 @@ def test_links_that_leave_are_refused_by_name(tmp_path: Path) -> None:
     assert ".fairwayignore" in caught.value.fix
 
 
+def test_links_that_lead_out_together_or_in_a_circle_are_refused_by_name(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    (folder / "a" / "b").mkdir(parents=True)
+    (folder / "a" / "b" / "top").symlink_to("../..")
+    (folder / "up").symlink_to("a/b/top/..")
+    with pytest.raises(RefusedError, match="up"):
+        scan(folder, ignoring=False)
+    (folder / "up").unlink()
+    (folder / "one").symlink_to("two")
+    (folder / "two").symlink_to("one")
+    with pytest.raises(RefusedError, match="circle"):
+        scan(folder, ignoring=False)
+
+
 def test_what_is_ignored_may_be_anything(tmp_path: Path) -> None:
     (tmp_path / "data").symlink_to("/etc")
     os.mkfifo(tmp_path / "pipe")

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from other_user import STRANGER, do_as, needs_root, public_folder
 
 from fairway.errors import UnavailableError
 from fairway.sdk import place
@@ -41,6 +42,19 @@ def test_a_link_to_a_home_is_the_same_home(tmp_path: Path) -> None:
 def test_without_a_runtime_folder_there_is_one_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     assert place.find_runtime_folder() == f"/tmp/fairway-{os.getuid()}"
+
+
+@needs_root
+@pytest.mark.parametrize("kind", ["folder", "file", "link"])
+def test_a_runtime_folder_that_another_user_took_is_left_to_them(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    with public_folder() as public:
+        monkeypatch.setattr(place, "_SHARED", str(public))
+        usual = public / f"fairway-{os.getuid()}"
+        assert place.find_runtime_folder() == str(usual)
+        makers = {"folder": usual.mkdir, "file": usual.touch, "link": lambda: usual.symlink_to("/root")}
+        do_as(STRANGER, makers[kind])
+        assert place.find_runtime_folder() == os.path.expanduser("~/.fairway-run")
 
 
 def test_a_runtime_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:

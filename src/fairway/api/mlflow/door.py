@@ -1,13 +1,21 @@
-"""Where MLflow clients knock: a port on loopback that stays the same, and the secret that tokens are proved with.
+"""Where MLflow clients connect: a port on loopback that stays the same, and the secret that tokens are proved with.
 
 mlflow/port     the port of the last time; taken again where it is free, so that running tasks find it after a restart
 mlflow/secret   32 bytes in hex, for the owner alone
-mlflow/env      the owner's own way in, for scripts outside of jobs: `. ~/.local/state/fairway/mlflow/env`
+mlflow/boot     the boot of the machine in which the secret was used
+mlflow/held-N   locked by all who hold port N: the daemon, and the supervisor of each task
+mlflow/env      the owner's own address and token, for scripts outside of jobs: `. ~/.local/state/fairway/mlflow/env`
+
+Clients send their token to this port without a proof of who listens there. Promises:
+1. While a task runs, no other user can listen at its port, also when the daemon was killed: the supervisor of each task
+   holds a second socket that is bound to the port and never listens. The kernel lets only the same user bind it again.
+2. A token that was sent to the port while neither a daemon nor a task held it is void: then the next daemon makes a new secret.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 import socket
@@ -22,13 +30,20 @@ from fairway.state.job import Job
 HOST = "127.0.0.1"
 FOLDER = "mlflow"
 _SECRET_LENGTH = 32
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_EARLIER = "earlier"
+"""Marks the boot in which tasks of an earlier version may run, whose supervisors do not hold the port."""
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """An open door."""
+    """A port that the daemon listens at."""
 
     listening: socket.socket
+    reservation: socket.socket
+    """Bound to the same port, and never listening."""
+    lock: int
+    """Shows the next daemon that the port was held all the time."""
     secret: bytes
 
     @classmethod
@@ -36,7 +51,15 @@ class Door:
         """Listen, at the port of the last time where it is free."""
         folder = home / FOLDER
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        door = cls(_listen(_kept_port(folder)), _kept_secret(folder))
+        wanted, earlier = _kept_port(folder), _is_earlier(folder, _boot_id())
+        listening = _listen(wanted)
+        port: int = listening.getsockname()[1]
+        reservation = _reserve(port)
+        lock, unbroken = _hold(folder, port)
+        if port != wanted or not (unbroken or earlier):
+            # Another user may have listened there, and tokens may have been sent to it.
+            (folder / "secret").unlink(missing_ok=True)
+        door = cls(listening, reservation, lock, _kept_secret(folder))
         _keep(folder / "port", f"{door.port}\n")
         own = {URI: door.uri, TOKEN: token_of(door.secret, Speaker("default"))}
         _keep(folder / "env", "".join(f"export {name}='{value}'\n" for name, value in own.items()))
@@ -50,11 +73,22 @@ class Door:
 
     @property
     def uri(self) -> str:
-        """What clients are told."""
+        """The address for clients."""
         return f"http://{HOST}:{self.port}"
 
+    @property
+    def held(self) -> tuple[int, ...]:
+        """Descriptors that the supervisor of each task must hold."""
+        return (self.reservation.fileno(), self.lock)
+
+    def close(self) -> None:
+        """Give the port up, unless a task holds it."""
+        self.listening.close()
+        self.reservation.close()
+        os.close(self.lock)
+
     def variables(self, job: Job) -> dict[str, str]:
-        """The way in for a run."""
+        """Address and token for a run."""
         token = token_of(self.secret, Speaker(job.key.namespace, job.key.name))
         # The client would print links to pages that are not there.
         return {URI: self.uri, TOKEN: token, EXPERIMENT: job.series, "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
@@ -62,15 +96,67 @@ class Door:
 
 def _listen(port: int) -> socket.socket:
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # The address may be used again by what is left of old connections, the port by the sockets that hold it for us.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listening.bind((HOST, port))
+        listening.listen(512)
     except OSError:
-        # Somebody else has it by now; those who know the old one have to be started again.
-        listening.bind((HOST, 0))
-    listening.listen(512)
+        # Another user has it by now; those who know the old one have to be started again.
+        listening.close()
+        if not port:
+            raise
+        return _listen(0)
     listening.setblocking(False)
     return listening
+
+
+def _reserve(port: int) -> socket.socket:
+    """Bind the port a second time. Without SO_REUSEADDR, which would let every user bind what nobody listens at."""
+    reservation = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        reservation.bind((HOST, port))
+    except OSError:
+        # Old connections of an earlier version are in the way for a minute.
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reservation.bind((HOST, port))
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    return reservation
+
+
+def _hold(folder: Path, port: int) -> tuple[int, bool]:
+    """The lock of all who hold the port, and whether another one held it before: then it was held all the time."""
+    path = folder / f"held-{port}"
+    for other in folder.glob("held-*"):
+        if other != path:
+            other.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    unbroken = False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        unbroken = True
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor, unbroken
+
+
+def _is_earlier(folder: Path, boot: str) -> bool:
+    """Whether tasks of an earlier version, which hold no port, may run: then their tokens stay valid in this boot."""
+    try:
+        known = (folder / "boot").read_text().split()
+    except OSError:
+        known = [boot, _EARLIER] if (folder / "secret").exists() else [boot]
+    _keep(folder / "boot", " ".join([boot, *known[1:]] if known[:1] == [boot] else [boot]) + "\n")
+    return known == [boot, _EARLIER]
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return "unknown"
 
 
 def _kept_port(folder: Path) -> int:

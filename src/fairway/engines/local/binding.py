@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fairway.app import crash
+from fairway.app.ports import Clock
 from fairway.devices.sharing import Share, Sharing
 from fairway.engines.local import locks
+from fairway.engines.local.devicelocks import DeviceLocks
 from fairway.engines.local.folders import LOCK, ORDER, Home, make_private
-from fairway.engines.local.locks import DeviceLocks
 from fairway.engines.local.observing import HOST, address_of, read_ports
 from fairway.engines.local.ports import Lease, Ports
 from fairway.engines.local.provision.prepare import Prepared
@@ -64,6 +66,8 @@ class Binder:
         known_devices: Callable[[], Sequence[Device]],
         sharing: Sharing,
         tracks: Tracks,
+        held: Sequence[int] = (),
+        clock: Clock | None = None,
     ) -> None:
         self._home = home
         self._spawner = spawner
@@ -75,6 +79,9 @@ class Binder:
         self._known_devices = known_devices
         self._sharing = sharing
         self._tracks = tracks
+        self._clock = clock
+        self._kept = tuple(held)
+        """Descriptors that every supervisor holds while its task runs, such as the port to which the task sends its token."""
 
     async def bind(self, action: BindGang, prepared: Prepared) -> list[Answer]:
         """Start all tasks of the action or none. Raises `FairwayError` when they could not even be tried."""
@@ -105,20 +112,20 @@ class Binder:
         if os.path.exists(f"{folder}/{record.STARTED}") or os.path.exists(f"{folder}/{record.EXIT}"):
             message = f"{task.key.task} has been started before"
             raise RefusedError(message, fix="start the next attempt")
-        devices = [self._hold_device(task, uuid, stack) for uuid in task.devices]
+        devices = [each for uuid in task.devices for each in self._hold_device(task, uuid, stack)]
         lease = self._hold_ports(task, folder, alone)
-        stack.callback(locks.release, lease.descriptor)
-        return Held(task, folder, lease.ports, (attempt, lease.descriptor, *devices))
+        stack.callback(locks.release, *lease.descriptors)
+        return Held(task, folder, lease.ports, (attempt, *lease.descriptors, *devices, *self._kept))
 
-    def _hold_device(self, task: Task, uuid: str, stack: contextlib.ExitStack) -> int:
+    def _hold_device(self, task: Task, uuid: str, stack: contextlib.ExitStack) -> tuple[int, ...]:
         with crash.reach("engine.lock"):
-            descriptor = self._devices.take(uuid, shared=task.shares_gpus)
-        if descriptor is None:
+            descriptors = self._devices.take(uuid, shared=task.shares_gpus)
+        if descriptors is None:
             holder = self._devices.foreign_holder(uuid) or "another task"
             message = f"device {uuid} is held by {holder}"
             raise RefusedError(message, fix="wait until it is free, or ask for another one")
-        stack.callback(locks.release, descriptor)
-        return descriptor
+        stack.callback(locks.release, *descriptors)
+        return descriptors
 
     def _hold_ports(self, task: Task, folder: Path, alone: bool) -> Lease:
         """A task that starts again beside running peers keeps its ports where it can: the peers know them."""
@@ -170,6 +177,7 @@ class Binder:
             memory_limit=int(quantity.byte_count(limits.memory) * job.memory_factor) if limits.memory else 0,
             cpu_limit=quantity.number(limits.cpu) if limits.cpu else 0.0,
             umask=self._umask,
+            clock=self._clock.now() - time.monotonic() if self._clock is not None else 0.0,
         )
         public = {**order.public(), "ports": list(held.ports), "devices": list(task.devices), "node": task.node}
         with crash.reach("engine.rename"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,18 +16,21 @@ from fairway.devices.probe import Probe
 from fairway.devices.sharing import Sharing
 from fairway.engines.local import machine, usage
 from fairway.engines.local.binding import Binder, Reveal, Tracks
+from fairway.engines.local.devicelocks import DeviceLocks
 from fairway.engines.local.evicting import CANNOT_RUN, Evictor
 from fairway.engines.local.folders import Home
 from fairway.engines.local.inside import Insides
 from fairway.engines.local.kept import RunRecords
-from fairway.engines.local.locks import DeviceLocks, MachineFolder
+from fairway.engines.local.machinefolder import MachineFolder
 from fairway.engines.local.observing import Observer
 from fairway.engines.local.output.logs import LogReader
 from fairway.engines.local.output.metrics import Meter
 from fairway.engines.local.ports import Ports
+from fairway.engines.local.provision.callers import forget_environment
 from fairway.engines.local.provision.preparing import Prepares, Preparing
 from fairway.engines.local.spares import Spares
 from fairway.engines.local.spawner import Answer, Spawner
+from fairway.engines.local.supervision import record
 from fairway.engines.local.vigil import Vigil
 from fairway.errors import BugError, FairwayError, SpecError, UsageError
 from fairway.launch.tracking import TOKEN
@@ -37,6 +41,8 @@ from fairway.state.node import Device, Node
 from fairway.state.phase import TaskPhase
 from fairway.state.task import Exit, TaskKey, TaskReport
 
+WARNINGS = "machine-warnings.json"
+"""In the home: what other users put into the machine's shared folder and is ignored."""
 REFRESH_EVERY = 3600.0
 """Seconds between two touches of the machine-wide lock files, which cleaners would take for forgotten ones."""
 
@@ -61,6 +67,7 @@ class LocalEngine:
         other: Mapping[str, int] | None = None,
         umask: int = 0o022,
         tracks: Tracks = lambda _job: {},
+        held: Sequence[int] = (),
     ) -> None:
         self._home = home
         self._node_name = node_name
@@ -74,12 +81,13 @@ class LocalEngine:
         self._devices: tuple[Device, ...] = ()
         self._machine = MachineFolder(machine_folder)
         self._device_locks = DeviceLocks(self._machine, home.name)
+        self._warned: tuple[str, ...] | None = None
         self._spawner = Spawner()
         self._spares = Spares(self._spawner, clock)
         self._preparing = Preparing(preparer, lambda: self._wake())
         self._observer = Observer(home, clock)
         self._evictor = Evictor(home, self._observer, clock)
-        self._sharing = Sharing(Path(tempfile.gettempdir()) / f"fairway-mps-{home.name[:12]}", probe.service)
+        self._sharing = Sharing(self._sharing_folder, probe.service)
         ports = Ports(self._machine)
         self._binder = Binder(
             home,
@@ -92,6 +100,8 @@ class LocalEngine:
             lambda: self._devices,
             self._sharing,
             tracks,
+            held,
+            clock,
         )
         self._records = RunRecords(home)
         self.forgetting: Callable[[JobKey], None] = lambda _key: None
@@ -125,9 +135,11 @@ class LocalEngine:
     async def nodes(self) -> tuple[Node, ...]:
         """This machine."""
         devices = await asyncio.to_thread(self._probe.devices, self._is_ours)
-        self._devices = tuple(self._with_holder(device) for device in devices)
+        holders = self._device_locks.foreign_holders([device.uuid for device in devices])
+        self._devices = tuple(replace(each, busy_with=holders.get(each.uuid) or each.busy_with) for each in devices)
         if self._sharing.started and not any(self._device_locks.is_shared(device.uuid) for device in devices):
             await asyncio.to_thread(self._sharing.end)
+        self._note_warnings()
         cpus = self._cpus if self._cpus is not None else machine.cpu_count()
         return (Node(self._node_name, cpus, machine.memory_bytes(), self._devices, dict(self._other)),)
 
@@ -158,7 +170,8 @@ class LocalEngine:
         return await asyncio.to_thread(self._home.jobs)
 
     def release(self, key: JobKey) -> None:
-        """The run is over: forget what memory holds of it; followers of its logs see the end at once."""
+        """The run is over: forget what memory holds of it, and its caller's environment; followers of its logs see the end."""
+        forget_environment(self._home.job(key))
         self._preparing.forget(key)
         self._spares.forget(key)
         self._meter.forget(key)
@@ -278,15 +291,31 @@ class LocalEngine:
         return replace(report, ready=not self._preparing.busy(report.key.run), message=said)
 
     def _is_ours(self, pid: int) -> bool:
-        """Whether a process belongs to a task of this home: it says so in its environment."""
+        """Whether a process of this user belongs to a task of this home: its environment names the home."""
         try:
+            if os.stat(f"/proc/{pid}").st_uid != os.getuid():
+                return False
             return f"{contract.ATTEMPT_DIR}={self._home.path}/".encode() in Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             return False
 
-    def _with_holder(self, device: Device) -> Device:
-        holder = self._device_locks.foreign_holder(device.uuid)
-        return replace(device, busy_with=holder) if holder else device
+    def _note_warnings(self) -> None:
+        """Keep what was ignored in the machine's shared folder where `fairway doctor` finds it."""
+        found = self._machine.warnings
+        if found != self._warned:
+            with contextlib.suppress(OSError):
+                record.write_record(str(self._home.path), WARNINGS, {"warnings": list(found)})
+                self._warned = found
+
+    def _sharing_folder(self) -> Path:
+        """Where the service that shares GPUs lies: a short path, for its sockets. Another user may have taken the first."""
+        name = f"fairway-mps-{self._home.name[:12]}"
+        first = Path(tempfile.gettempdir()) / name
+        try:
+            taken = first.lstat().st_uid != os.getuid()
+        except FileNotFoundError:
+            taken = False
+        return self._machine.own() / name if taken else first
 
     def _refresh_locks(self) -> None:
         self._machine.refresh()

@@ -73,7 +73,7 @@ class Evictor:
 
     def anything_runs(self, key: JobKey) -> bool:
         """Whether any task of the run has a supervisor."""
-        return any(locks.is_held(self._home.attempt(each) / LOCK) for each in self._home.attempts_of(key))
+        return any(_is_held(str(self._home.attempt(each) / LOCK)) for each in self._home.attempts_of(key))
 
     def _cancel(self, action: EvictTask) -> TaskReport:
         """Record that the task was stopped before it started, so that it stays so."""
@@ -111,3 +111,11 @@ class Evictor:
                 # A supervisor that somebody halted goes on, and then hears.
                 supervisor.send(signal.SIGCONT)
                 supervisor.send(signal.SIGUSR1 if action.grace > 0 else signal.SIGUSR2)
+
+
+def _is_held(path: str) -> bool:
+    """Whether a supervisor holds the lock; what a task put in its place is no lock."""
+    try:
+        return locks.is_held(path)
+    except OSError:
+        return False

@@ -27,6 +27,10 @@ LAST_WORDS = "supervisor.log"
 """Where a supervisor that failed says why."""
 KILLED = "its supervisor was killed, so nobody knows how it ended; what was left of it was ended"
 WENT_DOWN = "the machine went down while it ran, so nobody knows how it ended"
+BAD = "bad"
+"""Marks a record of an end that was made up for one that cannot be used."""
+_HIGHEST_PORT = 65_535
+_LONGEST_LINE = 500
 _PATIENCE = 5.0
 """Seconds in which killed processes must be gone."""
 _CLEAN_UP_PATIENCE = 60.0
@@ -53,10 +57,13 @@ class Observer:
         """The truth about one task."""
         folder = self._home.attempt(key)
         # The lock first: a supervisor lets go of it only after it has written how the task ended.
-        if locks.is_held(f"{folder}/{LOCK}"):
-            return self._running(key, folder)
-        ended = record.read_record(str(folder), record.EXIT)
-        if ended is None and os.path.exists(f"{folder}/{record.STARTED}"):
+        try:
+            if locks.is_held(f"{folder}/{LOCK}"):
+                return self._running(key, folder)
+        except OSError as problem:
+            return self._without_lock(key, folder, f"{folder}/{LOCK} cannot be used: {problem.strerror}")
+        ended = read_end(folder)
+        if (ended is None or BAD in ended) and os.path.lexists(f"{folder}/{record.STARTED}"):
             ended = await asyncio.to_thread(self._bury, folder)
             if ended is None:
                 return self._running(key, folder, "its supervisor was killed; what is left of it cannot be ended yet")
@@ -67,19 +74,29 @@ class Observer:
         return Sight(TaskReport(key, TaskPhase.LOST, message="nothing is known of it: its folder is gone"))
 
     def _running(self, key: TaskKey, folder: Path, message: str = "") -> Sight:
-        begun = record.read_record(str(folder), record.STARTED)
+        try:
+            begun = record.load_record(str(folder), record.STARTED)
+        except record.BadRecordError as problem:
+            # The supervisor holds its lock, so the task runs, whatever has happened to its record.
+            begun, message = {}, message or f"{problem}; the task wrote over it"
         if begun is None:
             # A supervisor that waits for the word, perhaps of a daemon that died: nothing has been started, and may never be.
             return Sight(TaskReport(key, TaskPhase.PENDING))
-        started = begun.get("started")
         report = TaskReport(
             key,
             TaskPhase.RUNNING,
-            started=started if isinstance(started, float) else None,
+            started=record.time_of(begun.get("started")),
             address=address_of(read_ports(folder)),
             message=message,
         )
         return Sight(report, Identity.from_dict(begun.get("supervisor")))
+
+    def _without_lock(self, key: TaskKey, folder: Path, why: str) -> Sight:
+        """The task put something else in place of its lock: its supervisor and its record tell what is left to know."""
+        sight = self._running(key, folder, why)
+        if sight.supervisor is not None and sight.supervisor.alive:
+            return sight
+        return Sight(over_report(key, read_end(folder) or {"lost": why}))
 
     def _bury(self, folder: Path) -> dict[str, object] | None:
         """The supervisor was killed: end what it left behind and record that nobody knows how the task ended."""
@@ -88,14 +105,18 @@ class Observer:
             return None
         try:
             # It may have been done between our look and the lock.
-            ended = record.read_record(str(folder), record.EXIT)
-            if ended is not None:
+            ended = read_end(folder)
+            if ended is not None and BAD not in ended:
                 return ended
             begun = record.read_record(str(folder), record.STARTED) or {}
             if not _end_leftovers(folder, begun):
                 return None
+            if ended is not None:
+                # The file stays as it is: it is the evidence.
+                return ended
             why = _why_lost(folder, begun)
-            content: dict[str, object] = {"lost": why, "started": begun.get("started"), "finished": self._clock.now()}
+            started = record.time_of(begun.get("started"))
+            content: dict[str, object] = {"lost": why, "started": started, "finished": self._clock.now()}
             with crash.reach("engine.rename"):
                 record.write_record(str(folder), record.EXIT, content)
             return content
@@ -103,24 +124,37 @@ class Observer:
             locks.release(lock)
 
 
+def read_end(folder: Path) -> dict[str, object] | None:
+    """How a task ended, every value checked; None when no record exists.
+
+    A record that cannot be used reads as one of a lost task that names the file and the value, marked with `BAD`.
+    """
+    try:
+        ended = record.load_record(str(folder), record.EXIT)
+        if ended is not None:
+            record.check_exit(f"{folder}/{record.EXIT}", ended)
+    except record.BadRecordError as problem:
+        return {"lost": f"the record of its end cannot be used: {problem}", BAD: True}
+    return ended
+
+
 def over_report(key: TaskKey, ended: dict[str, object]) -> TaskReport:
     """What a record of an end means."""
-    started, finished = _number(ended.get("started")), _number(ended.get("finished"))
+    started, finished = record.time_of(ended.get("started")), record.time_of(ended.get("finished"))
     if ended.get("lost"):
         return TaskReport(key, TaskPhase.LOST, started=started, finished=finished, message=str(ended["lost"]))
-    code, number, step = ended.get("code"), ended.get("signal"), ended.get("reached_step")
     exit_ = Exit(
-        code=code if isinstance(code, int) else None,
-        signal=number if isinstance(number, int) else None,
-        rank=int(str(ended.get("rank", 0))),
+        code=record.step_of(ended.get("code")),
+        signal=record.step_of(ended.get("signal")),
+        rank=record.step_of(ended.get("rank")) or 0,
         out_of_memory=bool(ended.get("out_of_memory")),
         by_us=bool(ended.get("by_us")),
-        tail=str(ended.get("tail", "")),
-        traceback_digest=str(ended.get("traceback_digest", "")),
-        reached_step=step if isinstance(step, int) else None,
+        tail=str(ended.get("tail") or ""),
+        traceback_digest=str(ended.get("traceback_digest") or ""),
+        reached_step=record.step_of(ended.get("reached_step")),
     )
     if exit_.by_us:
-        phase, message = TaskPhase.STOPPED, str(ended.get("said", ""))
+        phase, message = TaskPhase.STOPPED, str(ended.get("said") or "")
     elif exit_.code == 0:
         phase, message = TaskPhase.SUCCEEDED, ""
     else:
@@ -136,7 +170,9 @@ def address_of(ports: Sequence[int]) -> str | None:
 def read_ports(folder: Path) -> tuple[int, ...]:
     """The ports that a task was given; none when it was not bound."""
     ports = (record.read_record(str(folder), ORDER) or {}).get("ports")
-    return tuple(port for port in ports if isinstance(port, int)) if isinstance(ports, list) else ()
+    if not isinstance(ports, list):
+        return ()
+    return tuple(port for port in ports if type(port) is int and 0 < port <= _HIGHEST_PORT)
 
 
 def leftovers_of(begun: dict[str, object]) -> Iterable[Identity]:
@@ -150,7 +186,7 @@ def leftovers_of(begun: dict[str, object]) -> Iterable[Identity]:
 
 def _end_leftovers(folder: Path, begun: dict[str, object]) -> bool:
     group = begun.get("cgroup")
-    cgroup = Cgroup(group) if isinstance(group, str) and group else None
+    cgroup = Cgroup(group) if isinstance(group, str) and group and "\0" not in group else None
     if cgroup is not None:
         cgroup.kill()
     _clean_up(folder)
@@ -164,30 +200,33 @@ def _clean_up(folder: Path) -> None:
     """Run what the supervisor would have run at the end, such as removing a container."""
     commands = (record.read_record(str(folder), ORDER) or {}).get("cleanup")
     for argv in commands if isinstance(commands, list) else []:
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        if not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv):
+            continue
+        with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
             subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_CLEAN_UP_PATIENCE, check=False)
 
 
 def _why_lost(folder: Path, begun: dict[str, object]) -> str:
+    try:
+        record.load_record(str(folder), record.STARTED)
+    except record.BadRecordError as problem:
+        return f"the record of its start cannot be used: {problem}"
     if begun.get("boot") != boot_id():
         return WENT_DOWN
     try:
-        words = (folder / LAST_WORDS).read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
+        words = record.bounded_text(f"{folder}/{LAST_WORDS}").decode("utf-8", "replace").strip()
+    except (OSError, record.BadRecordError):
         return KILLED
-    return f"its supervisor failed, so nobody knows how it ended; see {folder / LAST_WORDS}: {words.splitlines()[-1]}"
+    last = words.splitlines()[-1][:_LONGEST_LINE] if words else ""
+    return f"its supervisor failed, so nobody knows how it ended; see {folder / LAST_WORDS}: {last}"
 
 
 def _failure_words(key: TaskKey, ended: dict[str, object]) -> str:
     """What a person should read; empty when the exit code and the last lines say it all."""
-    words = str(ended.get("words", ""))
+    words = str(ended.get("words") or "")
     if words:
         return f"{key.task}: {words}"
     held, limit = ended.get("held"), ended.get("memory_limit")
     if isinstance(held, int) and isinstance(limit, int):
         return f"{key.task} held {show_bytes(held)}, more than its limit of {show_bytes(limit)}"
     return ""
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None

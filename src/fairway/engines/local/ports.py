@@ -2,63 +2,188 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import secrets
 import socket
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fairway.engines.local.locks import MachineFolder, try_lock, unlock
+from fairway.engines.local.locks import is_locked, open_regular, try_lock, unlock
+from fairway.engines.local.machinefolder import MachineFolder
 
 LOWEST = 10_000
 HIGHEST = 65_535
 _FILE = "ports"
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _DEFAULT_RANGE = (32_768, 60_999)
+_COURTESY = 2000
+"""Candidates that are tried before the ports that others claim to hold are handed out too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Ports that are ours as long as the descriptor is open anywhere."""
+    """Ports that are held until all copies of all descriptors are closed."""
 
-    descriptor: int
+    descriptors: tuple[int, ...]
     ports: tuple[int, ...]
 
 
 class Ports:
-    """Hands out ports. One file for the machine; byte N of it is port N."""
+    """Hands out ports. Byte N of a file is port N; each user has a file that the others read.
+
+    Promises:
+    1. No two tasks of a user hold the same port, and none of another user's, as far as enough ports are left without.
+       A user who holds all ports delays the others by milliseconds: then what can be bound is handed out.
+    2. A user who locks the file of another (every reader can take a shared lock) costs a file of its own for each lease.
+    """
 
     def __init__(self, folder: MachineFolder) -> None:
         self._folder = folder
 
     def take(self, count: int, preferred: Sequence[int] = ()) -> Lease | None:
         """So many ports, the preferred ones if they are all free; None when there are not enough."""
-        descriptor = self._folder.open(_FILE)
-        found: list[int] = []
-        if len(preferred) >= count:
-            found = _take_from(descriptor, preferred[:count], count)
-        if len(found) < count:
-            for port in found:
-                unlock(descriptor, port)
-            found = _take_from(descriptor, _candidates(), count)
-        if len(found) == count:
-            return Lease(descriptor, tuple(found))
-        os.close(descriptor)
-        return None
+        with contextlib.ExitStack() as opened:
+            earlier = self._folder.open_earlier(_FILE)
+            if earlier is not None:
+                opened.callback(os.close, earlier)
+            own = self._own_file()
+            opened.callback(os.close, own)
+            files = _Files(own, earlier, self._read_files(opened))
+            try:
+                found = _search(files, count, preferred)
+            except _SpoiledError:
+                self._folder.warn(self._folder.own() / _FILE, "another user holds shared locks on it; leases get own files")
+                own, held = self._private_file(files, count)
+                opened.callback(os.close, own)
+                files = replace(files, own=own)
+                found = _confirmed(files, held, count)
+            if found is None:
+                return None
+            return Lease(tuple(os.dup(file) for file in (own, earlier) if file is not None), found)
+
+    def _own_file(self) -> int:
+        descriptor = open_regular(self._folder.own() / _FILE, os.O_RDWR | os.O_CREAT, owner=os.getuid())
+        os.fchmod(descriptor, 0o644)
+        return descriptor
+
+    def _private_file(self, files: _Files, count: int) -> tuple[int, list[int]]:
+        """A file with locks on more ports than needed, taken before others could open it, and these ports."""
+        descriptor, path = self._folder.create()
+        free = (port for port in _candidates() if files.is_ours_free(port))
+        held = [port for port in itertools.islice(free, count * 4 + 16) if try_lock(descriptor, port)]
+        self._folder.publish(descriptor, path, f"{_FILE}-{secrets.token_hex(8)}")
+        return descriptor, held
+
+    def _read_files(self, opened: contextlib.ExitStack) -> tuple[list[int], list[int]]:
+        """The files of this user, and those of others. Files of ours that hold nothing any more are removed."""
+        ours: list[int] = []
+        theirs: list[int] = []
+        with self._folder.folders() as folders:
+            for folder in folders:
+                for name in folder.names(_FILE):
+                    descriptor = self._folder.open_in(folder, name)
+                    if descriptor is None:
+                        continue
+                    opened.callback(os.close, descriptor)
+                    if folder.user != os.getuid():
+                        theirs.append(descriptor)
+                    elif name == _FILE or is_locked(descriptor, length=0, exclusively=True):
+                        ours.append(descriptor)
+                    else:
+                        with contextlib.suppress(OSError):
+                            os.unlink(name, dir_fd=folder.descriptor)
+        return ours, theirs
 
 
-def _take_from(descriptor: int, candidates: Iterable[int], count: int) -> list[int]:
+class _SpoiledError(Exception):
+    """Another user holds a shared lock where ours is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """All files that say which ports are held."""
+
+    own: int
+    """Ours, for writing."""
+    earlier: int | None
+    """The file that earlier versions share, for writing."""
+    read: tuple[list[int], list[int]]
+    """Those of this user (ours among them), and those of others."""
+
+    def is_ours_free(self, port: int) -> bool:
+        """Whether no other task of this user holds the port."""
+        return not any(is_locked(file, port, exclusively=True) for file in self.read[0])
+
+    def hold(self, port: int, *, courteous: bool) -> bool:
+        """Lock the port in our own file, then look whether it is held in another."""
+        if not try_lock(self.own, port):
+            if not is_locked(self.own, port, exclusively=True):
+                raise _SpoiledError
+            return False
+        if self.confirm(port, courteous=courteous):
+            return True
+        self.drop(port)
+        return False
+
+    def confirm(self, port: int, *, courteous: bool) -> bool:
+        """Whether a port that is locked in our own file is held in no other file and can be bound."""
+        mine = os.fstat(self.own)
+        for file in self.read[0]:
+            state = os.fstat(file)
+            # Our own lock is seen through every other opening of the same file.
+            if (state.st_dev, state.st_ino) != (mine.st_dev, mine.st_ino) and is_locked(file, port, exclusively=True):
+                return False
+        if courteous and any(is_locked(file, port, exclusively=True) for file in self.read[1]):
+            return False
+        if self.earlier is not None and not try_lock(self.earlier, port) and courteous:
+            return False
+        return can_bind(port)
+
+    def drop(self, port: int) -> None:
+        """Let go of a port."""
+        unlock(self.own, port)
+        if self.earlier is not None:
+            unlock(self.earlier, port)
+
+
+def _found(files: _Files, candidates: Iterable[int], count: int, *, courteous: bool) -> tuple[int, ...] | None:
+    """So many of the candidates, held; None, and none is held, when there are not enough."""
     found: list[int] = []
-    for port in candidates:
-        if len(found) == count:
-            break
-        if not try_lock(descriptor, port):
-            continue
-        if can_bind(port):
-            found.append(port)
-        else:
-            unlock(descriptor, port)
-    return found
+    try:
+        for port in candidates:
+            if len(found) == count:
+                break
+            if files.hold(port, courteous=courteous):
+                found.append(port)
+    except _SpoiledError:
+        for port in found:
+            files.drop(port)
+        raise
+    if len(found) == count:
+        return tuple(found)
+    for port in found:
+        files.drop(port)
+    return None
+
+
+def _search(files: _Files, count: int, preferred: Sequence[int]) -> tuple[int, ...] | None:
+    if len(preferred) >= count and (found := _found(files, preferred[:count], count, courteous=True)):
+        return found
+    nearest = itertools.islice(_candidates(), max(_COURTESY, 2 * count))
+    return _found(files, nearest, count, courteous=True) or _found(files, _candidates(), count, courteous=False)
+
+
+def _confirmed(files: _Files, held: Sequence[int], count: int) -> tuple[int, ...] | None:
+    """So many of the ports that our own file holds already; the others are dropped."""
+    polite = [port for port in held if files.confirm(port, courteous=True)]
+    found = polite + [port for port in held if port not in polite and files.confirm(port, courteous=False)]
+    for port in held:
+        if port not in found[:count]:
+            files.drop(port)
+    return tuple(found[:count]) if len(found) >= count else None
 
 
 def can_bind(port: int) -> bool:

@@ -51,7 +51,7 @@ def _gpu(home: Home, key: TaskKey, busy: Mapping[str, float]) -> float | None:
     if not busy:
         return None
     given = (record.read_record(str(home.attempt(key)), ORDER) or {}).get("devices")
-    known = [busy[uuid] for uuid in given if uuid in busy] if isinstance(given, list) else []
+    known = [busy[uuid] for uuid in given if isinstance(uuid, str) and uuid in busy] if isinstance(given, list) else []
     return sum(known) / len(known) if known else None
 
 

@@ -6,13 +6,18 @@ in a folder that was empty; the digest of what was written is compared with that
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import tarfile
+import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
+from fairway.runtime.links import EscapeError, check_links, stays_inside
+
+_BAD_PATHS = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 BLOCK = 1 << 20
 MOST = 200_000
 """Members of an archive."""
@@ -24,30 +29,63 @@ class BadArchiveError(Exception):
     """What came is not what was asked for, or would reach outside of its folder."""
 
 
-def unpack(source: IO[bytes], folder: str) -> list[dict[str, Any]]:
-    """Write what the archive holds into an empty folder; what was written, as the entries of a manifest."""
+class TooLargeError(BadArchiveError):
+    """The files of an archive have more bytes than allowed."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"its files have {size} bytes or more")
+        self.size = size
+
+
+def unpack(source: IO[bytes], folder: str, limit: int | None = None, copies: bool = False) -> list[dict[str, Any]]:
+    """Write what the archive holds into an empty folder; what was written, as the entries of a manifest.
+
+    Links are made last, after all of them were followed on paper (`links.check_links`), so that nothing is ever written
+    through one. `limit`: bytes of all files. `copies`: a hard link to an earlier file of the archive becomes a copy of it.
+    """
     found: dict[str, dict[str, Any]] = {}
-    links: dict[str, str] = {}
+    linked: dict[str, str] = {}
+    size = 0
     try:
         with tarfile.open(fileobj=source, mode="r|*") as archive:
             for member in archive:
                 if len(found) >= MOST:
                     raise BadArchiveError(f"it has more than {MOST} members")
-                entry = _taken(archive, member, folder, set(found))
+                size += max(0, member.size)
+                if limit is not None and size > limit:
+                    raise TooLargeError(size)
+                entry = _taken(archive, member, folder, found, copies)
                 found[entry["path"].rstrip("/")] = entry
                 if member.issym():
-                    links[entry["path"]] = member.linkname
-    except (tarfile.TarError, EOFError) as error:
+                    linked[entry["path"]] = member.linkname
+                elif limit is not None and member.islnk():
+                    size += entry.get("size", 0)
+    except (tarfile.TarError, EOFError, zlib.error) as error:
         raise BadArchiveError(f"it broke off or is no archive ({error})") from error
-    if any(path.startswith(link + "/") for link in links for path in found):
-        raise BadArchiveError("something in it lies below a link")
-    # Last, so that no file could have been written through one.
-    for path, target in links.items():
-        os.symlink(target, os.path.join(folder, path))
+    except OSError as error:
+        if error.errno in _BAD_PATHS:
+            raise BadArchiveError(f"a path in it cannot be made ({error.strerror})") from error
+        raise
+    _make_links(linked, found, folder)
     return sorted(found.values(), key=lambda entry: str(entry["path"]))
 
 
-def _taken(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: str, seen: set[str]) -> dict[str, Any]:
+def _make_links(linked: dict[str, str], found: dict[str, dict[str, Any]], folder: str) -> None:
+    for path in found:
+        parts = path.split("/")
+        if any("/".join(parts[:depth]) in linked for depth in range(1, len(parts))):
+            raise BadArchiveError(f"{path!r} in it lies below a link")
+    try:
+        check_links(linked)
+    except EscapeError as error:
+        raise BadArchiveError(str(error)) from error
+    for path, target in linked.items():
+        os.symlink(target, os.path.join(folder, path))
+
+
+def _taken(
+    archive: tarfile.TarFile, member: tarfile.TarInfo, folder: str, seen: dict[str, dict[str, Any]], copies: bool
+) -> dict[str, Any]:
     path = checked_name(member.name)
     if path in seen:
         raise BadArchiveError(f"{path!r} is in it twice")
@@ -60,6 +98,8 @@ def _taken(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: str, seen:
     if member.isdir():
         os.makedirs(place, exist_ok=True)
         return {"path": path + "/", "mode": 0o755}
+    if copies and member.islnk():
+        return _copied(path, seen.get(checked_name(member.linkname), {}), folder)
     # One with holes could say that it is larger than any disk.
     content = archive.extractfile(member) if member.isreg() and not member.issparse() else None
     if content is None:
@@ -70,6 +110,17 @@ def _taken(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: str, seen:
     if size != member.size:
         raise BadArchiveError(f"{path!r} broke off after {size} of {member.size} bytes")
     return {"path": path, "mode": mode, **({"size": size} if size else {}), "sha256": digest}
+
+
+def _copied(path: str, earlier: dict[str, Any], folder: str) -> dict[str, Any]:
+    """A copy of a file that this archive brought; no other file can be meant."""
+    if "sha256" not in earlier:
+        raise BadArchiveError(f"{path!r} is a hard link to something that is no file of the archive")
+    place = os.path.join(folder, path)
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    with open(os.path.join(folder, earlier["path"]), "rb") as content:
+        _written(content, place, earlier["mode"])
+    return {**earlier, "path": path}
 
 
 def _written(content: IO[bytes], place: str, mode: int) -> tuple[str, int]:
@@ -89,20 +140,6 @@ def checked_name(name: str) -> str:
     if not path or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
         raise BadArchiveError(f"the path {name!r} leaves the folder")
     return path
-
-
-def stays_inside(path: str, target: str) -> bool:
-    """Whether a link at the path, pointing to the target, stays within the folder, read as text."""
-    if not target or target.startswith("/") or "\0" in target:
-        return False
-    depth = path.count("/")
-    for part in target.split("/"):
-        if part in ("", "."):
-            continue
-        depth += -1 if part == ".." else 1
-        if depth < 0:
-            return False
-    return True
 
 
 def digest_of(entries: list[dict[str, Any]]) -> str:

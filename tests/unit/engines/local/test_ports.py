@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
+import struct
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from other_user import NEIGHBOUR, STRANGER, acting_as, do_as, needs_root, public_folder
 
 from fairway.engines.local import ports as module
-from fairway.engines.local.locks import MachineFolder
+from fairway.engines.local.locks import release, try_lock
+from fairway.engines.local.machinefolder import MachineFolder
 from fairway.engines.local.ports import Ports, can_bind, ephemeral_range
 
 
@@ -27,7 +33,7 @@ def test_ports_are_free_distinct_and_outside_the_range_of_the_kernel(ports: Port
     assert all(can_bind(port) for port in found)
     for lease in leases:
         assert lease is not None
-        os.close(lease.descriptor)
+        release(*lease.descriptors)
 
 
 def test_a_port_is_held_until_its_lease_ends(ports: Ports) -> None:
@@ -36,23 +42,23 @@ def test_a_port_is_held_until_its_lease_ends(ports: Ports) -> None:
     second = ports.take(3, preferred=first.ports)
     assert second is not None
     assert not set(first.ports) & set(second.ports)
-    os.close(first.descriptor)
-    os.close(second.descriptor)
+    release(*first.descriptors)
+    release(*second.descriptors)
     third = ports.take(3, preferred=first.ports)
     assert third is not None
     assert third.ports == first.ports
-    os.close(third.descriptor)
+    release(*third.descriptors)
 
 
 def test_a_port_that_somebody_listens_on_is_not_handed_out(ports: Ports) -> None:
     wanted = ports.take(3)
     assert wanted is not None
-    os.close(wanted.descriptor)
+    release(*wanted.descriptors)
     with socket.create_server(("127.0.0.1", wanted.ports[1])):
         other = ports.take(3, preferred=wanted.ports)
     assert other is not None
     assert wanted.ports[1] not in other.ports
-    os.close(other.descriptor)
+    release(*other.descriptors)
 
 
 def test_when_there_are_none_nothing_is_taken(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,9 +66,135 @@ def test_when_there_are_none_nothing_is_taken(ports: Ports, monkeypatch: pytest.
     assert ports.take(3) is None
     some = ports.take(2)
     assert some is not None
-    os.close(some.descriptor)
+    release(*some.descriptors)
 
 
 def test_a_kernel_that_takes_every_port_leaves_us_some(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ephemeral_range", lambda: (1024, 65535))
     assert next(iter(module._candidates())) >= module.LOWEST
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    with public_folder() as folder:
+        yield folder
+
+
+def lock_all(path: Path, kind: int) -> None:
+    """Lock a whole file for the life of the process."""
+    descriptor = os.open(path, os.O_RDONLY if kind == fcntl.F_RDLCK else os.O_RDWR)
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
+
+
+@needs_root
+def test_ports_of_another_user_are_left_alone(public: Path) -> None:
+    first = Ports(MachineFolder(public / "machine")).take(3)
+    assert first is not None
+
+    def check() -> None:
+        other = Ports(MachineFolder(public / "machine")).take(3, preferred=first.ports)
+        assert other is not None
+        assert not set(other.ports) & set(first.ports)
+
+    do_as(STRANGER, check)
+    release(*first.descriptors)
+
+
+@needs_root
+@pytest.mark.parametrize("layout", ["own", "earlier"])
+def test_a_user_who_holds_every_port_delays_nobody(public: Path, layout: str) -> None:
+    def hold() -> None:
+        if layout == "own":
+            descriptor, path = (folder := MachineFolder(public / "machine")).create()
+            lock_all(folder.publish(descriptor, path, "ports"), fcntl.F_WRLCK)
+        else:
+            (public / "machine").mkdir()
+            (public / "machine").chmod(0o1777)
+            (public / "machine" / "ports").touch()
+            (public / "machine" / "ports").chmod(0o666)
+            lock_all(public / "machine" / "ports", fcntl.F_WRLCK)
+
+    with acting_as(STRANGER, hold):
+        began = time.monotonic()
+        leases = [Ports(MachineFolder(public / "machine")).take(4) for _ in range(3)]
+        assert time.monotonic() - began < 20
+        found = [port for lease in leases if lease is not None for port in lease.ports]
+        assert len(set(found)) == 12
+        for lease in leases:
+            assert lease is not None
+            release(*lease.descriptors)
+
+
+@needs_root
+def test_shared_locks_on_a_users_file_cost_that_file_alone(public: Path) -> None:
+    ports = Ports(MachineFolder(public / "machine"))
+    first = ports.take(3)
+    assert first is not None
+
+    def lock() -> None:
+        for start, length in ((0, min(first.ports)), (max(first.ports) + 1, 0)):
+            descriptor = os.open(public / "machine-0" / "ports", os.O_RDONLY)
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, start, length, 0))
+
+    with acting_as(STRANGER, lock):
+        second, third = ports.take(3, first.ports), ports.take(3)
+        assert second is not None
+        assert third is not None
+        assert len({*first.ports, *second.ports, *third.ports}) == 9
+        assert len(list((public / "machine-0").iterdir())) == 3
+
+        def check() -> None:
+            other = Ports(MachineFolder(public / "machine")).take(3, preferred=second.ports)
+            assert other is not None
+            assert not set(other.ports) & set(second.ports), "others see these leases too"
+
+        do_as(NEIGHBOUR, check)
+        release(*second.descriptors, *third.descriptors, *first.descriptors)
+        again = ports.take(2)
+        assert again is not None
+        assert len(list((public / "machine-0").iterdir())) == 2, "the files of ended leases are removed"
+        release(*again.descriptors)
+
+
+@needs_root
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link", "closed"])
+def test_hostile_files_in_place_of_the_shared_file_are_ignored(public: Path, kind: str) -> None:
+    def plant() -> None:
+        (public / "machine").mkdir()
+        (public / "machine").chmod(0o1777)
+        for path in (public / "machine" / "ports", MachineFolder(public / "machine").own() / "ports"):
+            if kind == "pipe":
+                os.mkfifo(path)
+            elif kind == "folder":
+                path.mkdir()
+            elif kind == "link":
+                path.symlink_to("/dev/zero")
+            else:
+                path.touch(mode=0o000)
+
+    do_as(STRANGER, plant)
+
+    def check() -> None:
+        folder = MachineFolder(public / "machine")
+        began = time.monotonic()
+        lease = Ports(folder).take(3)
+        assert time.monotonic() - began < 10
+        assert lease is not None
+        assert folder.warnings
+
+    do_as(NEIGHBOUR, check)
+
+
+def test_ports_of_an_earlier_version_are_left_alone_and_see_ours(tmp_path: Path, ports: Ports) -> None:
+    (tmp_path / "machine").mkdir()
+    old = os.open(tmp_path / "machine" / "ports", os.O_RDWR | os.O_CREAT, 0o666)
+    wanted = ports.take(3)
+    assert wanted is not None
+    assert not try_lock(old, wanted.ports[0])
+    release(*wanted.descriptors)
+    assert try_lock(old, wanted.ports[1])
+    other = ports.take(3, preferred=wanted.ports)
+    assert other is not None
+    assert wanted.ports[1] not in other.ports
+    release(*other.descriptors)
+    os.close(old)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import tarfile
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from fairway.engines.kubernetes.marks import BLOB
 from fairway.errors import RefusedError
 from fairway.registry import snapshot
 from fairway.registry.blobs import Blobs
+from fairway.runtime.pod import archive
 from fairway.units.quantity import show_bytes
 
 log = logging.getLogger("fairway.operator")
@@ -30,21 +30,21 @@ class Codes:
         self._limit = limit
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    async def keep(self, archive: AsyncIterator[bytes], user: str) -> str:
+    async def keep(self, sent: AsyncIterator[bytes], user: str) -> str:
         """What an object calls the code of this archive (gzipped tar). Nothing of it may lie outside its folder."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         async with self._slots:
             with tempfile.TemporaryDirectory(dir=self._folder) as aside:
                 packed = Path(aside, "code.tar.gz")
-                await self._receive(archive, packed)
+                await self._receive(sent, packed)
                 found = await asyncio.to_thread(self._keep, packed, Path(aside, "code"))
         log.info("code %s of %s: %d files", found.digest[:12], user, len(found.manifest.entries))
         return f"{BLOB}{found.digest}"
 
-    async def _receive(self, archive: AsyncIterator[bytes], packed: Path) -> None:
+    async def _receive(self, sent: AsyncIterator[bytes], packed: Path) -> None:
         size = 0
         with packed.open("wb") as file:
-            async for piece in archive:
+            async for piece in sent:
                 size += len(piece)
                 if size > self._limit:
                     raise self._too_large(size)
@@ -53,14 +53,11 @@ class Codes:
     def _keep(self, packed: Path, folder: Path) -> snapshot.Snapshot:
         folder.mkdir()
         try:
-            with tarfile.open(packed, "r:gz") as archive:
-                size = 0
-                for member in archive:
-                    size += member.size
-                    if size > self._limit:
-                        raise self._too_large(size)
-                    archive.extract(member, folder, filter="data")
-        except (tarfile.TarError, OSError, EOFError) as error:
+            with packed.open("rb") as sent:
+                archive.unpack(sent, str(folder), limit=self._limit, copies=True)
+        except archive.TooLargeError as error:
+            raise self._too_large(error.size) from error
+        except (archive.BadArchiveError, OSError) as error:
             message = f"the code that was sent cannot be unpacked: {error}"
             raise RefusedError(message, fix="send a gzipped tar archive whose paths stay in its folder") from error
         # Whoever sent it has left out what is to be left out.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import secrets
@@ -15,6 +14,8 @@ from pathlib import Path
 from fairway.app import crash
 from fairway.engines.local.folders import Home, make_private
 from fairway.engines.local.provision import interpreter
+from fairway.engines.local.provision.callers import ENVIRONMENT_FILE as ENVIRONMENT_FILE
+from fairway.engines.local.provision.callers import base_environment
 from fairway.engines.local.provision.code import CodePlace
 from fairway.engines.local.provision.container import ContainerWrap, container_for
 from fairway.engines.local.provision.environment import Environments
@@ -27,9 +28,17 @@ from fairway.registry.dataset import Datasets, is_reference
 from fairway.registry.model import Models
 from fairway.state.job import Job
 
-ENVIRONMENT_FILE = "environment.json"
 _LEFTOVERS = (
-    *("envs/.*", "git/.*", "inject/.*", "blobs/aside/*", "blobs/seen/.*", "data/*/.*", "jobs/*/*/.code-*"),
+    *(
+        "envs/.*",
+        "git/.*",
+        "inject/.*",
+        "blobs/aside/*",
+        "blobs/seen/.*",
+        "data/*/.*",
+        "jobs/*/*/.code-*",
+        "jobs/*/*/.environment*",
+    ),
     *("datasets/*/.*", "models/*/.*", "models/*/aliases/.*", "models/*/tags/.*", "model-files/*/.*", "expected-models/.*"),
     "deleted-models/.*",
     "fetched/*",
@@ -123,13 +132,7 @@ class Preparer:
     def _base_environment(self, job: Job, folder: Path) -> dict[str, str]:
         if not job.origin.keeps_environment:
             return dict(self._machine)
-        path = folder / ENVIRONMENT_FILE
-        try:
-            found = json.loads(path.read_bytes())
-            return {str(name): str(value) for name, value in found.items()}
-        except (OSError, ValueError, AttributeError) as error:
-            message = f"the caller's environment of {job.key} cannot be read from {path}: {error}"
-            raise RefusedError(message, fix="submit it again") from None
+        return base_environment(job, folder)
 
     async def _interpreter(self, job: Job, work_dir: Path, base: Mapping[str, str], say: Say) -> Interpreter:
         asked = job.spec.environment

@@ -11,6 +11,7 @@ from fairway.engines.local.supervision.memory import OomEvidence
 from fairway.engines.local.supervision.order import Order
 from fairway.engines.local.supervision.outputs import Output
 from fairway.engines.local.supervision.ranks import Ranks
+from fairway.engines.local.supervision.record import step_of
 from fairway.engines.local.supervision.traceback_digest import digest
 
 TAIL = 4096
@@ -65,8 +66,9 @@ def _last_step(folder: str, rank: int) -> int | None:
     for line in reversed(lines):
         try:
             step = json.loads(line)["step"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
-        if isinstance(step, int):
-            return step
+        found = step_of(step)
+        if found is not None:
+            return found
     return None

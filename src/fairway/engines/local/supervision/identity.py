@@ -47,7 +47,10 @@ class Identity:
         if not isinstance(data, dict):
             return None
         pid, start, boot = data.get("pid"), data.get("start"), data.get("boot")
-        return cls(pid, start, boot) if isinstance(pid, int) and isinstance(start, int) and isinstance(boot, str) else None
+        if not isinstance(pid, int) or not isinstance(start, int) or not isinstance(boot, str):
+            return None
+        # Process ids outside of this range mean groups, all processes, or an error in system calls.
+        return cls(pid, start, boot) if 0 < pid < 1 << 31 and 0 <= start < 1 << 63 else None
 
     @property
     def alive(self) -> bool:

@@ -38,7 +38,7 @@ class Order:
     """One task to start. Everything that a supervisor will ever know of it."""
 
     __slots__ = (
-        "cgroup", "cleanup", "commands", "cpu_limit", "cwd", "env", "folder", "grace", "log_cap", "memory_limit", "poke",
+        "cgroup", "cleanup", "clock", "commands", "cpu_limit", "cwd", "env", "folder", "grace", "log_cap", "memory_limit", "poke",
         "secrets", "stdin", "task", "terminal", "umask",
     )  # fmt: skip
 
@@ -61,6 +61,7 @@ class Order:
         cgroup: bool = True,
         umask: int = 0o022,
         cleanup: Sequence[Sequence[str]] = (),
+        clock: float = 0.0,
     ) -> None:
         self.task = task
         """For people: `default/mnist-7/worker-0#0`."""
@@ -91,6 +92,8 @@ class Order:
         """That of the task's processes; the daemon's own is stricter."""
         self.cleanup = [list(argv) for argv in cleanup]
         """Commands that end what is no descendant of ours (containers); run when everything else has ended."""
+        self.clock = clock
+        """Seconds since the epoch at which monotonic time was 0, as the daemon counts; 0: the wall clock tells the time."""
 
     def encode(self) -> bytes:
         """The order as text."""

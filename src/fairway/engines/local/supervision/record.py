@@ -1,14 +1,31 @@
-"""The records of an attempt: written whole or not at all, also on a full disk. Standard library only."""
+"""The records of an attempt: written whole or not at all, also on a full disk. Standard library only.
+
+A task may write into its own attempt folder, so a record that is read may hold anything. Reading is bounded:
+the file must be a regular file of at most `LARGEST` bytes, and each value must have its type and its range.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 
 STARTED = "started.json"
 EXIT = "exit.json"
+LARGEST = 4 << 20
+"""Bytes; a larger file is refused unread. An order with a thousand processes takes less."""
+LONGEST_TEXT = 64 * 1024
+"""Characters of one text in an exit record."""
+INT64 = 1 << 63
+_LATEST = 1e11
+"""Seconds since the epoch; later times are mistakes."""
+_SHOWN = 80
 _RESERVED = 32 * 1024
 """Bytes; more than the largest exit record."""
+
+
+class BadRecordError(ValueError):
+    """A record exists and cannot be used. The message names the file and the value."""
 
 
 class ExitRecord:
@@ -67,10 +84,97 @@ def _aside(folder: str, name: str) -> str:
 
 
 def read_record(folder: str, name: str) -> dict[str, object] | None:
-    """A record, or None when it is not there or cannot be read."""
+    """A record, or None when it is not there or cannot be used."""
     try:
-        with open(os.path.join(folder, name), "rb") as file:
-            content = json.loads(file.read())
-    except (OSError, ValueError):
+        return load_record(folder, name)
+    except BadRecordError:
         return None
-    return content if isinstance(content, dict) else None
+
+
+def load_record(folder: str, name: str) -> dict[str, object] | None:
+    """A record; None when there is no such file. Raises `BadRecordError` for a file that holds no record."""
+    path = os.path.join(folder, name)
+    try:
+        text = bounded_text(path)
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise BadRecordError(f"{path} cannot be read: {problem.strerror}") from problem
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise BadRecordError(f"{path} holds no JSON record: {_shown(text)}") from problem
+    if not isinstance(content, dict):
+        raise BadRecordError(f"{path} holds no JSON object: {_shown(text)}")
+    return content
+
+
+def bounded_text(path: str) -> bytes:
+    """The content of a small regular file. Never blocks: a FIFO or a device in its place is refused."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        state = os.fstat(descriptor)
+        if not stat.S_ISREG(state.st_mode):
+            raise BadRecordError(f"{path} is not a regular file")
+        if state.st_size > LARGEST:
+            raise BadRecordError(f"{path} has {state.st_size} bytes, more than the {LARGEST} that a record may have")
+        with os.fdopen(os.dup(descriptor), "rb") as file:
+            return file.read(LARGEST)
+    finally:
+        os.close(descriptor)
+
+
+def check_exit(path: str, content: dict[str, object]) -> None:
+    """Raise `BadRecordError` unless every known value of an exit record has its type and its range.
+
+    `reached_step` is an integer of any size: it comes from the task's reports. Read it with `step_of`.
+    """
+    for name in ("code", "signal", "rank", "held", "memory_limit"):
+        _check_whole(path, name, content.get(name))
+    if content.get("rank", 0) is None:
+        raise BadRecordError(f"{path}: rank is null; it must be an integer")
+    for name in ("started", "finished"):
+        _check_time(path, name, content.get(name))
+    for name in ("tail", "words", "said", "lost", "traceback_digest"):
+        value = content.get(name)
+        if value is not None and not (isinstance(value, str) and len(value) <= LONGEST_TEXT):
+            raise BadRecordError(f"{path}: {name} is {_shown(value)}; it must be a text of at most {LONGEST_TEXT} characters")
+    for name in ("out_of_memory", "by_us"):
+        value = content.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise BadRecordError(f"{path}: {name} is {_shown(value)}; it must be true or false")
+    step = content.get("reached_step")
+    if step is not None and (isinstance(step, bool) or not isinstance(step, int)):
+        raise BadRecordError(f"{path}: reached_step is {_shown(step)}; it must be an integer")
+
+
+def step_of(value: object) -> int | None:
+    """A step that fits into 64 bits; None for everything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and -INT64 <= value < INT64 else None
+
+
+def time_of(value: object) -> float | None:
+    """A finite time in seconds since the epoch; None for everything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if -_LATEST <= value <= _LATEST else None
+
+
+def _check_whole(path: str, name: str, value: object) -> None:
+    if value is not None and step_of(value) is None:
+        raise BadRecordError(f"{path}: {name} is {_shown(value)}; it must be an integer of 64 bits")
+
+
+def _check_time(path: str, name: str, value: object) -> None:
+    if value is not None and time_of(value) is None:
+        raise BadRecordError(f"{path}: {name} is {_shown(value)}; it must be a time in seconds")
+
+
+def _shown(value: object) -> str:
+    """The value in a message: short, whatever it is."""
+    if isinstance(value, int) and abs(value) >= INT64:
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, bytes):
+        value = value[: _SHOWN + 1].decode("utf-8", "replace")
+    text = value if isinstance(value, str) else repr(value)
+    return repr(text[:_SHOWN] + "...") if len(text) > _SHOWN else repr(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import time
 
 from fairway.engines.local.supervision import order
 
@@ -14,19 +15,31 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 def fetch(name: str) -> int | None:
-    """The caller's standard input, by the name of its door; None when nobody is there, or it was given away before.
+    """The caller's standard input, by the name of its door; None when it is closed, or the input was given away before.
 
-    Raises `TimeoutError` when somebody is there but does not answer.
+    Raises `TimeoutError` when the caller does not answer.
     """
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return _fetch(name, max(0.1, deadline - time.monotonic()))
+        except BlockingIOError:
+            # So many wait there that there is no place in the queue: other users can see the address and connect.
+            if time.monotonic() > deadline:
+                raise TimeoutError from None
+            time.sleep(0.005)
+
+
+def _fetch(name: str, patience: float) -> int | None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as door:
-        door.settimeout(PATIENCE)
+        door.settimeout(patience)
         try:
             door.connect(f"\0{name}")
             told = door.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             if _CREDENTIALS.unpack(told)[1] != os.getuid():
                 return None
             _mark, found = order.receive_with(door, 1)
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             raise
         except OSError:
             return None

@@ -122,6 +122,10 @@ class Supervisor:
         self._evidence = OomEvidence()
         self._write_started()
 
+    def _now(self) -> float:
+        """Seconds since the epoch on the daemon's clock, which does not jump when the wall clock is set."""
+        return self._order.clock + time.monotonic() if self._order.clock else time.time()
+
     def _abandon(self) -> None:
         """The gang does not start: leave everything as it was."""
         self._control.close()
@@ -135,7 +139,7 @@ class Supervisor:
     def _start(self) -> None:
         """From here on it counts as started, whatever happens."""
         record.publish_record(self._order.folder, record.STARTED)
-        self._started = time.time()
+        self._started = self._now()
         nest = Nest(self._order.cwd, self._order.umask, self._cgroup)
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         given = self._standard_input()
@@ -225,7 +229,7 @@ class Supervisor:
         except ChildProcessError:
             self._childless = True
         if not self._ranks.left and not self._finished:
-            self._finished = time.time()
+            self._finished = self._now()
 
     def _stop(self, grace: float, *, by_us: bool, words: str) -> None:
         """End the task within the grace. Only what ends a task that nothing else has decided counts as ours."""
@@ -346,7 +350,7 @@ class Supervisor:
 
     def _write_started(self) -> None:
         content: dict[str, object] = {
-            "started": self._started or time.time(),
+            "started": self._started or self._now(),
             "supervisor": self._own.as_dict() if self._own else None,
             "processes": [found.as_dict() for rank in self._ranks.everyone if (found := identify(rank.pid))],
             "boot": boot_id(),
