@@ -19,7 +19,7 @@ import msgspec
 import uvloop
 
 from fairway.api.mlflow.token import token_of
-from fairway.api.told import make_told
+from fairway.api.told import Refused, make_told
 from fairway.app import crash
 from fairway.app.application import Application
 from fairway.app.resizing import resize
@@ -188,6 +188,7 @@ class Operator:
         self._served = ServingMirrors(self._reading, self._gpu_nodes)
         self._outside = Outside(self._reading, self._acting, self._installation.queueing)
         self._stuck = Stuck(self._reading, lambda: self._pods, self._clock.now)
+        self._refused: Refused = lambda _run, _task, _words: None
 
     async def run(self) -> None:
         """Follow the cluster; act while it is the leader."""
@@ -222,7 +223,7 @@ class Operator:
         await self._record.open(application, self._objects, self._gangs)
         sampled = samples_of(application, self._samples, serving.replica_in, secret)
         given = given_to_pods(self._settings.home, application, self._carried, sampled, secret)
-        server = SecondServer(config(make_told(application.loop.report, secret, given)))
+        server = SecondServer(config(make_told(application.loop.report, secret, given, self._refused)))
         # Pods of other nodes come here.
         listening = socket.create_server(("", self._settings.port), backlog=512)
         listening.setblocking(False)
@@ -256,6 +257,7 @@ class Operator:
             self._gpu_nodes,
         )
         engine.ask(self._outside, self._stuck)
+        self._refused = engine.refuse
         application = Application(
             store,
             serving.engine(engine),

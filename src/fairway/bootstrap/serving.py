@@ -179,7 +179,8 @@ class ClusterServing:
 
     def trouble(self, key: ServiceKey) -> str:
         """Why its objects are not as they should be."""
-        return self._objects.trouble.get(key, "")
+        counted = self._router.refused.get(key, "")
+        return self._objects.trouble.get(key, "") or (f"a router counts what cannot be: {counted}" if counted else "")
 
 
 def _service_of(found: Deployment | ServiceObject | None) -> ServiceKey | None:

@@ -233,7 +233,7 @@ class ServiceObjects:
         left = [pod for pod in leaving if not seating.is_going(pod)]
         self._leaving = {uid: at for uid, at in self._leaving.items() if self._now() < at + 100 * PATIENCE}
         for pod in left:
-            number = int(pod.metadata.labels.get(marks.REVISION, "0"))
+            number = marks.read_count(pod.metadata.labels.get(marks.REVISION), 0)
             of_revision = [
                 one
                 for one in self._mirrors.pods.indexed(naming.BY_SERVICE, naming.by_service(pod)[0])
