@@ -71,6 +71,8 @@ CODE = f"{DOMAIN}/code"
 """On a TrainingJob: the ConfigMap that holds its code, or `blob:DIGEST`: a manifest in the operator's blobs."""
 BLOB = "blob:"
 
+TRUSTED = (QUEUE, USER, PRIORITY, SUBMITTED, TIME_LIMIT)
+"""On pods: whose turn it is. Believed of pods that Fairway made; admission refuses them on others (`install/pod_marks.py`)."""
 MOST_PODS = 1_000_000
 """Pods of a role, at the most."""
 SHOWN = 80
@@ -112,6 +114,11 @@ class GangMark:
     def size(self) -> int:
         """Pods of the whole gang."""
         return sum(part.size for part in self.parts.values())
+
+
+def made_by_us(labels: Mapping[str, str]) -> bool:
+    """Whether the labels are those of a pod of a run or of a service."""
+    return labels.get(MANAGED_BY) == MANAGER and (RUN in labels or SERVICE in labels)
 
 
 def write_gang(gang: GangMark) -> dict[str, str]:

@@ -137,9 +137,11 @@ class Gangs:
     def manifests(self, action: BindGang) -> list[Manifest]:
         """The pods as they would be made. Raises `RefusedError` for what the cluster's administrator does not allow."""
         job, allowed, around = action.job, self._installation.allowed, self._around(action.job)
-        wrong = policy.refusals(job.spec.kubernetes.pod, allowed)
+        table = None if job.spec.environment.image else self._installation.runtime_for(job.spec.framework.value)
+        given = policy.taken(self._installation, table)
+        wrong = policy.refusals(job.spec.kubernetes.pod, allowed, given)
         wrong += network.refusals(job, allowed)
-        wrong += inputs(job.spec.data, allowed, around.find).refused
+        wrong += inputs(job.spec.data, allowed, around.find, given).refused
         if wrong:
             raise RefusedError("; ".join(wrong), fix="take it out of the document, or ask whoever runs the cluster")
         if job.spec.code.git is not None and not around.code:
@@ -151,11 +153,11 @@ class Gangs:
         roles = job.spec.roles
         needs = {task.key.role: task.need for task in action.tasks}
         givers = {role: gpu.giver(need, roles[role].placement, self._nodes, self._installation) for role, need in needs.items()}
-        given = [
+        equipped = [
             gpu.give(body, task.need, roles[task.key.role].placement, givers[task.key.role], self._nodes, self._installation)
             for task, body in zip(action.tasks, bodies, strict=True)
         ]
-        made = [_surrounded(body, job, around) for body in given]
+        made = [_surrounded(body, job, around) for body in equipped]
         return self.outside.dressed(action, made, around.owner) if self.outside is not None else made
 
     def runtime(self, job: Job) -> Runtime:

@@ -233,16 +233,19 @@ def _parts(members: Iterable[Member], gang: marks.GangMark | None, shapes: Shape
 def _request(key: JobKey, members: Sequence[Member], asked: Gang, gang: marks.GangMark | None) -> Request:
     first = members[0].pod
     made = seconds(first.metadata.creation_timestamp) or 0.0
-    noted = first.metadata.annotations
+    ours = marks.made_by_us(first.metadata.labels)
+    # A pod that Fairway did not make does not choose its own turn: it has the default queue and its own class of priority.
+    noted = first.metadata.annotations if ours else {}
+    believed = gang if ours else None
     return Request(
         key=key,
         gang=asked,
-        submitted=made if gang is None or gang.submitted is None else gang.submitted,
+        submitted=made if believed is None or believed.submitted is None else believed.submitted,
         queue=noted.get(marks.QUEUE, "default"),
         user=noted.get(marks.USER, ""),
         name=noted.get(marks.SERIES, key.name),
         priority=_count(noted, marks.PRIORITY, first.spec.priority),
-        limit=gang.time_limit if gang is not None else None,
+        limit=believed.time_limit if believed is not None else None,
         resumes=gang is not None and gang.saved is not None,
     )
 
