@@ -16,6 +16,7 @@ import urllib.request
 from typing import Any
 
 from fairway.runtime import contract
+from fairway.runtime.pod import trust
 from fairway.runtime.pod.measuring import Measuring, Point
 
 EVERY = 1.0
@@ -105,7 +106,7 @@ class Telling:
             {"Content-Type": "application/json", "Authorization": "Bearer " + self._token},
         )
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            with trust.urlopen(request, PATIENCE) as answer:
                 self._complain(answer.read(LONGEST_ANSWER))
                 return True
         except urllib.error.HTTPError as error:

@@ -43,7 +43,7 @@ def everything(installation: Installation) -> list[Manifest]:
 
 def endpoint(installation: Installation) -> str:
     """Where pods tell the operator of themselves."""
-    return f"http://fairway-operator.{installation.namespace}.svc.{installation.cluster_domain}:{PORT}"
+    return f"https://fairway-operator.{installation.namespace}.svc.{installation.cluster_domain}:{PORT}"
 
 
 def settings(installation: Installation) -> str:

@@ -19,11 +19,13 @@ from fairway import version
 from fairway.engines.kubernetes.operator.clone import clone
 from fairway.errors import FairwayError
 from fairway.runtime import contract
-from fairway.runtime.pod import carrying, fetch
+from fairway.runtime.pod import carrying, fetch, trust
 from fairway.runtime.pod.archive import BadArchiveError
 
 _TOP = ("__init__.py", "version.py")
 CODE = "/v1/given/code"
+AUTHORITY_FILE = "operator-ca.pem"
+"""Beside `fairway` in the folder of the runtime."""
 
 
 def bring_runtime(target: Path) -> None:
@@ -48,6 +50,10 @@ def bring_code(bundle: Path, target: Path) -> int:
 def bring(given: argparse.Namespace) -> list[str]:
     """Everything that the arguments name; what was done, in words."""
     bring_runtime(given.inject)
+    authority = os.environ.get(trust.AUTHORITY, "")
+    if authority:
+        # For what in the task reads a file: MLflow's client.
+        (given.inject / AUTHORITY_FILE).write_text(authority)
     done = []
     if given.bundle is not None:
         done.append(f"{bring_code(given.bundle, given.code)} files of code")

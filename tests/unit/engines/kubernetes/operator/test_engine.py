@@ -179,6 +179,17 @@ async def test_the_token_of_a_run_reaches_the_two_that_speak_and_nobody_else(tmp
     assert "secret" not in str(body["spec"]).replace("secretKeyRef", ""), "only its name is in the pod"
 
 
+async def test_the_operators_authority_reaches_the_two_that_speak(tmp_path: Path) -> None:
+    server, _, action = make(tmp_path)
+    around = Surroundings(token="t", endpoint="https://operator:8080", authority="PEM")
+    gangs = Gangs(server, Installation(image="f", runtimes={"default": Runtime("x")}), lambda _job: around)  # type: ignore[arg-type]
+    (body,) = gangs.manifests(action)
+    for one in (*body["spec"]["initContainers"], *body["spec"]["containers"]):
+        env = {variable["name"]: variable.get("value") for variable in one["env"]}
+        assert (env["FAIRWAY_OPERATOR_CA"], env["FAIRWAY_ENDPOINT"]) == ("PEM", "https://operator:8080")
+        assert (env.get("MLFLOW_TRACKING_SERVER_CERT_PATH") == "/fairway/inject/operator-ca.pem") == (one["name"] == "task")
+
+
 async def test_what_could_not_be_made_is_tried_again_until_it_is(tmp_path: Path, monkeypatch: Any) -> None:
     server, engine, action = make(tmp_path)
     woken: list[bool] = []
