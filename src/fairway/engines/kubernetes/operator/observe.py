@@ -97,7 +97,8 @@ def exit_of(pod: Pod) -> Exit:
         # Our first process was killed, an init step failed, or the message is damaged: the kubelet's own numbers count.
         number = ended.signal or (ended.exit_code - 128 if ended.exit_code > 128 else 0)
         code = None if number else ended.exit_code
-        tail = marks.storable(ended.message)
+        # Nothing of a damaged message is believed; the log tells what the program said last.
+        tail = marks.storable(ended.message) if record is None else ""
         return Exit(code, number or None, out_of_memory=killed, by_us=by_us, tail=tail, disrupted=disrupted)
     said, killer, rank = (int64(record[name]) for name in ("code", "signal", "rank"))
     return Exit(said, killer, rank or 0, killed, by_us, tail=marks.storable(record["words"]), disrupted=disrupted)

@@ -116,7 +116,7 @@ def test_a_code_that_no_program_exits_with_is_named(code: object) -> None:
     text = json.dumps({"task": "worker-0", "rank": 0, "code": code, "signal": None, "words": "it said this"})
     report = observe.report(KEY, ended(text, 3))
     assert report.exit is not None
-    assert (report.exit.code, report.exit.signal) == (3, None)
+    assert (report.exit.code, report.exit.signal, report.exit.tail) == (3, None, "")
     assert report.message is not None
     assert report.message.startswith("its termination message is damaged: code is ")
     assert report.message.endswith("; the exit code 3 of its container counts")
