@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from fairway.app.ports import Observation
 from fairway.app.tracking import Speaker
 from fairway.bootstrap import pod_server
 from fairway.bootstrap.pod_server import PodServer
+from fairway.bootstrap.pods import plain_of_older
 from fairway.engines.kubernetes.authority import Authority
 from fairway.registry.carried import Carried
 from fairway.runtime import contract
@@ -37,7 +39,9 @@ from fairway.runtime.pod import carrying, fetch, trust
 from fairway.runtime.pod.carrying import Operator, restore
 from fairway.runtime.pod.telling import Telling
 from fairway.spec.job import JobSpec
+from fairway.spec.service import ServiceSpec
 from fairway.state.job import Job, JobKey
+from fairway.state.service import Service, ServiceKey
 
 SECRET = b"of this operator"
 OLD, NEW = JobKey("team", "old-1"), JobKey("team", "new-1")
@@ -88,6 +92,23 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 def token(run: JobKey) -> str:
     return token_of(SECRET, Speaker(run.namespace, run.name))
+
+
+def test_older_is_who_was_made_before_the_authority(tmp_path: Path) -> None:
+    """Runs by when they were submitted, services by when they were first applied; who is not known is not older."""
+    authority = Authority(tmp_path / "tls", ("localhost",), lambda: 1000.0)
+    spec = JobSpec.model_validate({"roles": {"worker": {"command": ["x"]}}})
+    served = ServiceSpec.model_validate({"model": "adds@1"})
+    jobs = {key: Job(key, key.name, 1, spec, created=at) for key, at in ((OLD, 999.0), (NEW, 1001.0))}
+    services = [Service(ServiceKey("team", name), served, created=at) for name, at in (("old", 999.0), ("new", 1001.0))]
+    store = SimpleNamespace(get_job=jobs.get, services=lambda: [SimpleNamespace(service=one) for one in services])
+    app: Any = object()
+    plain = plain_of_older(app, SimpleNamespace(store=store), authority, SECRET)  # type: ignore[arg-type]
+    assert isinstance(plain, OlderPlain)
+    names = ("old-1", "new-1", "gone-1", "service:old", "service:new", "service:gone")
+    assert [name for name in names if plain._older(Speaker("team", name))] == ["old-1", "service:old"]
+    assert not plain._older(Speaker("other", "old-1"))
+    assert plain_of_older(app, SimpleNamespace(store=store), None, SECRET) is app  # type: ignore[arg-type]
 
 
 class Points:
