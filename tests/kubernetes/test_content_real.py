@@ -26,8 +26,16 @@ SYSTEM = "fairway-system"
 OPERATOR = ("-n", SYSTEM, "exec", "-i", "deploy/fairway-operator", "--")
 
 TRAIN = """
-import json, pathlib, time
+import json, os, pathlib, time
 import fairway, greeting
+
+status = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\t" in line)
+print("confined:", os.getuid(), status["CapEff"], status["NoNewPrivs"], status["Seccomp"], flush=True)
+print("the operator is at", os.environ["MLFLOW_TRACKING_URI"], flush=True)
+# Another user brought the code. Root without capabilities writes there all the same.
+print("code of", os.stat("train.py").st_uid, flush=True)
+pathlib.Path("train.py").write_text(pathlib.Path("train.py").read_text())
+pathlib.Path("notes.txt").write_text("written beside the code")
 
 start = fairway.checkpoint.latest()
 first = start.step if start else 0
@@ -146,7 +154,9 @@ def test_a_pod_that_is_deleted_in_the_middle_goes_on_elsewhere_and_its_model_is_
     digest = room.take({"train.py": TRAIN.encode(), "requirements.txt": requirements, "vocabulary.bin": large})
     broken = room.take({"requirements.txt": b"--no-index\nno-such-package==1\n"})
     wish = {"environment": {"requirements": "requirements.txt"}, "restart": {"max": 0}}
-    room.submit("mnist", digest, outputs={"model": "lenet"}, **wish)
+    # As in the documented image of Fairway: the step that brings the code is not root, and the task is.
+    brought = {"pod": {"initContainers": [{"name": "code", "securityContext": {"runAsUser": 65532}}]}}
+    room.submit("mnist", digest, outputs={"model": "lenet"}, kubernetes=brought, **wish)
     room.submit("broken", broken, **wish)
     room.submit("cloned", code={"git": {"url": "https://example.invalid/a.git"}}, restart={"max": 0})
     room.submit("homeless", framework="tensorflow", restart={"max": 0})
@@ -169,3 +179,6 @@ def test_a_pod_that_is_deleted_in_the_middle_goes_on_elsewhere_and_its_model_is_
     log = room.kubectl(*OPERATOR, "sh", "-c", "cat /var/lib/fairway/logs/default/mnist/worker-0#0.log")
     assert "begins at 0, hello" in log
     assert "waits for its end" in log
+    assert "confined: 0 0000000000000000 1 2" in log, "no capability, no new privileges, a filter of system calls"
+    assert f"the operator is at https://fairway-operator.{SYSTEM}.svc.cluster.local:8080" in log
+    assert "code of 65532" in log

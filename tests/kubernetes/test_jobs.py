@@ -77,6 +77,41 @@ def test_a_failure_is_forgiven_once_and_the_gang_starts_again_whole(jobs: Jobs, 
     assert "all 1 restarts are used up" in status["message"]
 
 
+def test_a_termination_message_that_cannot_be_is_named_on_its_run_and_stops_no_other(jobs: Jobs, kwok_nodes: Add) -> None:
+    kwok_nodes(1, capacity={"cpu": "8"})
+    record = '{"task": "worker-0", "rank": 0, "code": %s, "signal": null, "words": "x"}'
+    messages = {
+        "large": record % 2**70,
+        "text": record % '"boom"',
+        "nan": record % "NaN",
+        "list": record % "[1]",
+        "deep": "[" * 2000 + "]" * 2000,
+        "junk": "\u0000\ufffd" * 2000,
+    }
+    for name in messages:
+        jobs.submit(name, restart={"max": 0})
+    for name, message in messages.items():
+        jobs.runs(name)
+        state = {"exitCode": 3, "reason": "Error", "message": message}
+        task = {"name": "task", "image": "x", "imageID": "", "ready": False, "restartCount": 0, "state": {"terminated": state}}
+        path = f"/api/v1/namespaces/{jobs.namespace}/pods/{name}-worker-0-r0/status"
+        body = {"status": {"phase": "Failed", "containerStatuses": [task]}}
+        status, answer = jobs.plane.request("PATCH", path, body, "application/merge-patch+json")
+        assert status == 200, answer
+    for name in messages:
+        said = jobs.until(name, "has failed", lambda status: status["phase"] == "Failed")["message"]
+        damaged = "its termination message is damaged: code is " in said and "the exit code 3 of its container counts" in said
+        assert damaged == (name in ("large", "text", "nan", "list")), said
+        assert damaged or "exited with 3" in said
+    # Others start and end, and those that are over can be deleted.
+    jobs.submit("other")
+    jobs.runs("other")
+    jobs.annotate("other-worker-0-r0", runs_for="10ms")
+    jobs.until("other", "has succeeded", lambda status: status["phase"] == "Succeeded")
+    jobs.delete("large")
+    wait_for("its pod goes", lambda: not jobs.pods("large"), 60.0)
+
+
 def test_a_refusal_by_the_kubelet_costs_no_restart(jobs: Jobs, kwok_nodes: Add) -> None:
     # More than a node of another test has: one that is being taken away could still be chosen.
     jobs.submit("unlucky", cpu="5", restart={"max": 0})

@@ -161,7 +161,7 @@ roles:
     placement: {apart: true}
 """
 PROGRAM = """\
-import json, os, time, urllib.error, urllib.request
+import json, os, ssl, time, urllib.error, urllib.request
 from pathlib import Path
 import fairway
 from mpi4py import MPI
@@ -176,8 +176,9 @@ total = everyone.allreduce(everyone.rank + 1)
 def asked(token):
     url = os.environ["MLFLOW_TRACKING_URI"] + "/api/2.0/mlflow/experiments/search?max_results=5"
     request = urllib.request.Request(url, headers={"Authorization": "Bearer " + token})
+    known = ssl.create_default_context(cafile=os.environ["MLFLOW_TRACKING_SERVER_CERT_PATH"])
     try:
-        return urllib.request.urlopen(request, timeout=30).status
+        return urllib.request.urlopen(request, timeout=30, context=known).status
     except urllib.error.HTTPError as refused:
         return refused.code
 

@@ -287,10 +287,14 @@ def test_queues_act_from_their_objects_say_how_they_stand_and_are_remembered(
     document = {"apiVersion": "fairway.dev/v1alpha1", "kind": "JobQueue", "metadata": {"name": queue}}
     pods.plane.apply({**document, "spec": {"quota": {"cpu": "2"}, "borrow": False}}, path)
     for name in ("one", "two"):
-        pods.make(f"own-{name}", cpu="1500m", annotations={"fairway.dev/queue": queue})
+        labels = {"app.kubernetes.io/managed-by": "fairway", "fairway.dev/run": f"own-{name}"}
+        pods.make(f"own-{name}", cpu="1500m", labels=labels, annotations={"fairway.dev/queue": queue})
+    # Of a pod that Fairway did not make the queue is not believed: it would wait there.
+    pods.make("stranger", cpu="10m", annotations={"fairway.dev/queue": queue, "fairway.dev/priority": "1000"})
     pods.make("big", cpu="100")
     # More nodes would help the one that needs room, and autoscalers see it; they would not help the one whose queue is full.
     assert pods.why("big")["reason"] == "Unschedulable"
+    pods.node("stranger")
     wait_for("one of the two runs", lambda: any(_node(pods.get(f"own-{name}")) for name in ("one", "two")), PATIENCE)
     held = next(name for name in ("own-one", "own-two") if not _node(pods.get(name)))
     # At first it may have been told that there is no node: the scheduler hears of pods and nodes in any order.

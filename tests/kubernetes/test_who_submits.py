@@ -15,6 +15,8 @@ from cluster.process import wait_for
 from cluster.record import API_SERVICE, Person, start_operator
 
 import fairway
+from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.install.pod_marks import pod_marks
 from fairway.engines.kubernetes.install.vouching import vouching
 from fairway.errors import DeniedError
 
@@ -38,7 +40,8 @@ QUEUES = "/apis/fairway.dev/v1alpha1/jobqueues"
 def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     found = Installed(control_plane, tmp_path_factory.mktemp("fairway"))
     found.install()
-    policies = [(one, f"{ADMISSION}/{PLURALS[one['kind']]}/{one['metadata']['name']}") for one in vouching("fairway-system")]
+    made = [*vouching("fairway-system"), *pod_marks("fairway-system")]
+    policies = [(one, f"{ADMISSION}/{PLURALS[one['kind']]}/{one['metadata']['name']}") for one in made]
     for one, path in policies:
         control_plane.apply(one, path)
     control_plane.apply(QUEUE, f"{QUEUES}/language")
@@ -132,3 +135,79 @@ async def test_a_program_acts_on_a_cluster_as_a_command_does(
     assert client.delete("small-1") == ("small-1",)
     with pytest.raises(DeniedError, match='User "cleo" cannot list'):
         fairway.Client(context="lab", namespace="kube-system").list()
+
+
+POD = {"containers": [{"name": "c", "image": "none"}], "automountServiceAccountToken": False}
+
+
+def described(name: str, annotations: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Every way to a pod with these annotations, by path."""
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels, "annotations": annotations}, "spec": POD}
+    once = {"metadata": {"annotations": annotations}, "spec": {**POD, "restartPolicy": "Never"}}
+    chosen = {"selector": {"matchLabels": labels}, "template": template}
+    return {
+        "api/v1/pods": {"metadata": {"annotations": annotations}, "spec": POD},
+        "api/v1/replicationcontrollers": {"spec": {"replicas": 1, "selector": labels, "template": template}},
+        "apis/apps/v1/deployments": {"spec": {"replicas": 1, **chosen}},
+        "apis/apps/v1/replicasets": {"spec": {"replicas": 1, **chosen}},
+        "apis/apps/v1/daemonsets": {"spec": chosen},
+        "apis/apps/v1/statefulsets": {"spec": {"replicas": 1, "serviceName": name, **chosen}},
+        "apis/batch/v1/jobs": {"spec": {"template": once}},
+        "apis/batch/v1/cronjobs": {"spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": once}}}},
+    }
+
+
+def test_whose_turn_it_is_stands_on_pods_that_fairway_makes_alone(installed: Installed, namespace: str) -> None:
+    plane, jobs = installed.plane, Jobs(installed, namespace)
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+    wait_for("the service account", lambda: plane.get(accounts)[0] == 200)
+
+    def make(path: str, body: dict[str, Any], name: str, query: str = "?dryRun=All") -> tuple[int, Any]:
+        root, _, plural = path.rpartition("/")
+        body = {**body, "metadata": {**body.get("metadata", {}), "name": name}}
+        return plane.request("POST", f"/{root}/namespaces/{namespace}/{plural}{query}", body)
+
+    one = described("one", {marks.QUEUE: "language"})
+    wait_for("the policies hold", lambda: all(make(path, body, "one")[0] == 422 for path, body in one.items()), 60.0)
+    for mark in marks.TRUSTED:
+        for path, body in described("two", {mark: "1"}).items():
+            status, answer = make(path, body, "two")
+            assert (status, f"the annotation {mark} is for pods that Fairway makes" in answer.get("message", "")) == (
+                422,
+                True,
+            ), path
+    for path, body in described("plain", {"note": "1"}).items():
+        assert make(path, body, "plain")[0] == 201, path
+
+    # A pod that is there cannot get it later; what it has, it may keep.
+    assert make("api/v1/pods", described("plain", {"note": "1"})["api/v1/pods"], "plain", "")[0] == 201
+    here = f"/api/v1/namespaces/{namespace}/pods/plain"
+    kind = "application/merge-patch+json"
+    assert plane.request("PATCH", here, {"metadata": {"annotations": {marks.PRIORITY: "9"}}}, kind)[0] == 422
+    assert plane.request("PATCH", here, {"metadata": {"annotations": {"note": "2"}}}, kind)[0] == 200
+
+    # The operator makes its own, and the cluster's controllers make those of templates that it writes.
+    jobs.submit("ours")
+    wait_for("the operator's pod", lambda: len(jobs.pods("ours")) == 1, 60.0, jobs.what_is_there)
+    (pod,) = jobs.pods("ours")
+    assert pod["metadata"]["annotations"][marks.QUEUE] == "default"
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
+    assert plane.request("PATCH", path, {"metadata": {"annotations": {"note": "1"}}}, kind)[0] == 200
+    assert plane.request("PATCH", path, {"metadata": {"annotations": {marks.QUEUE: "language"}}}, kind)[0] == 422
+    jobs.delete("ours")
+
+
+def test_pods_of_a_service_keep_their_queue(installed: Installed, namespace: str) -> None:
+    plane = installed.plane
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+    wait_for("the service account", lambda: plane.get(accounts)[0] == 200)
+    body = described("served", {marks.QUEUE: "language"})["apis/apps/v1/deployments"]
+    body = {"apiVersion": "apps/v1", "kind": "Deployment", **body, "metadata": {"name": "served", "namespace": namespace}}
+    operator = plane.kubeconfig("system:serviceaccount:fairway-system:fairway-operator", ["system:serviceaccounts"])
+    plane.kubectl("--kubeconfig", str(operator), "apply", "--server-side", "-f", "-", given=json.dumps(body))
+    path = f"/api/v1/namespaces/{namespace}/pods?labelSelector=app%3Dserved"
+    wait_for("the controllers' pod", lambda: len(plane.get(path)[1]["items"]) == 1, 60.0)
+    (pod,) = plane.get(path)[1]["items"]
+    assert pod["metadata"]["annotations"][marks.QUEUE] == "language"
+    plane.kubectl("-n", namespace, "delete", "deployment", "served", "--wait=false")

@@ -18,12 +18,15 @@ from fairway.api.told import Take
 from fairway.app.ports import Observation
 from fairway.errors import FairwayError, NotFoundError, RefusedError, UnavailableError
 from fairway.state.job import Job, JobKey
+from fairway.units.number import int64
 
 CHECKPOINTS = "/v1/given/checkpoints/{name}"
 OUTPUTS = "/v1/given/outputs/{name}"
 SPARE = 1 << 28
 """Bytes that stay free on the disk: the record needs room too."""
 BLOCK = 1 << 20
+_DIGITS = 18
+"""Of an attempt. The conversion of very long numbers raises."""
 HEARD = 1 << 26
 """Bytes of a refused message that are heard to the end."""
 
@@ -119,7 +122,8 @@ class Brought:
     def _check_attempt(self, job: Job, request: Request) -> None:
         """A pod that was held for lost and lives must not mix its work with that of the one in its place."""
         task, text = request.query_params.get("task", ""), request.query_params.get("attempt", "")
-        if task and text.isascii() and text.isdigit() and int(text) < self._newest(job, task):
+        short = len(text) <= _DIGITS and text.isascii() and text.isdigit()
+        if task and short and int(text) < self._newest(job, task):
             message = f"attempt {text} of {task} was replaced by attempt {self._newest(job, task)}"
             raise RefusedError(message, fix="end: nobody waits for it any more")
 
@@ -129,10 +133,15 @@ class Brought:
         return FileResponse(found.path, media_type="application/x-tar")
 
     async def _put_checkpoint(self, job: Job, request: Request) -> Response:
+        name, keep = request.path_params["name"], job.spec.checkpoint.keep
+        _check_step(name)
         with self._keep.arriving() as path:
             await self._receive(request, path)
-            name, keep = request.path_params["name"], job.spec.checkpoint.keep
-            kept = await asyncio.to_thread(self._keep.keep_checkpoint, job.key.namespace, job.key.name, name, path, keep)
+            try:
+                kept = await asyncio.to_thread(self._keep.keep_checkpoint, job.key.namespace, job.key.name, name, path, keep)
+            except (TypeError, ValueError, KeyError, RecursionError) as error:
+                message = f"the manifest of {name} cannot be read: {type(error).__name__}: {str(error)[:200]}"
+                raise RefusedError(message, fix="checkpoints are saved with fairway.checkpoint.save") from error
         # Only now it counts: what is in the pod alone goes with the pod.
         await self._take(Observation(job.key, (), kept.step, kept.time))
         return Response(status_code=204)
@@ -169,7 +178,8 @@ class Work(Protocol):
 
 async def receive(request: Request, path: Path, most: int, too_large: Callable[[], FairwayError]) -> int:
     """Write the body down as it comes; how many bytes it has. Raises what `too_large` makes when they are more than `most`."""
-    if int(request.headers.get("content-length") or 0) > most:
+    said = request.headers.get("content-length") or "0"
+    if len(said) > _DIGITS or not said.isascii() or not said.isdigit() or int(said) > most:
         raise too_large()
     size = 0
     with path.open("xb") as file:
@@ -179,6 +189,14 @@ async def receive(request: Request, path: Path, most: int, too_large: Callable[[
                 raise too_large()
             await asyncio.to_thread(file.write, block)
     return size
+
+
+def _check_step(name: str) -> None:
+    """Raise `RefusedError` for a checkpoint whose step the record cannot hold."""
+    step = name.rpartition("-")[2]
+    if step.isascii() and step.isdigit() and (len(step) > _DIGITS + 1 or int64(int(step)) is None):
+        message = f"the step of checkpoint {name[:80]} has more than 64 bits"
+        raise RefusedError(message, fix="count steps below 2**63")
 
 
 async def _blocks(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Literal
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
+from fairway.api import message as messages
+from fairway.api.message import Message
 from fairway.api.mlflow.token import speaker_of
-from fairway.app.ports import MetricPoint, Observation
+from fairway.app.ports import Observation
 from fairway.runtime.eventfolder import SOURCES
 from fairway.runtime.pod.telling import PATH
 from fairway.state.job import JobKey
@@ -20,39 +20,21 @@ from fairway.state.job import JobKey
 LONGEST = 1 << 20
 """Bytes of a message."""
 
+SHOWN = 3
+"""Refusals of a message that the answer and the run show."""
+
 Take = Callable[[Observation], Awaitable[None]]
-
-
-class _Point(msgspec.Struct, frozen=True):
-    time: float
-    metrics: dict[str, float]
-    step: int | None = None
-    rank: int = 0
-    source: Literal["report", "tensorboard", "log"] = "report"
-
-
-class _Checkpoint(msgspec.Struct, frozen=True):
-    step: int
-    time: float
-    name: str = ""
-
-
-class _Message(msgspec.Struct, frozen=True):
-    task: str
-    attempt: int
-    sender: str = ""
-    number: int = 0
-    """Of a sender's messages."""
-    points: list[_Point] = []
-    checkpoint: _Checkpoint | None = None
+Refused = Callable[[JobKey, str, str], None]
+"""Told of what a run's task said that was not taken: the run, the task, the words."""
 
 
 class Told:
     """Takes what is told; what comes a second time, because an answer was lost, is left out."""
 
-    def __init__(self, take: Take, secret: bytes) -> None:
+    def __init__(self, take: Take, secret: bytes, refused: Refused = lambda _run, _task, _words: None) -> None:
         self._take = take
         self._secret = secret
+        self._refused = refused
         self._last: dict[tuple[JobKey, str], int] = {}
         """The number of the last message of each sender."""
         self._best: dict[JobKey, int] = {}
@@ -64,39 +46,50 @@ class Told:
         speaker = speaker_of(self._secret, token) if scheme == "Bearer" else None
         if speaker is None or not speaker.run:
             return Response("this is no run's token\n", 401)
-        body = await request.body()
-        if len(body) > LONGEST:
+        run = JobKey(speaker.namespace, speaker.run)
+        body = await _body(request)
+        if body is None:
             return Response(f"a message has at most {LONGEST} bytes\n", 413)
         try:
-            message = msgspec.json.decode(body, type=_Message)
-        except msgspec.DecodeError as error:
+            message = messages.read(body)
+        except messages.UnreadableError as error:
+            self._refused(run, "", f"a message of its pod could not be read: {error}")
             return Response(f"this is no message of a task: {error}\n", 400)
-        run = JobKey(speaker.namespace, speaker.run)
         if not message.sender or message.number > self._last.get((run, message.sender), 0):
-            await self._take(self._observation(run, message))
+            if message.points or message.step is not None:
+                await self._take(self._observation(run, message))
             self._last[run, message.sender] = message.number
-        return Response(status_code=204)
+        if not message.refused:
+            return Response(status_code=204)
+        words = "; ".join(message.refused[:SHOWN])
+        more = len(message.refused) - SHOWN
+        words += f"; and {more} more" if more > 0 else ""
+        self._refused(run, message.task, words)
+        # The rest is taken. The pod prints this, so that the run's log has it too.
+        return Response(f"{words}\n", 200)
 
-    def _observation(self, run: JobKey, message: _Message) -> Observation:
-        ranks = [SOURCES.index(point.source) for point in message.points]
-        best = self._best[run] = min([self._best.get(run, len(SOURCES)), *ranks])
-        counting = [point for point, rank in zip(message.points, ranks, strict=True) if rank <= best]
-        points = tuple(
-            MetricPoint(point.time, point.step, point.metrics, _task(message.task, point.rank), point.source)
-            for point in sorted(counting, key=lambda point: point.time)
-        )
-        saved = message.checkpoint
-        return Observation(run, points, saved.step if saved else None, saved.time if saved else None)
-
-
-def _task(name: str, rank: int) -> str:
-    """Who speaks: the task, or one of its further processes."""
-    return f"{name}.{rank}" if rank else name
+    def _observation(self, run: JobKey, message: Message) -> Observation:
+        best = self._best[run] = min([self._best.get(run, len(SOURCES)), *(rank for rank, _ in message.points)])
+        counting = [point for rank, point in message.points if rank <= best]
+        points = tuple(sorted(counting, key=lambda point: point.time))
+        return Observation(run, points, message.step, message.saved)
 
 
-def make_told(take: Take, secret: bytes, beside: ASGIApp | None = None) -> ASGIApp:
+async def _body(request: Request) -> bytes | None:
+    """The body; None when it is longer than `LONGEST`. Never more than that is held."""
+    found = bytearray()
+    async for piece in request.stream():
+        found += piece
+        if len(found) > LONGEST:
+            return None
+    return bytes(found)
+
+
+def make_told(
+    take: Take, secret: bytes, beside: ASGIApp | None = None, refused: Refused = lambda _run, _task, _words: None
+) -> ASGIApp:
     """The route, in front of whatever else listens there."""
-    router = Router([Route(PATH, Told(take, secret).__call__, methods=["POST"])], redirect_slashes=False)
+    router = Router([Route(PATH, Told(take, secret, refused).__call__, methods=["POST"])], redirect_slashes=False)
     if beside is not None:
         router.default = beside
     return router

@@ -20,7 +20,7 @@ import msgspec
 import uvloop
 
 from fairway.api.mlflow.token import token_of
-from fairway.api.told import make_told
+from fairway.api.told import Refused, make_told
 from fairway.app import crash
 from fairway.app.application import Application
 from fairway.app.fault import Faults
@@ -28,12 +28,13 @@ from fairway.app.resizing import resize
 from fairway.app.submission import Submission
 from fairway.app.system import SystemClock
 from fairway.app.tracking import Speaker
-from fairway.bootstrap.pods import finder, given_to_pods, output_place, samples_of
+from fairway.bootstrap.pod_server import PodServer
+from fairway.bootstrap.pods import finder, given_to_pods, output_place, plain_of_older, samples_of
 from fairway.bootstrap.record import Record
-from fairway.bootstrap.servers import SecondServer, config
 from fairway.bootstrap.serving import ClusterServing, ServingMirrors
 from fairway.bootstrap.upkeep import DATABASE, attach
 from fairway.engines.kubernetes import health
+from fairway.engines.kubernetes.authority import for_endpoint
 from fairway.engines.kubernetes.client import config as clusters
 from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
@@ -200,6 +201,9 @@ class Operator:
         self._served = ServingMirrors(self._reading, self._gpu_nodes)
         self._outside = Outside(self._reading, self._acting, self._installation.queueing)
         self._stuck = Stuck(self._reading, lambda: self._pods, self._clock.now)
+        self._authority = for_endpoint(settings.home, settings.endpoint, self._clock.now)
+        self._trusted = self._authority.certificates if self._authority is not None else ""
+        self._refused: Refused = lambda _run, _task, _words: None
 
     async def run(self) -> None:
         """Follow the cluster; act while it is the leader."""
@@ -218,7 +222,15 @@ class Operator:
         secret = _kept_secret(self._settings.home)
         keeping = Keeping(self._acting, self._settings.home / "logs", self._carried)
         serving = ClusterServing(
-            self._acting, self._pods, keeping, self._served, self._installation, self._settings.endpoint, self._clock, secret
+            self._acting,
+            self._pods,
+            keeping,
+            self._served,
+            self._installation,
+            self._settings.endpoint,
+            self._clock,
+            secret,
+            self._trusted,
         )
         application, upkeep = self._build(serving, keeping)
         # A new process opens the record anew, and puts it in order.
@@ -245,11 +257,9 @@ class Operator:
         await self._record.open(application, self._objects, self._gangs)
         sampled = samples_of(application, self._samples, serving.replica_in, secret)
         given = given_to_pods(self._settings.home, application, self._carried, sampled, secret)
-        server = SecondServer(config(make_told(application.loop.report, secret, given)))
-        # Pods of other nodes come here.
-        listening = socket.create_server(("", self._settings.port), backlog=512)
-        listening.setblocking(False)
-        await server.open(listening)
+        answers = make_told(application.loop.report, secret, given, self._refused)
+        server = PodServer(plain_of_older(answers, application, self._authority, secret), self._settings.port, self._authority)
+        await server.open()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(application.loop.run())
@@ -261,7 +271,7 @@ class Operator:
         finally:
             upkeep.close()
             await self._record.close()
-            await server.close(listening)
+            await server.close()
             await application.loop.close()
             application.store.close()
 
@@ -283,6 +293,7 @@ class Operator:
             self._gpu_nodes,
         )
         engine.ask(self._outside, self._stuck)
+        self._refused = engine.refuse
         application = Application(
             store,
             serving.engine(engine),
@@ -319,7 +330,7 @@ class Operator:
         code = found.metadata.annotations.get(CODE, "") if found is not None else ""
         code = BLOB + job.origin.code_digest if code.startswith(BLOB) else code
         token = token_of(secret, Speaker(job.key.namespace, job.key.name))
-        return Surroundings(owner, code, token, self._settings.endpoint, finder(self._settings.home))
+        return Surroundings(owner, code, token, self._settings.endpoint, finder(self._settings.home), self._trusted)
 
 
 def _reference(found: Custom) -> dict[str, Any]:

@@ -9,10 +9,12 @@ from starlette.types import ASGIApp
 
 from fairway.api.brought import Brought
 from fairway.api.given import Given, make_given
+from fairway.api.plain import OlderPlain
 from fairway.api.sampled import Sampled
 from fairway.app.application import Application
 from fairway.app.tracking import Speaker
 from fairway.bootstrap.tracked import tracked
+from fairway.engines.kubernetes.authority import Authority
 from fairway.engines.kubernetes.operator.manifests.data import MODEL, Find, Version
 from fairway.errors import NotFoundError
 from fairway.plan.service.replica import SERVICE_LABEL
@@ -62,6 +64,22 @@ def samples_of(
 
     samples.tidy()
     return Sampled(samples, replica, came, secret)
+
+
+def plain_of_older(app: ASGIApp, application: Application, authority: Authority | None, secret: bytes) -> ASGIApp:
+    """The same, and plain HTTP for those alone whose pods may have been made before there was TLS; all where there is none."""
+    if authority is None:
+        return app
+    since = authority.since
+
+    def older(speaker: Speaker) -> bool:
+        if speaker.run.startswith(SERVICE):
+            key = ServiceKey(speaker.namespace, speaker.run.removeprefix(SERVICE))
+            return any(one.service.key == key and one.service.created < since for one in application.store.services())
+        job = application.store.get_job(JobKey(speaker.namespace, speaker.run))
+        return job is not None and job.created < since
+
+    return OlderPlain(app, secret, older)
 
 
 def newest_of(application: Application) -> Callable[[Job, str], int]:

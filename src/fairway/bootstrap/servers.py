@@ -37,6 +37,19 @@ class SecondServer(uvicorn.Server):
         self.lifespan = self.config.lifespan_class(self.config)
         await self.startup(sockets=[listening])
 
+    async def open_without_listening(self) -> None:
+        """Begin to answer at connections that are accepted elsewhere, each by a `protocol` of its own."""
+        self.config.load()
+        self.lifespan = self.config.lifespan_class(self.config)
+        await self.startup(sockets=[])
+
+    def protocol(self) -> asyncio.Protocol:
+        """What answers at one connection."""
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
+
     async def close(self, listening: socket.socket) -> None:
         """Finish what is being answered."""
         await self.shutdown(sockets=[listening])

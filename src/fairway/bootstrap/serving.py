@@ -73,6 +73,7 @@ class ClusterServing:
         endpoint: str,
         clock: Clock,
         secret: bytes,
+        authority: str = "",
     ) -> None:
         self._client = client
         self._installation = installation
@@ -86,6 +87,7 @@ class ClusterServing:
         self._router = ClusterRouter(pods, mirrors.deployments, talk, lambda key: self.tokens(key)[1], clock)
         whole = Mirrors(pods, mirrors.deployments, mirrors.services, mirrors.objects)
         self._objects = ServiceObjects(client, whole, installation, endpoint, self, clock.now)
+        self._objects.authority = authority
         self._writing = Controller("services", self._objects.look)
 
     def engine(self, jobs: KubernetesEngine) -> ClusterEngine:
@@ -185,7 +187,8 @@ class ClusterServing:
 
     def trouble(self, key: ServiceKey) -> str:
         """Why its objects are not as they should be."""
-        return self._objects.trouble.get(key, "")
+        counted = self._router.refused.get(key, "")
+        return self._objects.trouble.get(key, "") or (f"a router counts what cannot be: {counted}" if counted else "")
 
 
 def _service_of(found: Deployment | ServiceObject | None) -> ServiceKey | None:

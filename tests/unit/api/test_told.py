@@ -82,5 +82,5 @@ def test_when_one_pod_reports_what_others_print_does_not_count_any_more(operator
 def test_nobody_speaks_for_another(operator: Operator) -> None:
     assert operator.tell(message(1, point(1)), token="team/mnist-1.forged") == 401
     assert operator.tell({"points": 3}) == 400
-    assert operator.tell(message(1, point(1, source="dream"))) == 400
+    assert operator.tell(message(1, point(1, source="dream"))) == 200
     assert operator.taken == []

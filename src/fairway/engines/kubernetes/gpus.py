@@ -59,8 +59,7 @@ def chosen(devices: Sequence[str], milli: int, part: float) -> dict[str, str]:
 
 def share_of(annotations: Mapping[str, str]) -> int:
     """Thousandths that a bound pod was given of each of its GPUs."""
-    text = annotations.get(marks.GPU_SHARE, "")
-    return int(text) if text.isdigit() else WHOLE
+    return marks.read_count(annotations.get(marks.GPU_SHARE), WHOLE, 1, WHOLE)
 
 
 def memory_part(asked: int, milli: int, memory: Sequence[int]) -> float:

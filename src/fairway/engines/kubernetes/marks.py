@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from fairway.state.job import Leaving
+from fairway.units.number import finite, int64
 
 DOMAIN = "fairway.dev"
 SCHEDULER = "fairway"
@@ -72,6 +73,17 @@ BLOB = "blob:"
 REQUEST = f"{DOMAIN}/request"
 """On a TrainingJob: names the request that made it, so that the same request again finds it instead of making another."""
 
+TRUSTED = (QUEUE, USER, PRIORITY, SUBMITTED, TIME_LIMIT)
+"""On pods: whose turn it is. Believed of pods that Fairway made; admission refuses them on others (`install/pod_marks.py`)."""
+MOST_PODS = 1_000_000
+"""Pods of a role, at the most."""
+SHOWN = 80
+"""Characters of a bad value that a message shows."""
+COUNTS = {GPUS: (0, 10_000), GPU_MILLI: (1, 1000), GPU_MEMORY: (0, 2**60), PRIORITY: (-(2**31), 2**31 - 1)}
+"""Annotations that are whole numbers, and their bounds."""
+LONGEST_NUMBER = 20
+"""Characters of a number with 64 bits and its sign."""
+
 
 @dataclass(frozen=True, slots=True)
 class PartMark:
@@ -106,6 +118,11 @@ class GangMark:
         return sum(part.size for part in self.parts.values())
 
 
+def made_by_us(labels: Mapping[str, str]) -> bool:
+    """Whether the labels are those of a pod of a run or of a service."""
+    return labels.get(MANAGED_BY) == MANAGER and (RUN in labels or SERVICE in labels)
+
+
 def write_gang(gang: GangMark) -> dict[str, str]:
     """The annotations that say it."""
     parts = {name: asdict(part) for name, part in gang.parts.items()}
@@ -123,9 +140,9 @@ def read_gang(annotations: Mapping[str, str]) -> GangMark | None:
         return None
     try:
         plain = json.loads(annotations.get(PARTS, "{}"))
-        parts = {role: PartMark(**part) for role, part in plain.items()}
-    except (TypeError, AttributeError, ValueError) as error:
-        message = f"annotation {PARTS} = {annotations.get(PARTS)!r} does not describe a gang: {error}"
+        parts = {role: _part(part) for role, part in plain.items()}
+    except (TypeError, AttributeError, ValueError, RecursionError) as error:
+        message = f"annotation {PARTS} = {annotations.get(PARTS, '')[:SHOWN]!r} does not describe a gang: {error}"
         raise ValueError(message) from error
     return GangMark(
         name=name,
@@ -140,13 +157,51 @@ def read_gang(annotations: Mapping[str, str]) -> GangMark | None:
     )
 
 
+def _part(plain: dict[str, object]) -> PartMark:
+    """One role. Raises `TypeError` or `ValueError` where a value has another type, or is out of bounds."""
+    for name in ("size", "least", "most"):
+        number = plain.get(name)
+        if type(number) is not int or not 0 <= number <= MOST_PODS:
+            message = f"{name} is no number from 0 to {MOST_PODS}"
+            raise ValueError(message)
+    if any(type(plain.get(name, False)) is not bool for name in ("together", "apart")):
+        message = "together and apart are true or false"
+        raise TypeError(message)
+    return PartMark(**plain)  # type: ignore[arg-type]
+
+
 def _number(annotations: Mapping[str, str], name: str) -> float | None:
     text = annotations.get(name)
+    if text is None:
+        return None
     try:
-        return float(text) if text is not None else None
-    except ValueError as error:
-        message = f"annotation {name} = {text!r} is no number"
-        raise ValueError(message) from error
+        number = finite(float(text))
+    except ValueError:
+        number = None
+    if number is None:
+        message = f"annotation {name} = {text[:SHOWN]!r} is no finite number"
+        raise ValueError(message)
+    return number
+
+
+def read_count(text: str | None, fallback: int, least: int = 0, most: int = 2**63 - 1) -> int:
+    """A whole number from an annotation or a label, within its bounds; `fallback` for anything else."""
+    # Longer texts are no number of 64 bits, and the conversion of very long ones raises.
+    if text is None or len(text) > LONGEST_NUMBER:
+        return fallback
+    try:
+        number = int64(int(text))
+    except ValueError:
+        return fallback
+    return number if number is not None and least <= number <= most else fallback
+
+
+def miscounted(annotations: Mapping[str, str]) -> str:
+    """Which annotation is no number within its bounds, in words; empty when all are."""
+    for name, (least, most) in COUNTS.items():
+        if name in annotations and read_count(annotations[name], least - 1, least, most) < least:
+            return f"annotation {name} = {annotations[name][:SHOWN]!r} is no number from {least} to {most}"
+    return ""
 
 
 def write_leave(leaving: Leaving) -> str:
@@ -155,11 +210,22 @@ def write_leave(leaving: Leaving) -> str:
 
 
 def read_leave(annotations: Mapping[str, str]) -> Leaving | None:
-    """What the scheduler asks of the run; None when nothing, or nothing that can be understood."""
+    """What the scheduler asks of the run; None when nothing, or nothing of the right types."""
     text = annotations.get(LEAVE)
     if text is None:
         return None
     try:
-        return Leaving(**json.loads(text))
-    except (TypeError, ValueError):
+        found = Leaving(**json.loads(text))
+    except (TypeError, ValueError, RecursionError):
         return None
+    since = finite(found.since)
+    if type(found.cause) is not str or type(found.message) is not str or since is None or type(found.sizes) is not dict:
+        return None
+    sizes = {name: size for name, size in found.sizes.items() if type(size) is int and 0 <= size <= MOST_PODS}
+    # A lone surrogate, which JSON can spell, cannot be stored.
+    return Leaving(storable(found.cause), storable(found.message), since, sizes) if sizes == found.sizes else None
+
+
+def storable(text: str) -> str:
+    """The text with what UTF-8 cannot encode replaced."""
+    return text.encode(errors="replace").decode()

@@ -6,8 +6,11 @@ from datetime import UTC, datetime
 
 
 def seconds(text: str | None) -> float | None:
-    """A time of the API's as seconds since the epoch."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None
+    """A time of the API's as seconds since the epoch; None for one that cannot be read, such as a year 0."""
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def stamp(at: float) -> str:

@@ -9,7 +9,7 @@ import sys
 import time
 
 from fairway.runtime import contract
-from fairway.runtime.pod import ending, environment, remote
+from fairway.runtime.pod import ending, environment, remote, trust
 from fairway.runtime.pod.carrying import Carrying, Operator
 from fairway.runtime.pod.measuring import Measuring
 from fairway.runtime.pod.order import TOKEN, VARIABLE, PodOrder
@@ -36,7 +36,7 @@ class Runner:
         """Start, wait, end; what the container exits with."""
         heard = _hear(signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
         self._prepare()
-        given = {name: value for name, value in os.environ.items() if name not in (VARIABLE, TOKEN)}
+        given = {name: value for name, value in os.environ.items() if name not in (VARIABLE, TOKEN, trust.AUTHORITY)}
         if self._order.environment:
             given = environment.activated(given, self._order.environment)
         try:

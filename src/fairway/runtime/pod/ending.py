@@ -19,7 +19,7 @@ def decode(text: str) -> dict[str, Any] | None:
     """What `encode` wrote; None for anything else, such as what another program wrote there."""
     try:
         plain = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     known = isinstance(plain, dict) and {"task", "rank", "code", "signal", "words"} <= plain.keys()
     return plain if known else None

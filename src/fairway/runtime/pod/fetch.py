@@ -18,7 +18,7 @@ import urllib.error
 import urllib.request
 from typing import Callable, TypeVar
 
-from fairway.runtime.pod import archive
+from fairway.runtime.pod import archive, trust
 
 TOKEN = "FAIRWAY_GIVEN_TOKEN"
 DIGEST_HEADER = "X-Fairway-Digest"
@@ -95,11 +95,10 @@ def opened(url: str, token: str) -> http.client.HTTPResponse:
     """The answer to a question. Raises `RefusedError` where asking again would change nothing, else `OSError`."""
     request = urllib.request.Request(url, headers={"Authorization": "Bearer " + token})
     try:
-        found: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=SILENCE)
+        return trust.urlopen(request, SILENCE)
     except urllib.error.HTTPError as error:
         words = error.read(2000).decode(errors="replace").strip()
         raise refused(error.code, words or str(error.reason), url) from error
-    return found
 
 
 def refused(code: int, words: str, what: str) -> Exception:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import http.client
+import ssl
 import urllib.parse
 from collections.abc import Iterable
 
-from fairway.runtime.pod import archive, fetch
+from fairway.runtime.pod import archive, fetch, trust
 
 
 def put(url: str, token: str, body: Iterable[bytes], length: int, media_type: str, silence: float = fetch.SILENCE) -> None:
     """Send so many bytes. Raises `fetch.RefusedError` when they are not wanted, `OSError` when they may be later."""
     where = urllib.parse.urlsplit(url)
-    connection = http.client.HTTPConnection(where.hostname or "", where.port or 80, timeout=silence)
+    connection = trust.connection(where, silence)
     headers = {"Authorization": "Bearer " + token, "Content-Type": media_type, "Content-Length": str(length)}
     try:
         try:
             connection.request("PUT", where.path + ("?" + where.query if where.query else ""), body, headers)
-        except BrokenPipeError:
+        except (BrokenPipeError, ssl.SSLEOFError):
             pass  # Whoever refuses need not listen to the end: the answer is there.
         answer = connection.getresponse()
         words = answer.read(2000).decode(errors="replace").strip()

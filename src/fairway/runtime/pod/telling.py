@@ -6,14 +6,17 @@ the files keep it, and nothing in the program waits.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
+import sys
 import threading
 import urllib.error
 import urllib.request
 from typing import Any
 
 from fairway.runtime import contract
+from fairway.runtime.pod import trust
 from fairway.runtime.pod.measuring import Measuring, Point
 
 EVERY = 1.0
@@ -23,6 +26,9 @@ PATIENCE = 5.0
 MOST = 1000
 """Points a message."""
 PATH = "/v1/told"
+LONGEST_ANSWER = 2000
+COMPLAINTS = 20
+"""Refusals that are printed, at the most."""
 
 
 class Telling:
@@ -38,6 +44,7 @@ class Telling:
         self._endpoint = endpoint
         self._token = token
         self._unsent: list[Point] = []
+        self._complained: set[str] = set()
         self._message: dict[str, Any] | None = None
         """What was sent, and not answered: it is sent again as it was."""
         self._ended = threading.Event()
@@ -99,10 +106,21 @@ class Telling:
             {"Content-Type": "application/json", "Authorization": "Bearer " + self._token},
         )
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE):
+            with trust.urlopen(request, PATIENCE) as answer:
+                self._complain(answer.read(LONGEST_ANSWER))
                 return True
         except urllib.error.HTTPError as error:
             # What the operator does not understand, it will not understand later either.
-            return 400 <= error.code < 500
-        except (OSError, ValueError):
+            if not 400 <= error.code < 500:
+                return False
+            self._complain(error.read(LONGEST_ANSWER))
+            return True
+        except (OSError, ValueError, http.client.HTTPException):
             return False
+
+    def _complain(self, answer: bytes) -> None:
+        """Print what the operator did not take, once for each reason, so that the run's log has it."""
+        words = answer.decode(errors="replace").strip()
+        if words and words not in self._complained and len(self._complained) < COMPLAINTS:
+            self._complained.add(words)
+            sys.stderr.write(f"fairway: the operator left out what the task told: {words}\n")

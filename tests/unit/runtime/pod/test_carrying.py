@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import socket
@@ -143,6 +144,38 @@ def test_what_is_no_checkpoint_is_refused_once_and_for_all(server: Server, tmp_p
     (tmp_path / "other" / "model.pt").write_bytes(b"x")
     with pytest.raises(fetch.RefusedError, match="it is not what its manifest says"):
         server.operator().send(carrying.CHECKPOINTS + "step-000000000010", str(tmp_path / "other"))
+
+
+@pytest.mark.parametrize("name", ["step-" + "9" * 30, f"step-{2**63}", "step-" + "9" * 5000])
+def test_a_step_that_the_record_cannot_hold_is_refused(server: Server, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "root"
+    folder.mkdir()
+    (folder / "model.pt").write_bytes(b"x")
+    with pytest.raises(fetch.RefusedError, match="has more than 64 bits"):
+        server.operator().send(carrying.CHECKPOINTS + name, str(folder))
+    assert server.seen == []
+
+
+@pytest.mark.parametrize("step", ["boom", None, [1], {"a": 1}, 2**70, True])
+def test_a_manifest_with_a_step_of_another_type_is_refused(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: object
+) -> None:
+    folder = save(tmp_path / "root", 10, monkeypatch)
+    path = folder / contract.MANIFEST
+    path.write_text(json.dumps({**json.loads(path.read_text()), "step": step}))
+    with pytest.raises(fetch.RefusedError):
+        server.operator().send(carrying.CHECKPOINTS + folder.name, str(folder))
+    assert server.seen == []
+
+
+def test_an_attempt_that_is_no_number_of_64_bits_counts_as_none(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.attempts["worker-0"] = 1
+    folder = save(tmp_path / "root", 10, monkeypatch)
+    odd = Operator(server.endpoint, server.operator().token, "worker-0", int("9" * 4000))
+    odd.send(carrying.CHECKPOINTS + folder.name, str(folder))
+    assert [one.checkpoint_step for one in server.seen] == [10]
 
 
 def test_while_the_operator_is_away_the_program_goes_on_and_the_newest_arrives_later(

@@ -12,6 +12,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
+from fairway.units.number import finite
+
 PATH = "/use"
 PATIENCE = 2.0
 """Seconds for a whole question; whoever takes longer says nothing."""
@@ -93,7 +95,7 @@ async def ask(endpoint: str, token: str) -> dict[str, float]:
                 writer.close()
         head, _, body = answer.partition(b"\r\n\r\n")
         said = json.loads(body) if head.split(b" ")[1:2] == [b"200"] else {}
-        return {str(uuid): float(part) for uuid, part in said.items()}
-    except (OSError, TimeoutError, ValueError, TypeError, AttributeError) as error:
+        return {str(uuid): number for uuid, part in said.items() if (number := finite(part)) is not None}
+    except (OSError, TimeoutError, ValueError, TypeError, AttributeError, RecursionError) as error:
         log.debug("%s does not say how busy its GPUs are: %s", endpoint, error)
         return {}

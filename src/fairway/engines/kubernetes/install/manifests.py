@@ -13,6 +13,7 @@ from fairway.engines.kubernetes.agent.known import AUDIENCE, TOKEN_FOLDER
 from fairway.engines.kubernetes.install import aggregation
 from fairway.engines.kubernetes.install.accounts import account, cluster_role
 from fairway.engines.kubernetes.install.agent import agent
+from fairway.engines.kubernetes.install.pod_marks import pod_marks
 from fairway.engines.kubernetes.install.processes import budget, deployment, monitor
 from fairway.engines.kubernetes.install.roles import NEIGHBOUR_RULES
 from fairway.engines.kubernetes.install.shape import Manifest, Section, head, labels
@@ -42,7 +43,7 @@ def everything(installation: Installation) -> list[Manifest]:
 
 def endpoint(installation: Installation) -> str:
     """Where pods tell the operator of themselves."""
-    return f"http://fairway-operator.{installation.namespace}.svc.{installation.cluster_domain}:{PORT}"
+    return f"https://fairway-operator.{installation.namespace}.svc.{installation.cluster_domain}:{PORT}"
 
 
 def settings(installation: Installation) -> str:
@@ -139,6 +140,7 @@ SECTIONS = (
     Section("operator", _operator),
     Section("scheduler", _scheduler, lambda here: here.scheduler == marks.SCHEDULER, f'eq .Values.scheduler "{marks.SCHEDULER}"'),
     Section("vouching", lambda here: vouching(here.namespace)),
+    Section("pod-marks", lambda here: pod_marks(here.namespace)),
     Section("record-api", lambda here: aggregation.record_objects(here.namespace, labels())),
     Section("agent", agent, lambda here: here.agent, ".Values.agent"),
     *(_neighbour(name) for name in NEIGHBOUR_RULES),

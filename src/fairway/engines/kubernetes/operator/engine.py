@@ -90,6 +90,8 @@ class KubernetesEngine:
         self._forgotten: set[str] = set()
         """Uids of pods that were let go with their run, until the mirror has heard."""
         self._told_over: set[TaskKey] = set()
+        self._refused: dict[JobKey, tuple[str, str]] = {}
+        """What was not taken of what a run's pods said: the task, or empty for all of them, and the words."""
         self._background: set[asyncio.Future[None]] = set()
         self.may_end: Callable[[JobKey], bool] = lambda _key: True
         """Whether the record knows of the run what there is to know: pods of any other run are left alone."""
@@ -288,7 +290,17 @@ class KubernetesEngine:
         found = observe.report(key, pod)
         theirs = self._outside.why(pod) if self._outside is not None and found.phase is TaskPhase.PLACED else ""
         theirs = self._stuck.why(pod) if self._stuck is not None and found.phase is TaskPhase.STARTING else theirs
+        if found.phase is TaskPhase.RUNNING and not found.message:
+            task, words = self._refused.get(key.run, ("", ""))
+            theirs = words if task in ("", key.task) else theirs
         return replace(found, message=theirs) if theirs else found
+
+    def refuse(self, run: JobKey, task: str, words: str) -> None:
+        """Show on the run's task that something it said was not taken, until the run is over."""
+        if self._refused.get(run) != (task, words):
+            log.warning("%s%s: %s", run, f"/{task}" if task else "", words)
+            self._refused[run] = (task, words)
+            self._wake()
 
     async def observe(self, keys: Iterable[TaskKey]) -> list[TaskReport]:
         """What the pods of these tasks say. What was told over before and is asked no more is in the record: it may go."""
@@ -296,14 +308,22 @@ class KubernetesEngine:
         await self._settle(set(asked))
         found = []
         for key in asked:
-            waits = self._unprepared.get(key)
-            prepared = await self._create(waits) if waits is not None else None
-            report = self._report(key) or prepared or self._without_pod(key)
-            if report.phase.over:
-                self._told_over.add(key)
-                report = await self._with_last_words(key, report)
-            found.append(report)
+            try:
+                found.append(await self._observe_one(key))
+            except Exception as error:  # What one pod says must not hide the others.
+                # The task stays as it was; the next look tries again.
+                log.debug("%s", key, exc_info=True)
+                self.refuse(key.run, key.task, f"its pod could not be observed: {type(error).__name__}: {error}")
         return found
+
+    async def _observe_one(self, key: TaskKey) -> TaskReport:
+        waits = self._unprepared.get(key)
+        prepared = await self._create(waits) if waits is not None else None
+        report = self._report(key) or prepared or self._without_pod(key)
+        if report.phase.over:
+            report = await self._with_last_words(key, report)
+            self._told_over.add(key)
+        return report
 
     def _without_pod(self, key: TaskKey) -> TaskReport:
         return TaskReport(key, TaskPhase.PENDING, ready=True) if key in self._prepared else _vanished(key)
@@ -344,6 +364,7 @@ class KubernetesEngine:
     def release(self, key: JobKey) -> None:
         """The run is over: whoever follows its logs looks again."""
         self._following.end(key)
+        self._refused.pop(key, None)
         self._prepared = {task for task in self._prepared if task.run != key}
         self._withdrawn = {task for task in self._withdrawn if task.run != key}
         for task in [task for task in self._told_over if task.run == key]:

@@ -14,18 +14,20 @@ from fairway.engines.kubernetes.objects import Pod, Service
 from fairway.engines.kubernetes.operator import clone, naming, policy
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
 from fairway.engines.kubernetes.operator.manifests import gpu, network
-from fairway.engines.kubernetes.operator.manifests.bringing import BRINGER
+from fairway.engines.kubernetes.operator.manifests.bringing import BRINGER, INJECTED
 from fairway.engines.kubernetes.operator.manifests.data import Find, inputs, nowhere
 from fairway.engines.kubernetes.operator.manifests.pod import Manifest, margin, pod
 from fairway.engines.kubernetes.operator.manifests.service import service
 from fairway.engines.kubernetes.operator.manifests.tracking import track
 from fairway.engines.kubernetes.operator.observe import TASK
 from fairway.engines.kubernetes.operator.outside import Outside
+from fairway.engines.kubernetes.operator.unpack import AUTHORITY_FILE
 from fairway.errors import ConflictError, FairwayError, RefusedError
 from fairway.plan.action import BindGang
 from fairway.runtime import contract
 from fairway.runtime.pod.fetch import TOKEN as GIVEN_TOKEN
 from fairway.runtime.pod.order import TOKEN
+from fairway.runtime.pod.trust import AUTHORITY
 from fairway.state.job import Job, JobKey
 
 log = logging.getLogger("fairway.operator")
@@ -39,7 +41,13 @@ class Surroundings:
     """What a run's pods have in common on the cluster."""
 
     def __init__(
-        self, owner: Manifest | None = None, code: str = "", token: str = "", endpoint: str = "", find: Find = nowhere
+        self,
+        owner: Manifest | None = None,
+        code: str = "",
+        token: str = "",
+        endpoint: str = "",
+        find: Find = nowhere,
+        authority: str = "",
     ) -> None:
         self.owner = owner
         """The TrainingJob object: when it goes, the pods go."""
@@ -51,6 +59,8 @@ class Surroundings:
         """Where the operator listens for what pods tell."""
         self.find = find
         """Looks versions of models and datasets up."""
+        self.authority = authority
+        """The operator's certificate authority, in PEM; empty where there is no TLS."""
 
 
 class Gangs:
@@ -137,9 +147,11 @@ class Gangs:
     def manifests(self, action: BindGang) -> list[Manifest]:
         """The pods as they would be made. Raises `RefusedError` for what the cluster's administrator does not allow."""
         job, allowed, around = action.job, self._installation.allowed, self._around(action.job)
-        wrong = policy.refusals(job.spec.kubernetes.pod, allowed)
+        table = None if job.spec.environment.image else self._installation.runtime_for(job.spec.framework.value)
+        given = policy.taken(self._installation, table)
+        wrong = policy.refusals(job.spec.kubernetes.pod, allowed, given)
         wrong += network.refusals(job, allowed)
-        wrong += inputs(job.spec.data, allowed, around.find).refused
+        wrong += inputs(job.spec.data, allowed, around.find, given).refused
         if wrong:
             raise RefusedError("; ".join(wrong), fix="take it out of the document, or ask whoever runs the cluster")
         if job.spec.code.git is not None and not around.code:
@@ -151,11 +163,11 @@ class Gangs:
         roles = job.spec.roles
         needs = {task.key.role: task.need for task in action.tasks}
         givers = {role: gpu.giver(need, roles[role].placement, self._nodes, self._installation) for role, need in needs.items()}
-        given = [
+        equipped = [
             gpu.give(body, task.need, roles[task.key.role].placement, givers[task.key.role], self._nodes, self._installation)
             for task, body in zip(action.tasks, bodies, strict=True)
         ]
-        made = [_surrounded(body, job, around) for body in given]
+        made = [_surrounded(body, job, around) for body in equipped]
         return self.outside.dressed(action, made, around.owner) if self.outside is not None else made
 
     def runtime(self, job: Job) -> Runtime:
@@ -202,8 +214,10 @@ def _surrounded(body: Manifest, job: Job, around: Surroundings) -> Manifest:
                 [
                     {"name": contract.ENDPOINT, "value": around.endpoint},
                     {"name": variable, "valueFrom": {"secretKeyRef": {"name": token_secret(body), "key": "token"}}},
+                    *([{"name": AUTHORITY, "value": around.authority}] if around.authority else []),
                 ]
             )
         task = next(one for one in body["spec"]["containers"] if one["name"] == TASK)
-        track(task, job, body["metadata"]["labels"][marks.ROLE], around.endpoint, token_secret(body))
+        file = f"{INJECTED}/{AUTHORITY_FILE}" if around.authority else ""
+        track(task, job, body["metadata"]["labels"][marks.ROLE], around.endpoint, token_secret(body), file)
     return body

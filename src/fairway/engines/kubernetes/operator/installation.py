@@ -33,6 +33,17 @@ class Allowed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runtime_classes: tuple[str, ...] = ()
 
 
+class Confinement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How containers of runs are confined. By default as tightly as images that run as root allow."""
+
+    seccomp: bool = True
+    """Whether containers have the container runtime's own filter of system calls (RuntimeDefault)."""
+    privilege_escalation: bool = False
+    """Whether a process may get more rights than its parent has, as with sudo."""
+    capabilities: tuple[str, ...] = ()
+    """Capabilities that containers keep, such as SETUID; all others are dropped. ALL: the runtime's own default stays."""
+
+
 PROCESS_RESOURCES: dict[str, dict[str, dict[str, str]]] = {
     "operator": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
     "scheduler": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
@@ -78,6 +89,8 @@ class Installation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Labels of the nodes that have GPUs: only there our agent runs. Empty: on all nodes."""
     gateway: str = ""
     """`NAMESPACE/NAME` of the Gateway by which services are asked, where there is one; empty: by our own router."""
+    confinement: Confinement = Confinement()
+    """How containers of runs are confined: seccomp, privilege escalation, capabilities that they keep."""
     allowed: Allowed = Allowed()
 
     @property

@@ -92,7 +92,7 @@ def labels(key: TaskKey) -> dict[str, str]:
 
 def task_key(namespace: str, found: dict[str, str]) -> TaskKey | None:
     """The task that a pod with these labels is; None when it is none of ours."""
-    try:
-        return TaskKey(namespace, found[marks.RUN], found[marks.ROLE], int(found[marks.INDEX]), int(found[marks.ATTEMPT]))
-    except (KeyError, ValueError):
+    index, attempt = (marks.read_count(found.get(name), -1) for name in (marks.INDEX, marks.ATTEMPT))
+    if marks.RUN not in found or marks.ROLE not in found or min(index, attempt) < 0:
         return None
+    return TaskKey(namespace, found[marks.RUN], found[marks.ROLE], index, attempt)

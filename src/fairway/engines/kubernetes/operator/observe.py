@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal as signals
+from typing import Any
 
 from fairway.engines.kubernetes import causes, marks
 from fairway.engines.kubernetes.objects import ContainerStatus, Pod, Terminated, condition
@@ -10,6 +11,7 @@ from fairway.engines.kubernetes.times import seconds
 from fairway.runtime.pod import ending
 from fairway.state.phase import TaskPhase
 from fairway.state.task import Exit, TaskKey, TaskReport
+from fairway.units.number import int64
 
 TASK = "task"
 """The container in which the task runs."""
@@ -29,6 +31,10 @@ _STEPS = {
 }
 _STEP = "a step before the task failed"
 _CANNOT_RUN = frozenset({126, 127})
+_BOUNDS = {"code": (0, 255), "signal": (1, 64), "rank": (0, 2**31 - 1)}
+"""Numbers of a termination message, and what they may be. The task's program can write anything there."""
+_SHOWN = 60
+"""Characters of a bad value that a message shows."""
 _TOLD_TO_END = frozenset({128 + signals.SIGTERM, 128 + signals.SIGKILL})
 """With what a container exits that its kubelet ends."""
 
@@ -58,7 +64,7 @@ def report(key: TaskKey, pod: Pod) -> TaskReport:
         started=given.started,
         finished=_finished(pod),
         exit=ended,
-        message=given.message or (ended.tail if ended.code in _CANNOT_RUN else ""),
+        message=given.message or damage(pod) or (ended.tail if ended.code in _CANNOT_RUN else ""),
     )
 
 
@@ -87,12 +93,46 @@ def exit_of(pod: Pod) -> Exit:
         return Exit(by_us=by_us, disrupted=disrupted)
     record = ending.decode(ended.message)
     killed = ended.reason == "OOMKilled"
-    if record is None:
-        # Our first process was killed, or an init step failed: only the kubelet's own words are there.
+    if record is None or _wrong(record):
+        # Our first process was killed, an init step failed, or the message is damaged: the kubelet's own numbers count.
         number = ended.signal or (ended.exit_code - 128 if ended.exit_code > 128 else 0)
         code = None if number else ended.exit_code
-        return Exit(code, number or None, out_of_memory=killed, by_us=by_us, tail=ended.message, disrupted=disrupted)
-    return Exit(record["code"], record["signal"], record["rank"], killed, by_us, tail=record["words"], disrupted=disrupted)
+        # Nothing of a damaged message is believed; the log tells what the program said last.
+        tail = marks.storable(ended.message) if record is None else ""
+        return Exit(code, number or None, out_of_memory=killed, by_us=by_us, tail=tail, disrupted=disrupted)
+    said, killer, rank = (int64(record[name]) for name in ("code", "signal", "rank"))
+    return Exit(said, killer, rank or 0, killed, by_us, tail=marks.storable(record["words"]), disrupted=disrupted)
+
+
+def damage(pod: Pod) -> str:
+    """What the operator did not believe of the pod, in words; empty when nothing."""
+    ended = _ended(pod)
+    record = ending.decode(ended.message) if ended is not None else None
+    wrong = _wrong(record) if record is not None else ""
+    if ended is not None and wrong:
+        return f"its termination message is damaged: {wrong}; the exit code {ended.exit_code} of its container counts"
+    if marks.LEAVE in pod.metadata.annotations and marks.read_leave(pod.metadata.annotations) is None:
+        return f"its annotation {marks.LEAVE} cannot be read and is ignored"
+    return ""
+
+
+def _wrong(record: dict[str, Any]) -> str:
+    """Which field of a termination message has a value that no task can have; empty when all are well."""
+    for name, (least, most) in _BOUNDS.items():
+        value, number = record[name], int64(record[name])
+        if value is None and name != "rank":
+            continue
+        if number is None or not least <= number <= most:
+            return f"{name} is {_shown(value)}, which is no number from {least} to {most}"
+    return "" if isinstance(record["words"], str) else f"words is {_shown(record['words'])}, which is no text"
+
+
+def _shown(value: object) -> str:
+    """A value from outside, short. Conversion of a very long integer raises."""
+    try:
+        return marks.storable(repr(value))[:_SHOWN]
+    except (ValueError, RecursionError):
+        return f"a value of type {type(value).__name__} that is too large to show"
 
 
 def disruption(pod: Pod) -> str:
@@ -142,7 +182,7 @@ def _words(pod: Pod) -> str:
         failed = next((status for status in pod.status.init_container_statuses if _failed(status)), None)
         return f"{_STEPS.get(failed.name, _STEP)}: {_last_words(failed)}" if failed is not None else ""
     if pod.status.phase != "Pending":
-        return ""
+        return damage(pod) if not pod.over else ""
     return causes.words(pod) or f"starts on {pod.spec.node_name}"
 
 

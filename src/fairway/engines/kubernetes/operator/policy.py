@@ -7,13 +7,45 @@ level `baseline` of Pod Security forbids is forbidden here, too, whatever level 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from fairway.engines.kubernetes.operator.installation import Allowed
+from fairway.engines.kubernetes.operator.installation import Allowed, Installation, Runtime
 
-OURS = frozenset({"inject", "code", "run", "shm", "bundle", "tmp"})
-"""Volumes that pods of ours have: the one of runs is shared with everybody's."""
+OURS = frozenset({"inject", "code", "run", "shm", "bundle", "tmp", "cache", "environment", "fetched"})
+"""Volumes that Fairway gives pods of runs. A volume of the same name would be merged with it."""
+OURS_BEGIN = "data-"
+"""How the names of the volumes of inputs begin."""
+PATHS = ("/fairway", "/dev/shm", "/dev/termination-log")
+"""Folders of a container that Fairway fills, and the file by which it says how it ended."""
+_TOKEN = "serviceAccountToken"
+_TELLING = {"persistentVolumeClaim": ("claimName",), "nfs": ("server",), "csi": ("driver", "volumeAttributes")}
+"""By type of volume: the fields that say which one it is. Another path on the same server reaches the same files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What the installation gives a pod, and a document can therefore not have under a name or at a place of its own."""
+
+    volumes: frozenset[str] = OURS
+    paths: tuple[str, ...] = PATHS
+    shared: tuple[Mapping[str, Any], ...] = ()
+    """Sources of volumes that hold what is not of this run alone."""
+
+
+def taken(installation: Installation, runtime: Runtime | None = None) -> Taken:
+    """What pods that run in `runtime` are given."""
+    volumes, mounts = (runtime.volumes, runtime.mounts) if runtime is not None else ((), ())
+    shared = (installation.run_volume, installation.cache_volume, installation.record)
+    return Taken(
+        OURS | {str(one.get("name")) for one in volumes},
+        (*PATHS, *(str(one["mountPath"]) for one in mounts if "mountPath" in one)),
+        tuple(one for one in shared if one and "emptyDir" not in one),
+    )
+
+
 HARMLESS = frozenset({"emptyDir", "configMap", "secret", "downwardAPI", "persistentVolumeClaim", "projected"})
 """Volumes that hold what is of the namespace itself. Every other type must be allowed."""
 
@@ -23,18 +55,19 @@ _INSTEAD = {
     "nodeName": "use placement.nodes of the role: nobody passes by the queue",
     "schedulerName": "the administrator decides who places",
 }
+_NOT_YOURS = "it holds what belongs to other runs too; use another volume, the run's own folder is there already"
 _KINDS = ("containers", "initContainers")
 _HANDLERS = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
-def refusals(spec: dict[str, Any], allowed: Allowed) -> list[str]:
+def refusals(spec: dict[str, Any], allowed: Allowed, given: Taken = Taken()) -> list[str]:
     """Everything that is not allowed in a pod's spec, each with its place and the fix; none when all is well."""
     return [
         *_misshapen(spec),
         *_of_pod(spec, allowed),
         *_of_context("securityContext", _mapping(spec.get("securityContext"))),
-        *_of_volumes(spec, allowed),
-        *_of_containers(spec, allowed),
+        *_of_volumes(spec, allowed, given),
+        *_of_containers(spec, allowed, given),
     ]
 
 
@@ -57,9 +90,18 @@ def _of_pod(spec: dict[str, Any], allowed: Allowed) -> Iterator[str]:
     for name in _NEVER:
         if spec.get(name):
             yield _never(name, spec[name])
+    # Nothing in the place of the token's setting would mean that the token is mounted.
+    if spec.get("automountServiceAccountToken", False) is not False and _TOKEN not in allowed.volumes:
+        yield _refusal("automountServiceAccountToken", spec["automountServiceAccountToken"], f"allowed.volumes: [{_TOKEN}]")
     for name, instead in _INSTEAD.items():
-        if spec.get(name):
+        # Nothing in the place of a scheduler's name would mean another scheduler.
+        if name in spec:
             yield f"kubernetes.pod.{name}: {spec[name]!r} is not for documents to say; {instead}"
+    yield from _of_classes(spec, allowed)
+
+
+def _of_classes(spec: dict[str, Any], allowed: Allowed) -> Iterator[str]:
+    """Accounts and classes: an administrator lists those that documents may name."""
     for name in ("serviceAccountName", "serviceAccount"):
         account = spec.get(name) or "default"
         if account not in allowed.service_accounts:
@@ -72,19 +114,21 @@ def _of_pod(spec: dict[str, Any], allowed: Allowed) -> Iterator[str]:
             yield _refusal(name, spec[name], f"allowed.{setting}: [{spec[name]}]")
 
 
-def _of_volumes(spec: dict[str, Any], allowed: Allowed) -> Iterator[str]:
+def _of_volumes(spec: dict[str, Any], allowed: Allowed, given: Taken) -> Iterator[str]:
     for volume, place in _entries(spec, "volumes"):
         if volume is None:
             yield f"kubernetes.pod.{place}: is no volume; write a mapping with a name"
             continue
-        if str(volume.get("name")) in OURS:
-            yield f"kubernetes.pod.{place}: this name is that of a volume of every pod; take another"
+        if _is_taken(str(volume.get("name")), given):
+            yield f"kubernetes.pod.{place}: Fairway's own volumes have this name; take another"
         sources = {name: value for name, value in volume.items() if name != "name"}
         if not sources or not all(isinstance(value, dict) for value in sources.values()):
             yield f"kubernetes.pod.{place}: says not what it is; write for example emptyDir: {{}}"
             continue
         for kind, source in sources.items():
             yield from _of_source(f"{place}.{kind}", kind, source, allowed)
+            if reaches_shared(kind, source, given):
+                yield f"kubernetes.pod.{place}.{kind}: {_NOT_YOURS}"
 
 
 def _of_source(place: str, kind: str, source: dict[str, Any], allowed: Allowed) -> Iterator[str]:
@@ -94,10 +138,39 @@ def _of_source(place: str, kind: str, source: dict[str, Any], allowed: Allowed) 
             yield _refusal(place, path, f"allowed.host_paths: [{path}]")
     elif kind not in HARMLESS and kind not in allowed.volumes:
         yield _refusal(place, kind, f"allowed.volumes: [{kind}]")
-    if kind == "projected" and "serviceAccountToken" not in allowed.volumes:
-        tokens = [one for one, _ in _entries(source, "sources") if one is not None and "serviceAccountToken" in one]
+    if kind == "projected" and _TOKEN not in allowed.volumes:
+        tokens = [one for one, _ in _entries(source, "sources") if one is not None and _TOKEN in one]
         if tokens:
-            yield _refusal(f"{place}.sources", "serviceAccountToken", "allowed.volumes: [serviceAccountToken]")
+            yield _refusal(f"{place}.sources", _TOKEN, f"allowed.volumes: [{_TOKEN}]")
+
+
+def _is_taken(name: str, given: Taken) -> bool:
+    return name in given.volumes or name.startswith(OURS_BEGIN)
+
+
+def reaches_shared(kind: str, source: Mapping[str, Any], given: Taken) -> bool:
+    """Whether a volume holds what is not of this run alone: the runs of others, environments, the operator's record."""
+    for shared in given.shared:
+        own = _mapping(shared.get(kind))
+        if kind == "hostPath" and own:
+            paths = (_folder(own.get("path")), _folder(source.get("path")))
+            if _contains(*paths) or _contains(*reversed(paths)):
+                return True
+        fields = _TELLING.get(kind, ())
+        if own and fields and all(own.get(name) == source.get(name) for name in fields):
+            return True
+        if own and kind not in ("hostPath", *_TELLING) and own == source:
+            return True
+    return False
+
+
+def _folder(path: object) -> list[str]:
+    """The parts of a path, read as from the root."""
+    return [part for part in posixpath.normpath(f"/{path or ''}").split("/") if part]
+
+
+def _contains(outer: list[str], inner: list[str]) -> bool:
+    return inner[: len(outer)] == outer
 
 
 def is_below(path: str, allowed: tuple[str, ...]) -> bool:
@@ -108,17 +181,31 @@ def is_below(path: str, allowed: tuple[str, ...]) -> bool:
     return any(parts[: len(root)] == root for root in (folder.strip("/").split("/") for folder in allowed))
 
 
-def _of_containers(spec: dict[str, Any], allowed: Allowed) -> Iterator[str]:
+def _of_containers(spec: dict[str, Any], allowed: Allowed, given: Taken) -> Iterator[str]:
     own = {str(volume.get("name")) for volume, _ in _entries(spec, "volumes") if volume is not None}
     for kind in _KINDS:
         for container, place in _entries(spec, kind):
             if container is None:
                 yield f"kubernetes.pod.{place}: is no container; write a mapping with a name"
                 continue
-            yield from _of_container(place, container, own, allowed)
+            yield from _of_container(place, container, allowed)
+            yield from _of_mounts(place, container, own, given)
 
 
-def _of_container(place: str, container: dict[str, Any], own: set[str], allowed: Allowed) -> Iterator[str]:
+def _of_mounts(place: str, container: dict[str, Any], own: set[str], given: Taken) -> Iterator[str]:
+    for mount in (*_list(container.get("volumeMounts")), *_list(container.get("volumeDevices"))):
+        said = _mapping(mount)
+        name = str(said.get("name"))
+        if name not in own or _is_taken(name, given):
+            yield f"kubernetes.pod.{place}.volumeMounts: {name!r} is no volume that the document adds; mount one of its own"
+        path = _folder(said.get("mountPath") or said.get("devicePath"))
+        over = next((one for one in given.paths if _contains(path, _folder(one)) or _contains(_folder(one), path)), "")
+        if over:
+            at = f"/{'/'.join(path)}"
+            yield f"kubernetes.pod.{place}.volumeMounts: {at!r} covers {over}, which Fairway fills; use another path"
+
+
+def _of_container(place: str, container: dict[str, Any], allowed: Allowed) -> Iterator[str]:
     context = _mapping(container.get("securityContext"))
     if context.get("privileged") or context.get("allowPrivilegeEscalation"):
         yield f"kubernetes.pod.{place}.securityContext: a privileged container is never allowed; take it out"
@@ -128,10 +215,6 @@ def _of_container(place: str, container: dict[str, Any], own: set[str], allowed:
     yield from _of_context(f"{place}.securityContext", context)
     if any(_mapping(port).get("hostPort") for port in _list(container.get("ports"))) and not allowed.host_network:
         yield _refusal(f"{place}.ports.hostPort", "set", "allowed.host_network: true")
-    for mount in (*_list(container.get("volumeMounts")), *_list(container.get("volumeDevices"))):
-        name = str(_mapping(mount).get("name"))
-        if name not in own or name in OURS:
-            yield f"kubernetes.pod.{place}.volumeMounts: {name!r} is no volume that the document adds; mount one of its own"
     yield from _of_handlers(place, container)
 
 

@@ -7,8 +7,10 @@ where its pods share no volume. What is wrong is the last line that it prints: t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
+import stat
 import sys
 import tarfile
 from pathlib import Path
@@ -17,11 +19,13 @@ from fairway import version
 from fairway.engines.kubernetes.operator.clone import clone
 from fairway.errors import FairwayError
 from fairway.runtime import contract
-from fairway.runtime.pod import carrying, fetch
+from fairway.runtime.pod import carrying, fetch, trust
 from fairway.runtime.pod.archive import BadArchiveError
 
 _TOP = ("__init__.py", "version.py")
 CODE = "/v1/given/code"
+AUTHORITY_FILE = "operator-ca.pem"
+"""Beside `fairway` in the folder of the runtime."""
 
 
 def bring_runtime(target: Path) -> None:
@@ -46,6 +50,10 @@ def bring_code(bundle: Path, target: Path) -> int:
 def bring(given: argparse.Namespace) -> list[str]:
     """Everything that the arguments name; what was done, in words."""
     bring_runtime(given.inject)
+    authority = os.environ.get(trust.AUTHORITY, "")
+    if authority:
+        # For what in the task reads a file: MLflow's client.
+        (given.inject / AUTHORITY_FILE).write_text(authority)
     done = []
     if given.bundle is not None:
         done.append(f"{bring_code(given.bundle, given.code)} files of code")
@@ -60,7 +68,24 @@ def bring(given: argparse.Namespace) -> list[str]:
     if given.checkpoints is not None and os.environ.get(contract.ENDPOINT):
         found = carrying.restore(_operator(), fetch.token(), str(given.checkpoints))
         done.append(f"checkpoint {found}" if found else "no checkpoint yet")
+    for folder in (given.code, given.checkpoints):
+        if folder is not None and folder.is_dir():
+            open_to_task(folder)
     return done
+
+
+def open_to_task(folder: Path) -> None:
+    """Let the task write there: it runs as the user of its own image, and root without capabilities is a user like others.
+
+    The folder is on a volume of this pod alone.
+    """
+    for place, _, names in os.walk(folder):
+        for path in (place, *(os.path.join(place, name) for name in names)):
+            with contextlib.suppress(OSError):  # The volume itself may be of another user: it is open already.
+                mode = os.lstat(path).st_mode
+                if not stat.S_ISLNK(mode):
+                    runs = 0o111 if mode & 0o100 else 0
+                    os.chmod(path, stat.S_IMODE(mode) | 0o666 | runs)
 
 
 def _operator() -> str:

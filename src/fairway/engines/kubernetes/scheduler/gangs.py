@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fairway.engines.kubernetes import gpus, marks
@@ -66,7 +66,7 @@ def member_of(pod: Pod, assumed: Place | None) -> Member:
     place = assumed
     if pod.spec.node_name:
         place = Place(pod.spec.node_name, devices_of(pod), gpus.share_of(pod.metadata.annotations))
-    return Member(pod, role, int(text) if text.isdigit() else 0, place)
+    return Member(pod, role, marks.read_count(text, 0), place)
 
 
 def devices_of(pod: Pod) -> tuple[str, ...]:
@@ -132,14 +132,14 @@ def shape_of(pod: Pod, ground: Ground) -> Shape:
     ports = host_ports(pod)
     if ports:
         ground.know_ports(ports)
-    gpus = _count(noted.get(marks.GPUS), 0)
+    gpus = _count(noted, marks.GPUS, 0)
     other = {**need.other, **dict.fromkeys(ports, 1)}
     return Shape(
         cpu=need.cpu,
         memory=-(-need.memory >> 20),
         gpus=gpus,
-        gpu_milli=_count(noted.get(marks.GPU_MILLI), WHOLE),
-        gpu_memory=-(-_count(noted.get(marks.GPU_MEMORY), 0) >> 20),
+        gpu_milli=_count(noted, marks.GPU_MILLI, WHOLE),
+        gpu_memory=-(-_count(noted, marks.GPU_MEMORY, 0) >> 20),
         gpu_types=_names(noted.get(marks.GPU_TYPES)) if gpus else (),
         other=tuple(sorted(other.items())),
         where=ground.where(pod, nodes, devices),
@@ -170,7 +170,8 @@ def problem(members: Sequence[Member]) -> str:
         _mark(members)
     except ValueError as error:
         return str(error)
-    return next((words for member in members if (words := fitting.unsupported(member.pod))), "")
+    miscounted = next((words for member in members if (words := marks.miscounted(member.pod.metadata.annotations))), "")
+    return miscounted or next((words for member in members if (words := fitting.unsupported(member.pod))), "")
 
 
 def request_of(key: JobKey, members: Sequence[Member], shapes: Shapes) -> Request | None:
@@ -232,16 +233,19 @@ def _parts(members: Iterable[Member], gang: marks.GangMark | None, shapes: Shape
 def _request(key: JobKey, members: Sequence[Member], asked: Gang, gang: marks.GangMark | None) -> Request:
     first = members[0].pod
     made = seconds(first.metadata.creation_timestamp) or 0.0
-    noted = first.metadata.annotations
+    ours = marks.made_by_us(first.metadata.labels)
+    # A pod that Fairway did not make does not choose its own turn: it has the default queue and its own class of priority.
+    noted = first.metadata.annotations if ours else {}
+    believed = gang if ours else None
     return Request(
         key=key,
         gang=asked,
-        submitted=made if gang is None or gang.submitted is None else gang.submitted,
+        submitted=made if believed is None or believed.submitted is None else believed.submitted,
         queue=noted.get(marks.QUEUE, "default"),
         user=noted.get(marks.USER, ""),
         name=noted.get(marks.SERIES, key.name),
-        priority=_count(noted.get(marks.PRIORITY), first.spec.priority),
-        limit=gang.time_limit if gang is not None else None,
+        priority=_count(noted, marks.PRIORITY, first.spec.priority),
+        limit=believed.time_limit if believed is not None else None,
         resumes=gang is not None and gang.saved is not None,
         service=first.metadata.labels.get(marks.SERVICE, ""),
     )
@@ -256,13 +260,10 @@ def _seat(member: Member, shapes: Shapes) -> Seat:
 def _names(text: str | None) -> tuple[str, ...]:
     try:
         found = json.loads(text) if text else []
-    except ValueError:
+    except (ValueError, RecursionError):
         return ()
     return tuple(str(one) for one in found) if isinstance(found, list) else ()
 
 
-def _count(text: str | None, fallback: int) -> int:
-    try:
-        return int(text) if text is not None else fallback
-    except ValueError:
-        return fallback
+def _count(noted: Mapping[str, str], name: str, fallback: int) -> int:
+    return marks.read_count(noted.get(name), fallback, *marks.COUNTS[name])

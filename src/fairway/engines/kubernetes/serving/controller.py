@@ -93,6 +93,8 @@ class ServiceObjects:
         self._mirrors = mirrors
         self._installation = installation
         self._endpoint = endpoint
+        self.authority = ""
+        """By which pods know the operator, in PEM; empty: they are led there without TLS."""
         self._wishes = wishes
         self._gateways = Gateways(client, installation, now)
         self._now = now
@@ -144,7 +146,8 @@ class ServiceObjects:
         front = await self._front(service, plan, owner)
         children = owner or _reference("v1", "Service", front.metadata.name, front.metadata.uid)
         keys = self._wishes.tokens(key)
-        around = manifests.Around(self._installation, self._endpoint, naming.secret_name(key, children["uid"], keys[0]))
+        name = naming.secret_name(key, children["uid"], keys[0])
+        around = manifests.Around(self._installation, self._endpoint, name, self.authority)
         await self._make_keys(key, manifests.owned(manifests.secret(key, around.secret, *keys), children))
         way = await self._gateways.way(service, plan, front, children)
         if way.unheard:
@@ -235,7 +238,7 @@ class ServiceObjects:
         left = [pod for pod in leaving if not seating.is_going(pod)]
         self._leaving = {uid: at for uid, at in self._leaving.items() if self._now() < at + 100 * PATIENCE}
         for pod in left:
-            number = int(pod.metadata.labels.get(marks.REVISION, "0"))
+            number = marks.read_count(pod.metadata.labels.get(marks.REVISION), 0)
             of_revision = [
                 one
                 for one in self._mirrors.pods.indexed(naming.BY_SERVICE, naming.by_service(pod)[0])

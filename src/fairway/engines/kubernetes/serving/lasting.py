@@ -126,7 +126,7 @@ def _run_of(pod: Pod) -> JobKey:
 
 def _key_of(pod: Pod) -> TaskKey:
     run = _run_of(pod)
-    return TaskKey(run.namespace, run.name, ROLE, 0, int(pod.metadata.labels[marks.ATTEMPT]))
+    return TaskKey(run.namespace, run.name, ROLE, 0, marks.read_count(pod.metadata.labels.get(marks.ATTEMPT), 0))
 
 
 def _is_over(pod: Pod | None) -> bool:

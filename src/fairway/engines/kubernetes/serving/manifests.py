@@ -16,6 +16,7 @@ from fairway.launch.render import render
 from fairway.launch.topology import Folders, Member, Topology
 from fairway.plan.gang import need_of
 from fairway.plan.service.replica import ROLE, SAMPLES_LABEL, new_replica, ready_path, replica_run
+from fairway.runtime.pod.trust import AUTHORITY
 from fairway.state.job import Job
 from fairway.state.service import Revision, Service, ServiceKey
 from fairway.state.task import Need
@@ -61,6 +62,13 @@ class Around:
     """Where the operator gives models."""
     secret: str
     """The Secret with the service's keys."""
+    authority: str = ""
+    """The operator's certificate authority, in PEM; empty where there is no TLS."""
+
+    @property
+    def trust(self) -> list[Manifest]:
+        """The variable by which what runs in a pod knows the operator."""
+        return [{"name": AUTHORITY, "value": self.authority}] if self.authority else []
 
 
 def deployment(service: Service, revision: Revision, count: int, around: Around) -> Manifest:
@@ -273,7 +281,7 @@ def _fetchers(revision: Revision, around: Around) -> list[Manifest]:
                 *(PYTHON, "-m", "fairway.runtime.pod.fetch"),
                 *("--url", f"{around.endpoint}/v1/given/{what}", "--into", folder),
             ],
-            "env": [_from_secret(around.secret, GIVEN_TOKEN, "token")],
+            "env": [_from_secret(around.secret, GIVEN_TOKEN, "token"), *around.trust],
             "securityContext": _no_rights(),
             "volumeMounts": [{"name": name, "mountPath": folder}],
             "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -295,6 +303,7 @@ def _sender(around: Around) -> Manifest:
         "env": [
             {"name": POD_NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             _from_secret(around.secret, GIVEN_TOKEN, "token"),
+            *around.trust,
         ],
         "securityContext": _no_rights(),
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},

@@ -12,6 +12,7 @@ from fairway.app.ports import Clock
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Deployment, Pod
+from fairway.engines.kubernetes.serving import load as loads
 from fairway.engines.kubernetes.serving import naming
 from fairway.engines.kubernetes.serving.tally import Tally
 from fairway.state.load import ReplicaLoad, RouteLoad
@@ -79,6 +80,8 @@ class ClusterRouter:
         self.plans: dict[ServiceKey, RoutePlan] = {}
         """What was put last, by service."""
         self._tallies: dict[ServiceKey, Tally] = {}
+        self.refused: dict[ServiceKey, str] = {}
+        """Services of which a router counted what cannot be, in words; it is left out until it counts again."""
         self.by_gateway: Callable[[ServiceKey], bool] = lambda _key: False
         """Whether a service is asked by a gateway; then its replicas say what came."""
         self.loads: Callable[[ServiceKey], Mapping[str, ReplicaLoad]] = lambda _key: {}
@@ -111,6 +114,7 @@ class ClusterRouter:
         key = ServiceKey(*service.split("/", 1))
         self.plans.pop(key, None)
         self._tallies.pop(key, None)
+        self.refused.pop(key, None)
         self.changed(key)
 
     async def look(self) -> dict[str, RouteLoad]:
@@ -121,7 +125,7 @@ class ClusterRouter:
         for line, load in zip(lines, answers, strict=True):
             if load is not None:
                 found.setdefault(str(line.service), []).append(load)
-        return {service: self._talk.together(loads) for service, loads in found.items()} | self._by_gateway()
+        return {service: self._talk.together(counted) for service, counted in found.items()} | self._by_gateway()
 
     def _by_gateway(self) -> dict[str, RouteLoad]:
         now, found = self._clock.now(), {}
@@ -168,7 +172,8 @@ class ClusterRouter:
                 if plan is self.plans.get(line.service):
                     line.up = True
                     await self._talk.follow(line.address, token, self._wake)
-            except OSError as error:
+            except (OSError, ValueError) as error:
+                # ValueError: it sends a line without an end.
                 log.debug("the router of %s at %s: %s; tried again", line.service, line.address, error)
             line.up = False
             await asyncio.sleep(AGAIN)
@@ -182,7 +187,14 @@ class ClusterRouter:
 
     async def _look_at(self, line: _Line) -> RouteLoad | None:
         try:
-            return await self._talk.look(line.address, self._token(line.service))
-        except OSError:
+            found = loads.checked_route(await self._talk.look(line.address, self._token(line.service)))
+        except (OSError, ValueError, RecursionError) as error:
+            bad = not isinstance(error, OSError)
+            if bad and self.refused.get(line.service) != str(error):
+                log.warning("the router of %s at %s counts what cannot be: %s; left out", line.service, line.address, error)
+            if bad:
+                self.refused[line.service] = str(error)
             self._attend(line)
             return None
+        self.refused.pop(line.service, None)
+        return found

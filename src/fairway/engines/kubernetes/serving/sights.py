@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
@@ -12,10 +13,13 @@ from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Pod
 from fairway.engines.kubernetes.serving import naming, seating
+from fairway.engines.kubernetes.serving.load import checked_replica
 from fairway.plan.service.replica import OWN_NAMESPACE
 from fairway.state.job import JobKey
 from fairway.state.load import ReplicaLoad
 from fairway.state.service import ServiceKey
+
+log = logging.getLogger("fairway.operator")
 
 ASK_EVERY = 1.0
 """Seconds between two questions how busy a replica is."""
@@ -102,7 +106,16 @@ class PodWatch:
     async def _ask_on(self, name: str, target: Watched) -> None:
         while target.tells_load:
             if self._is_ready(name, target):
-                load, known = await self._ask(target.address, self._clock), self.seen().get(name)
+                load, known = await self._load(name, target.address), self.seen().get(name)
                 if load is not None and known is not None:
                     self._seen[name] = replace(known, load=load)
             await asyncio.sleep(ASK_EVERY)
+
+    async def _load(self, name: str, address: str) -> ReplicaLoad | None:
+        """How busy the replica says it is; None when it does not say, or says what cannot be."""
+        try:
+            found = await self._ask(address, self._clock)
+            return checked_replica(found) if found is not None else None
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            log.debug("%s at %s does not say how busy it is: %s", name, address, error)
+            return None

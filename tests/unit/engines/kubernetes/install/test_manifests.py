@@ -113,7 +113,7 @@ def test_no_account_may_do_everything_or_read_secrets() -> None:
 
 
 def test_pods_find_the_operator_by_its_service() -> None:
-    assert endpoint(HERE) == "http://fairway-operator.tools.svc.cluster.local:8080"
+    assert endpoint(HERE) == "https://fairway-operator.tools.svc.cluster.local:8080"
     template = named("Deployment")["fairway-operator"]["spec"]["template"]
     for service in named("Service").values():
         assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()

@@ -83,6 +83,42 @@ async def test_an_answer_that_comes_after_the_event_does_not_hide_what_was_seen_
     assert (report.phase, report.node) == (TaskPhase.RUNNING, "a")
 
 
+async def test_what_was_not_taken_of_a_task_is_shown_on_it_until_its_run_is_over(tmp_path: Path) -> None:
+    server, engine, action = make(tmp_path)
+    woken: list[None] = []
+    await engine.start(lambda: woken.append(None))
+    server.shows_first = True
+    await engine.perform([action])
+    key, before = action.tasks[0].key, len(woken)
+    engine.refuse(key.run, "worker-0", "step is too large")
+    engine.refuse(key.run, "worker-0", "step is too large")
+    assert len(woken) == before + 1
+    assert [report.message for report in await engine.observe([key])] == ["step is too large"]
+    engine.refuse(key.run, "worker-7", "of another")
+    assert [report.message for report in await engine.observe([key])] == [""]
+    engine.refuse(key.run, "", "of all")
+    engine.release(key.run)
+    assert [report.message for report in await engine.observe([key])] == [""]
+
+
+async def test_a_pod_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path, monkeypatch: Any) -> None:
+    server, engine, action = make(tmp_path)
+    await engine.start(lambda: None)
+    server.shows_first = True
+    await engine.perform([action])
+    key = action.tasks[0].key
+    bad = replace(key, index=1)
+    read = engine._report
+
+    def report(asked: Any) -> Any:
+        if asked == bad:
+            raise OverflowError("too large")
+        return read(asked)
+
+    monkeypatch.setattr(engine, "_report", report)
+    assert [found.key for found in await engine.observe([bad, key])] == [key]
+
+
 async def test_a_pod_that_was_made_is_there_before_the_mirror_shows_it(tmp_path: Path) -> None:
     server, engine, action = make(tmp_path)
     await engine.start(lambda: None)
@@ -141,6 +177,17 @@ async def test_the_token_of_a_run_reaches_the_two_that_speak_and_nobody_else(tmp
     }
     assert spoken == {"code": ["FAIRWAY_GIVEN_TOKEN"], "environment": [], "task": ["FAIRWAY_TOKEN", "MLFLOW_TRACKING_TOKEN"]}
     assert "secret" not in str(body["spec"]).replace("secretKeyRef", ""), "only its name is in the pod"
+
+
+async def test_the_operators_authority_reaches_the_two_that_speak(tmp_path: Path) -> None:
+    server, _, action = make(tmp_path)
+    around = Surroundings(token="t", endpoint="https://operator:8080", authority="PEM")
+    gangs = Gangs(server, Installation(image="f", runtimes={"default": Runtime("x")}), lambda _job: around)  # type: ignore[arg-type]
+    (body,) = gangs.manifests(action)
+    for one in (*body["spec"]["initContainers"], *body["spec"]["containers"]):
+        env = {variable["name"]: variable.get("value") for variable in one["env"]}
+        assert (env["FAIRWAY_OPERATOR_CA"], env["FAIRWAY_ENDPOINT"]) == ("PEM", "https://operator:8080")
+        assert (env.get("MLFLOW_TRACKING_SERVER_CERT_PATH") == "/fairway/inject/operator-ca.pem") == (one["name"] == "task")
 
 
 async def test_what_could_not_be_made_is_tried_again_until_it_is(tmp_path: Path, monkeypatch: Any) -> None:

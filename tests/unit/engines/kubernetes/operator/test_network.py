@@ -37,7 +37,7 @@ def test_a_pod_has_a_network_of_its_own_unless_its_document_says_otherwise() -> 
         (task,) = body["spec"]["containers"]
         assert "hostNetwork" not in body["spec"]
         assert "ports" not in task
-        assert "securityContext" not in task
+        assert "add" not in task["securityContext"]["capabilities"]
         assert not set(network.INTERFACES) & {one["name"] for one in task["env"]}
     assert network.refusals(job(), Allowed()) == []
 
@@ -57,7 +57,7 @@ def test_the_interface_is_told_to_all_that_ask_and_rdma_may_lock_memory() -> Non
     (task,) = body["spec"]["containers"]
     told = {one["name"]: one.get("value") for one in task["env"]}
     assert [told[name] for name in network.INTERFACES] == ["eth1"] * len(network.INTERFACES)
-    assert task["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+    assert task["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]}}
 
 
 def test_what_no_administrator_allowed_is_refused() -> None:

@@ -190,7 +190,7 @@ def test_what_the_document_adds_is_merged_last() -> None:
     extra = {"tolerations": [{"key": "gpu"}], "containers": [{"name": "task", "securityContext": {"runAsUser": 1000}}]}
     body = made(job(kubernetes={"pod": extra}))
     (container,) = body["spec"]["containers"]
-    assert container["securityContext"] == {"runAsUser": 1000}
+    assert container["securityContext"]["runAsUser"] == 1000
     assert container["image"] == "torch:2"
     assert body["spec"]["tolerations"] == [{"key": "gpu"}]
     assert merged({"a": [1], "b": {"c": 1}, "d": 1}, {"a": [2], "b": {"e": 2}, "d": 3}) == {

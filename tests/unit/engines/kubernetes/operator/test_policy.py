@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.engines.kubernetes.operator import policy
-from fairway.engines.kubernetes.operator.installation import Allowed
+from fairway.engines.kubernetes.operator.installation import Allowed, Installation, Runtime
+from fairway.engines.kubernetes.operator.manifests.data import inputs, nowhere
 
 HOSTILE: dict[str, dict[str, Any]] = {
     "processes of the node": {"hostPID": True},
@@ -64,6 +65,35 @@ HOSTILE: dict[str, dict[str, Any]] = {
     },
     "a last word to another host": {
         "containers": [{"name": "task", "lifecycle": {"preStop": {"tcpSocket": {"host": "169.254.169.254", "port": 80}}}}]
+    },
+    "the account's token": {"automountServiceAccountToken": True},
+    "the account's token, by nothing": {"automountServiceAccountToken": None},
+    "another scheduler, by nothing": {"schedulerName": None},
+    "another scheduler, by an empty name": {"schedulerName": ""},
+    "environments of others": {"volumes": [{"name": "cache", "persistentVolumeClaim": {"claimName": "mine"}}]},
+    "an environment of its own": {"volumes": [{"name": "environment", "emptyDir": {}}]},
+    "what was fetched": {"volumes": [{"name": "fetched", "emptyDir": {}}]},
+    "an input": {"volumes": [{"name": "data-rows", "persistentVolumeClaim": {"claimName": "mine"}}]},
+    **{
+        f"a mount at {path}": {
+            "volumes": [{"name": "x", "emptyDir": {}}],
+            kind: [{"name": name, "volumeMounts": [{"name": "x", "mountPath": path}]}],
+        }
+        for path in (
+            "/",
+            "/fairway",
+            "/fairway/inject",
+            "fairway/code",
+            "/x/../fairway/run",
+            "/dev/shm",
+            "/dev",
+            "//fairway/data/rows/",
+        )
+        for kind, name in (("containers", "task"), ("initContainers", "code"))
+    },
+    "a device at our place": {
+        "volumes": [{"name": "x", "persistentVolumeClaim": {"claimName": "mine"}}],
+        "containers": [{"name": "task", "volumeDevices": [{"name": "x", "devicePath": "/fairway/run"}]}],
     },
     "no list of volumes": {"volumes": {"name": "x"}},
     "no list of containers": {"containers": None},
@@ -120,6 +150,66 @@ def test_an_administrator_may_allow_more() -> None:
         ],
     }
     assert policy.refusals(spec, allowed) == []
+
+
+GIVEN = policy.taken(
+    Installation(
+        image="f",
+        run_volume={"persistentVolumeClaim": {"claimName": "runs"}},
+        cache_volume={"nfs": {"server": "files", "path": "/envs"}},
+        record={"hostPath": {"path": "/srv/fairway"}},
+    ),
+    Runtime(
+        "torch:2", volumes=({"name": "venv", "hostPath": {"path": "/opt"}},), mounts=({"name": "venv", "mountPath": "/venv"},)
+    ),
+)
+MEANS = Allowed(volumes=("nfs",), host_paths=("/srv",))
+
+
+@pytest.mark.parametrize(
+    "volume",
+    [
+        {"name": "x", "persistentVolumeClaim": {"claimName": "runs"}},
+        {"name": "x", "persistentVolumeClaim": {"claimName": "runs", "readOnly": True}},
+        {"name": "x", "nfs": {"server": "files", "path": "/"}},
+        {"name": "x", "hostPath": {"path": "/srv"}},
+        {"name": "x", "hostPath": {"path": "/srv/fairway/"}},
+        {"name": "x", "hostPath": {"path": "/srv//fairway/runs", "type": "Directory"}},
+        {"name": "venv", "emptyDir": {}},
+    ],
+)
+def test_what_the_installation_shares_is_not_had_under_another_name(volume: dict[str, Any]) -> None:
+    (refusal,) = policy.refusals({"volumes": [volume]}, MEANS, GIVEN)
+    assert refusal.startswith(f"kubernetes.pod.volumes[{volume['name']}]")
+    assert ";" in refusal
+
+
+def test_what_the_installation_does_not_share_may_be_had() -> None:
+    volumes = [
+        {"name": "a", "persistentVolumeClaim": {"claimName": "mine"}},
+        {"name": "b", "nfs": {"server": "other", "path": "/"}},
+        {"name": "c", "hostPath": {"path": "/srv/data"}},
+        {"name": "data", "emptyDir": {}},
+    ]
+    mounts = [{"name": one["name"], "mountPath": f"/mine/{one['name']}"} for one in volumes]
+    spec = {"volumes": volumes, "containers": [{"name": "task", "volumeMounts": mounts}], "automountServiceAccountToken": False}
+    assert policy.refusals(spec, MEANS, GIVEN) == []
+    over = {
+        "volumes": volumes[-1:],
+        "containers": [{"name": "task", "volumeMounts": [{"name": "data", "mountPath": "/venv/lib"}]}],
+    }
+    (refusal,) = policy.refusals(over, MEANS, GIVEN)
+    assert "'/venv/lib' covers /venv, which Fairway fills" in refusal
+
+
+def test_an_input_does_not_reach_the_runs_of_others() -> None:
+    found = inputs({"all": "pvc://runs/other", "mine": "pvc://rows", "host": "/srv/fairway/home"}, MEANS, nowhere, GIVEN)
+    assert [words.split(":")[0] for words in found.refused] == ["data.all", "data.host"]
+
+
+def test_an_administrator_may_let_documents_have_tokens() -> None:
+    allowed = Allowed(volumes=("serviceAccountToken",))
+    assert policy.refusals({"automountServiceAccountToken": True}, allowed) == []
 
 
 words = st.sampled_from(["", "name", "hostPath", "env", "volumeMounts", "securityContext", "projected", "sources", "lifecycle"])

@@ -35,3 +35,17 @@ def test_a_document_or_a_secret_that_leads_elsewhere_wins() -> None:
     assert container["env"] == []
     theirs = {"name": "MLFLOW_TRACKING_TOKEN", "valueFrom": {"secretKeyRef": {"name": "fairway-secrets", "key": "x"}}}
     assert set(variables(env=[theirs])) == {"MLFLOW_TRACKING_TOKEN"}
+
+
+def test_the_authority_of_the_operator_is_named_unless_the_document_checks_nothing() -> None:
+    def named(**spec: Any) -> str | None:
+        found = JobSpec.model_validate({"roles": {"worker": {"command": ["a"]}}, **spec})
+        container: dict[str, Any] = {"env": []}
+        job = Job(JobKey("team", "mnist-7"), "mnist", 7, found, Origin())
+        track(container, job, "worker", "https://operator:8080", "s", "/fairway/inject/operator-ca.pem")
+        return next((one["value"] for one in container["env"] if one["name"] == "MLFLOW_TRACKING_SERVER_CERT_PATH"), None)
+
+    assert named() == "/fairway/inject/operator-ca.pem"
+    assert named(env={"MLFLOW_TRACKING_INSECURE_TLS": "true"}) is None, "MLflow refuses both together"
+    assert named(env={"MLFLOW_TRACKING_URI": "https://theirs"}) is None
+    assert "MLFLOW_TRACKING_SERVER_CERT_PATH" not in variables()

@@ -24,6 +24,15 @@ def test_the_runtime_comes_with_everything_that_a_task_needs(tmp_path: Path) -> 
     assert not list((tmp_path / "inject").rglob("__pycache__"))
 
 
+def test_the_operators_authority_is_a_file_for_what_reads_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FAIRWAY_OPERATOR_CA", raising=False)
+    assert run(tmp_path) == 0
+    assert not (tmp_path / "inject" / unpack.AUTHORITY_FILE).exists()
+    monkeypatch.setenv("FAIRWAY_OPERATOR_CA", "PEM")
+    assert run(tmp_path) == 0
+    assert (tmp_path / "inject" / unpack.AUTHORITY_FILE).read_text() == "PEM"
+
+
 def test_code_of_a_config_map_stays_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, expected in (("train.py", 0), ("../evil.py", 1)):
         with tarfile.open(tmp_path / "code.tar.gz", "w:gz") as archive:

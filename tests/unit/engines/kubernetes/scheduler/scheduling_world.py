@@ -12,6 +12,9 @@ from fairway.engines.kubernetes.scheduler.follow import Follower, Outcome
 from fairway.plan.scheduling.scheduler import Scheduler
 from fairway.state.job import JobKey
 
+OURS = {marks.MANAGED_BY: marks.MANAGER, marks.RUN: "mnist-1"}
+"""Labels of a pod that Fairway made."""
+
 
 def node(name: str, cpu: str = "4", memory: str = "8Gi", **more: Any) -> Node:
     given = {"cpu": cpu, "memory": memory, "pods": more.pop("pods", "110"), **more.pop("other", {})}
@@ -39,7 +42,7 @@ def pod(name: str, cpu: str = "1", **more: Any) -> Pod:
 
 def gang_pod(index: int, size: int, cpu: str = "1", **more: Any) -> Pod:
     mark = marks.GangMark("mnist-1.a0", {"worker": marks.PartMark(size, size, size, **more.pop("wish", {}))})
-    labels = {marks.RUN: "mnist-1", marks.ROLE: "worker", marks.INDEX: str(index), marks.ATTEMPT: "0"}
+    labels = {**OURS, marks.ROLE: "worker", marks.INDEX: str(index), marks.ATTEMPT: "0"}
     return pod(f"mnist-1-worker-{index}-r0", cpu, labels=labels, annotations=marks.write_gang(mark), **more)
 
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 import msgspec
-from scheduling_world import Cluster, node, pod
+from scheduling_world import OURS, Cluster, node, pod
 
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.client import errors
@@ -22,10 +22,10 @@ from fairway.state.job import JobKey
 
 def test_use_and_durations_outlive_the_scheduler_and_pods_say_the_rest() -> None:
     cluster = Cluster(node("a", cpu="2"))
-    cluster.pod(pod("x", annotations={marks.QUEUE: "red"}))
+    cluster.pod(pod("x", labels=OURS, annotations={marks.QUEUE: "red"}))
     assert cluster.decide() == {"x": "a"}
     cluster.now += 3600
-    cluster.pod(pod("x", annotations={marks.QUEUE: "red"}, nodeName="a", phase="Succeeded"))
+    cluster.pod(pod("x", labels=OURS, annotations={marks.QUEUE: "red"}, nodeName="a", phase="Succeeded"))
     cluster.decide()
     before = cluster.follower.scheduler.ledger
     kept = memory.read(memory.write(before.memory))

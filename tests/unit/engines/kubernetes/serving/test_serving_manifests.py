@@ -161,3 +161,13 @@ def test_the_router_begins_with_the_plan_that_the_cluster_keeps_and_lingers_when
     assert front["spec"]["selector"] == body["spec"]["selector"]["matchLabels"]
     assert naming.url(KEY, "adds", 80, "cluster.local") == "http://adds.team.svc.cluster.local"
     assert naming.url(KEY, "adds", 8000, "cluster.local") == "http://adds.team.svc.cluster.local:8000"
+
+
+def test_what_speaks_to_the_operator_knows_it_by_its_authority() -> None:
+    found = service(model="adds@3", sampling={"rate": "50%", "dataset": "rows"})
+    known = replace(AROUND, authority="PEM")
+    pod = manifests.deployment(found, found.revisions[0], 1, known)["spec"]["template"]["spec"]
+    assert [one["name"] for one in pod["initContainers"]] == ["model", "samples"]
+    for one in pod["initContainers"]:
+        assert {"name": "FAIRWAY_OPERATOR_CA", "value": "PEM"} in one["env"]
+    assert "FAIRWAY_OPERATOR_CA" not in str(made(found))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairway.engines.kubernetes.operator.installation import Allowed
-from fairway.engines.kubernetes.operator.policy import is_below
+from fairway.engines.kubernetes.operator.policy import Taken, is_below, reaches_shared
 from fairway.errors import FairwayError, NotFoundError
 
 CLAIM = "pvc://"
@@ -58,8 +58,11 @@ class Inputs:
     """What cannot be had, each with its place and the fix."""
 
 
-def inputs(data: Mapping[str, str], allowed: Allowed, find: Find = nowhere) -> Inputs:
-    """A folder is mounted from the node where policy allows it, a claim from its namespace, a version fetched; all read-only."""
+def inputs(data: Mapping[str, str], allowed: Allowed, find: Find = nowhere, given: Taken = Taken()) -> Inputs:
+    """A folder is mounted from the node where policy allows it, a claim from its namespace, a version fetched; all read-only.
+
+    `given`: what the installation gives pods; no input reaches what is shared with other runs.
+    """
     found = Inputs()
     for name, value in data.items():
         if value.startswith(CLAIM):
@@ -73,6 +76,11 @@ def inputs(data: Mapping[str, str], allowed: Allowed, find: Find = nowhere) -> I
         else:
             fix = "name an absolute path that nodes have, pvc://CLAIM/PATH, a version such as mnist@3, or a URI"
             found.refused.append(f"data.{name}: {value!r} is on no node of the cluster; {fix}")
+    for volume in found.volumes:
+        name = volume["name"].removeprefix("data-")
+        if any(reaches_shared(kind, source, given) for kind, source in volume.items() if kind != "name"):
+            words = "holds what belongs to other runs too; name another claim or folder, or a version of the registry"
+            found.refused.append(f"data.{name}: {data[name]!r} {words}")
     return found
 
 

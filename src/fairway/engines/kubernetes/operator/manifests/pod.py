@@ -11,6 +11,7 @@ from fairway.engines.kubernetes.operator import naming
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
 from fairway.engines.kubernetes.operator.manifests import bringing, mpi, network
 from fairway.engines.kubernetes.operator.manifests.bringing import CHECKPOINTS, CODE, ENVIRONMENT, INJECTED, RUN, SECRETS
+from fairway.engines.kubernetes.operator.manifests.confinement import confined
 from fairway.engines.kubernetes.operator.manifests.data import Find, Inputs, inputs, nowhere
 from fairway.engines.kubernetes.operator.ports import ports_of
 from fairway.launch.render import render
@@ -75,7 +76,7 @@ def pod(
                 marks.PRIORITY: str(job.spec.priority),
             },
         },
-        "spec": merged(spec, job.spec.kubernetes.pod),
+        "spec": confined(merged(spec, job.spec.kubernetes.pod), installation.confinement),
     }
 
 

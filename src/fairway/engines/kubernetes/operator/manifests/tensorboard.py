@@ -6,6 +6,7 @@ from typing import Any
 
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.engines.kubernetes.operator.manifests.confinement import confined
 from fairway.spec.job import JobSpec
 from fairway.state.job import JobKey
 
@@ -59,6 +60,12 @@ def deployment(run: JobKey, spec: JobSpec, installation: Installation, runtime: 
         ],
     }
     labels = {LABEL: run.name}
+    pod: Manifest = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "containers": [container],
+        "volumes": [{"name": "run", **installation.run_volume}, *runtime.volumes],
+    }
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -69,12 +76,7 @@ def deployment(run: JobKey, spec: JobSpec, installation: Installation, runtime: 
             "selector": {"matchLabels": labels},
             "template": {
                 "metadata": {"labels": labels},
-                "spec": {
-                    "automountServiceAccountToken": False,
-                    "enableServiceLinks": False,
-                    "containers": [container],
-                    "volumes": [{"name": "run", **installation.run_volume}, *runtime.volumes],
-                },
+                "spec": confined(pod, installation.confinement),
             },
         },
     }

@@ -1,0 +1,153 @@
+"""What a pod's message says of its task: every field typed and every number bounded. Pure.
+
+The message comes from the user's container, so it may hold anything. A message whose head cannot be read is refused as a whole;
+a bad point or checkpoint is left out, and the words that say so come with the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+from fairway.app.ports import MetricPoint
+from fairway.runtime.eventfolder import SOURCES
+from fairway.units.number import finite, int64
+
+MOST_POINTS = 10_000
+MOST_METRICS = 1000
+"""Of one point."""
+LONGEST_NAME = 500
+LATEST = 1e11
+"""Seconds since the epoch (the year 5138): later times cannot be shown."""
+MOST_RANK = 2**31 - 1
+_SPELT = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_SHOWN = 60
+
+
+class UnreadableError(ValueError):
+    """This is no message of a task."""
+
+
+@dataclass(slots=True)
+class Message:
+    """What a pod tells."""
+
+    task: str
+    sender: str = ""
+    number: int = 0
+    """Of a sender's messages."""
+    points: list[tuple[int, MetricPoint]] = field(default_factory=list)
+    """Each with the place of its source among `SOURCES`."""
+    step: int | None = None
+    """Of the newest checkpoint."""
+    saved: float | None = None
+    refused: list[str] = field(default_factory=list)
+    """What was left out, in words."""
+
+
+def read(body: bytes) -> Message:
+    """The message. Raises `UnreadableError` when it is none."""
+    try:
+        plain = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        message = f"{type(error).__name__}: {str(error)[:200]}"
+        raise UnreadableError(message) from None
+    if not isinstance(plain, dict):
+        message = f"it is {_shown(plain)}, and a mapping was expected"
+        raise UnreadableError(message)
+    task, sender, number = plain.get("task"), plain.get("sender", ""), int64(plain.get("number", 0))
+    if not _is_name(task) or not isinstance(sender, str) or number is None or int64(plain.get("attempt")) is None:
+        message = "task and sender are texts, number and attempt are integers of 64 bits"
+        raise UnreadableError(message)
+    found = Message(_clean(task), _clean(sender[:LONGEST_NAME]), number)
+    _read_points(plain.get("points", []), found)
+    _read_checkpoint(plain.get("checkpoint"), found)
+    return found
+
+
+def _read_points(points: Any, found: Message) -> None:
+    if not isinstance(points, list) or len(points) > MOST_POINTS:
+        found.refused.append(f"points is {_shown(points)}, and a list of at most {MOST_POINTS} was expected")
+        return
+    for point in points:
+        wrong = _wrong(point)
+        if wrong:
+            found.refused.append(f"a metric point was left out: {wrong}")
+        else:
+            found.points.append(_point(point, found))
+
+
+def _wrong(plain: Any) -> str:
+    """Why this is no point, in words; empty when it is one."""
+    if not isinstance(plain, dict):
+        return f"{_shown(plain)} is no mapping"
+    step, rank, values = plain.get("step"), int64(plain.get("rank", 0)), plain.get("metrics")
+    if _moment(plain.get("time")) is None:
+        return f"time {_shown(plain.get('time'))} is no time"
+    if step is not None and int64(step) is None:
+        return f"step is {_shown(step)}, and a signed integer of 64 bits was expected"
+    if rank is None or not 0 <= rank <= MOST_RANK:
+        return f"rank {_shown(plain['rank'])} is no number from 0 to {MOST_RANK}"
+    if plain.get("source", SOURCES[0]) not in SOURCES:
+        return f"source {_shown(plain['source'])} is none of {', '.join(SOURCES)}"
+    if not isinstance(values, dict) or len(values) > MOST_METRICS:
+        return f"metrics is {_shown(values)}, and a mapping of at most {MOST_METRICS} numbers was expected"
+    return ""
+
+
+def _point(plain: dict[str, Any], found: Message) -> tuple[int, MetricPoint]:
+    """A point that was checked; single metrics that are no numbers are left out."""
+    metrics = {}
+    for name, value in plain["metrics"].items():
+        number = _metric(value)
+        if number is None or not _is_name(name):
+            found.refused.append(f"metric {_shown(name)} = {_shown(value)} is no number; it was left out")
+        else:
+            metrics[_clean(name)] = number
+    rank, step, source = int64(plain.get("rank", 0)), plain.get("step"), plain.get("source", SOURCES[0])
+    task = f"{found.task}.{rank}" if rank else found.task
+    moment = _moment(plain["time"]) or 0.0
+    return SOURCES.index(source), MetricPoint(moment, None if step is None else int64(step), metrics, task, source)
+
+
+def _metric(value: Any) -> float | None:
+    """A measured number. NaN and infinity are such: a loss that became NaN is what people want to see."""
+    if isinstance(value, str):
+        return _SPELT.get(value)
+    return value if isinstance(value, float) else finite(value)
+
+
+def _read_checkpoint(plain: Any, found: Message) -> None:
+    if plain is None:
+        return
+    said = plain if isinstance(plain, dict) else {}
+    step, moment = int64(said.get("step")), _moment(said.get("time"))
+    if step is None or step < 0 or moment is None:
+        found.refused.append(f"checkpoint {_shown(plain)} has no step or time that can be; it was left out")
+    else:
+        found.step, found.saved = step, moment
+
+
+def _moment(value: Any) -> float | None:
+    moment = finite(value)
+    return moment if moment is not None and 0 <= moment <= LATEST else None
+
+
+def _is_name(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_NAME
+
+
+def _clean(text: str) -> str:
+    """JSON can spell lone surrogates, which cannot be stored."""
+    return text.encode(errors="replace").decode()
+
+
+def _shown(value: Any) -> str:
+    """A value from outside, short; never raises, however large it is."""
+    if isinstance(value, list | dict):
+        return f"a {type(value).__name__} of {len(value)}"
+    if isinstance(value, str):
+        return _clean(repr(value[:_SHOWN]))
+    return repr(value) if int64(value) is not None or not isinstance(value, int) else f"an integer of {value.bit_length()} bits"

@@ -1,0 +1,37 @@
+"""Plain HTTP at the port of pods: only for those that were made before pods were given the operator's certificate authority."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fairway.api.mlflow.token import speaker_of
+from fairway.app.tracking import Speaker
+
+Older = Callable[[Speaker], bool]
+"""Whether the pods of a run or a service may be of an earlier version."""
+WORDS = "this run's pods are given a certificate authority: ask by https\n"
+
+
+class OlderPlain:
+    """Passes on what came over TLS, and of the rest what a run of an earlier version asks."""
+
+    def __init__(self, app: ASGIApp, secret: bytes, older: Older) -> None:
+        self._app = app
+        self._secret = secret
+        self._older = older
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http" or scope["scheme"] == "https" or self._may(scope):
+            await self._app(scope, receive, send)
+            return
+        await PlainTextResponse(WORDS, 403)(scope, receive, send)
+
+    def _may(self, scope: Scope) -> bool:
+        scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
+        speaker = speaker_of(self._secret, token) if scheme == "Bearer" else None
+        return speaker is not None and bool(speaker.run) and self._older(speaker)

@@ -1,0 +1,155 @@
+"""Every pod of a run that can be rendered: its volumes are protected, its containers are confined, whatever the document adds."""
+
+from __future__ import annotations
+
+import itertools
+import stat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairway.engines.kubernetes.operator import naming, policy
+from fairway.engines.kubernetes.operator.installation import Allowed, Confinement, Installation, Runtime
+from fairway.engines.kubernetes.operator.manifests import tensorboard
+from fairway.engines.kubernetes.operator.manifests.confinement import confined
+from fairway.engines.kubernetes.operator.manifests.data import Version
+from fairway.engines.kubernetes.operator.manifests.pod import pod
+from fairway.engines.kubernetes.operator.unpack import open_to_task
+from fairway.plan.gang import make_tasks
+from fairway.spec.job import JobSpec
+from fairway.state.job import Job, JobKey
+
+CLAIM = {"persistentVolumeClaim": {"claimName": "runs"}}
+DROPPED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+DATA = {"claim": "pvc://rows/a", "folder": "/data/rows", "version": "rows@2", "model": "model://m@1", "uri": "s3://bucket"}
+
+
+def run(**spec: Any) -> Job:
+    role = {"replicas": {"min": 2, "max": 2}, "command": ["python", "train.py"]}
+    return Job(JobKey("team", "mnist-7"), "mnist", 7, JobSpec.model_validate({"roles": {"worker": role}, **spec}))
+
+
+def rendered(job: Job, installation: Installation, code: str = "") -> list[dict[str, Any]]:
+    tasks = tuple(make_tasks(job, {"worker": 2}, 4.0, 0.0))
+    topology = naming.topology(job, tasks, "cluster.local")
+    find = lambda _reference: Version("/v1/given/datasets/rows@2")  # noqa: E731
+    return [pod(job, task, topology, installation, Runtime("torch:2"), code, find) for task in tasks]
+
+
+def variants() -> list[tuple[Installation, dict[str, Any]]]:
+    """Every choice that changes what a pod consists of, with every other."""
+    found = []
+    choices = itertools.product(
+        ({}, {"run_volume": CLAIM}),
+        ({}, {"cache_volume": CLAIM}),
+        ("", "code-map", "blob:" + "0" * 64),
+        ({}, {"environment": {"requirements": "requirements.txt"}}),
+        ({}, {"data": DATA}),
+        ({}, {"framework": "mpi"}, {"kubernetes": {"network": {"host": True, "rdma": True}}}, {"outputs": {"model": "m"}}),
+    )
+    for runs, cache, code, environment, data, more in choices:
+        installation = Installation(image="f:1", allowed=Allowed(host_paths=("/data",)), **runs, **cache)
+        for body in rendered(run(**environment, **data, **more), installation, code):
+            found.append((installation, body))
+    board = tensorboard.deployment(JobKey("team", "m-1"), run().spec, Installation(image="f", run_volume=CLAIM), Runtime("t"), {})
+    return [*found, (Installation(image="f"), {"spec": board["spec"]["template"]["spec"]})]
+
+
+def test_every_volume_that_a_pod_gets_is_protected_and_no_name_is_protected_for_nothing() -> None:
+    names = {volume["name"] for _, body in variants() for volume in body["spec"]["volumes"]}
+    inputs = {name for name in names if name.startswith(policy.OURS_BEGIN)}
+    assert inputs == {"data-claim", "data-folder"}
+    assert names - inputs <= policy.OURS
+    # `tmp` was one of every pod once, and is kept.
+    assert policy.OURS - names == {"tmp"}
+
+
+def test_every_place_that_fairway_fills_is_protected() -> None:
+    paths = {
+        mount["mountPath"]
+        for _, body in variants()
+        for kind in ("containers", "initContainers")
+        for container in body["spec"].get(kind, ())
+        for mount in container["volumeMounts"]
+    }
+    assert len(paths) > 8
+    for path in paths:
+        spec = {"volumes": [{"name": "x", "emptyDir": {}}]}
+        mount = {"name": "task", "volumeMounts": [{"name": "x", "mountPath": path}]}
+        assert policy.refusals({**spec, "containers": [mount]}, Allowed()), path
+
+
+def test_every_container_of_every_pod_is_confined() -> None:
+    for _, body in variants():
+        spec = body["spec"]
+        assert spec["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}}
+        assert spec["automountServiceAccountToken"] is False
+        for container in (*spec.get("initContainers", ()), *spec["containers"]):
+            context = container["securityContext"]
+            locks = context["capabilities"].get("add") == ["IPC_LOCK"]
+            assert not locks or container["name"] == "task", "only where RDMA is asked for"
+            assert {**context, "capabilities": {"drop": context["capabilities"]["drop"]}} == DROPPED
+            assert "runAsNonRoot" not in context, "images of frameworks run as root"
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"securityContext": None},
+        {"securityContext": {"seccompProfile": None}},
+        {"containers": [{"name": "task", "securityContext": None}]},
+        {"containers": [{"name": "task", "securityContext": {"capabilities": None, "allowPrivilegeEscalation": None}}]},
+        {"containers": [{"name": "task", "securityContext": {"capabilities": {"drop": []}}}]},
+        {"containers": [{"name": "beside", "image": "x"}]},
+        {"initContainers": [{"name": "beside", "image": "x", "restartPolicy": "Always"}]},
+    ],
+)
+def test_no_document_takes_it_off(extra: dict[str, Any]) -> None:
+    assert policy.refusals(extra, Allowed()) == []
+    for body in rendered(run(kubernetes={"pod": extra}), Installation(image="f")):
+        assert body["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in (*body["spec"]["initContainers"], *body["spec"]["containers"]):
+            assert container["securityContext"] == DROPPED
+
+
+def test_a_document_may_ask_for_less_and_for_what_is_allowed() -> None:
+    extra = {
+        "securityContext": {"runAsUser": 1000, "fsGroup": 1000, "seccompProfile": {"type": "Localhost", "localhostProfile": "p"}},
+        "containers": [
+            {"name": "task", "securityContext": {"readOnlyRootFilesystem": True, "capabilities": {"add": ["IPC_LOCK"]}}}
+        ],
+    }
+    assert policy.refusals(extra, Allowed(capabilities=("IPC_LOCK",))) == []
+    body, _ = rendered(run(kubernetes={"pod": extra}), Installation(image="f"))
+    assert body["spec"]["securityContext"] == extra["securityContext"]
+    (task,) = body["spec"]["containers"]
+    assert task["securityContext"] == {
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]},
+    }
+
+
+def test_an_administrator_may_loosen_it() -> None:
+    spec = {"containers": [{"name": "task"}]}
+    kept = confined(spec, Confinement(capabilities=("CHOWN", "SETUID")))
+    assert kept["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["CHOWN", "SETUID"]}
+    assert confined(spec, Confinement(seccomp=False, privilege_escalation=True, capabilities=("ALL",))) == spec
+    text = b'{"image": "f", "confinement": {"seccomp": false, "capabilities": ["SETUID"]}}'
+    assert msgspec.json.decode(text, type=Installation).confinement == Confinement(seccomp=False, capabilities=("SETUID",))
+
+
+def test_what_a_step_brings_may_be_changed_by_the_task_whoever_it_runs_as(tmp_path: Path) -> None:
+    """Root without capabilities writes to what is its own, and to what everybody may write to."""
+    folder = tmp_path / "code"
+    (folder / "inner").mkdir(parents=True, mode=0o700)
+    script, secret, outside = folder / "run.sh", folder / "inner" / "key", tmp_path / "outside"
+    for path, mode in ((script, 0o755), (secret, 0o600), (outside, 0o600)):
+        path.write_text("x")
+        path.chmod(mode)
+    (folder / "link").symlink_to(outside)
+    open_to_task(folder)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "inner", script, secret, outside)}
+    assert modes == {"code": 0o777, "inner": 0o777, "run.sh": 0o777, "key": 0o666, "outside": 0o600}
