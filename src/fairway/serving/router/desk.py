@@ -12,6 +12,7 @@ from fairway.serving.router.counting import BackendCount, RevisionCount
 from fairway.serving.router.head import RequestHead
 from fairway.serving.router.outcome import MOST_OUTCOMES, read_outcome
 from fairway.serving.router.place import PROBE_SECONDS, Place
+from fairway.serving.router.replay import Budget
 from fairway.serving.router.routes import Routes
 from fairway.state.load import BackendLoad, RouteLoad
 from fairway.state.route import Backend, RoutePlan
@@ -40,12 +41,25 @@ class Limits:
     """How long it keeps connections on which nothing happens, so that no request meets their end."""
     replay: int = 1024 * 1024
     """Bytes of a request that are kept so that it can be sent again, held or mirrored."""
+    kept: int = 64 * 1024 * 1024
+    """Bytes of all requests together that are kept so."""
+    clients: int = 8192
+    """Connections from outside; one more is answered 503 and closed."""
+    leave: float = 5.0
+    """A client that sends no more may have left. After so many seconds without an answer it gets a `100 Continue`: if it has
+    left, its kernel refuses that, and the request is given up."""
 
 
 class Guest(Protocol):
     """A connection from outside, as far as the desk minds it."""
 
     deadline: float
+    probe_at: float
+    """When to find out whether the client, which sends no more, has left."""
+
+    def probe(self) -> None:
+        """Find out."""
+        ...
 
     def expire(self) -> None:
         """Its deadline has passed."""
@@ -90,6 +104,7 @@ class Desk:
         self.expired = 0
         self.draining = False
         self.guests: set[Guest] = set()
+        self.budget = Budget(limits.kept)
         self.mirrors = 0
         """Copies under way."""
         self.waiting: dict[Held, None] = {}
@@ -194,6 +209,8 @@ class Desk:
         now = self.now()
         for guest in [guest for guest in self.guests if guest.deadline <= now]:
             guest.expire()
+        for guest in [guest for guest in self.guests if guest.probe_at <= now]:
+            guest.probe()
         for place in self.routes.places.values():
             place.sweep(now)
         for name in [name for name, left in self._left.items() if now - left > _FORGET_SECONDS]:

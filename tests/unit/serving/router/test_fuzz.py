@@ -53,6 +53,9 @@ class FakeTransport(asyncio.Transport):
     def can_write_eof(self):
         return True
 
+    def set_write_buffer_limits(self, high=None, low=None):
+        pass
+
     def is_closing(self):
         return False
 
@@ -79,7 +82,11 @@ async def converse(stream: bytes, steps: list[int], *, hold: bool = False) -> Fa
     connection = ClientConnection(desk)
     connection.connection_made(transport)
     place, turn = 0, 0
-    while place < len(stream) and not transport.paused:
+    while place < len(stream):
+        if transport.paused:
+            # The next request waits outside until this one is answered.
+            desk.refuse_all("nobody is there")
+            await asyncio.sleep(0)
         step = steps[turn % len(steps)]
         connection.data_received(stream[place : place + step])
         place, turn = place + step, turn + 1
