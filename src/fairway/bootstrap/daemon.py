@@ -82,6 +82,7 @@ def build(settings: Settings, door: Door) -> Application:
     if application.services is not None:
         router.reason = application.services.asking(needs_own)
         application.services.routed_by = router.told
+        application.services.outcome_token = router.outcome_token
     application.models.output_of = lambda key, name: str(home.job(key) / "outputs" / name)
     return application
 
@@ -98,7 +99,7 @@ def choose_router(settings: Settings, home: Home, clock: SystemClock) -> ChosenR
     own = LocalRouter(home.path / "routers", settings.socket.parent, clock)
     # Also where it is not wanted, or not there any more: what it was told before must be ended.
     envoy = EnvoyRouter(program or Path("envoy"), home.path / "envoys", settings.socket.parent, clock)
-    return ChosenRouter(own, envoy, wanted=program is not None and settings.router != "fairway")
+    return ChosenRouter(own, envoy, wanted=program is not None and settings.router != "fairway", tokens=own.outcome_token)
 
 
 def about(settings: Settings) -> About:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from fairway.serving.router.counting import BackendCount, RevisionCount
 from fairway.serving.router.head import RequestHead
-from fairway.serving.router.outcome import MOST_OUTCOMES, read_outcome
+from fairway.serving.router.outcome import MOST_OUTCOMES, is_allowed, read_outcome
 from fairway.serving.router.place import PROBE_SECONDS, Place
 from fairway.serving.router.replay import Budget
 from fairway.serving.router.routes import Routes
@@ -105,6 +105,8 @@ class Desk:
         self.draining = False
         self.guests: set[Guest] = set()
         self.budget = Budget(limits.kept)
+        self.outcome_token: Callable[[], str] = lambda: ""
+        """What a report of an outcome must show; empty: none is taken."""
         self.mirrors = 0
         """Copies under way."""
         self.waiting: dict[Held, None] = {}
@@ -138,19 +140,22 @@ class Desk:
         """The backend for a request; None when none can take one now."""
         return self.routes.choose(head, self.now(), without)
 
-    def note_outcome(self, head: RequestHead) -> str:
-        """What an earlier answer was worth, as its asker tells; why it cannot be noted, or nothing."""
+    def note_outcome(self, head: RequestHead) -> tuple[int, str]:
+        """Count what an earlier answer was worth, as its asker reports; the status of the answer, and what is wrong."""
+        if not is_allowed(head, self.outcome_token()):
+            return 401, "reports of outcomes need the service's token: `fairway get service/NAME` shows it"
         try:
             revision, name, value = read_outcome(head)
         except ValueError as problem:
-            return str(problem)
+            return 400, str(problem)
         count = self._revisions.get(revision)
         if count is None:
-            return f"no answer came from revision {revision}"
+            return 400, f"no answer came from revision {revision}"
         if name not in count.outcomes and len(count.outcomes) >= MOST_OUTCOMES:
-            return f"there are {MOST_OUTCOMES} kinds of outcome already"
-        count.came_to(name, value)
-        return ""
+            return 400, f"there are {MOST_OUTCOMES} kinds of outcome already"
+        if not count.came_to(name, value):
+            return 400, f"the sum of the outcomes {name} would be too large to be compared"
+        return 200, ""
 
     def hold(self, held: Held) -> bool:
         """Let a request wait for a backend; False when too many do."""

@@ -99,8 +99,7 @@ class Exchange:
     def begin(self) -> None:
         """Find a backend, or wait for one."""
         if self.head.target == TARGET:
-            problem = self._desk.note_outcome(self.head)
-            self.refuse(400 if problem else 200, problem)
+            self.refuse(*self._desk.note_outcome(self.head))
             return
         self._desk.arrived += 1
         if self._fits:
@@ -402,12 +401,13 @@ class Exchange:
 def own_answer(status: int, reason: str, request_id: bytes, *, keep: bool, bodiless: bool = False) -> bytes:
     """An answer in the router's own words, in the form of the inference protocols."""
     body = dumps({"error": reason} if reason else {}).encode() + b"\n"
+    more = {401: b"www-authenticate: Bearer\r\n", 503: b"retry-after: 1\r\n"}.get(status, b"")
     return b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%b%b%b\r\n%b" % (
         status,
         HTTPStatus(status).phrase.encode(),
         len(body),
         b"x-request-id: %b\r\n" % request_id if request_id else b"",
-        b"retry-after: 1\r\n" if status == 503 else b"",
+        more,
         b"" if keep else b"connection: close\r\n",
         b"" if bodiless else body,
     )

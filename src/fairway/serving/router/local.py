@@ -8,6 +8,7 @@ from another there are two, and both are told every plan.
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,8 @@ from fairway.serving.router.home import (
     home_of,
     is_kept,
     kept_homes,
+    make_outcome_token,
+    outcome_token,
     read_plan,
     read_port,
     send,
@@ -37,11 +40,13 @@ from fairway.state.load import RouteLoad
 from fairway.state.route import RoutePlan
 from fairway.version import __version__
 
+log = logging.getLogger("fairway.router")
+
 _PATIENCE = 20.0
 """How long a router may take to start, or a keeper to end."""
 _ANSWER_SECONDS = 10.0
 _LOOK_SECONDS = 0.02
-_LINE_LIMIT = 64 * 1024 * 1024
+_LINE_LIMIT = 16 * 1024 * 1024
 
 
 class LocalRouter:
@@ -84,6 +89,7 @@ class LocalRouter:
         sockets = self._sockets(home)
         sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
         write(home / SERVICE, plan.service.encode())
+        make_outcome_token(home)
         port = await self._port(home)
         before = read_plan(home) or plan
         if is_kept(home) and (plan.port not in (0, port) or plan.host != before.host):
@@ -133,8 +139,11 @@ class LocalRouter:
             loads = []
             for path in _paths(self._sockets(self._home(service))):
                 answer = await _ask(path, b"look")
-                if answer:
-                    loads.append(self._dated(decode_load(answer)))
+                try:
+                    loads += [self._dated(decode_load(answer))] if answer else []
+                except ValueError as problem:
+                    # What is not measured changes nothing; the other services must be looked at.
+                    log.warning("%s: %s; its router is asked again at the next look", service, problem)
             if loads:
                 found[service] = add_loads(loads)
         return found
@@ -143,6 +152,10 @@ class LocalRouter:
         """The services for which a keeper lives, or a router whose keeper was killed."""
         homes = kept_homes(self._folder)
         return [service for service, home in homes.items() if is_kept(home) or _paths(self._sockets(home))]
+
+    def outcome_token(self, service: str) -> str:
+        """What reports of outcomes to a service must show; empty when it has no router yet."""
+        return outcome_token(self._home(service))
 
     def _home(self, service: str) -> Path:
         return home_of(self._folder, service)
