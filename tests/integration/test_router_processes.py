@@ -25,7 +25,7 @@ from fairway.state.route import WHOLE, Backend, RoutePlan
 from fairway.testing.fake_replica import FakeReplica
 
 SERVICE = "default/mnist"
-POST = b"POST /x HTTP/1.1\r\nHost: here\r\nContent-Length: 3\r\n\r\nabc"
+POST = b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc"
 
 
 class World:

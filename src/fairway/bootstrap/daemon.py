@@ -96,9 +96,9 @@ def choose_router(settings: Settings, home: Home, clock: SystemClock) -> ChosenR
         if settings.router == "envoy":
             raise
     # Sockets have short paths only, so they lie beside the daemon's own.
-    own = LocalRouter(home.path / "routers", settings.socket.parent, clock)
+    own = LocalRouter(home.path / "routers", settings.socket.parent, clock, hosts=settings.hosts)
     # Also where it is not wanted, or not there any more: what it was told before must be ended.
-    envoy = EnvoyRouter(program or Path("envoy"), home.path / "envoys", settings.socket.parent, clock)
+    envoy = EnvoyRouter(program or Path("envoy"), home.path / "envoys", settings.socket.parent, clock, settings.hosts)
     return ChosenRouter(own, envoy, wanted=program is not None and settings.router != "fairway", tokens=own.outcome_token)
 
 

@@ -58,6 +58,8 @@ class RoutePlan:
     port: int = 0
     """Where to listen; 0: any, kept from the first time on."""
     host: str = "127.0.0.1"
+    hosts: tuple[str, ...] = ()
+    """Names by which clients may ask, beside those of loopback, where it listens on loopback; `*`: any."""
     hold_seconds: float = 60.0
     """How long a request waits when there is no backend at all."""
     hold_limit: int = 1_000

@@ -148,7 +148,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._lingers:
             self._stop_lingering()
         elif exchange is None:
-            if self._raw:
+            if self._raw.strip():
                 self._refuse(BadHeadError(408, "the head of the request did not come in time"))
             else:
                 self._transport.abort()
@@ -220,16 +220,18 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._take_head(data)
 
     def _take_head(self, data: bytes) -> None:
-        if data.startswith(b"\r\n"):
-            # One empty line before a request is forgiven: old clients end their bodies so.
-            data = data[2:]
-        end = data.find(b"\r\n\r\n", 0, HEAD_LIMIT)
+        # One empty line before a request is forgiven: old clients end their bodies so.
+        start = 2 if data.startswith(b"\r\n") else 0
+        end = data.find(b"\r\n\r\n", start, HEAD_LIMIT)
         if end < 0:
             self._await_head(data)
             return
         self._raw = b""
         try:
-            head = read_request(data[: end + 4])
+            raw = data[start : end + 4]
+            head = read_request(raw)
+            if self._desk.site is not None:
+                self._desk.site.check(head, raw)
             piece, done = self._first_body(head, data[end + 4 :])
         except BadHeadError as problem:
             self._refuse(problem)
@@ -245,7 +247,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         exchange.begin()
 
     def _await_head(self, data: bytes) -> None:
-        if data and not self._raw:
+        if data.strip() and not self._raw.strip():
             self.deadline = self._desk.now() + self._desk.limits.head
         self._raw = data
         if is_hopeless(data):

@@ -14,6 +14,7 @@ from fairway.serving.router.outcome import MOST_OUTCOMES, is_allowed, read_outco
 from fairway.serving.router.place import PROBE_SECONDS, Place
 from fairway.serving.router.replay import Budget
 from fairway.serving.router.routes import Routes
+from fairway.serving.router.site import ANY, Site, is_loopback
 from fairway.state.load import BackendLoad, RouteLoad
 from fairway.state.route import Backend, RoutePlan
 
@@ -105,6 +106,9 @@ class Desk:
         self.draining = False
         self.guests: set[Guest] = set()
         self.budget = Budget(limits.kept)
+        self.at_loopback = False
+        """Whether only this machine can connect, so that requests of other sites' pages must be refused."""
+        self.site: Site | None = None
         self.outcome_token: Callable[[], str] = lambda: ""
         """What a report of an outcome must show; empty: none is taken."""
         self.mirrors = 0
@@ -127,6 +131,7 @@ class Desk:
     def put(self, plan: RoutePlan) -> None:
         """Follow this plan from now on, and send on who waited for it."""
         self.routes.put(plan, self._place)
+        self.site = Site(plan.hosts) if self.at_loopback and is_loopback(plan.host) and ANY not in plan.hosts else None
         served = {backend.name for backend in plan.backends}
         now = self.now()
         for name in self._backends:

@@ -54,7 +54,8 @@ _ROUTES_VERSION = f"http.{envoy_config.STAT_PREFIX}.rds.routes.version_text"
 class EnvoyRouter:
     """Implements `Router`, but for requests that wait."""
 
-    def __init__(self, program: Path, folder: Path, runtime_folder: Path, clock: Clock) -> None:
+    def __init__(self, program: Path, folder: Path, runtime_folder: Path, clock: Clock, hosts: tuple[str, ...] = ()) -> None:
+        self._hosts = hosts
         self._program = program
         self._folder = folder
         self._runtime = runtime_folder
@@ -71,6 +72,7 @@ class EnvoyRouter:
     async def put(self, plan: RoutePlan) -> int:
         """Follow this plan from now on; gives the port."""
         check_plan(plan)
+        plan = replace(plan, hosts=plan.hosts or self._hosts)
         home = home_of(self._folder, plan.service)
         short_folder(self._runtime, home).mkdir(mode=0o700, parents=True, exist_ok=True)
         home.mkdir(parents=True, exist_ok=True)

@@ -50,9 +50,10 @@ _LINE_LIMIT = 16 * 1024 * 1024
 
 
 class LocalRouter:
-    """Implements `Router`. `limits` (JSON) sets other times than usual, for tests."""
+    """Implements `Router`. `hosts`: names by which services may be asked; `limits` (JSON): other ones than usual, for tests."""
 
-    def __init__(self, folder: Path, runtime_folder: Path, clock: Clock, limits: str = "") -> None:
+    def __init__(self, folder: Path, runtime_folder: Path, clock: Clock, limits: str = "", hosts: tuple[str, ...] = ()) -> None:
+        self._hosts = hosts
         self._folder = folder
         self._runtime = runtime_folder
         self._clock = clock
@@ -81,7 +82,7 @@ class LocalRouter:
         """Follow this plan from now on; gives the port."""
         check_plan(plan)
         async with self._locks.setdefault(plan.service, asyncio.Lock()):
-            return await self._put(plan)
+            return await self._put(replace(plan, hosts=plan.hosts or self._hosts))
 
     async def _put(self, plan: RoutePlan) -> int:
         home = self._home(plan.service)

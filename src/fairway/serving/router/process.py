@@ -42,6 +42,7 @@ class Process:
         self._ended = asyncio.Event()
         self._control: Control
         self._desk = Desk(secrets.token_hex(6), limits, self._wake)
+        self._desk.at_loopback = True
         self._desk.outcome_token = self._outcome_token
         self._token = ""
         self._control = Control(self._desk, listener)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fairway.serving.router.client import ClientConnection
@@ -118,6 +118,7 @@ def test_any_stream(stream: bytes, steps: list[int]) -> None:
 
 
 @settings(max_examples=200, deadline=None)
+@example(b"\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", [1])
 @given(STREAM, st.lists(st.integers(1, 40), min_size=1, max_size=5))
 def test_the_pieces_make_no_difference(stream: bytes, steps: list[int]) -> None:
     whole = asyncio.run(converse(stream, [len(stream) or 1], hold=True))

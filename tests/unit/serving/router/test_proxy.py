@@ -21,7 +21,8 @@ async def test_a_request_and_its_answer(stage: Stage) -> None:
     assert answer.headers["fairway-revision"] == "1"
     assert answer.headers["x-request-id"].startswith("epoch-")
     seen = replica.asked[0]
-    assert (seen.method, seen.path, seen.body, seen.headers["x-a"], seen.headers["host"]) == ("POST", "/x", b"hello", "b", "here")
+    assert (seen.method, seen.path, seen.body) == ("POST", "/x", b"hello")
+    assert (seen.headers["x-a"], seen.headers["host"]) == ("b", "localhost")
     assert seen.headers["x-forwarded-for"] == "127.0.0.1"
     assert seen.headers["x-request-id"] == answer.headers["x-request-id"]
     assert "connection" not in seen.headers
