@@ -37,6 +37,7 @@ from fairway.serving.router.home import (
     write,
 )
 from fairway.serving.router.keeper import LOG, take_lock
+from fairway.serving.router.port import check_free
 from fairway.serving.router.wire import check_plan, encode_plan
 from fairway.state.load import RouteLoad
 from fairway.state.route import RoutePlan
@@ -83,6 +84,8 @@ class EnvoyRouter:
         if is_kept(home) and port and (plan.port not in (0, port) or plan.host != before.host):
             await self._end(home)
         if not is_kept(home):
+            if plan.port:
+                await asyncio.to_thread(check_free, plan.service, plan.host, plan.port, self._folder)
             return await self._begin(plan, home, plan.port or port)
         if not port:
             # Whoever started it died before the port was noted.

@@ -35,6 +35,7 @@ from fairway.serving.router.home import (
     write,
 )
 from fairway.serving.router.keeper import LOG, inherit
+from fairway.serving.router.port import check_free, is_served
 from fairway.serving.router.wire import add_loads, check_plan, decode_load, encode_plan
 from fairway.state.load import RouteLoad
 from fairway.state.route import RoutePlan
@@ -93,8 +94,9 @@ class LocalRouter:
         make_outcome_token(home)
         port = await self._port(home)
         before = read_plan(home) or plan
+        await self._check_port(plan, before, home, port)
         if is_kept(home) and (plan.port not in (0, port) or plan.host != before.host):
-            # It moves: whoever asks at the old place is refused from now on, whatever is done here.
+            # It moves: clients at the old place are refused from now on, whatever is done here.
             await self._end_keeper(home)
         write(home / PLAN, encode_plan(plan))
         if not is_kept(home):
@@ -103,6 +105,20 @@ class LocalRouter:
             await self._replace(home)
         self._watch(home)
         return port
+
+    async def _check_port(self, plan: RoutePlan, before: RoutePlan, home: Path, port: int) -> None:
+        """Raise `ConflictError` before anything changes when the plan's port is taken; a router that runs follows the routes."""
+        kept = is_kept(home)
+        if not plan.port or (kept and plan.port == port) or (not kept and _paths(self._sockets(home))):
+            return
+        try:
+            await asyncio.to_thread(check_free, plan.service, plan.host, plan.port, self._folder)
+        except ConflictError:
+            if kept:
+                stays = replace(plan, port=port, host=before.host)
+                write(home / PLAN, encode_plan(stays))
+                await self._tell(stays, home)
+            raise
 
     async def _port(self, home: Path) -> int:
         """Where the service listens, or did last. The note of it may be missing while its keeper lives: the router knows."""
@@ -129,8 +145,8 @@ class LocalRouter:
         sockets = self._sockets(home)
         with crash.reach("router.forget"):
             shutil.rmtree(home, ignore_errors=True)
-        # A router whose keeper was killed sees that its folder is gone.
-        await self._until(lambda: not _paths(sockets), "the router did not end", home)
+        # A router whose keeper was killed sees that its folder is gone. One that was killed left the name of its socket.
+        await self._until(lambda: not any(is_served(path) for path in _paths(sockets)), "the router did not end", home)
         shutil.rmtree(sockets, ignore_errors=True)
 
     async def look(self) -> dict[str, RouteLoad]:
