@@ -133,7 +133,7 @@ class MetricGuard(SpecModel):
     """A metric of the answers, compared between both versions by a test that may be read at any time."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
-    """What is reported of answers: the header `fairway-outcome: NAME=NUMBER` of a request to `/fairway/outcome`."""
+    """What is told of answers: the header `fairway-outcome: NAME=NUMBER` of a request to `/fairway/outcome`."""
     better: Literal["higher", "lower"] = "higher"
     """Which way is better."""
     confidence: Percent = "95%"

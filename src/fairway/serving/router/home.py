@@ -99,7 +99,8 @@ def make_outcome_token(home: Path) -> None:
     aside.unlink(missing_ok=True)
     with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
         file.write(secrets.token_hex(20))
-    aside.replace(home / TOKEN)
+    with crash.reach("router.rename"):
+        aside.replace(home / TOKEN)
 
 
 def write(path: Path, data: bytes) -> None:
