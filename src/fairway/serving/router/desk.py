@@ -113,6 +113,8 @@ class Desk:
         """What a report of an outcome must show; empty: none is taken."""
         self.mirrors = 0
         """Copies under way."""
+        self.deleted = False
+        """The service is gone: no request waits for a backend any more."""
         self.waiting: dict[Held, None] = {}
         """Who waits for a backend, the longest first."""
         self._revisions: dict[int, RevisionCount] = {}
@@ -164,7 +166,8 @@ class Desk:
 
     def hold(self, held: Held) -> bool:
         """Let a request wait for a backend; False when too many do."""
-        if len(self.waiting) >= self.routes.plan.hold_limit or self.routes.plan.hold_seconds <= 0:
+        plan = self.routes.plan
+        if self.deleted or len(self.waiting) >= plan.hold_limit or plan.hold_seconds <= 0:
             self.expired += 1
             self.wake()
             return False
@@ -197,7 +200,8 @@ class Desk:
             self._loop.call_soon(self.release)
 
     def refuse_all(self, reason: str) -> None:
-        """Nobody will come any more: answer those who wait."""
+        """No backend will come any more: answer those who wait, and let no other request wait."""
+        self.deleted = True
         while self.waiting:
             held = next(iter(self.waiting))
             del self.waiting[held]

@@ -366,6 +366,18 @@ async def test_a_request_waits_for_a_backend_with_its_body(stage: Stage) -> None
     assert replica.asked[0].body == b"abcdef"
 
 
+async def test_where_the_service_is_gone_no_request_waits(stage: Stage) -> None:
+    """A request that lost its backend a moment before must not hold up the end of the router."""
+    backend, left = await leaving(stage)
+    stage.plan(backend)
+    reader, writer = await stage.open()
+    writer.write(GET)
+    stage.desk.refuse_all("the service was deleted")
+    await asyncio.wait_for(left.wait(), 20.0)
+    assert (await read_answer(reader)).status == 503
+    assert stage.load().held == 0
+
+
 async def test_many_who_waited_do_not_fall_upon_the_first_backend(stage: Stage) -> None:
     asked = [asyncio.create_task(stage.ask(method="POST", body=b"abc")) for _ in range(200)]
     await until(lambda: stage.load().held == 200)

@@ -86,6 +86,7 @@ async def converse(stream: bytes, steps: list[int], *, hold: bool = False) -> Fa
         if transport.paused:
             # The next request waits outside until this one is answered.
             desk.refuse_all("nobody is there")
+            desk.deleted = False
             await asyncio.sleep(0)
         step = steps[turn % len(steps)]
         connection.data_received(stream[place : place + step])
@@ -93,6 +94,7 @@ async def converse(stream: bytes, steps: list[int], *, hold: bool = False) -> Fa
         await asyncio.sleep(0)
     for _ in range(20):
         desk.refuse_all("nobody is there")
+        desk.deleted = False
         await asyncio.sleep(0)
     connection.connection_lost(None)
     assert not desk.guests
