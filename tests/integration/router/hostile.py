@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import sys
+from typing import ClassVar
 
 import uvloop
 
@@ -17,9 +18,16 @@ PIECE = b"x" * 65536
 
 
 class Backend(asyncio.Protocol):
-    """Answers `/quick` at once, `/large` with four megabytes, `/stuck` never: it does not even read the request."""
+    """Answers `/quick` at once, `/large` with a megabyte, `/stuck` never: it does not even read the request."""
+
+    alive: ClassVar[set[Backend]] = set()
+    """A connection that is not read is held by nothing else."""
+
+    def connection_lost(self, exc) -> None:
+        self.alive.discard(self)
 
     def connection_made(self, transport) -> None:
+        self.alive.add(self)
         self.transport, self.raw, self.path, self.left = transport, b"", b"", 0
 
     def data_received(self, data: bytes) -> None:
@@ -39,7 +47,7 @@ class Backend(asyncio.Protocol):
             self.raw, self.left = self.raw[len(taken) :], self.left - len(taken)
             if self.left:
                 return
-            size = 4_000_000 if self.path == b"/large" else 20
+            size = 1_000_000 if self.path == b"/large" else 20
             self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"y" * size)
             self.path = b""
         if self.path and not self.left and self.path != b"/stuck":

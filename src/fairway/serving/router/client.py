@@ -168,12 +168,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         if not keep or (self._ended and not self._raw):
             self._linger()
             return
-        if self._held_back:
-            self.go_on()
         limits = self._desk.limits
         self.deadline = self._desk.now() + (limits.drain_idle if self._desk.draining else limits.idle)
         if self._raw:
+            # What has come is looked at before more is read.
             asyncio.get_running_loop().call_soon(self._next)
+        else:
+            self.go_on()
 
     def broken(self) -> None:
         """The answer cannot be completed; an end without an end tells the client so."""
@@ -244,6 +245,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.probe_at = self._desk.now() + self._desk.limits.leave
         # No deadline while it waits for a backend: the desk sees to that.
         self.deadline = math.inf
+        if not done:
+            self.go_on()
         exchange.begin()
 
     def _await_head(self, data: bytes) -> None:
@@ -254,6 +257,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._refuse(diagnose(data))
         elif self._ended:
             self._linger()
+        else:
+            self.go_on()
 
     def _first_body(self, head: RequestHead, data: bytes) -> tuple[bytes, bool]:
         """What came of the body together with the head, as it goes over the wire, and whether that is all."""

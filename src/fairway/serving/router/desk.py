@@ -20,6 +20,10 @@ from fairway.state.route import Backend, RoutePlan
 
 _WIDTH = 64
 """Requests under way at a backend up to which those who waited are sent to it."""
+_LONG = 2.0
+"""Seconds after which one who waits is sent on also to a backend that has more than that under way..."""
+_FEW = 16
+"""...so many of them at each look: what is under way may never be answered, and must not keep others waiting for ever."""
 _FORGET_SECONDS = 600.0
 """How long the counts of a backend that is gone are still told."""
 
@@ -181,13 +185,18 @@ class Desk:
         """It no longer waits."""
         self.waiting.pop(held, None)
 
-    def release(self) -> None:
-        """Send on those who wait, as far as there are backends. A few at a time: replicas refuse what would overload them."""
+    def release(self, late: int = 0) -> None:
+        """Send on those who wait, as far as there are backends. A few at a time: replicas refuse what would overload them.
+
+        `late`: so many of those who have waited long go wherever there is a backend.
+        """
         self._releases = False
         now = self.now()
         for held in list(self.waiting):
             if all(place.count.in_flight >= _WIDTH for place in self.routes.places.values()):
-                return
+                late -= 1
+                if late < 0 or now - held.arrived < _LONG:
+                    return
             place = self.routes.choose(held.head, now)
             if place is not None:
                 self.waiting.pop(held, None)
@@ -262,6 +271,6 @@ class Desk:
             del self.waiting[held]
             self.expired += 1
             held.refuse(503, "no replica became ready in time")
-        self.release()
+        self.release(_FEW)
         if self.waiting:
             self._loop.call_later(PROBE_SECONDS, self._look_again)

@@ -391,6 +391,19 @@ async def test_many_who_waited_do_not_fall_upon_the_first_backend(stage: Stage) 
     assert len(replica.asked) == 200
 
 
+async def test_requests_without_an_answer_do_not_keep_others_waiting(stage: Stage) -> None:
+    asked = [asyncio.create_task(stage.ask(method="POST", body=b"abc")) for _ in range(70)]
+    await until(lambda: stage.load().held == 70)
+    replica = await stage.replica()
+    replica.gate.clear()
+    stage.plan(replica.backend)
+    await replica.wait_for(64)
+    await replica.wait_for(70)  # two seconds later, though none of the first has been answered
+    assert stage.load().held == 0
+    replica.gate.set()
+    assert {answer.status for answer in await asyncio.gather(*asked)} == {200}
+
+
 async def test_a_large_request_waits_outside(stage: Stage) -> None:
     reader, writer = await stage.open()
     size = 30_000_000

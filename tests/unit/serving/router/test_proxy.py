@@ -279,6 +279,29 @@ async def test_who_takes_no_answers_gets_no_more_of_them(stage: Stage) -> None:
     assert asked == 60
 
 
+async def test_requests_sent_ahead_wait_outside(stage: Stage) -> None:
+    """However many are answered, what was read of those that follow does not grow."""
+    await stage.one()
+    reader, writer = await stage.open()
+    writer.transport.set_write_buffer_limits(1 << 16)
+    request = POST + b"Content-Length: 2\r\n\r\nab"
+    most = 0
+
+    async def send() -> None:
+        for _ in range(100):
+            writer.write(request * 50)
+            await writer.drain()
+
+    sending = asyncio.create_task(send())
+    await until(lambda: stage.desk.guests)
+    (guest,) = stage.desk.guests
+    for _ in range(5_000):
+        assert (await read_answer(reader)).status == 200
+        most = max(most, len(guest._raw))
+    await sending
+    assert 0 < most <= 2 * 65_536
+
+
 async def test_an_early_answer_reaches_a_client_that_still_sends(stage: Stage) -> None:
     async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
