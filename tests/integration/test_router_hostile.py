@@ -161,10 +161,11 @@ async def test_two_hundred_that_wait(world: World) -> None:
 @pytest.mark.timeout(600)
 async def test_a_thousand(world: World, twin: World) -> None:
     alone, beside, peak = await beside_hostile(world, twin, 1_000, 100)
-    ratio = statistics.median(beside) / statistics.median(alone)
+    rounds = [(alone[at : at + 40], beside[at : at + 40]) for at in range(0, len(alone), 40)]
+    ratio = statistics.median(statistics.median(slow) / statistics.median(usual) for usual, slow in rounds)
     tail = statistics.quantiles(beside, n=20)[-1] / statistics.quantiles(alone, n=20)[-1]
     print(f"\n1,000 hostile clients: peak {peak / 1e6:.0f} MB of {bound(1_000) / 1e6:.0f} MB allowed")
-    print(f"others: median {1e3 * statistics.median(beside):.2f} ms, {ratio:.2f} times alone; p95 {tail:.2f} times alone")
+    print(f"others: median {1e3 * statistics.median(beside):.2f} ms, {ratio:.2f} times alone in a round; p95 {tail:.2f} times")
     assert peak < bound(1_000)
     assert ratio < 2.0
 
