@@ -1,6 +1,6 @@
 # Everything a newcomer needs; `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format bench cluster cluster-down cluster-programs docs-reference lock clean
+.PHONY: help venv demo test soak check format bench cluster cluster-down cluster-programs docs-reference lock clean
 
 ARGS ?=
 
@@ -15,6 +15,9 @@ demo: venv  ## train LeNet-5 on MNIST with two workers, for real
 
 test: venv  ## install what the tests need, then run them all (ARGS="-k name" for some)
 	@scripts/test $(ARGS)
+
+soak: venv  ## run the long tests under faults and hostile load, which print what they measure (ARGS="-k name" for some)
+	@nice .venv/bin/python -m pytest -q -s -m soak $(ARGS)
 
 check: venv  ## lint, types and architecture: half a minute
 	@.venv/bin/ruff check .

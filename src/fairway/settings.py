@@ -37,6 +37,8 @@ class Settings:
     there, and this machine only has what it used."""
     router: str = "fairway"
     """`FAIRWAY_ROUTER`: `fairway`, `envoy` for services that it can route to, or `auto`: Envoy where it is installed."""
+    hosts: tuple[str, ...] = ()
+    """`FAIRWAY_HOSTS`: names by which services may be asked beside localhost, for example `gpu7,models.example.org`; `*`: any."""
     crash_at: str = ""
     """`FAIRWAY_CRASH_AT`: kill the daemon at a crash point; for tests."""
     log_level: str = "INFO"
@@ -57,6 +59,7 @@ class Settings:
             resources=environment.get("FAIRWAY_RESOURCES", ""),
             blobs=environment.get("FAIRWAY_BLOBS", ""),
             router=_router(environment.get("FAIRWAY_ROUTER") or "fairway"),
+            hosts=tuple(name.strip() for name in environment.get("FAIRWAY_HOSTS", "").split(",") if name.strip()),
             crash_at=environment.get("FAIRWAY_CRASH_AT", ""),
             log_level=environment.get("FAIRWAY_LOG_LEVEL", "INFO").upper(),
         )

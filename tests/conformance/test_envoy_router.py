@@ -16,6 +16,7 @@ from fairway.serving.router.envoy import EnvoyRouter
 from fairway.state.route import WHOLE, RoutePlan
 from fairway.testing.router_conformance import SERVICE, RouterConformance
 from fairway.testing.router_world import LocalWorld
+from fairway.testing.site_conformance import SiteConformance
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,7 +31,7 @@ def program() -> Path:
 
 
 @pytest.mark.framework("proxies")
-class TestEnvoyRouter(RouterConformance):
+class TestEnvoyRouter(RouterConformance, SiteConformance):
     @pytest.fixture
     async def world(self, tmp_path: Path, program: Path) -> AsyncIterator[LocalWorld]:
         runtime = Path(tempfile.mkdtemp(prefix="fw-", dir="/tmp"))

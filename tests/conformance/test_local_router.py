@@ -13,9 +13,10 @@ from fairway.app.system import SystemClock
 from fairway.serving.router.local import LocalRouter
 from fairway.testing.router_conformance import RouterConformance
 from fairway.testing.router_world import LocalWorld
+from fairway.testing.site_conformance import SiteConformance
 
 
-class TestLocalRouter(RouterConformance):
+class TestLocalRouter(RouterConformance, SiteConformance):
     @pytest.fixture
     async def world(self, tmp_path: Path) -> AsyncIterator[LocalWorld]:
         runtime = Path(tempfile.mkdtemp(prefix="fw-", dir="/tmp"))  # a short path: Unix sockets allow 107 bytes

@@ -25,7 +25,7 @@ from fairway.state.route import WHOLE, Backend, RoutePlan
 from fairway.testing.fake_replica import FakeReplica
 
 SERVICE = "default/mnist"
-POST = b"POST /x HTTP/1.1\r\nHost: here\r\nContent-Length: 3\r\n\r\nabc"
+POST = b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc"
 
 
 class World:
@@ -504,3 +504,19 @@ async def test_a_note_of_a_port_that_others_have_now_is_not_believed_after_a_cra
         other = await world.put(replica.backend)
     assert other not in (0, port)
     assert await ask(other) == 200
+
+
+async def test_outcomes_need_the_token_that_lies_in_the_folder(world: World) -> None:
+    port = await world.put((await world.replica()).backend)
+    token = world.home / "outcome-token"
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    assert world.router.outcome_token(SERVICE) == token.read_text()
+    report = (
+        "POST /fairway/outcome HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n"
+        "fairway-revision: 1\r\nfairway-outcome: clicked=1\r\nAuthorization: Bearer {}\r\n\r\n"
+    )
+    assert await ask(port, report.format("guess").encode()) == 401
+    assert await ask(port, report.format(token.read_text()).encode()) == 200
+    await world.put((await world.replica("b")).backend)
+    assert await ask(port, report.format(world.router.outcome_token(SERVICE)).encode()) == 200, "it stays the same"
+    assert (await world.router.look())[SERVICE].revisions[1].outcomes == {"clicked": (2, 2.0, 2.0)}

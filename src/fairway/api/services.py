@@ -240,7 +240,9 @@ class ServiceRoutes:
         return msgspec.structs.replace(view, router=self._services.routed_by(str(standing.service.key)))
 
     def _one(self, asked: Asked, standing: Standing) -> Response:
-        view = self._view(standing)
+        token = self._services.outcome_token(str(standing.service.key))
+        metric = standing.service.spec.rollout.guard.metric
+        view = msgspec.structs.replace(self._view(standing), outcome_token=token, metric=metric.name if metric else "")
         return show(asked, view, text=lambda page: service_text(view, self._now(), page), called=lambda: [view.name])
 
 

@@ -50,6 +50,8 @@ class Services:
         self._receipts = Receipts(self._loop.store, self._loop.clock)
         self.routed_by: Callable[[str], str] = lambda _service: ""
         """Which router a service has, in words; whoever chooses it sets it."""
+        self.outcome_token: Callable[[str], str] = lambda _service: ""
+        """What reports of outcomes to a service must show; empty where it is not shown here."""
 
     # Commands
 

@@ -97,6 +97,7 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
     if application.services is not None:
         router.reason = application.services.asking(needs_own)
         application.services.routed_by = router.told
+        application.services.outcome_token = router.outcome_token
     application.models.output_of = lambda key, name: str(home.job(key) / "outputs" / name)
     return application, upkeep
 
@@ -110,10 +111,10 @@ def choose_router(settings: Settings, home: Home, clock: SystemClock) -> ChosenR
         if settings.router == "envoy":
             raise
     # Sockets have short paths only, so they lie beside the daemon's own.
-    own = LocalRouter(home.path / "routers", settings.socket.parent, clock)
+    own = LocalRouter(home.path / "routers", settings.socket.parent, clock, hosts=settings.hosts)
     # Also where it is not wanted, or not there any more: what it was told before must be ended.
-    envoy = EnvoyRouter(program or Path("envoy"), home.path / "envoys", settings.socket.parent, clock)
-    return ChosenRouter(own, envoy, wanted=program is not None and settings.router != "fairway")
+    envoy = EnvoyRouter(program or Path("envoy"), home.path / "envoys", settings.socket.parent, clock, settings.hosts)
+    return ChosenRouter(own, envoy, wanted=program is not None and settings.router != "fairway", tokens=own.outcome_token)
 
 
 def about(settings: Settings) -> About:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hmac
 from dataclasses import dataclass
+from hashlib import sha256
 
 WHOLE = 10_000
 """Weights are parts of this."""
@@ -56,9 +58,16 @@ class RoutePlan:
     port: int = 0
     """Where to listen; 0: any, kept from the first time on."""
     host: str = "127.0.0.1"
+    hosts: tuple[str, ...] = ()
+    """Names by which clients may ask, beside those of loopback, where it listens on loopback; `*`: any."""
     hold_seconds: float = 60.0
     """How long a request waits when there is no backend at all."""
     hold_limit: int = 1_000
     """How many may wait so; more are answered 503 with `Retry-After`."""
     retry_statuses: tuple[int, ...] = (502, 503)
     """Answers of a backend that are tried once more on another, for requests that are safe to repeat."""
+
+
+def outcome_token(secret: str) -> str:
+    """The token for reports of outcomes, made of what only the router and its operator know. It opens nothing else."""
+    return hmac.new(secret.encode(), b"fairway-outcome", sha256).hexdigest()[:40]

@@ -35,7 +35,8 @@ class LocalWorld:
     async def ask(self, port: int, headers: Mapping[str, str] | None = None) -> Reply:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
-        writer.write(f"POST /v2/x HTTP/1.1\r\nHost: here\r\nConnection: close\r\n{lines}Content-Length: 4\r\n\r\nbody".encode())
+        usual = "Host: localhost\r\nConnection: close\r\nContent-Length: 4\r\n"
+        writer.write(f"POST /v2/x HTTP/1.1\r\n{usual}{lines}\r\nbody".encode())
         answer = (await reader.read()).decode()
         writer.close()
         head, _, body = answer.partition("\r\n\r\n")
@@ -47,10 +48,18 @@ class LocalWorld:
     async def ask_raw(self, port: int) -> tuple[int, str]:
         """The status and the text of an answer."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         answer = (await reader.read()).decode()
         writer.close()
         return int(answer.split(" ")[1]), answer
+
+    async def status_at(self, port: int, host: str) -> int:
+        """The status of the answer to a request by this name."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        answer = await reader.read()
+        writer.close()
+        return int(answer.split(b" ")[1])
 
     async def copies(self, backend: Backend, number: int) -> None:
         await self._replicas[backend.name].wait_for(number)

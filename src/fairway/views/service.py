@@ -89,6 +89,10 @@ class ServiceView(msgspec.Struct, frozen=True):
     """Which router it has, where there is a choice."""
     faults: tuple[FaultView, ...] = ()
     """What Fairway fails to do for the service at the moment, and retries."""
+    outcome_token: str = ""
+    """What reports of outcomes must show; empty where it is not shown here."""
+    metric: str = ""
+    """The outcome that the guard of a release compares."""
 
 
 class ServiceList(msgspec.Struct, frozen=True):
@@ -200,6 +204,7 @@ def service_text(view: ServiceView, now: float, page: Page) -> str:
         ("message", "" if view.faults else view.message),
         *(("failing", fault_line(fault, now)) for fault in view.faults),
         ("try", view.example),
+        ("report", _report(view)),
     ]
     text = "".join(f"{name + ':':10}{value}\n" for name, value in lines if value)
     if view.replicas:
@@ -225,6 +230,14 @@ def service_text(view: ServiceView, now: float, page: Page) -> str:
         columns = (Column("REVISION"), Column("SERVES"), Column("PHASE"), Column("AGE", right=True), Column("REASON", loose=True))
         text += "\n" + table(columns, rows, page)
     return text
+
+
+def _report(view: ServiceView) -> str:
+    """How a client reports what an answer was worth, as a line to paste."""
+    if not (view.url and view.outcome_token and view.metric):
+        return ""
+    outcome = f"-H 'fairway-revision: {view.revision}' -H 'fairway-outcome: {view.metric}=1'"
+    return f"curl -X POST -H 'Authorization: Bearer {view.outcome_token}' {outcome} {view.url}/fairway/outcome"
 
 
 def why_service_text(view: WhyServiceView, now: float, page: Page) -> str:

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import msgspec
+
 from fairway.plan.service.measured import Measured, Sample
 from fairway.state.fault import Fault
 from fairway.state.job import JobKey
@@ -62,6 +64,14 @@ def test_the_page_says_who_answers_and_why_there_are_so_many() -> None:
     assert "try:      curl -s http://127.0.0.1:4711/" in text
     assert "r1-1" in text
     assert "r1-3" not in text, "who is gone is not shown"
+
+
+def test_the_page_has_a_line_that_reports_an_outcome() -> None:
+    view = service_view(a_record(), measured(), ENDPOINT)
+    assert "report:" not in service_text(msgspec.structs.replace(view, outcome_token="secret"), NOW, Page())
+    text = service_text(msgspec.structs.replace(view, outcome_token="secret", metric="clicks"), NOW, Page())
+    headers = "-H 'Authorization: Bearer secret' -H 'fairway-revision: 1' -H 'fairway-outcome: clicks=1'"
+    assert f"report:   curl -X POST {headers} http://127.0.0.1:4711/fairway/outcome\n" in text
 
 
 def test_phases() -> None:

@@ -30,8 +30,9 @@ class ChosenRouter:
     A change of router closes the service's socket and opens it again at the same port: connections in between are refused.
     """
 
-    def __init__(self, own: Router, envoy: Router, *, wanted: bool) -> None:
+    def __init__(self, own: Router, envoy: Router, *, wanted: bool, tokens: Callable[[str], str] = lambda _service: "") -> None:
         self._own = own
+        self._tokens = tokens
         self._envoy = envoy
         self._wanted = wanted
         self._with_envoy: set[str] = set()
@@ -93,6 +94,10 @@ class ChosenRouter:
     async def kept(self) -> list[str]:
         """The services that have a router, also from before a restart."""
         return sorted({*await self._own.kept(), *await self._envoy.kept()})
+
+    def outcome_token(self, service: str) -> str:
+        """What reports of outcomes to a service must show; empty where Envoy routes, which counts none."""
+        return "" if service in self._with_envoy else self._tokens(service)
 
     def told(self, service: str) -> str:
         """Which router a service has, for people; empty where there is nothing to choose."""

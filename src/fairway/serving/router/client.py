@@ -10,23 +10,23 @@ from fairway.serving.router.chunks import LAST, ChunkReader, encode
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.exchange import Exchange, own_answer
 from fairway.serving.router.head import CHUNKED, HEAD_LIMIT, BadHeadError, RequestHead, diagnose, is_hopeless, read_request
+from fairway.serving.router.upstream import READ, WRITE_LIMIT, has_error
 
-_AHEAD = 64 * 1024
-"""Bytes of following requests that are read while one is under way."""
 _LINGER = 2.0
 """How long what still comes is read and thrown away after a last answer, so that the sender gets to read it."""
 
 
-class ClientConnection(asyncio.Protocol):
+class ClientConnection(asyncio.BufferedProtocol):
     """One connection."""
 
     __slots__ = (
-        "_chunks", "_desk", "_exchange", "_held_back", "_left", "_lingers", "_raw", "_slow", "_transport", "_unsent", "deadline",
-        "peer",
+        "_chunks", "_desk", "_ended", "_exchange", "_held_back", "_left", "_lingers", "_raw", "_slow", "_transport", "_unsent",
+        "deadline", "peer", "probe_at",
     )  # fmt: skip
 
     def __init__(self, desk: Desk) -> None:
         self.deadline = math.inf
+        self.probe_at = math.inf
         self.peer = b""
         self._desk = desk
         self._exchange: Exchange | None = None
@@ -39,6 +39,8 @@ class ClientConnection(asyncio.Protocol):
         self._slow = False
         """The client does not take the answer as fast as it comes."""
         self._lingers = False
+        self._ended = False
+        """The client sends no more: it closed its half of the connection, or all of it."""
         self._unsent = 0
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
 
@@ -47,10 +49,23 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is open."""
         self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(WRITE_LIMIT)
         address = transport.get_extra_info("peername")
         self.peer = str(address[0]).encode() if address else b"unknown"
+        crowded = len(self._desk.guests) >= self._desk.limits.clients
         self._desk.guests.add(self)
         self.deadline = self._desk.now() + self._desk.limits.head
+        if crowded:
+            self._refuse(BadHeadError(503, f"the router has {self._desk.limits.clients} connections, and takes no more"))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to read into."""
+        return READ
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes were read."""
+        if not self._lingers:
+            self.data_received(bytes(READ[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         """Some of a request."""
@@ -62,13 +77,30 @@ class ClientConnection(asyncio.Protocol):
         elif exchange is None and not self._slow:
             self._take_head(self._raw + data if self._raw else data)
         else:
+            # The next request waits until this one is answered; no more of it is read.
             self._raw += data
-            if len(self._raw) > _AHEAD:
-                self.hold_back()
+            self.hold_back()
 
     def eof_received(self) -> bool:
-        """The client has left: what it asked for is not wanted any more. (None that is known closes only its half.)"""
-        return False
+        """The client sends no more. What it sent whole is answered; True: the connection stays open for that.
+
+        A client that has left looks the same as one that closed only its half. `probe` finds out which it is.
+        """
+        self._ended = True
+        exchange = self._exchange
+        if self._lingers:
+            return False
+        if exchange is None:
+            return bool(self._raw and self._slow)
+        if exchange.body_done:
+            self.probe_at = self._desk.now() + self._desk.limits.leave
+            return True
+        exchange.cancel()
+        if exchange.answered:
+            self.broken()
+        else:
+            self._refuse(BadHeadError(400, "the connection ended before the body of the request did"))
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
@@ -95,13 +127,28 @@ class ClientConnection(asyncio.Protocol):
 
     # From the desk and the exchange.
 
+    def probe(self) -> None:
+        """Give the request up when the client has left; when that is not known, write what shows it by the next time.
+
+        An interim answer may come before any answer, and clients must pass over it (RFC 9110, 15.2). The kernel of a client
+        that closed the whole connection answers it with a reset.
+        """
+        exchange = self._exchange
+        if has_error(self._transport):
+            self._transport.abort()
+            return
+        self.probe_at = math.inf
+        if exchange is not None and not exchange.answered and not exchange.head.plain:
+            self.probe_at = self._desk.now() + self._desk.limits.leave
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
     def expire(self) -> None:
         """Something took too long."""
         exchange = self._exchange
         if self._lingers:
             self._stop_lingering()
         elif exchange is None:
-            if self._raw:
+            if self._raw.strip():
                 self._refuse(BadHeadError(408, "the head of the request did not come in time"))
             else:
                 self._transport.abort()
@@ -117,15 +164,17 @@ class ClientConnection(asyncio.Protocol):
     def finished(self, *, keep: bool) -> None:
         """The answer is out."""
         self._exchange = None
-        if not keep:
+        self.probe_at = math.inf
+        if not keep or (self._ended and not self._raw):
             self._linger()
             return
-        if self._held_back:
-            self.go_on()
         limits = self._desk.limits
         self.deadline = self._desk.now() + (limits.drain_idle if self._desk.draining else limits.idle)
         if self._raw:
+            # What has come is looked at before more is read.
             asyncio.get_running_loop().call_soon(self._next)
+        else:
+            self.go_on()
 
     def broken(self) -> None:
         """The answer cannot be completed; an end without an end tells the client so."""
@@ -172,31 +221,44 @@ class ClientConnection(asyncio.Protocol):
             self._take_head(data)
 
     def _take_head(self, data: bytes) -> None:
-        if data.startswith(b"\r\n"):
-            # One empty line before a request is forgiven: old clients end their bodies so.
-            data = data[2:]
-        end = data.find(b"\r\n\r\n", 0, HEAD_LIMIT)
+        # One empty line before a request is forgiven: old clients end their bodies so.
+        start = 2 if data.startswith(b"\r\n") else 0
+        end = data.find(b"\r\n\r\n", start, HEAD_LIMIT)
         if end < 0:
             self._await_head(data)
             return
         self._raw = b""
         try:
-            head = read_request(data[: end + 4])
+            raw = data[start : end + 4]
+            head = read_request(raw)
+            if self._desk.site is not None:
+                self._desk.site.check(head, raw)
             piece, done = self._first_body(head, data[end + 4 :])
         except BadHeadError as problem:
             self._refuse(problem)
             return
+        if self._ended and not done:
+            self._refuse(BadHeadError(400, "the connection ended before the body of the request did"))
+            return
         exchange = self._exchange = Exchange(self, self._desk, head, piece, done)
+        if self._ended:
+            self.probe_at = self._desk.now() + self._desk.limits.leave
         # No deadline while it waits for a backend: the desk sees to that.
         self.deadline = math.inf
+        if not done:
+            self.go_on()
         exchange.begin()
 
     def _await_head(self, data: bytes) -> None:
-        if data and not self._raw:
+        if data.strip() and not self._raw.strip():
             self.deadline = self._desk.now() + self._desk.limits.head
         self._raw = data
         if is_hopeless(data):
             self._refuse(diagnose(data))
+        elif self._ended:
+            self._linger()
+        else:
+            self.go_on()
 
     def _first_body(self, head: RequestHead, data: bytes) -> tuple[bytes, bool]:
         """What came of the body together with the head, as it goes over the wire, and whether that is all."""
@@ -248,6 +310,10 @@ class ClientConnection(asyncio.Protocol):
         self._raw = b""
         self.deadline = self._desk.now() + _LINGER
         if self._transport.is_closing():
+            return
+        if self._ended:
+            # Nothing more can come.
+            self._transport.close()
             return
         if self._held_back:
             self._held_back = False

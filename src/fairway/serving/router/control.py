@@ -22,11 +22,39 @@ from fairway.serving.router.desk import Desk
 from fairway.serving.router.wire import decode_plan, encode_load
 from fairway.version import __version__
 
-LINE_LIMIT = 64 * 1024 * 1024
+LINE_LIMIT = 16 * 1024 * 1024
+"""Bytes of a line from a caller that has shown the token."""
+_BUFFER = 64 * 1024
+"""Bytes that are read before they are looked at."""
+_GREETING_LIMIT = 1024
+"""Bytes of the line with the token."""
+_GREETERS = 64
+"""Connections that have not shown the token; for one more the oldest is closed."""
 _WAKE_SECONDS = 0.05
 """Wakes are told at most so often."""
 _GREETING_SECONDS = 10.0
 """How long somebody may take to show the token."""
+
+
+async def read_line(reader: asyncio.StreamReader, limit: int) -> bytes:
+    """The next line, also one that is longer than the reader's own limit; `ValueError` when it is longer than `limit`.
+
+    A reader keeps up to twice its own limit before anything is looked at, so that one is small.
+    """
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        try:
+            pieces.append(await reader.readuntil(b"\n"))
+            return b"".join(pieces)
+        except asyncio.IncompleteReadError as problem:
+            return b"".join((*pieces, problem.partial))
+        except asyncio.LimitOverrunError as problem:
+            size += problem.consumed
+            if size > limit:
+                message = f"a line of more than {limit} bytes"
+                raise ValueError(message) from None
+            pieces.append(await reader.readexactly(problem.consumed))
 
 
 class Control:
@@ -36,6 +64,7 @@ class Control:
         self._desk = desk
         self._listener = os.dup(listener.fileno())
         self._watchers: set[asyncio.StreamWriter] = set()
+        self._greeters: dict[asyncio.StreamWriter, None] = {}
         self._server: asyncio.Server | None = None
         self._wake_due = False
         self._told = 0.0
@@ -44,7 +73,7 @@ class Control:
         """Listen there; only the owner can reach it. The name appears when it can be used."""
         hidden = path.with_suffix(".new")
         hidden.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._serve, hidden, limit=LINE_LIMIT)
+        self._server = await asyncio.start_unix_server(self._serve, hidden, limit=_BUFFER)
         hidden.chmod(0o600)
         hidden.rename(path)
 
@@ -52,17 +81,22 @@ class Control:
         """Listen at a port of the whole machine, for those who know the token; the port."""
 
         async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self._greeters[writer] = None
+            if len(self._greeters) > _GREETERS:
+                next(iter(self._greeters)).transport.abort()
             try:
                 async with asyncio.timeout(_GREETING_SECONDS):
-                    said = (await reader.readline()).strip()
+                    said = await read_line(reader, _GREETING_LIMIT)
             except (OSError, ValueError):
                 said = b""
-            if hmac.compare_digest(said, token.encode()):
+            finally:
+                self._greeters.pop(writer, None)
+            if hmac.compare_digest(said.strip(), token.encode()):
                 await self._serve(reader, writer)
             else:
-                writer.close()
+                writer.transport.abort()
 
-        self._server = await asyncio.start_server(greet, "", port, limit=LINE_LIMIT)
+        self._server = await asyncio.start_server(greet, "", port, limit=_GREETING_LIMIT)
         return int(self._server.sockets[0].getsockname()[1])
 
     def wake(self) -> None:
@@ -92,7 +126,7 @@ class Control:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            while line := await reader.readline():
+            while line := await read_line(reader, LINE_LIMIT):
                 word, _, rest = line.strip().partition(b" ")
                 if word == b"watch":
                     self._watchers.add(writer)

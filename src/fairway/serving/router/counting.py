@@ -6,6 +6,16 @@ from bisect import bisect_left
 
 from fairway.state.load import LATENCY_BOUNDS, BackendLoad, RevisionLoad
 
+LARGEST_SUM = 1e40
+"""Sums of outcomes, and of their squares: what is computed of them, variances included, stays finite."""
+
+
+def is_bounded(outcome: tuple[int, float, float]) -> bool:
+    """Whether a count of outcomes, their sum and the sum of their squares can be compared with others."""
+    count, total, squares = outcome
+    # A comparison with what is not a number is false.
+    return 0 <= count < 2**53 and abs(total) <= LARGEST_SUM and 0 <= squares <= LARGEST_SUM
+
 
 class RevisionCount:
     """What the requests of one revision came to."""
@@ -40,10 +50,14 @@ class RevisionCount:
             self.client_errors += 1
         self.took(seconds)
 
-    def came_to(self, name: str, value: float) -> None:
-        """What an answer was worth to its asker."""
+    def came_to(self, name: str, value: float) -> bool:
+        """Count what an answer was worth to its asker; False, and nothing is counted, when the sums would be too large."""
         count, total, squares = self.outcomes.get(name, (0, 0.0, 0.0))
-        self.outcomes[name] = (count + 1, total + value, squares + value * value)
+        after = (count + 1, total + value, squares + value * value)
+        if not is_bounded(after):
+            return False
+        self.outcomes[name] = after
+        return True
 
     def load(self) -> RevisionLoad:
         """As a value."""

@@ -10,14 +10,20 @@ from typing import Protocol
 
 from fairway.serving.router.counting import BackendCount, RevisionCount
 from fairway.serving.router.head import RequestHead
-from fairway.serving.router.outcome import MOST_OUTCOMES, read_outcome
+from fairway.serving.router.outcome import MOST_OUTCOMES, is_allowed, read_outcome
 from fairway.serving.router.place import PROBE_SECONDS, Place
+from fairway.serving.router.replay import Budget
 from fairway.serving.router.routes import Routes
+from fairway.serving.router.site import ANY, Site, is_loopback
 from fairway.state.load import BackendLoad, RouteLoad
 from fairway.state.route import Backend, RoutePlan
 
 _WIDTH = 64
 """Requests under way at a backend up to which those who waited are sent to it."""
+_LONG = 2.0
+"""Seconds after which one who waits is sent on also to a backend that has more than that under way..."""
+_FEW = 16
+"""...so many of them at each look: what is under way may never be answered, and must not keep others waiting for ever."""
 _FORGET_SECONDS = 600.0
 """How long the counts of a backend that is gone are still told."""
 
@@ -40,12 +46,25 @@ class Limits:
     """How long it keeps connections on which nothing happens, so that no request meets their end."""
     replay: int = 1024 * 1024
     """Bytes of a request that are kept so that it can be sent again, held or mirrored."""
+    kept: int = 64 * 1024 * 1024
+    """Bytes of all requests together that are kept so."""
+    clients: int = 8192
+    """Connections from outside; one more is answered 503 and closed."""
+    leave: float = 5.0
+    """A client that sends no more may have left. After so many seconds without an answer it gets a `100 Continue`: if it has
+    left, its kernel refuses that, and the request is given up."""
 
 
 class Guest(Protocol):
     """A connection from outside, as far as the desk minds it."""
 
     deadline: float
+    probe_at: float
+    """When to find out whether the client, which sends no more, has left."""
+
+    def probe(self) -> None:
+        """Find out."""
+        ...
 
     def expire(self) -> None:
         """Its deadline has passed."""
@@ -90,8 +109,16 @@ class Desk:
         self.expired = 0
         self.draining = False
         self.guests: set[Guest] = set()
+        self.budget = Budget(limits.kept)
+        self.at_loopback = False
+        """Whether only this machine can connect, so that requests of other sites' pages must be refused."""
+        self.site: Site | None = None
+        self.outcome_token: Callable[[], str] = lambda: ""
+        """What a report of an outcome must show; empty: none is taken."""
         self.mirrors = 0
         """Copies under way."""
+        self.deleted = False
+        """The service is gone: no request waits for a backend any more."""
         self.waiting: dict[Held, None] = {}
         """Who waits for a backend, the longest first."""
         self._revisions: dict[int, RevisionCount] = {}
@@ -110,6 +137,7 @@ class Desk:
     def put(self, plan: RoutePlan) -> None:
         """Follow this plan from now on, and send on who waited for it."""
         self.routes.put(plan, self._place)
+        self.site = Site(plan.hosts) if self.at_loopback and is_loopback(plan.host) and ANY not in plan.hosts else None
         served = {backend.name for backend in plan.backends}
         now = self.now()
         for name in self._backends:
@@ -123,23 +151,27 @@ class Desk:
         """The backend for a request; None when none can take one now."""
         return self.routes.choose(head, self.now(), without)
 
-    def note_outcome(self, head: RequestHead) -> str:
-        """What an earlier answer was worth, as its asker tells; why it cannot be noted, or nothing."""
+    def note_outcome(self, head: RequestHead) -> tuple[int, str]:
+        """Count what an earlier answer was worth, as its asker reports; the status of the answer, and what is wrong."""
+        if not is_allowed(head, self.outcome_token()):
+            return 401, "reports of outcomes need the service's token: `fairway get service/NAME` shows it"
         try:
             revision, name, value = read_outcome(head)
         except ValueError as problem:
-            return str(problem)
+            return 400, str(problem)
         count = self._revisions.get(revision)
         if count is None:
-            return f"no answer came from revision {revision}"
+            return 400, f"no answer came from revision {revision}"
         if name not in count.outcomes and len(count.outcomes) >= MOST_OUTCOMES:
-            return f"there are {MOST_OUTCOMES} kinds of outcome already"
-        count.came_to(name, value)
-        return ""
+            return 400, f"there are {MOST_OUTCOMES} kinds of outcome already"
+        if not count.came_to(name, value):
+            return 400, f"the sum of the outcomes {name} would be too large to be compared"
+        return 200, ""
 
     def hold(self, held: Held) -> bool:
         """Let a request wait for a backend; False when too many do."""
-        if len(self.waiting) >= self.routes.plan.hold_limit or self.routes.plan.hold_seconds <= 0:
+        plan = self.routes.plan
+        if self.deleted or len(self.waiting) >= plan.hold_limit or plan.hold_seconds <= 0:
             self.expired += 1
             self.wake()
             return False
@@ -153,13 +185,18 @@ class Desk:
         """It no longer waits."""
         self.waiting.pop(held, None)
 
-    def release(self) -> None:
-        """Send on those who wait, as far as there are backends. A few at a time: replicas refuse what would overload them."""
+    def release(self, late: int = 0) -> None:
+        """Send on those who wait, as far as there are backends. A few at a time: replicas refuse what would overload them.
+
+        `late`: so many of those who have waited long go wherever there is a backend.
+        """
         self._releases = False
         now = self.now()
         for held in list(self.waiting):
             if all(place.count.in_flight >= _WIDTH for place in self.routes.places.values()):
-                return
+                late -= 1
+                if late < 0 or now - held.arrived < _LONG:
+                    return
             place = self.routes.choose(held.head, now)
             if place is not None:
                 self.waiting.pop(held, None)
@@ -172,7 +209,8 @@ class Desk:
             self._loop.call_soon(self.release)
 
     def refuse_all(self, reason: str) -> None:
-        """Nobody will come any more: answer those who wait."""
+        """No backend will come any more: answer those who wait, and let no other request wait."""
+        self.deleted = True
         while self.waiting:
             held = next(iter(self.waiting))
             del self.waiting[held]
@@ -194,6 +232,8 @@ class Desk:
         now = self.now()
         for guest in [guest for guest in self.guests if guest.deadline <= now]:
             guest.expire()
+        for guest in [guest for guest in self.guests if guest.probe_at <= now]:
+            guest.probe()
         for place in self.routes.places.values():
             place.sweep(now)
         for name in [name for name, left in self._left.items() if now - left > _FORGET_SECONDS]:
@@ -231,6 +271,6 @@ class Desk:
             del self.waiting[held]
             self.expired += 1
             held.refuse(503, "no replica became ready in time")
-        self.release()
+        self.release(_FEW)
         if self.waiting:
             self._loop.call_later(PROBE_SECONDS, self._look_again)

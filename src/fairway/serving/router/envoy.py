@@ -37,6 +37,7 @@ from fairway.serving.router.home import (
     write,
 )
 from fairway.serving.router.keeper import LOG, take_lock
+from fairway.serving.router.port import check_free
 from fairway.serving.router.wire import check_plan, encode_plan
 from fairway.state.load import RouteLoad
 from fairway.state.route import RoutePlan
@@ -54,7 +55,8 @@ _ROUTES_VERSION = f"http.{envoy_config.STAT_PREFIX}.rds.routes.version_text"
 class EnvoyRouter:
     """Implements `Router`, but for requests that wait."""
 
-    def __init__(self, program: Path, folder: Path, runtime_folder: Path, clock: Clock) -> None:
+    def __init__(self, program: Path, folder: Path, runtime_folder: Path, clock: Clock, hosts: tuple[str, ...] = ()) -> None:
+        self._hosts = hosts
         self._program = program
         self._folder = folder
         self._runtime = runtime_folder
@@ -71,6 +73,7 @@ class EnvoyRouter:
     async def put(self, plan: RoutePlan) -> int:
         """Follow this plan from now on; gives the port."""
         check_plan(plan)
+        plan = replace(plan, hosts=plan.hosts or self._hosts)
         home = home_of(self._folder, plan.service)
         short_folder(self._runtime, home).mkdir(mode=0o700, parents=True, exist_ok=True)
         home.mkdir(parents=True, exist_ok=True)
@@ -81,6 +84,8 @@ class EnvoyRouter:
         if is_kept(home) and port and (plan.port not in (0, port) or plan.host != before.host):
             await self._end(home)
         if not is_kept(home):
+            if plan.port:
+                await asyncio.to_thread(check_free, plan.service, plan.host, plan.port, self._folder)
             return await self._begin(plan, home, plan.port or port)
         if not port:
             # Whoever started it died before the port was noted.

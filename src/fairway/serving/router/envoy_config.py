@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
+from fairway.serving.router.site import ANY, LOOPBACK, is_loopback
 from fairway.state.load import LATENCY_BOUNDS
 from fairway.state.route import WHOLE, Backend, RoutePlan
 
@@ -25,6 +28,7 @@ _NO_REPLICA = (
     'a service that may scale to zero (min 0) goes through the router of fairway itself"}\n'
 )
 
+_SIMPLE = "(?i)((application/x-www-form-urlencoded|multipart/form-data|text/plain)[ \t]*(;.*)?)?"
 _UNLIMITED = ("max_connections", "max_pending_requests", "max_requests", "max_retries")
 
 Message = dict[str, Any]
@@ -96,9 +100,48 @@ def routes(plan: RoutePlan, version: str) -> Message:
         found += _routes(plan, served, [], _weighted(plan, weights), None)
     else:
         found.append(_nobody())
-    host = {"name": "all", "domains": ["*"], "routes": found}
-    table = {"@type": f"{_TYPE}.route.v3.RouteConfiguration", "name": "routes", "virtual_hosts": [host]}
+    table = {
+        "@type": f"{_TYPE}.route.v3.RouteConfiguration",
+        "name": "routes",
+        "virtual_hosts": _hosts(plan, found),
+        "ignore_port_in_host_matching": True,
+    }
     return {"version_info": version, "resources": [table]}
+
+
+def _hosts(plan: RoutePlan, routes: list[Message]) -> list[Message]:
+    """By which names it may be asked, and by whom: what `site.py` is for our own router."""
+    if not is_loopback(plan.host) or ANY in plan.hosts:
+        return [{"name": "all", "domains": ["*"], "routes": routes}]
+    names = sorted({*(name.decode() for name in LOOPBACK - {b"::1"}), *(name.lower() for name in plan.hosts)})
+    others = {"match": {"prefix": "/"}, **_refusal("the Host is no name of this endpoint: ask localhost or 127.0.0.1")}
+    return [
+        {"name": "ours", "domains": names, "routes": [*_cross_site(names), *routes]},
+        {"name": "others", "domains": ["*"], "routes": [others]},
+    ]
+
+
+def _cross_site(names: list[str]) -> list[Message]:
+    """Refuse what a page of another site may send without a preflight."""
+    ours = "|".join(re.escape(name) for name in names)
+    simple = [
+        {"name": ":method", "string_match": {"safe_regex": {"regex": "GET|HEAD|OPTIONS"}}, "invert_match": True},
+        {"name": "content-type", "string_match": {"safe_regex": {"regex": _SIMPLE}}, "treat_missing_header_as_empty": True},
+    ]
+    told = [{"name": "sec-fetch-site", "string_match": {"exact": "cross-site"}}]
+    origin = {"safe_regex": {"regex": f"(?i)[a-z][a-z0-9+.-]*://({ours})(:[0-9]*)?"}}
+    foreign = [{"name": "origin", "present_match": True}, {"name": "origin", "string_match": origin, "invert_match": True}]
+    refusal = _refusal("a page of another site sent this: send content-type application/json")
+    return [{"match": {"prefix": "/", "headers": [*simple, *which]}, **refusal} for which in (told, foreign)]
+
+
+def _refusal(reason: str) -> Message:
+    return {
+        "direct_response": {"status": 403, "body": {"inline_string": json.dumps({"error": reason}) + "\n"}},
+        "response_headers_to_add": [
+            {"header": {"key": "content-type", "value": "application/json"}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"},
+        ],
+    }
 
 
 def _source(folder: str, name: str) -> Message:

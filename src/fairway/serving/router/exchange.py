@@ -5,7 +5,8 @@ answer: methods that may be repeated (GET, PUT ...) always; others (POST) only w
 the whole request from the socket (a reset: it had closed its end before, or died with the request unread). An orderly end after
 the request was taken is answered 502: the work may have been done. A status of `retry_statuses` is tried once on another
 backend: for methods that may be repeated, and for all when a 503 says that nothing was begun (`Retry-After` or
-`fairway-draining`). A request of more than `Limits.replay` bytes is never sent again once it went out.
+`fairway-draining`). A request of more than `Limits.replay` bytes is never sent again once it went out, and neither is one whose
+copy was dropped for want of room (`replay.py`): it is answered 502.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from fairway.serving.router.head import AnswerHead, BadHeadError, RequestHead, r
 from fairway.serving.router.mirror import send_copy
 from fairway.serving.router.outcome import TARGET
 from fairway.serving.router.place import Place
+from fairway.serving.router.replay import Replay
 from fairway.serving.router.upstream import Upstream
 
 _STALE_LIMIT = 3
@@ -60,9 +62,9 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_chunked", "_client", "_desk", "_full", "_keep", "_place", "_replay", "_replay_size", "_running", "_sent",
-        "_since", "_stale", "_status", "_tried", "_upstream", "_wire", "answered", "arrived", "body_done", "head",
-        "over", "request_id",
+        "_chunked", "_client", "_desk", "_fits", "_full", "_keep", "_place", "_replay", "_running", "_sent", "_since",
+        "_stale", "_status", "_tried", "_upstream", "_wire", "answered", "arrived", "body_done", "head", "over",
+        "request_id",
     )  # fmt: skip
 
     def __init__(self, client: Client, desk: Desk, head: RequestHead, piece: bytes, body_done: bool) -> None:
@@ -77,8 +79,9 @@ class Exchange:
         self._client = client
         self._desk = desk
         self._wire = head.render(client.peer, self.request_id)
-        self._replay: list[bytes] | None = [piece] if piece else []
-        self._replay_size = len(piece)
+        self._replay = Replay(desk.budget)
+        # Both the lines of the head and the head as it goes to the backend are kept.
+        self._fits = self._replay.add_head(2 * len(self._wire)) and (not piece or self._replay.add(piece))
         self._place: Place | None = None
         self._upstream: Upstream | None = None
         self._tried: list[Place] = []
@@ -96,10 +99,16 @@ class Exchange:
     def begin(self) -> None:
         """Find a backend, or wait for one."""
         if self.head.target == TARGET:
-            problem = self._desk.note_outcome(self.head)
-            self.refuse(400 if problem else 200, problem)
+            self.refuse(*self._desk.note_outcome(self.head))
             return
         self._desk.arrived += 1
+        if self._fits:
+            self._seek()
+        else:
+            self._refuse_for_room()
+
+    def _seek(self) -> None:
+        """Find a backend, or wait for one: at first, and each time that the request is sent again."""
         place = self._desk.choose(self.head, self._tried)
         if place is not None:
             self.go(place)
@@ -127,15 +136,22 @@ class Exchange:
         if place is None or self.over:
             upstream.close()
             return
+        if not self._replay.whole:
+            # A head without its body would make the backend take the next request for the body.
+            upstream.close()
+            self._stop_counting()
+            self.refuse(502, "the replica ended the connection, and the request is too large to be sent again")
+            return
         self._upstream = upstream
-        if self.head.expects and not self.body_done and not self._replay and not self._sent:
+        head, body = self.head, self._replay.pieces
+        if head.expects and not self.body_done and not body and not self._sent:
             self._client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if self._full:
             self.on_room()
         self._sent = True
-        wire = b"".join((self._wire, *self._replay)) if self._replay else self._wire
         self._client.waits_for_answer()
-        upstream.ask(self, wire, bodiless=self.head.method == b"HEAD", whole=self.body_done)
+        self._replay.may_drop(True)
+        upstream.ask(self, self._wire, body, length=head.length, bodiless=head.method == b"HEAD", whole=self.body_done)
         if self._desk.waiting:
             self._desk.release_soon()
 
@@ -145,36 +161,55 @@ class Exchange:
             return
         self._stop_counting()
         self._desk.wake()
-        self.begin()
+        self._seek()
 
     # The request's body.
 
     def on_body(self, wire: bytes, done: bool) -> None:
         """More of the body, as it goes over the wire."""
         self.body_done = done
+        # A replica is measured from the moment in which it could know the whole request, however slow its sender was.
+        self._since = self._desk.now()
+        upstream = self._upstream
+        if upstream is None:
+            self._keep_body(wire)
+            return
         replay = self._replay
-        if replay is not None and wire:
-            self._replay_size += len(wire)
-            if self._replay_size > self._desk.limits.replay:
-                # Too much to keep. What already went out needs no keeping; while it waits, the client must wait too.
-                if self._sent:
-                    self._replay = None
-                else:
-                    replay.append(wire)
-                    self.on_full()
-            else:
-                replay.append(wire)
-        if self._upstream is not None:
-            self._upstream.send(wire, last=done)
+        if wire and replay.whole:
+            if replay.size + len(wire) > self._desk.limits.replay or not replay.add(wire):
+                # Too much to keep, and the backend has all of it: it is only not sent again.
+                replay.drop()
+            elif not self._full:
+                replay.may_drop(True)
+        upstream.send(wire, last=done)
+
+    def _keep_body(self, wire: bytes) -> None:
+        """There is no backend yet, or no longer: keep what comes, up to a limit. The rest waits outside."""
+        if not wire:
+            return
+        if not self._replay.add(wire):
+            self._refuse_for_room()
+        elif self._replay.size > self._desk.limits.replay:
+            self.on_full()
+
+    def _refuse_for_room(self) -> None:
+        self._desk.let_go(self)
+        self._drop_upstream()
+        self._desk.expired += 1
+        self.refuse(503, f"the requests that wait use all of the {self._desk.budget.limit} bytes that the router keeps")
 
     def on_full(self) -> None:
         """The backend reads slowly: so does the router."""
         self._full = True
+        # What is not written yet is in memory in any case.
+        self._replay.may_drop(False)
         self._client.hold_back()
 
     def on_room(self) -> None:
         """It has caught up."""
         self._full = False
+        if self._upstream is not None:
+            self._replay.may_drop(True)
         self._client.go_on()
 
     # The answer.
@@ -218,16 +253,17 @@ class Exchange:
         if place is None or upstream is None or self.over:
             return
         self._stop_counting()
+        self._replay.may_drop(False)
         if self.answered:
             place.count.failed += 1
             place.revision.failed += 1
-            self.over = True
+            self._end()
             self._client.broken()
             return
         if self._may_repeat(upstream, unread):
             self._stale += 1
             self._desk.wake()
-            self.begin()
+            self._seek()
             return
         place.count.failed += 1
         place.revision.failed += 1
@@ -238,7 +274,7 @@ class Exchange:
 
     def refuse(self, status: int, reason: str) -> None:
         """Answer in the router's own words."""
-        self.over = True
+        self._end()
         keep = self.body_done and self.head.keep_alive and not self._desk.draining
         self._client.write(own_answer(status, reason, self.request_id, keep=keep, bodiless=self.head.method == b"HEAD"))
         self._client.finished(keep=keep)
@@ -250,7 +286,7 @@ class Exchange:
             place.count.failed += 1
             place.revision.failed += 1
         if self.answered:
-            self.over = True
+            self._end()
             return False
         self._desk.let_go(self)
         self.refuse(504, "the replica did not answer in time")
@@ -258,7 +294,7 @@ class Exchange:
 
     def cancel(self) -> None:
         """The client is gone: so is the request."""
-        self.over = True
+        self._end()
         self._desk.let_go(self)
         self._drop_upstream()
 
@@ -269,6 +305,10 @@ class Exchange:
                 self._upstream.go_on()
             else:
                 self._upstream.hold_back()
+
+    def _end(self) -> None:
+        self.over = True
+        self._replay.close()
 
     def _drop_upstream(self) -> Place | None:
         self._stop_counting()
@@ -318,25 +358,27 @@ class Exchange:
             self._desk.release_soon()
 
     def _finish(self, wire: bytes) -> None:
-        place = self._place
+        place, replay = self._place, self._replay
         self.over = True
         if self._chunked:
             wire += LAST
         if wire:
             self._client.write(wire)
-        if place is not None and self.body_done and self._replay is not None and self._desk.routes.has_mirror():
-            send_copy(self._desk, place.backend.revision, self._wire, self._replay, self.head.method)
+        replay.may_drop(False)
+        copied = place is not None and self.body_done and replay.whole and self._desk.routes.has_mirror()
+        if not (copied and place and send_copy(self._desk, place.backend.revision, self._wire, replay, self.head)):
+            replay.close()
         self._client.finished(keep=self._keep)
 
     def _may_repeat(self, upstream: Upstream, unread: bool) -> bool:
-        if upstream.began or self._replay is None or self._stale >= _STALE_LIMIT:
+        if upstream.began or not self._replay.whole or self._stale >= _STALE_LIMIT:
             return False
         return self.head.is_idempotent or unread
 
     def _repeat_elsewhere(self, head: AnswerHead, ended: bool) -> bool:
         """Try another backend instead of passing on this answer; False when that is not safe, or there is none."""
         place, upstream = self._place, self._upstream
-        if self._tried or self._replay is None or not (self.head.is_idempotent or head.not_begun):
+        if self._tried or not self._replay.whole or not (self.head.is_idempotent or head.not_begun):
             return False
         if place is None or upstream is None:
             return False
@@ -347,6 +389,7 @@ class Exchange:
         self._stop_counting()
         place.count.failed += 1
         self._upstream = None
+        self._replay.may_drop(False)
         if ended:
             place.give_back(upstream, self._desk.now())
         else:
@@ -358,12 +401,13 @@ class Exchange:
 def own_answer(status: int, reason: str, request_id: bytes, *, keep: bool, bodiless: bool = False) -> bytes:
     """An answer in the router's own words, in the form of the inference protocols."""
     body = dumps({"error": reason} if reason else {}).encode() + b"\n"
+    more = {401: b"www-authenticate: Bearer\r\n", 503: b"retry-after: 1\r\n"}.get(status, b"")
     return b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%b%b%b\r\n%b" % (
         status,
         HTTPStatus(status).phrase.encode(),
         len(body),
         b"x-request-id: %b\r\n" % request_id if request_id else b"",
-        b"retry-after: 1\r\n" if status == 503 else b"",
+        more,
         b"" if keep else b"connection: close\r\n",
         b"" if bodiless else body,
     )

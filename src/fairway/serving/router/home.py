@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import signal
 from hashlib import blake2b
 from pathlib import Path
@@ -18,6 +19,8 @@ SERVICE = "service"
 """The file that holds the service's name."""
 PLAN = "plan.json"
 """The file that holds the plan in force."""
+TOKEN = "outcome-token"
+"""The file that holds what reports of outcomes must show."""
 
 
 def home_of(folder: Path, service: str) -> Path:
@@ -78,6 +81,26 @@ def read_port(home: Path) -> int:
         return int((home / "port").read_text())
     except (OSError, ValueError):
         return 0
+
+
+def outcome_token(home: Path) -> str:
+    """What reports of outcomes must show; empty when there is none yet."""
+    try:
+        return (home / TOKEN).read_text().strip()
+    except OSError:
+        return ""
+
+
+def make_outcome_token(home: Path) -> None:
+    """Make the token, once, for the owner's eyes only."""
+    if outcome_token(home):
+        return
+    aside = home / f"{TOKEN}.new"
+    aside.unlink(missing_ok=True)
+    with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+        file.write(secrets.token_hex(20))
+    with crash.reach("router.rename"):
+        aside.replace(home / TOKEN)
 
 
 def write(path: Path, data: bytes) -> None:

@@ -8,6 +8,7 @@ from another there are two, and both are told every plan.
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,8 @@ from fairway.serving.router.home import (
     home_of,
     is_kept,
     kept_homes,
+    make_outcome_token,
+    outcome_token,
     read_plan,
     read_port,
     send,
@@ -32,22 +35,26 @@ from fairway.serving.router.home import (
     write,
 )
 from fairway.serving.router.keeper import LOG, inherit
+from fairway.serving.router.port import check_free, is_served
 from fairway.serving.router.wire import add_loads, check_plan, decode_load, encode_plan
 from fairway.state.load import RouteLoad
 from fairway.state.route import RoutePlan
 from fairway.version import __version__
 
+log = logging.getLogger("fairway.router")
+
 _PATIENCE = 20.0
 """How long a router may take to start, or a keeper to end."""
 _ANSWER_SECONDS = 10.0
 _LOOK_SECONDS = 0.02
-_LINE_LIMIT = 64 * 1024 * 1024
+_LINE_LIMIT = 16 * 1024 * 1024
 
 
 class LocalRouter:
-    """Implements `Router`. `limits` (JSON) sets other times than usual, for tests."""
+    """Implements `Router`. `hosts`: names by which services may be asked; `limits` (JSON): other ones than usual, for tests."""
 
-    def __init__(self, folder: Path, runtime_folder: Path, clock: Clock, limits: str = "") -> None:
+    def __init__(self, folder: Path, runtime_folder: Path, clock: Clock, limits: str = "", hosts: tuple[str, ...] = ()) -> None:
+        self._hosts = hosts
         self._folder = folder
         self._runtime = runtime_folder
         self._clock = clock
@@ -76,7 +83,7 @@ class LocalRouter:
         """Follow this plan from now on; gives the port."""
         check_plan(plan)
         async with self._locks.setdefault(plan.service, asyncio.Lock()):
-            return await self._put(plan)
+            return await self._put(replace(plan, hosts=plan.hosts or self._hosts))
 
     async def _put(self, plan: RoutePlan) -> int:
         home = self._home(plan.service)
@@ -84,10 +91,12 @@ class LocalRouter:
         sockets = self._sockets(home)
         sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
         write(home / SERVICE, plan.service.encode())
+        make_outcome_token(home)
         port = await self._port(home)
         before = read_plan(home) or plan
+        await self._check_port(plan, before, home, port)
         if is_kept(home) and (plan.port not in (0, port) or plan.host != before.host):
-            # It moves: whoever asks at the old place is refused from now on, whatever is done here.
+            # It moves: clients at the old place are refused from now on, whatever is done here.
             await self._end_keeper(home)
         write(home / PLAN, encode_plan(plan))
         if not is_kept(home):
@@ -96,6 +105,20 @@ class LocalRouter:
             await self._replace(home)
         self._watch(home)
         return port
+
+    async def _check_port(self, plan: RoutePlan, before: RoutePlan, home: Path, port: int) -> None:
+        """Raise `ConflictError` before anything changes when the plan's port is taken; a router that runs follows the routes."""
+        kept = is_kept(home)
+        if not plan.port or (kept and plan.port == port) or (not kept and _paths(self._sockets(home))):
+            return
+        try:
+            await asyncio.to_thread(check_free, plan.service, plan.host, plan.port, self._folder)
+        except ConflictError:
+            if kept:
+                stays = replace(plan, port=port, host=before.host)
+                write(home / PLAN, encode_plan(stays))
+                await self._tell(stays, home)
+            raise
 
     async def _port(self, home: Path) -> int:
         """Where the service listens, or did last. The note of it may be missing while its keeper lives: the router knows."""
@@ -122,8 +145,8 @@ class LocalRouter:
         sockets = self._sockets(home)
         with crash.reach("router.forget"):
             shutil.rmtree(home, ignore_errors=True)
-        # A router whose keeper was killed sees that its folder is gone.
-        await self._until(lambda: not _paths(sockets), "the router did not end", home)
+        # A router whose keeper was killed sees that its folder is gone. One that was killed left the name of its socket.
+        await self._until(lambda: not any(is_served(path) for path in _paths(sockets)), "the router did not end", home)
         shutil.rmtree(sockets, ignore_errors=True)
 
     async def look(self) -> dict[str, RouteLoad]:
@@ -133,8 +156,11 @@ class LocalRouter:
             loads = []
             for path in _paths(self._sockets(self._home(service))):
                 answer = await _ask(path, b"look")
-                if answer:
-                    loads.append(self._dated(decode_load(answer)))
+                try:
+                    loads += [self._dated(decode_load(answer))] if answer else []
+                except ValueError as problem:
+                    # What is not measured changes nothing; the other services must be looked at.
+                    log.warning("%s: %s; its router is asked again at the next look", service, problem)
             if loads:
                 found[service] = add_loads(loads)
         return found
@@ -143,6 +169,10 @@ class LocalRouter:
         """The services for which a keeper lives, or a router whose keeper was killed."""
         homes = kept_homes(self._folder)
         return [service for service, home in homes.items() if is_kept(home) or _paths(self._sockets(home))]
+
+    def outcome_token(self, service: str) -> str:
+        """What reports of outcomes to a service must show; empty when it has no router yet."""
+        return outcome_token(self._home(service))
 
     def _home(self, service: str) -> Path:
         return home_of(self._folder, service)

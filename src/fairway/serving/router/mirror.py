@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from fairway.serving.router.desk import Desk
-from fairway.serving.router.head import AnswerHead
+from fairway.serving.router.head import AnswerHead, RequestHead
 from fairway.serving.router.place import Place
+from fairway.serving.router.replay import Replay
 from fairway.serving.router.upstream import Upstream
 
 MIRROR_LIMIT = 64
 """Copies under way at once; when there are so many, further requests are not copied."""
 
 
-def send_copy(desk: Desk, revision_taken: int, wire: bytes, pieces: Sequence[bytes], method: bytes) -> None:
-    """Send a copy of a request, when the plan wants one of this."""
+def send_copy(desk: Desk, revision_taken: int, wire: bytes, replay: Replay, head: RequestHead) -> bool:
+    """Send a copy of a request when the plan wants one of this; True when `replay` is the copy's from now on."""
     if desk.mirrors >= MIRROR_LIMIT:
-        return
+        return False
     place = desk.routes.shadow(revision_taken, desk.now())
-    if place is not None:
-        marked = wire[:-2] + b"fairway-mirror: 1\r\n\r\n"
-        _Copy(desk, place, b"".join((marked, *pieces)), method == b"HEAD").begin()
+    if place is None:
+        return False
+    _Copy(desk, place, wire[:-2] + b"fairway-mirror: 1\r\n\r\n", replay, head).begin()
+    return True
 
 
 class _Copy:
     """One copy and its answer, which is measured and thrown away."""
 
-    __slots__ = ("_bodiless", "_desk", "_over", "_place", "_since", "_status", "_timer", "_upstream", "_wire")
+    __slots__ = ("_desk", "_head", "_over", "_place", "_replay", "_since", "_status", "_timer", "_upstream", "_wire")
 
-    def __init__(self, desk: Desk, place: Place, wire: bytes, bodiless: bool) -> None:
+    def __init__(self, desk: Desk, place: Place, wire: bytes, replay: Replay, head: RequestHead) -> None:
         self._desk = desk
         self._place = place
         self._wire = wire
-        self._bodiless = bodiless
+        self._replay = replay
+        self._head = head
         self._since = 0.0
         self._status = 0
         self._over = False
@@ -60,7 +62,9 @@ class _Copy:
             upstream.close()
             return
         self._upstream = upstream
-        upstream.ask(self, self._wire, bodiless=self._bodiless, whole=True)
+        head = self._head
+        body = self._replay.pieces
+        upstream.ask(self, self._wire, body, length=head.length, bodiless=head.method == b"HEAD", whole=True)
 
     def on_refused(self, problem: Exception) -> None:
         """There is none."""
@@ -97,6 +101,7 @@ class _Copy:
         if self._over:
             return
         self._over = True
+        self._replay.close()
         now = self._desk.now()
         self._desk.mirrors -= 1
         self._place.count.end(now)

@@ -1,12 +1,17 @@
-"""What an answer was worth, told afterwards by whoever asked: the metric of an A/B release.
+"""What an answer was worth, reported afterwards by the client that asked: the metric of an A/B release.
 
-    curl -X POST -H 'fairway-revision: 2' -H 'fairway-outcome: clicked=1' http://127.0.0.1:8000/fairway/outcome
+    POST /fairway/outcome HTTP/1.1
+    Authorization: Bearer TOKEN
+    fairway-revision: 2
+    fairway-outcome: clicked=1
 
-The revision is the one that the answer's head names. Everything is in the head; a body is not read.
+`fairway get service/NAME` shows the service's token. The revision is the one that the answer's head names. Everything is in the
+head; a body is not read.
 """
 
 from __future__ import annotations
 
+import hmac
 import math
 import re
 
@@ -15,8 +20,16 @@ from fairway.serving.router.head import RequestHead
 TARGET = b"/fairway/outcome"
 MOST_OUTCOMES = 32
 """Kinds of outcome that a revision may have."""
+LARGEST = 1e12
+"""The largest value, of either sign: sums of as many as can ever be counted, and of their squares, stay finite."""
 
 _OUTCOME = re.compile(rb"([A-Za-z0-9_.-]{1,64})=([-+.0-9eE]{1,32})")
+
+
+def is_allowed(head: RequestHead, token: str) -> bool:
+    """Whether the request has the service's token. Without a token no report is taken."""
+    scheme, _, given = (head.value_of(b"authorization") or b"").partition(b" ")
+    return bool(token) and scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), token.encode())
 
 
 def read_outcome(head: RequestHead) -> tuple[int, str, float]:
@@ -32,5 +45,8 @@ def read_outcome(head: RequestHead) -> tuple[int, str, float]:
         value = math.nan
     if match is None or not math.isfinite(value):
         message = "the header fairway-outcome must be NAME=NUMBER"
+        raise ValueError(message)
+    if abs(value) > LARGEST:
+        message = f"the outcome {match[1].decode()} is {value:g}; it must lie between {-LARGEST:g} and {LARGEST:g}"
         raise ValueError(message)
     return int(revision), match[1].decode(), value

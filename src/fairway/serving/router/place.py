@@ -61,12 +61,10 @@ class Place:
         idle = self._idle
         while idle:
             upstream = idle.pop()
-            if upstream.lost:
-                continue
-            if now - upstream.idle_since > IDLE_SECONDS:
+            if now - upstream.idle_since <= IDLE_SECONDS and upstream.is_quiet():
+                return upstream
+            if not upstream.lost:
                 upstream.close()
-                continue
-            return upstream
         return None
 
     def give_back(self, upstream: Upstream, now: float) -> None:
@@ -108,6 +106,9 @@ class Place:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 _, upstream = await loop.create_connection(Upstream, host, port)
+            if upstream.lost:
+                # It was closed, or the backend sent bytes, before a request was sent.
+                raise ConnectionResetError
         except OSError as problem:  # refused, unreachable, or too slow: TimeoutError is one too
             self.probed = False
             self.suspect_until = time.monotonic() + PROBE_SECONDS

@@ -26,6 +26,7 @@ from fairway.serving.router.client import ClientConnection
 from fairway.serving.router.control import Control
 from fairway.serving.router.desk import Desk, Limits
 from fairway.serving.router.wire import decode_plan
+from fairway.state.route import outcome_token
 
 TOKEN = "FAIRWAY_ROUTER_TOKEN"
 """The variable with what whoever tells plans must know."""
@@ -64,6 +65,8 @@ class RouterPod:
         self._orders = orders
         self._ended = asyncio.Event()
         self._desk = Desk(secrets.token_hex(6), limits, self._wake)
+        token = outcome_token(orders.token)
+        self._desk.outcome_token = lambda: token
         self._listener = socket.create_server(("", orders.port), backlog=4096)
         self._listener.setblocking(False)
         self._control = Control(self._desk, self._listener)

@@ -23,7 +23,7 @@ import uvloop
 from fairway.serving.router.client import ClientConnection
 from fairway.serving.router.control import Control
 from fairway.serving.router.desk import Desk, Limits
-from fairway.serving.router.home import read_plan
+from fairway.serving.router.home import outcome_token, read_plan
 
 _SWEEP_SECONDS = 1.0
 _END_SECONDS = 10.0
@@ -42,6 +42,9 @@ class Process:
         self._ended = asyncio.Event()
         self._control: Control
         self._desk = Desk(secrets.token_hex(6), limits, self._wake)
+        self._desk.at_loopback = True
+        self._desk.outcome_token = self._outcome_token
+        self._token = ""
         self._control = Control(self._desk, listener)
         self._server: asyncio.Server | None = None
 
@@ -66,6 +69,10 @@ class Process:
 
     def _connection(self) -> ClientConnection:
         return ClientConnection(self._desk)
+
+    def _outcome_token(self) -> str:
+        self._token = self._token or outcome_token(self._folder)
+        return self._token
 
     def _read_plan(self) -> None:
         plan = read_plan(self._folder)

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-import msgspec
-
 from fairway.app.ports import Clock
 from fairway.serving.router.control import LINE_LIMIT
 from fairway.serving.router.wire import add_loads, check_plan, decode_load, encode_plan
@@ -39,7 +37,7 @@ class RemoteRouters:
             raise OSError(message)
         try:
             load, now = decode_load(said), self._clock.now()
-        except msgspec.MsgspecError as error:
+        except ValueError as error:
             # It died in the middle of its answer, or its address is somebody else's by now.
             message = f"the router at {address} says {said[:100]!r}: {error}"
             raise OSError(message) from error

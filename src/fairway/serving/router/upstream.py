@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
+from collections.abc import Sequence
 from typing import Protocol, cast
 
 from fairway.serving.router.chunks import ChunkReader
 from fairway.serving.router.head import CHUNKED, HEAD_LIMIT, AnswerHead, BadHeadError, read_answer
+
+PIECE = 64 * 1024
+"""Bytes that are read from a connection at once, at most."""
+WRITE_LIMIT = 64 * 1024
+"""Bytes that wait to be written to a connection; when there are more, nothing more is read for it."""
+READ = memoryview(bytearray(PIECE))
+"""Where every connection of the process reads into; what was read is copied out before the next one reads."""
 
 
 class Asker(Protocol):
@@ -34,12 +43,12 @@ class Asker(Protocol):
         ...
 
 
-class Upstream(asyncio.Protocol):
+class Upstream(asyncio.BufferedProtocol):
     """One connection. `asker` is set while a request is under way."""
 
     __slots__ = (
-        "_bodiless", "_chunks", "_head", "_keep", "_left", "_raw", "_transport", "asker", "began", "idle_since", "lost", "reused",
-        "sent_all",
+        "_bodiless", "_chunks", "_ended", "_head", "_keep", "_left", "_measured", "_owed", "_raw", "_transport", "asker", "began",
+        "idle_since", "lost", "reused",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -48,29 +57,42 @@ class Upstream(asyncio.Protocol):
         """It has carried a request before."""
         self.began = False
         """Some of the answer has come."""
-        self.sent_all = False
-        """The request went out to its end."""
         self.lost = False
+        """It is closed, or about to be: no request may be sent on it."""
         self.idle_since = 0.0
         self._raw = b""
         self._head: AnswerHead | None = None
         self._chunks: ChunkReader | None = None
         self._left = 0
+        self._owed = 0
+        """Bytes of the request's body that were announced and not sent yet; 0 for a body in chunks."""
+        self._measured = False
+        self._ended = False
+        """The last piece of the request was sent."""
         self._keep = False
         self._bodiless = False
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
 
-    def ask(self, asker: Asker, wire: bytes, *, bodiless: bool, whole: bool) -> None:
-        """Send the head of a request and what there is of its body; `whole`: that is all."""
+    def ask(self, asker: Asker, head: bytes, body: Sequence[bytes], *, length: int, bodiless: bool, whole: bool) -> None:
+        """Send the head of a request and what there is of its body. `length`: as the head says; `whole`: that is all."""
         self.asker = asker
         self.began = False
-        self.sent_all = whole
+        size = sum(map(len, body))
+        self._measured = length >= 0
+        self._owed = length - size if self._measured else 0
+        self._ended = whole
         self._bodiless = bodiless
-        self._transport.write(wire)
+        if size <= PIECE:
+            self._transport.write(b"".join((head, *body)) if size else head)
+        else:
+            # The pieces themselves, not a copy of them.
+            self._transport.writelines([head, *body])
 
     def send(self, wire: bytes, *, last: bool) -> None:
         """More of the body."""
-        self.sent_all = last
+        if self._measured:
+            self._owed -= len(wire)
+        self._ended = last
         if wire:
             self._transport.write(wire)
 
@@ -85,30 +107,58 @@ class Upstream(asyncio.Protocol):
             self._transport.resume_reading()
 
     def give_up(self) -> None:
-        """Nobody wants the answer any more: close at once, so that the backend sees it."""
+        """The answer is not wanted any more: close at once, so that the backend sees it."""
         self.asker = None
+        self.lost = True
         self._transport.abort()
 
     def close(self) -> None:
-        """Close an idle connection."""
+        """Close a connection whose answer has ended. What was not sent yet is not sent any more: it might never be read."""
         self.asker = None
-        self._transport.close()
+        self.lost = True
+        if self._transport.get_write_buffer_size():
+            self._transport.abort()
+        else:
+            self._transport.close()
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the next request may follow, after an answer has ended."""
-        return self._keep and self.sent_all and not self.lost
+        """Whether the next request may follow after an answer has ended.
+
+        Only when the backend's answer was exactly its length, and every byte of the request that its head announces was
+        handed to the kernel. Otherwise the backend would take the next request for the rest of this one.
+        """
+        sent_all = self._ended and not self._owed and not self._transport.get_write_buffer_size()
+        return self._keep and sent_all and not self.lost
+
+    def is_quiet(self) -> bool:
+        """Whether an idle connection has neither ended nor received a byte that has not been read yet."""
+        if self.lost or self._transport.is_closing():
+            return False
+        pipe = self._transport.get_extra_info("socket")
+        looking = select.poll()
+        looking.register(pipe.fileno(), select.POLLIN)
+        return not looking.poll(0)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is open."""
         self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(WRITE_LIMIT)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to read into."""
+        return READ
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes were read."""
+        self.data_received(bytes(READ[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         """Some of an answer."""
         asker = self.asker
         if asker is None:
-            # A backend that speaks without being asked cannot be trusted with the next request.
-            self._transport.abort()
+            # Bytes that answer no request: the next request on this connection would take them for its answer.
+            self.give_up()
             return
         self.began = True
         try:
@@ -126,7 +176,7 @@ class Upstream(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
-        unread = isinstance(exc, ConnectionResetError | BrokenPipeError) or self._has_error()
+        unread = isinstance(exc, ConnectionResetError | BrokenPipeError) or has_error(self._transport)
         self.lost = True
         asker, self.asker = self.asker, None
         if asker is None:
@@ -203,18 +253,18 @@ class Upstream(asyncio.Protocol):
             asker.on_piece(piece, ended)
 
     def _fail(self, asker: Asker, problem: BadHeadError) -> None:
-        self.asker = None
-        self._transport.abort()
+        self.give_up()
         asker.on_lost(problem, False)
 
-    def _has_error(self) -> bool:
-        """Whether the kernel was told that what we sent last reached nobody (the backend had closed before).
 
-        A peer that closed first answers what comes after with a reset; the end of its stream is read before that, so
-        that only the socket's pending error tells.
-        """
-        pipe = self._transport.get_extra_info("socket")
-        try:
-            return bool(pipe is not None and pipe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
-        except OSError:
-            return False
+def has_error(transport: asyncio.BaseTransport) -> bool:
+    """Whether the kernel knows that what was sent last did not arrive: the other side had closed before.
+
+    A peer that closed first answers what comes after with a reset; the end of its stream is read before that, so that only
+    the socket's pending error shows it.
+    """
+    pipe = transport.get_extra_info("socket")
+    try:
+        return bool(pipe is not None and pipe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+    except OSError:
+        return False

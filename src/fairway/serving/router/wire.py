@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from fairway.errors import BugError
-from fairway.state.load import BackendLoad, RevisionLoad, RouteLoad
+from fairway.serving.router.counting import is_bounded
+from fairway.state.load import LATENCY_BOUNDS, BackendLoad, RevisionLoad, RouteLoad
 from fairway.state.route import RoutePlan
 
 K = TypeVar("K")
@@ -16,6 +17,8 @@ V = TypeVar("V", RevisionLoad, BackendLoad)
 
 _PLAN = msgspec.json.Decoder(RoutePlan)
 _LOAD = msgspec.json.Decoder(RouteLoad)
+_LONGEST = 1e15
+"""Seconds that any sum of times can be."""
 
 
 def encode_plan(plan: RoutePlan) -> bytes:
@@ -49,8 +52,41 @@ def encode_load(load: RouteLoad) -> bytes:
 
 
 def decode_load(data: bytes) -> RouteLoad:
-    """The load."""
-    return _LOAD.decode(data)
+    """The load; `ValueError` when it cannot be read, or holds a number that no router can have counted.
+
+    Outcomes whose sums are too large to be compared are left out: a router of an earlier version may have taken them.
+    """
+    try:
+        load = _LOAD.decode(data)
+    except msgspec.MsgspecError as problem:
+        message = f"the load cannot be read: {problem}"
+        raise ValueError(message) from None
+    _check_load(load)
+    return replace(load, revisions={number: _with_bounded_outcomes(each) for number, each in load.revisions.items()})
+
+
+def _check_load(load: RouteLoad) -> None:
+    """Raise `ValueError` for a number that is not finite, negative where it counts, or beyond 64 bits."""
+    counted = [load.held, load.arrived, load.expired]
+    seconds = [load.time, load.held_since or 0.0]
+    for revision in load.revisions.values():
+        counted += [revision.arrived, revision.answered, revision.client_errors, revision.failed, revision.rejected]
+        counted += [revision.mirrored, revision.mirror_failed, *revision.latency]
+        seconds.append(revision.latency_sum)
+        if len(revision.latency) not in (0, len(LATENCY_BOUNDS) + 1):
+            message = f"the load has {len(revision.latency)} latencies"
+            raise ValueError(message)
+    for backend in load.backends.values():
+        counted += [backend.in_flight, backend.answered, backend.failed, backend.refused]
+        seconds.append(backend.busy_seconds)
+    if not all(0 <= number < 2**63 for number in counted) or not all(abs(number) < _LONGEST for number in seconds):
+        message = "the load has a number that no router can have counted"
+        raise ValueError(message)
+
+
+def _with_bounded_outcomes(load: RevisionLoad) -> RevisionLoad:
+    bounded = {name: outcome for name, outcome in load.outcomes.items() if is_bounded(outcome)}
+    return load if len(bounded) == len(load.outcomes) else replace(load, outcomes=bounded)
 
 
 def add_loads(loads: list[RouteLoad]) -> RouteLoad:

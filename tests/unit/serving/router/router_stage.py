@@ -102,7 +102,7 @@ class Stage:
     async def ask(self, *lines: str, method: str = "GET", body: bytes = b"", version: str = "1.1") -> Answer:
         """One request on a connection of its own."""
         length = [f"Content-Length: {len(body)}"] if body else []
-        text = "\r\n".join([f"{method} /x HTTP/{version}", "Host: here", "Connection: close", *lines, *length, "", ""])
+        text = "\r\n".join([f"{method} /x HTTP/{version}", "Host: localhost", "Connection: close", *lines, *length, "", ""])
         return Answer(await self.talk(text.encode() + body))
 
     def load(self):

@@ -17,7 +17,20 @@ PLAN = RoutePlan("default/mnist", BACKENDS, ((2, 500), (1, 9_500)))
 
 def table(plan: RoutePlan) -> list[dict]:
     (resource,) = envoy_config.routes(plan, "7")["resources"]
-    return resource["virtual_hosts"][0]["routes"]
+    ours, others = resource["virtual_hosts"]
+    assert others["domains"] == ["*"]
+    assert others["routes"][0]["direct_response"]["status"] == 403
+    # The first two refuse what pages of other sites send.
+    assert [route["direct_response"]["status"] for route in ours["routes"][:2]] == [403, 403]
+    return ours["routes"][2:]
+
+
+def test_where_any_name_is_right_none_is_refused() -> None:
+    for plan in (RoutePlan("default/mnist", BACKENDS, host="0.0.0.0"), RoutePlan("default/mnist", BACKENDS, hosts=("*",))):
+        (resource,) = envoy_config.routes(plan, "7")["resources"]
+        (host,) = resource["virtual_hosts"]
+        assert host["domains"] == ["*"]
+        assert all("direct_response" not in route for route in host["routes"])
 
 
 def test_it_starts_with_a_listener_and_two_files() -> None:

@@ -21,7 +21,8 @@ async def test_a_request_and_its_answer(stage: Stage) -> None:
     assert answer.headers["fairway-revision"] == "1"
     assert answer.headers["x-request-id"].startswith("epoch-")
     seen = replica.asked[0]
-    assert (seen.method, seen.path, seen.body, seen.headers["x-a"], seen.headers["host"]) == ("POST", "/x", b"hello", "b", "here")
+    assert (seen.method, seen.path, seen.body) == ("POST", "/x", b"hello")
+    assert (seen.headers["x-a"], seen.headers["host"]) == ("b", "localhost")
     assert seen.headers["x-forwarded-for"] == "127.0.0.1"
     assert seen.headers["x-request-id"] == answer.headers["x-request-id"]
     assert "connection" not in seen.headers
@@ -278,6 +279,29 @@ async def test_who_takes_no_answers_gets_no_more_of_them(stage: Stage) -> None:
     assert asked == 60
 
 
+async def test_requests_sent_ahead_wait_outside(stage: Stage) -> None:
+    """However many are answered, what was read of those that follow does not grow."""
+    await stage.one()
+    reader, writer = await stage.open()
+    writer.transport.set_write_buffer_limits(1 << 16)
+    request = POST + b"Content-Length: 2\r\n\r\nab"
+    most = 0
+
+    async def send() -> None:
+        for _ in range(100):
+            writer.write(request * 50)
+            await writer.drain()
+
+    sending = asyncio.create_task(send())
+    await until(lambda: stage.desk.guests)
+    (guest,) = stage.desk.guests
+    for _ in range(5_000):
+        assert (await read_answer(reader)).status == 200
+        most = max(most, len(guest._raw))
+    await sending
+    assert 0 < most <= 2 * 65_536
+
+
 async def test_an_early_answer_reaches_a_client_that_still_sends(stage: Stage) -> None:
     async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -294,17 +318,92 @@ async def test_an_early_answer_reaches_a_client_that_still_sends(stage: Stage) -
     assert await asyncio.wait_for(reader.read(), 20.0) == b""
 
 
-async def test_a_client_that_leaves_takes_its_request_along(stage: Stage) -> None:
+@pytest.mark.parametrize("held", [False, True])
+async def test_a_client_that_leaves_takes_its_request_along(stage: Stage, held: bool) -> None:
+    await stage.end()
+    await stage.start(Limits(leave=0.05))
     replica = await stage.one()
     replica.gate.clear()
+    if held:
+        stage.plan()
     _, writer = await stage.open()
     writer.write(POST + b"Content-Length: 2\r\n\r\nab")
-    await replica.wait_for(1)
-    assert stage.load().backends["a"].in_flight == 1
+    if held:
+        await until(lambda: stage.load().held == 1)
+    else:
+        await replica.wait_for(1)
+        assert stage.load().backends["a"].in_flight == 1
     writer.close()
-    await until(lambda: replica.abandoned == 1)
+    await until(lambda: stage.desk.sweep() or not stage.desk.guests)
     seen = stage.load()
-    assert (seen.backends["a"].in_flight, seen.revisions[1].failed, seen.revisions[1].answered) == (0, 0, 0)
+    assert (seen.held, seen.revisions[1].failed, seen.revisions[1].answered) == (0, 0, 0)
+    if not held:
+        await until(lambda: replica.abandoned == 1)
+        assert stage.load().backends["a"].in_flight == 0
+
+
+async def test_a_client_that_closed_its_half_gets_its_answers(stage: Stage) -> None:
+    replica = await stage.one()
+    replica.gate.clear()
+    reader, writer = await stage.open()
+    writer.write((POST + b"Content-Length: 2\r\n\r\nab") * 2)
+    writer.write_eof()
+    await replica.wait_for(1)
+    replica.gate.set()
+    assert [(await read_answer(reader)).status for _ in range(2)] == [200, 200]
+    assert await asyncio.wait_for(reader.read(), 20.0) == b""
+    assert [seen.body for seen in replica.asked] == [b"ab", b"ab"]
+    await until(lambda: not stage.desk.guests)
+
+
+async def test_it_also_gets_an_answer_that_takes_long(stage: Stage) -> None:
+    """In between comes an interim answer; whoever has left is found out by it."""
+    await stage.end()
+    await stage.start(Limits(leave=0.05))
+    replica = await stage.one()
+    replica.gate.clear()
+    reader, writer = await stage.open()
+    writer.write(POST + b"Content-Length: 2\r\n\r\nab")
+    writer.write_eof()
+    await replica.wait_for(1)
+    await until(lambda: stage.desk.sweep() or reader._buffer)
+    replica.gate.set()
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n"
+    while (head := await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20.0)) == interim:
+        pass
+    assert head.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_client_that_waits_for_a_backend_may_have_closed_its_half(stage: Stage) -> None:
+    reader, writer = await stage.open()
+    writer.write(POST + b"Content-Length: 2\r\n\r\nab")
+    writer.write_eof()
+    await until(lambda: stage.load().held == 1)
+    await stage.one()
+    assert (await read_answer(reader)).status == 200
+
+
+@pytest.mark.parametrize("sent", [b"Content-Length: 5\r\n\r\nab", b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"])
+async def test_half_a_body_is_no_request(stage: Stage, sent: bytes) -> None:
+    replica = await stage.one()
+    reader, writer = await stage.open()
+    writer.write(POST + sent)
+    await until(lambda: replica.connections == 1)
+    writer.write_eof()
+    answer = Answer(await asyncio.wait_for(reader.read(), 20.0))
+    assert (answer.status, replica.asked) == (400, [])
+    await until(lambda: stage.load().backends["a"].in_flight == 0)
+    assert (await stage.ask()).status == 200
+
+
+async def test_half_a_head_is_no_request(stage: Stage) -> None:
+    await stage.one()
+    reader, writer = await stage.open()
+    writer.write(b"GET /x HTTP/1.1\r\nHost: a\r\n\r\nGET /y HTT")
+    writer.write_eof()
+    assert (await read_answer(reader)).status == 200
+    assert await asyncio.wait_for(reader.read(), 20.0) == b""
+    await until(lambda: not stage.desk.guests)
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,49 @@ async def test_who_does_not_know_the_token_is_not_heard() -> None:
         assert desk.routes.plan.backends == ()
 
 
+async def test_a_line_before_the_token_is_bounded() -> None:
+    async def flood(address: str) -> int:
+        host, port = address.split(":")
+        loop, sent = asyncio.get_running_loop(), 0
+        with socket.create_connection((host, int(port))) as pipe:
+            pipe.setblocking(False)
+            try:
+                while sent < 64_000_000:
+                    await loop.sock_sendall(pipe, b"x" * 64_000)
+                    sent += 64_000
+            except ConnectionError:
+                pass
+        return sent
+
+    async with control() as (desk, told, address):
+        async with asyncio.timeout(20.0):
+            sent = await asyncio.gather(*(flood(address) for _ in range(10)))
+        assert max(sent) < 8_000_000, "refused once more than the sockets' buffers hold has come"
+        assert not told._greeters
+        await RemoteRouters(SystemClock()).put(address, "secret", PLAN)
+        assert desk.routes.plan == PLAN
+
+
+async def test_many_who_show_no_token_do_not_shut_out_who_does() -> None:
+    async with control() as (desk, told, address):
+        host, port = address.split(":")
+        silent = [await asyncio.open_connection(host, int(port)) for _ in range(100)]
+        async with asyncio.timeout(20.0):
+            while len(told._greeters) != 64:
+                await asyncio.sleep(0.01)
+        await RemoteRouters(SystemClock()).put(address, "secret", PLAN)
+        assert desk.routes.plan == PLAN
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_a_plan_may_be_longer_than_what_is_read_at_once() -> None:
+    backends = tuple(Backend(f"r1-{number}", 1, "127.0.0.1:9") for number in range(20_000))
+    async with control() as (desk, _, address):
+        await RemoteRouters(SystemClock()).put(address, "secret", RoutePlan("team/adds", backends, ((1, WHOLE),)))
+        assert len(desk.routes.plan.backends) == 20_000
+
+
 async def test_whoever_follows_hears_what_is_urgent_and_when_it_is_over() -> None:
     async with control() as (_, told, address):
         woken = asyncio.Event()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from fairway.errors import BugError
@@ -39,7 +41,8 @@ def test_an_address_that_leads_nowhere(address: str) -> None:
 
 
 def test_a_load_comes_back_as_it_was() -> None:
-    load = RouteLoad(1.0, "a", 2, 0.5, 7, 1, {3: RevisionLoad(arrived=4, latency=(1, 2))}, {"r3-1": BackendLoad(in_flight=2)})
+    revision = RevisionLoad(arrived=4, latency=(1, 2) + (0,) * (len(LATENCY_BOUNDS) - 1), outcomes={"x": (1, 2.0, 4.0)})
+    load = RouteLoad(1.0, "a", 2, 0.5, 7, 1, {3: revision}, {"r3-1": BackendLoad(in_flight=2)})
     assert decode_load(encode_load(load)) == load
 
 
@@ -84,3 +87,27 @@ def test_busy_time_is_counted_once() -> None:
     assert count.load(9.0) == BackendLoad(busy_seconds=4.0)
     count.begin(10.0)
     assert count.load(10.5).busy_seconds == 4.5
+
+
+def load(**more: object) -> bytes:
+    return encode_load(RouteLoad(time=0.0, epoch="e", revisions={1: RevisionLoad(**more)}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"", b"{", b'{"time":1e999}', b'{"time":null}', b'{"time":0,"arrived":-1}', b'{"time":0,"arrived":%d}' % 2**70,
+        b'{"time":0,"arrived":1.5}', b'{"time":0,"held_since":1e300}', load(latency=(1,)), load(latency_sum=math.inf),
+        load(latency_sum=1e300), load(answered=-5), b'{"time":0,"backends":{"a":{"busy_seconds":1e200}}}',
+        b'{"time":0,"revisions":{"1":{"outcomes":{"x":[1,null,null]}}}}', b'{"time":0,"revisions":{"x":{}}}',
+    ],
+)  # fmt: skip
+def test_a_load_that_no_router_can_have_counted(said: bytes) -> None:
+    with pytest.raises(ValueError, match="load"):
+        decode_load(said)
+
+
+@pytest.mark.parametrize("outcome", [(1, 1e308, 1.0), (1, 1.0, 1e300), (1, 1.0, -1.0), (-1, 1.0, 1.0), (2**60, 1.0, 1.0)])
+def test_outcomes_that_cannot_be_compared_are_left_out(outcome: tuple[int, float, float]) -> None:
+    found = decode_load(load(answered=3, outcomes={"good": (2, 3.0, 5.0), "bad": outcome})).revisions[1]
+    assert (found.answered, found.outcomes) == (3, {"good": (2, 3.0, 5.0)})

@@ -18,6 +18,7 @@ from fairway.plan.gang import need_of
 from fairway.plan.service.replica import ROLE, SAMPLES_LABEL, new_replica, ready_path, replica_run
 from fairway.runtime.pod.trust import AUTHORITY
 from fairway.state.job import Job
+from fairway.state.route import outcome_token
 from fairway.state.service import Revision, Service, ServiceKey
 from fairway.state.task import Need
 from fairway.units import quantity
@@ -110,9 +111,9 @@ def front_service(service: ServiceKey, name: str, port: int) -> Manifest:
 
 
 def secret(service: ServiceKey, name: str, given: str, control: str) -> Manifest:
-    """The keys of the service's pods: for fetching its model, and for telling its router."""
+    """The keys of the service's pods, for fetching its model and for telling its router; and of those who report outcomes."""
     head = _head("v1", "Secret", service, name, naming.labels(service))
-    return {**head, "stringData": {"token": given, "router": control}}
+    return {**head, "stringData": {"token": given, "router": control, "outcome": outcome_token(control)}}
 
 
 def plan_map(service: ServiceKey, plan: bytes) -> Manifest:

@@ -1,0 +1,95 @@
+"""Whether a port is free, and who holds it when it is not."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import socket
+from pathlib import Path
+
+from fairway.errors import ConflictError
+from fairway.serving.router.home import kept_homes, read_port
+from fairway.serving.router.keeper import bind
+
+_LISTEN = "0A"
+"""The state of a listening socket in `/proc/net/tcp`."""
+
+
+def check_free(service: str, host: str, port: int, folder: Path) -> None:
+    """Raise `ConflictError` when the service cannot listen there. `folder`: where the routers of this home are."""
+    try:
+        bind(host, port).close()
+    except OSError as problem:
+        raise cannot_listen(service, host, port, folder, problem) from None
+
+
+def cannot_listen(service: str, host: str, port: int, folder: Path, problem: OSError) -> ConflictError:
+    """Why a service cannot listen, in words for its owner."""
+    place = f"{service}: cannot listen on {host}:{port}"
+    if problem.errno == errno.EACCES:
+        message = f"{place}: ports below 1024 are for the administrator"
+        return ConflictError(message, fix="give the service a port above 1023: `port: N` in its document, or `--port N`")
+    if problem.errno != errno.EADDRINUSE:
+        return ConflictError(f"{place}: {problem.strerror or problem}", fix="give the service another port, or another host")
+    message = f"{place}: the port is taken by {_holder(service, port, folder)}"
+    fix = "give the service another port (`port: N` in its document, or `--port N`), or end what listens there; it is tried again"
+    return ConflictError(message, fix=fix)
+
+
+def _holder(service: str, port: int, folder: Path) -> str:
+    """Who listens at a port, as far as this user may know."""
+    for other, home in kept_homes(folder).items():
+        if other != service and read_port(home) == port:
+            return f"the service {other}"
+    inodes = _listening(port)
+    if not inodes:
+        return "another process"
+    for descriptor in glob.iglob("/proc/[0-9]*/fd/*"):
+        try:
+            if os.readlink(descriptor) in inodes:
+                return _named(int(descriptor.split("/")[2]))
+        except OSError:
+            # It has ended, or is another user's.
+            continue
+    return "a process of another user"
+
+
+def _listening(port: int) -> set[str]:
+    """The sockets that listen at a port, as links in `/proc` name them."""
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for fields in map(str.split, lines):
+            if fields[1].endswith(f":{port:04X}") and fields[3] == _LISTEN:
+                found.add(f"socket:[{fields[9]}]")
+    return found
+
+
+def _named(process: int) -> str:
+    if process == os.getpid():
+        return "this daemon itself"
+    try:
+        return f"process {process} ({Path(f'/proc/{process}/comm').read_text().strip()})"
+    except OSError:
+        return f"process {process}"
+
+
+def is_served(path: Path) -> bool:
+    """Whether a process listens at a Unix socket; the name of one at which none does is removed."""
+    with socket.socket(socket.AF_UNIX) as pipe:
+        pipe.setblocking(False)
+        try:
+            pipe.connect(str(path))
+        except FileNotFoundError:
+            return False
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return False
+        except OSError:
+            # It is there, and has no time just now.
+            return True
+    return True
