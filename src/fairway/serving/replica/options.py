@@ -23,6 +23,7 @@ class Options:
     labels: tuple[str, ...]
     format: str
     runtime: str
+    allow_pickle: bool
     python: str
     host: str
     port: int
@@ -43,6 +44,7 @@ def read(arguments: list[str] | None = None) -> Options:
     add("--label", type=_name, action="append", default=[], help="a label that means this version (TF-Serving)")
     add("--format", default="", help="onnx, torch-export, savedmodel or python; default: found from the files")
     add("--runtime", choices=("auto", "onnx", "torch", "savedmodel", "python"), default="auto")
+    add("--allow-pickle", action="store_true", help="load files that can run code: .pt2 and SavedModel")
     add("--python", default="", help="interpreter for runtimes other than onnx; default: this one")
     add("--host", default="127.0.0.1", help="address to listen on; in a pod: 0.0.0.0")
     add("--port", type=int, default=0, help="port to listen on; 0: chosen by the kernel")
@@ -63,6 +65,7 @@ def read(arguments: list[str] | None = None) -> Options:
         labels=tuple(given.label),
         format=given.format,
         runtime=given.runtime,
+        allow_pickle=given.allow_pickle,
         python=given.python,
         host=given.host,
         port=given.port,

@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Serve until told to end; the exit code."""
     chosen = options.read(arguments)
     try:
-        found = folder.find(chosen.folder, chosen.format, chosen.runtime)
+        found = folder.find(chosen.folder, chosen.format, chosen.runtime, allow_pickle=chosen.allow_pickle)
         if found.runtime == "onnx":
             return Start(chosen, OnnxRuntime(found.entry, chosen.threads)).serve()
         # What is not needed by most is not loaded by all.
