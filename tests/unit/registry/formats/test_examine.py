@@ -177,7 +177,7 @@ def test_weights_of_keras_alone_are_data(tmp_path: Path) -> None:
 
 def test_the_entry_that_is_named_must_be_of_the_format(tmp_path: Path) -> None:
     evil = onnx_file(external=["../../etc/passwd"])
-    with pytest.raises(RefusedError, match="names 'x.bin' as the model's file, which is not onnx"):
+    with pytest.raises(RefusedError, match=r"names 'x\.bin' as the model's file, which is not onnx"):
         look(tmp_path, {"m.onnx": ONNX, "x.bin": evil, "fairway.json": b'{"entry": "x.bin"}'})
 
 
