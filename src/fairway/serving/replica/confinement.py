@@ -101,10 +101,11 @@ def confine(folders: list[str], scratch: str) -> str:
     _drop_capabilities()
     files, signals = _restrict_files(folders, scratch)
     calls = _restrict_calls(signals_too=not signals)
+    network = "no network" if os.environ.get(_MPS) else "no network, no local sockets"
     if not files and not calls:
-        return "confined: no network, no local sockets, files can be read but not written"
+        return f"confined: {network}, files can be read but not written"
     if not calls:
-        return f"partly confined: no network, no local sockets; files are not restricted: {files}"
+        return f"partly confined: {network}; files are not restricted: {files}"
     if not files:
         return f"partly confined: files can be read but not written; the network is not restricted: {calls}"
     return f"not confined: files: {files}; network: {calls}"
@@ -153,9 +154,12 @@ def _restrict_files(folders: list[str], scratch: str) -> tuple[str, bool]:
     writable = everything & ~(_MAKE_CHAR | _MAKE_BLOCK)
     _allow(rules, scratch, writable)
     if gpus:
-        # The drivers of GPUs share memory there, and write the names of their threads.
+        # The driver of a GPU writes the names of its threads there, and does not start when it cannot.
+        _allow(rules, "/proc/self/task", (_READ | _LIST | _WRITE | _TRUNCATE) & everything, keep=True)
+    if os.environ.get(_MPS):
+        # Programs that share a GPU also share memory with the server that divides it.
         _allow(rules, "/dev/shm", writable & ~_EXECUTE)
-        _allow(rules, "/proc/self/task", (_READING | _WRITE) & ~_EXECUTE, keep=True)
+        _allow(rules, os.environ[_MPS], (_READ | _LIST | _WRITE) & everything)
     if _libc.syscall(_LANDLOCK_RESTRICT, rules, ctypes.c_uint32(0)) < 0:
         return f"Landlock failed: {os.strerror(ctypes.get_errno())}", False
     os.close(rules)
