@@ -54,6 +54,7 @@ def read(arguments: list[str] | None = None) -> Options:
     add("--deadline", type=_seconds, default=30.0, help="seconds; who would wait longer gets 429")
     add("--objective", type=_seconds, default=0.0, help="seconds for an answer that batches must leave room for; default: none")
     add("--max-body", type=_positive, default=64 << 20, help="bytes of a request's body at the most")
+    add("--max-held", type=_positive, default=256 << 20, help="bytes of all requests and unread answers together at the most")
     add("--body-timeout", type=_seconds, default=30.0, help="seconds that a body may take to arrive")
     add("--sample-folder", type=Path, default=None, help="where some requests and answers are kept")
     add("--sample-rate", type=_part, default=0.01, help="the part of the requests that is kept, 0 to 1")
@@ -71,7 +72,7 @@ def read(arguments: list[str] | None = None) -> Options:
         port=given.port,
         threads=given.threads,
         limits=Limits(given.max_batch, given.max_queue, given.deadline, given.objective),
-        bodies=BodyLimits(given.max_body, given.body_timeout),
+        bodies=BodyLimits(given.max_body, given.body_timeout, given.max_held),
         sample_folder=given.sample_folder,
         sample_rate=given.sample_rate,
     )
