@@ -33,6 +33,7 @@ _MOST_CONNECTIONS = 4096
 _LINGER = 1 << 20
 """Bytes that are read and dropped after a refusal, so that the client reads it before the connection is reset."""
 _LINGER_SECONDS = 5.0
+_COPIED = 1 << 16
 
 _RECEIVING: dict[Lane, float] = {}
 """Connections over which a request arrives, and since when; also those that drop what comes after a refusal."""
@@ -72,6 +73,8 @@ class Lane(HttpToolsProtocol):
         self._overhead = 0
         """Bytes of the request that is arriving which are not its body."""
         self._in_head = False
+        self._running: Any = None
+        """The request that is under way on uvicorn's way."""
         self._linger: int | None = None
         """How many bytes are still dropped after a refusal."""
 
@@ -177,11 +180,20 @@ class Lane(HttpToolsProtocol):
         """Nobody waits for the answer any more."""
         _RECEIVING.pop(self, None)
         _UNREAD.pop(self, None)
+        for cycle in (self._running, *(each for each, _ in self.pipeline)):
+            # Uvicorn tells the newest alone; the others would write to what is closed.
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
         held = self.replica.bodies.held
         held.free(self)
         if self._asked is not None:
             held.free(self._asked)
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def too_slow(self) -> None:
         """The request does not come: say so and close."""
@@ -290,20 +302,28 @@ class Asked:
             return
         closes = not self.keep_alive or lane.replica.draining
         if answer.status == 200 and not answer.headers and not closes:
-            transport.write(_USUAL % len(body) + body)
+            _write(transport, _USUAL % len(body), body)
         else:
             head = b"%scontent-type: %s\r\ncontent-length: %d\r\n" % (_STATUS[answer.status], answer.content_type, len(body))
             closed = False
             for name, value in answer.headers:
                 head += b"%s: %s\r\n" % (name, value)
                 closed = closed or name == b"connection"
-            transport.write(head + (b"connection: close\r\n\r\n" if closes and not closed else b"\r\n") + body)
+            _write(transport, head + (b"connection: close\r\n\r\n" if closes and not closed else b"\r\n"), body)
         if early:
             lane.linger()
         elif closes:
             transport.close()
         else:
             lane.answered()
+
+
+def _write(transport: Any, head: bytes, body: bytes) -> None:
+    """A small answer in one piece; a large one is not copied."""
+    if len(body) < _COPIED:
+        transport.write(head + body)
+    else:
+        transport.writelines((head, body))
 
 
 def _is_idle(protocol: Any) -> bool:
