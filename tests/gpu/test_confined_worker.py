@@ -27,7 +27,10 @@ def refused(do):
 class Model:
     signature = {
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}],
-        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 3]}, {"name": "refused", "datatype": "FP32", "shape": [-1, 2]}],
+        "outputs": [
+            {"name": "y", "datatype": "FP32", "shape": [-1, 3]},
+            {"name": "refused", "datatype": "FP32", "shape": [-1, 2]},
+        ],
     }
 
     def predict(self, inputs):
