@@ -85,7 +85,7 @@ assert fairway.export(model, torch.randn(3, 4), metrics={{"accuracy": 0.95}}) ==
     folder, said = exported(python, tmp_path / "work", code)
     assert said.count("exported as onnx; its answers differ by at most") == 2
     assert sorted(path.name for path in folder.iterdir()) == ["fairway.json", "labels.txt", "model.onnx"]
-    made = Models(tmp_path, Blobs(tmp_path / "blobs")).register("net", str(folder), ModelFacts(), 1.0)
+    made = Models(tmp_path, Blobs(tmp_path / "blobs")).register("net", str(folder), ModelFacts(made_here=True), 1.0)
     assert (made.format, made.metrics) == ("onnx", {"accuracy": 0.95})
     assert made.signature.inputs == (TensorSpec("image", "FP32", (-1, 4)),)
     assert made.signature.outputs == (TensorSpec("output", "FP32", (-1, 3)),)
@@ -115,11 +115,11 @@ def test_models_that_are_less_simple(python: str, tmp_path: Path) -> None:
     folder, said = exported(python, tmp_path / "work", ODD)
     outputs, models = folder.parent, Models(tmp_path, Blobs(tmp_path / "blobs"))
 
-    two = models.register("two", str(outputs / "two"), ModelFacts(), 1.0)
+    two = models.register("two", str(outputs / "two"), ModelFacts(made_here=True), 1.0)
     assert two.signature.inputs == (TensorSpec("ids", "INT64", (-1, 2)), TensorSpec("weight", "FP32", (-1,)))
     assert [each.shape for each in two.signature.outputs] == [(-1,), (-1, 2, 4)]
 
-    one_batch = models.register("one", str(outputs / "one-batch"), ModelFacts(), 1.0)
+    one_batch = models.register("one", str(outputs / "one-batch"), ModelFacts(made_here=True), 1.0)
     assert one_batch.signature.inputs[0].shape == (2, 3, 2)
     assert "not as onnx (any batch)" in said
 
@@ -132,7 +132,7 @@ def test_models_that_are_less_simple(python: str, tmp_path: Path) -> None:
     assert json.loads((outputs / "unchecked" / "fairway.json").read_text())["checked"] is None
 
     assert "exported as torch-export; its answers differ" in said
-    program = models.register("program", str(outputs / "program"), ModelFacts(), 1.0)
+    program = models.register("program", str(outputs / "program"), ModelFacts(made_here=True), 1.0)
     assert (program.format, program.signature.inputs) == ("torch-export", (TensorSpec("image", "FP32", (-1, 4)),))
 
 
@@ -207,7 +207,7 @@ fairway.export(model, numpy.ones((2, 4), "float32"), metrics={"loss": 0.5})
 """
     folder, said = exported(python, tmp_path / "work", code)
     assert "exported as savedmodel; its answers differ by at most" in said
-    made = Models(tmp_path, Blobs(tmp_path / "blobs")).register("net", str(folder), ModelFacts(), 1.0)
+    made = Models(tmp_path, Blobs(tmp_path / "blobs")).register("net", str(folder), ModelFacts(made_here=True), 1.0)
     assert (made.format, made.metrics) == ("savedmodel", {"loss": 0.5})
     assert made.signature.inputs == (TensorSpec("pixels", "FP32", (-1, 4)),)
     assert [(each.datatype, each.shape) for each in made.signature.outputs] == [("FP32", (-1, 3))]
@@ -258,14 +258,14 @@ def test_jax_functions_become_onnx_and_saved_models(python: str, home: Path, tmp
     outputs, models = folder.parent, Models(tmp_path, Blobs(tmp_path / "blobs"))
     for format in ("onnx", "savedmodel"):
         assert said.count(f"exported as {format}; its answers differ by at most") == 4
-        net = models.register(f"{format}-net", str(outputs / f"{format}-net"), ModelFacts(), 1.0)
+        net = models.register(f"{format}-net", str(outputs / f"{format}-net"), ModelFacts(made_here=True), 1.0)
         assert (net.format, net.metrics) == (format, {"loss": 0.5})
         assert net.signature.inputs == (TensorSpec("input", "FP32", (-1, 4)),)
         assert net.signature.outputs == (TensorSpec("output", "FP32", (-1, 3)),)
-        two = models.register(f"{format}-two", str(outputs / f"{format}-two"), ModelFacts(), 1.0)
+        two = models.register(f"{format}-two", str(outputs / f"{format}-two"), ModelFacts(made_here=True), 1.0)
         assert two.signature.inputs == (TensorSpec("input_0", "FP32", (-1, 4)), TensorSpec("input_1", "INT32", (-1,)))
         assert two.signature.outputs == (TensorSpec("found", "FP32", (-1, 3)), TensorSpec("sum", "FP32", (-1,)))
-        batch = models.register(f"{format}-batch", str(outputs / f"{format}-batch"), ModelFacts(), 1.0)
+        batch = models.register(f"{format}-batch", str(outputs / f"{format}-batch"), ModelFacts(made_here=True), 1.0)
         assert batch.signature.inputs[0].shape == (5, 4)
         assert f"not as {format} (any batch)" in said
     session = onnxruntime.InferenceSession(str(outputs / "onnx-net" / "model.onnx"), providers=["CPUExecutionProvider"])

@@ -166,7 +166,7 @@ def raw(served: ReplicaProcess, data: bytes) -> bytes:
 
 
 def test_smuggled_lengths_and_garbage(served: ReplicaProcess) -> None:
-    head = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\n"
+    head = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\n"
     assert raw(served, head + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello").startswith(b"HTTP/1.1 400")
     assert raw(served, head + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").startswith(b"HTTP/1.1 400")
     assert raw(served, head + b"Content-Length: -5\r\n\r\n").startswith(b"HTTP/1.1 400")
@@ -177,7 +177,7 @@ def test_smuggled_lengths_and_garbage(served: ReplicaProcess) -> None:
 
 
 def test_a_body_that_does_not_come(served: ReplicaProcess) -> None:
-    head = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\n"
+    head = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\n"
     assert raw(served, head + b"Content-Length: 500\r\n\r\n{").startswith(b"HTTP/1.1 408")
     assert raw(served, head + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n").startswith(b"HTTP/1.1 408")
     still_works(served)
@@ -186,7 +186,7 @@ def test_a_body_that_does_not_come(served: ReplicaProcess) -> None:
 def test_a_body_in_many_pieces_and_in_chunks(served: ReplicaProcess) -> None:
     body = json.dumps(question()).encode()
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:10], body[10:50], body[50:]))
-    head = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    head = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     assert raw(served, head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n").startswith(b"HTTP/1.1 200")
     large = b"%x\r\n%s\r\n" % (200_000, b" " * 200_000)
     assert raw(served, head + b"Transfer-Encoding: chunked\r\n\r\n" + large + b"0\r\n\r\n").startswith(b"HTTP/1.1 413")
@@ -201,9 +201,9 @@ def test_requests_sent_before_the_last_answer_came_are_answered_in_order(served:
     def one(value: float, path: str = "/v2/models/m/infer", last: bool = False) -> bytes:
         body = json.dumps(question(value=value)).encode()
         close = b"Connection: close\r\n" if last else b""
-        return b"POST %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s" % (path.encode(), close, len(body), body)
+        return b"POST %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n%s" % (path.encode(), close, len(body), body)
 
-    page = b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n"
+    page = b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n"
     found = raw(served, one(1.0) + page + one(2.0) + one(3.0, "/v2/models/m/versions/7/infer") + page + one(4.0, last=True))
     seen = [part.split(b"}")[0] for part in found.split(b'"data":[')[1::2]]
     assert [json.loads(b"[" + part)[0] for part in seen] == [2.0, 4.0, 6.0, 8.0]
@@ -263,7 +263,7 @@ def test_it_ends_when_all_are_answered(slow: Path) -> None:
         # A request that has begun to arrive is waited for.
         half = json.dumps(sleepy(0.0)).encode()
         late = socket.create_connection(("127.0.0.1", served.port), 20)
-        late.sendall(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(half) + half[:9])
+        late.sendall(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(half) + half[:9])
         # What still comes over an open connection is answered, and then the connection goes.
         open_before.request("POST", "/v2/models/m/infer", json.dumps(sleepy(0.0)))
         status, _, headers = answer_of(open_before.getresponse())

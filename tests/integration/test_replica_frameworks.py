@@ -66,7 +66,7 @@ def recognises_digits(served: ReplicaProcess, name: str, data: Path) -> None:
 @pytest.mark.timeout(300)
 def test_a_program_of_torch_export(torch_trained: tuple[Path, str]) -> None:
     folder, python = torch_trained
-    with replica(folder / "torch", "--name", "digits", "--python", python) as served:
+    with replica(folder / "torch", "--name", "digits", "--allow-pickle", "--python", python) as served:
         recognises_digits(served, "digits", folder)
         status, answer, _ = served.ask("POST", "/v1/models/digits:predict", {"instances": [[0.5] * 63]})
         assert (status, "[1, 63]" in answer["error"]) == (400, True)
@@ -125,7 +125,7 @@ def test_a_program_with_code_in_its_weights_is_not_loaded(torch_trained: tuple[P
                 data, changed = evil, changed + 1
             target.writestr(entry.filename, data)
     assert changed, "nothing of the archive is a pickle; the test needs another way in"
-    ended = ReplicaProcess(tmp_path / "model", "--name", "digits", "--python", python)
+    ended = ReplicaProcess(tmp_path / "model", "--name", "digits", "--allow-pickle", "--python", python)
     assert ended.end() == 2
     assert not mark.exists()
     assert "could not load it" in "".join(ended.words)
@@ -135,5 +135,5 @@ def test_a_program_with_code_in_its_weights_is_not_loaded(torch_trained: tuple[P
 @pytest.mark.timeout(300)
 def test_a_saved_model(tensorflow_trained: tuple[Path, str]) -> None:
     folder, python = tensorflow_trained
-    with replica(folder / "savedmodel", "--name", "digits", "--python", python) as served:
+    with replica(folder / "savedmodel", "--name", "digits", "--allow-pickle", "--python", python) as served:
         recognises_digits(served, "digits", folder)

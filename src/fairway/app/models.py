@@ -48,6 +48,8 @@ class Registration:
     """Whether the source is recorded as the origin."""
     manifest: str = ""
     """The digest of what was sent ahead, where the source lies on another machine."""
+    made_here: bool = False
+    """Whether the caller knows that the source is what the run left, unchanged. No client says this for itself."""
 
 
 class Models:
@@ -320,7 +322,7 @@ class Models:
             # Also after a crash between the registration and its event.
             made = self._store.of_run(name, run)
             if made is None:
-                facts = facts_of(job, self._inputs(job), self._logged(job))
+                facts = replace(facts_of(job, self._inputs(job), self._logged(job)), made_here=True)
                 folder = self.output_of(job.key, OUTPUT)
                 made = await asyncio.to_thread(self._store.register, name, folder, facts, self._now())
         except (UnavailableError, OSError) as problem:
@@ -344,10 +346,17 @@ class Models:
             known = facts_of(job, self._inputs(job), self._logged(job))
             parameters = {**known.lineage.parameters, **facts.lineage.parameters}
             lineage = replace(known.lineage, parameters=parameters)
-            facts = replace(facts, lineage=lineage, metrics={**known.metrics, **facts.metrics})
+            made_here = asked.made_here or (not asked.manifest and self._lies_in_output(asked.source, job))
+            facts = replace(facts, lineage=lineage, metrics={**known.metrics, **facts.metrics}, made_here=made_here)
         if asked.imported:
             facts = replace(facts, lineage=replace(facts.lineage, source=asked.source))
         return facts
+
+    def _lies_in_output(self, source: str, job: Job) -> bool:
+        """Whether a path lies in the output of the run, so that the run itself left it there."""
+        if OUTPUT not in job.spec.outputs or "://" in source:
+            return False
+        return Path(source).resolve().is_relative_to(Path(self.output_of(job.key, OUTPUT)).resolve())
 
     def _logged(self, job: Job) -> dict[str, str]:
         """The parameters that the run's program logged through an MLflow client."""

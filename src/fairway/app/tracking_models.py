@@ -150,7 +150,7 @@ class TrackedModels:
     async def register(self, speaker: Speaker, wanted: Wanted) -> ModelVersion:
         """Keep what a run logged as a version, with where it came from."""
         known = await self.registered(speaker.namespace, wanted.name)
-        folder, run = await self._content(speaker.namespace, wanted)
+        folder, run, maker = await self._content(speaker.namespace, wanted)
         facts = self.tracking.facts(run) if run is not None else None
         job = self.tracking.job_of(run) if run is not None else None
         tags = {**(wanted.tags or {}), SOURCE_TAG: wanted.source, NOTE_TAG: wanted.description, RUN_TAG: run.name if run else ""}
@@ -162,6 +162,8 @@ class TrackedModels:
             allow_pickle=pickle.lower() == "true",
         )
         asked = Registration(known.model, str(folder), said, run=job.key if job is not None else None)
+        # Only what lies among the files of that very run was left by it; a client may name any run.
+        asked = replace(asked, made_here=job is not None and maker == job.key.name)
         try:
             made = await self._models.register(asked)
         except RefusedError as problem:
@@ -216,24 +218,24 @@ class TrackedModels:
 
     # Parts
 
-    async def _content(self, namespace: str, wanted: Wanted) -> tuple[Path, TrackedRun | None]:
-        """What is to become a version, and the run that made it."""
+    async def _content(self, namespace: str, wanted: Wanted) -> tuple[Path, TrackedRun | None, str]:
+        """What is to become a version, the run that the client names as its maker, and the job among whose files it lies."""
         scheme, _, rest = wanted.source.partition(":/")
         rest = rest.lstrip("/")
         if scheme == "models" and not rest.startswith("m-"):
             # A version that is there already, under another name: it keeps where it came from only as its source.
-            return await self.version_file(namespace, rest), None
+            return await self.version_file(namespace, rest), None, ""
         places = {"mlflow-artifacts": rest, "runs": rest, "models": f"{LOGGED}/{rest}"}
         if scheme not in places:
             message = f"{wanted.source!r} cannot be registered: it does not lie here"
             raise UsageError(message, fix="log it as an artifact of a run first; for a path: fairway model register NAME PATH")
         if rest.startswith(f"{REGISTERED}/"):
-            return await self.version_file(namespace, rest.removeprefix(f"{REGISTERED}/")), None
+            return await self.version_file(namespace, rest.removeprefix(f"{REGISTERED}/")), None, ""
         shelf, path = self.shelf(namespace, places[scheme])
         first, _, _ = places[scheme].partition("/")
         maker = self.logged(namespace, shelf.name).run if first == LOGGED else shelf.name
         run = wanted.run or maker
-        return self.artifacts.find(shelf, path), self.tracking.run(namespace, run) if run else None
+        return self.artifacts.find(shelf, path), self.tracking.run(namespace, run) if run else None, shelf.job
 
     def _check_may_write(self, speaker: Speaker, model: LoggedModel) -> None:
         owner = TrackedRun(model.namespace, model.name, job=model.job)

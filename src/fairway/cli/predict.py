@@ -45,6 +45,8 @@ def predict(options: Options) -> int:
 
 def make_job(options: Options, namespace: str, model: dict[str, Any], rows: str) -> dict[str, Any]:
     """The document of the job, in the Kubernetes spelling."""
+    from fairway.state import model as state_model
+
     version = f"{model['name']}@{model['version']}"
     out = _dataset(options.text("out"))
     workers = options.number("workers") or 1
@@ -55,6 +57,9 @@ def make_job(options: Options, namespace: str, model: dict[str, Any], rows: str)
         *("--data", "{{data.rows}}", "--out", "{{output.dataset}}"),
         *("--shard", str(options.number("shard") or 1000), "--batch", str(options.number("batch") or 256)),
     ]
+    if model["format"] in state_model.CODE_FORMATS:
+        # Consent was given when the version was registered.
+        command.append("--allow-pickle")
     if model["format"] != "onnx":
         command += ["--python", "python"]
     spec: dict[str, Any] = {

@@ -47,7 +47,7 @@ class Models:
             with arriving.closing(path, self._blobs):
                 manifest, places = arriving.load(path, self._blobs)
                 # Before anything of it is kept.
-                found = examine(places, asked=facts.format, allow_pickle=facts.allow_pickle)
+                found = examine(places, asked=facts.format, allow_pickle=facts.allow_pickle, made_here=facts.made_here)
                 arriving.adopt(path, manifest, self._blobs)
                 return self._numbered(name, manifest, path.digest, found, facts, now)
         with sources.fetched(path, self._fetched) as source:
@@ -258,7 +258,7 @@ class Models:
 
     def _examined(self, manifest: Manifest, facts: ModelFacts) -> Examined:
         files = {entry.path: self._blobs.path(entry.sha256) for entry in manifest.entries if entry.sha256}
-        return examine(files, asked=facts.format, allow_pickle=facts.allow_pickle)
+        return examine(files, asked=facts.format, allow_pickle=facts.allow_pickle, made_here=facts.made_here)
 
     def _records(self, name: str) -> builtins.list[ModelVersion]:
         folder = self._folder(name)
@@ -326,7 +326,7 @@ def examine_source(source: Path, facts: ModelFacts) -> Examined:
     if not files:
         message = f"{source} holds nothing"
         raise RefusedError(message, fix="name a folder with a model in it")
-    return examine(files, asked=facts.format, allow_pickle=facts.allow_pickle, kept=False)
+    return examine(files, asked=facts.format, allow_pickle=facts.allow_pickle, made_here=facts.made_here, kept=False)
 
 
 def check_model_name(name: str) -> str:

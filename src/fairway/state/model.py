@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 FORMATS = ("onnx", "torch-export", "savedmodel", "safetensors", "python", "pickle")
-"""What a version may be. The last two run code when they are loaded, and only when that was asked for."""
+"""What a version may be."""
+CODE_FORMATS = frozenset({"torch-export", "savedmodel", "python", "pickle"})
+"""Formats that can run code of their author when they are loaded. The registry keeps one only with consent."""
 LATEST = "latest"
 """In the place of a version or an alias: the newest version."""
 
@@ -57,6 +59,8 @@ class ModelFacts:
     """The format that the content must have; empty: found from its files."""
     allow_pickle: bool = False
     """Whether files may be kept that run code when they are loaded."""
+    made_here: bool = False
+    """Whether the files lie where the run of the lineage left them, so that programs and SavedModels need no other consent."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -67,7 +67,7 @@ def archive(members: Mapping[str, bytes]) -> bytes:
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w") as file:
         for name, content in members.items():
-            file.writestr(name, content)
+            file.writestr(zipfile.ZipInfo(name), content)
     return written.getvalue()
 
 

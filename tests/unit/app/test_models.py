@@ -16,7 +16,7 @@ from fairway.app.application import Application
 from fairway.app.models import Registration
 from fairway.app.ports import Changes
 from fairway.app.submission import Submission
-from fairway.errors import ConflictError, NotFoundError, UnavailableError
+from fairway.errors import ConflictError, NotFoundError, RefusedError, UnavailableError
 from fairway.registry.blobs import Blobs
 from fairway.registry.dataset import Datasets
 from fairway.registry.model import Models
@@ -27,7 +27,7 @@ from fairway.state.model import ModelFacts, ModelVersion
 from fairway.state.tracking import TrackedRun
 from fairway.stores.sqlite.store import SqliteStore
 from fairway.testing.fake_engine import FakeEngine, FakeMachine
-from fairway.testing.model_files import onnx_file, pickled_file
+from fairway.testing.model_files import exported_file, onnx_file, pickled_file
 
 
 class ManualClock:
@@ -228,6 +228,32 @@ async def test_what_cannot_be_a_version_is_told_once(tmp_path: Path, name: str, 
         assert words in told
         assert at.store.expected() == []
         assert words in at.app.models.refusal(at.app.find("default", "train-1"))
+
+
+async def test_a_program_that_a_run_left_needs_no_other_consent(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        at.leave("train-1", "model.pt2", exported_file())
+        job = await at.app.submit(ask())
+        await at.settled()
+        assert [version.format for version in await at.app.models.list()] == ["torch-export"]
+        again = Registration("again", str(tmp_path / "outputs" / "train-1"), run=job.key)
+        assert (await at.app.models.register(again)).lineage.run == "default/train-1"
+
+
+async def test_naming_a_run_gives_no_consent_for_files_from_elsewhere(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        at.leave("train-1")
+        job = await at.app.submit(ask())
+        await at.settled()
+        (tmp_path / "m.pt2").write_bytes(exported_file())
+        link = tmp_path / "outputs" / "train-1" / "link.pt2"
+        link.symlink_to(tmp_path / "m.pt2")
+        for source in (tmp_path / "m.pt2", link):
+            with pytest.raises(RefusedError) as refusal:
+                await at.app.models.register(Registration("mine", str(source), run=job.key))
+            assert "--allow-pickle" in refusal.value.fix
+        trusted = Registration("mine", str(tmp_path / "m.pt2"), ModelFacts(allow_pickle=True))
+        assert (await at.app.models.register(trusted)).format == "torch-export"
 
 
 async def test_an_output_that_is_no_name_of_a_model_is_told(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from fairway.spec.job import Framework, JobSpec, Keep, Replicas, Restart, Role
 from fairway.spec.service import ServiceSpec, ServingRuntime
 from fairway.state.job import Job, JobKey
+from fairway.state.model import CODE_FORMATS
 from fairway.state.service import Replica, Revision, Service, ServiceKey
 from fairway.units import names, quantity
 
@@ -111,6 +112,9 @@ def _server(revision: Revision, python: str) -> tuple[str, ...]:
         *("--max-queue", str(spec.batching.queue)),
         *("--deadline", quantity.show_number(quantity.seconds(spec.batching.deadline))),
     ]
+    if revision.model_format in CODE_FORMATS:
+        # Consent was given when the version was registered; the registry keeps no such version without it.
+        words.append("--allow-pickle")
     if _needs_framework(revision):
         # Found on the path of the run's environment.
         words += ["--python", "python"]

@@ -14,7 +14,7 @@ from fairway.errors import RefusedError
 from fairway.registry.formats import about as beside
 from fairway.registry.formats import onnx, savedmodel
 from fairway.registry.formats.about import About
-from fairway.registry.formats.pickles import is_exported, is_pickle
+from fairway.registry.formats.executable import Executable, executable, is_exported
 from fairway.registry.manifest import stays_inside
 from fairway.state.model import FORMATS, Signature
 
@@ -35,27 +35,34 @@ class Examined:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
-def examine(files: Mapping[str, Path], *, asked: str = "", allow_pickle: bool = False, kept: bool = True) -> Examined:
+def examine(
+    files: Mapping[str, Path], *, asked: str = "", allow_pickle: bool = False, made_here: bool = False, kept: bool = True
+) -> Examined:
     """Look at the files of a model, by path from the top of its folder; a refusal says what is wrong and what helps.
 
-    `asked` is the format that somebody asked for; `python` is never guessed. Nothing is loaded or run. Without `kept` the
-    files are somebody else's and may change meanwhile: large ones are then not looked into.
+    `asked` is the requested format; `python` is never guessed. Nothing is loaded or run. Files that run code when they are
+    loaded are refused wherever they lie, unless `allow_pickle` gives consent; `made_here` gives it for everything but pickles.
+    Without `kept` the files belong to others and may change meanwhile: large ones are then not read.
     """
     if asked and asked not in FORMATS:
         message = f"no format is called {asked!r}"
         raise RefusedError(message, fix=f"use one of {', '.join(FORMATS)}")
-    pickles = [name for name in sorted(files) if is_pickle(name, files[name])]
+    code = {name: kind for name in sorted(files) if (kind := executable(name, files[name]))}
+    pickles = [name for name, kind in code.items() if kind is Executable.PICKLE or (kind is Executable.KERAS and not made_here)]
     if pickles and not allow_pickle:
-        raise _is_pickle(pickles)
+        raise _runs_code(pickles, code)
     said = beside.read(files[beside.NAME]) if beside.NAME in files else About()
     format = asked or said.format
     if said.format == "python" and asked != "python":
         message = f"{beside.NAME} says that this is a Python class, which runs its own code when it is loaded"
         raise RefusedError(message, fix="if you trust it, say so: --format python")
     entry, format = _entry(files, format, said.entry, pickles)
-    if not kept and files[entry].stat().st_size > _WHOLE:
-        return Examined(format, entry, said.as_signature(), said.metrics)
-    return Examined(format, entry, _signature(format, entry, files, said), said.metrics)
+    large = not kept and files[entry].stat().st_size > _WHOLE
+    signature = said.as_signature() if large else _signature(format, entry, files, said)
+    # After the checks of the content: consent does not help a file that is damaged.
+    if code and not allow_pickle and not made_here:
+        raise _runs_code(list(code), code)
+    return Examined(format, entry, signature, said.metrics)
 
 
 def _entry(files: Mapping[str, Path], format: str, said: str, pickles: list[str]) -> tuple[str, str]:
@@ -69,6 +76,9 @@ def _entry(files: Mapping[str, Path], format: str, said: str, pickles: list[str]
             return said or found[0], kind
         if said in found:
             return said, kind
+        if said and found and f"{said.rstrip('/')}/saved_model.pb" not in found:
+            message = f"{beside.NAME} names {said!r} as the model's file, which is not {kind}"
+            raise RefusedError(message, fix="mend its `entry`, or leave it out")
         if found:
             return _one(found, kind), kind
     if format:
@@ -161,7 +171,7 @@ def _check_external(entry: str, named: set[str], files: Mapping[str, Path]) -> N
     parent = PurePosixPath(entry).parent
     for name in sorted(named):
         if not name or "\\" in name or not stays_inside(entry, name):
-            message = f"{entry} keeps weights in {name!r}, outside of its folder"
+            message = f"{entry} keeps weights in {name!r}, outside of its folder, which --allow-pickle does not allow either"
             raise RefusedError(message, fix="do not use this file; save the model again with its weights beside it")
         if str(parent / name) not in files:
             message = f"{entry} keeps weights in {name!r}, which is not there"
@@ -189,10 +199,10 @@ def _check_class(name: str, path: Path) -> None:
         raise RefusedError(message, fix=f"define `class {_CLASS}` at its top level")
 
 
-def _is_pickle(names: list[str]) -> RefusedError:
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    message = f"{names[0]}{more} is a pickle: loading it runs whatever code its author put in"
-    fix = "export the model as ONNX (fairway.runtime.export) or safetensors; or, if you trust it, say so: --allow-pickle"
+def _runs_code(names: list[str], code: Mapping[str, Executable]) -> RefusedError:
+    more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+    message = f"{names[0]}{more} is {code[names[0]]}: loading it can run any code that its author put in"
+    fix = "export the model as ONNX (fairway.runtime.export) or safetensors; or, if you trust the author: --allow-pickle"
     return RefusedError(message, fix=fix)
 
 

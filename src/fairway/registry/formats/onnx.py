@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 
 from fairway.registry.formats.protobuf import fields, integer, messages, text
 from fairway.state.model import Signature, TensorSpec
 
-_MODEL_GRAPH = 7
+_MODEL_GRAPH, _MODEL_TRAINING, _MODEL_FUNCTION = 7, 20, 25
+_TRAINING_GRAPHS = (1, 2)
+_FUNCTION_NODE, _FUNCTION_ATTRIBUTE = 7, 11
 _GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT, _GRAPH_SPARSE = 1, 5, 11, 12, 15
 _NODE_ATTRIBUTE = 5
-_ATTRIBUTE_TENSOR, _ATTRIBUTE_GRAPH, _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = 5, 6, 10, 11
+_ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS, _ATTRIBUTE_SPARSE = (5, 10), (6, 11), (22, 23)
 _TENSOR_NAME, _TENSOR_EXTERNAL = 8, 13
 _ENTRY_KEY, _ENTRY_VALUE = 1, 2
+_LOCATION = "location"
+"""The key of the entry that names the file of a tensor's content."""
 _INFO_NAME, _INFO_TYPE = 1, 2
 _TYPE_TENSOR = 1
 _TENSOR_TYPE, _TENSOR_SHAPE = 1, 2
@@ -36,15 +41,40 @@ def signature(model: memoryview) -> Signature:
 
 
 def external_files(model: memoryview) -> set[str]:
-    """The files that hold weights of this model, as it names them. A runtime opens them, so they must be checked."""
-    return set(_locations(_graph(model), 0))
+    """The files that hold weights of this model, as it names them. A runtime opens them, so they must be checked.
+
+    Every tensor counts, wherever it lies: a message that occurs twice is merged by protobuf, functions have nodes of their
+    own, and attributes hold tensors, sparse tensors and graphs.
+    """
+    return set(_locations_of_model(model))
+
+
+def names_no_files(model: mmap.mmap | bytes) -> bool:
+    """Whether the bytes alone show that no weights lie in other files: fast, and never true when there are any."""
+    return model.find(_LOCATION.encode()) < 0
 
 
 def _graph(model: memoryview) -> memoryview:
-    found = memoryview(b"")
-    for graph in messages(model, _MODEL_GRAPH):
-        found = graph
-    return found
+    """The graph as protobuf merges it: messages of one field, one after the other, are their merged message."""
+    found = list(messages(model, _MODEL_GRAPH))
+    return found[0] if len(found) == 1 else memoryview(b"".join(found))
+
+
+def _locations_of_model(model: memoryview) -> Iterator[str]:
+    for number, value in fields(model):
+        if not isinstance(value, memoryview):
+            continue
+        if number == _MODEL_GRAPH:
+            yield from _locations(value, 0)
+        elif number == _MODEL_TRAINING:
+            for place in _TRAINING_GRAPHS:
+                for graph in messages(value, place):
+                    yield from _locations(graph, 0)
+        elif number == _MODEL_FUNCTION:
+            for node in messages(value, _FUNCTION_NODE):
+                yield from _locations_of_node(node, 0)
+            for attribute in messages(value, _FUNCTION_ATTRIBUTE):
+                yield from _locations_of_attribute(attribute, 0)
 
 
 def _locations(graph: memoryview, depth: int) -> Iterator[str]:
@@ -57,27 +87,38 @@ def _locations(graph: memoryview, depth: int) -> Iterator[str]:
         if number == _GRAPH_INITIALIZER:
             yield from _locations_of_tensor(value)
         elif number == _GRAPH_SPARSE:
-            for _, tensor in fields(value):
-                if isinstance(tensor, memoryview):
-                    yield from _locations_of_tensor(tensor)
+            yield from _locations_of_sparse(value)
         elif number == _GRAPH_NODE:
             yield from _locations_of_node(value, depth)
 
 
 def _locations_of_node(node: memoryview, depth: int) -> Iterator[str]:
     for attribute in messages(node, _NODE_ATTRIBUTE):
-        for number, value in fields(attribute):
-            if not isinstance(value, memoryview):
-                continue
-            if number in (_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS):
-                yield from _locations_of_tensor(value)
-            elif number in (_ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS):
-                yield from _locations(value, depth + 1)
+        yield from _locations_of_attribute(attribute, depth)
+
+
+def _locations_of_attribute(attribute: memoryview, depth: int) -> Iterator[str]:
+    for number, value in fields(attribute):
+        if not isinstance(value, memoryview):
+            continue
+        if number in _ATTRIBUTE_TENSORS:
+            yield from _locations_of_tensor(value)
+        elif number in _ATTRIBUTE_SPARSE:
+            yield from _locations_of_sparse(value)
+        elif number in _ATTRIBUTE_GRAPHS:
+            yield from _locations(value, depth + 1)
+
+
+def _locations_of_sparse(sparse: memoryview) -> Iterator[str]:
+    """Of its values and of its indices."""
+    for place in (1, 2):
+        for tensor in messages(sparse, place):
+            yield from _locations_of_tensor(tensor)
 
 
 def _locations_of_tensor(tensor: memoryview) -> Iterator[str]:
     for entry in messages(tensor, _TENSOR_EXTERNAL):
-        if text(entry, _ENTRY_KEY) == "location":
+        if text(entry, _ENTRY_KEY) == _LOCATION:
             yield text(entry, _ENTRY_VALUE)
 
 

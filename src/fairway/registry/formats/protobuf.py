@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10
+_HIGHEST = (1 << 29) - 1
+"""The highest number of a field. Other readers cut longer ones to 32 bits, so that these would be fields that we do not see."""
 
 
 class DamagedError(ValueError):
@@ -18,8 +20,8 @@ def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     while at < len(message):
         key, at = _varint(message, at)
         number, kind = key >> 3, key & 7
-        if number == 0:
-            raise DamagedError("a field has the number 0")
+        if not 0 < number <= _HIGHEST:
+            raise DamagedError(f"a field has the number {number}")
         if kind == _VARINT:
             value, at = _varint(message, at)
             yield number, value

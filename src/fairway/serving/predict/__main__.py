@@ -34,6 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     add("--format", default="", help="its format; default: found from the files")
     add("--runtime", default="auto")
     add("--python", default="", help="interpreter for runtimes other than onnx")
+    add("--allow-pickle", action="store_true", help="load files that can run code: .pt2 and SavedModel")
     add("--data", type=Path, required=True, help="a file or a folder of rows")
     add("--out", type=Path, required=True, help="the folder of the predictions")
     add("--shard", type=int, default=1000, help="rows of a shard")
@@ -50,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 def predict(given: argparse.Namespace) -> None:
     """Work through the shards of the data."""
     rows = open_rows(given.data)
-    runtime = load(find(given.folder, given.format, given.runtime), given.python, threads=1)
+    runtime = load(find(given.folder, given.format, given.runtime, allow_pickle=given.allow_pickle), given.python, threads=1)
     parts = Parts(given.out, text=rows.is_text)
     done = 0
     try:

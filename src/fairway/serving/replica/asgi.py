@@ -14,6 +14,7 @@ import msgspec
 from fairway.serving.replica.batching import Batcher
 from fairway.serving.replica.bodies import Bodies, BodyLimits, GoneError, Receive, Scope, Send
 from fairway.serving.replica.datatypes import Array
+from fairway.serving.replica.door import Door
 from fairway.serving.replica.metrics import Metrics
 from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, check_version, listed
 from fairway.serving.replica.problem import RequestError
@@ -79,6 +80,8 @@ class App:
         self._created = int(now())
         self._began = time.monotonic()
         self.draining = False
+        self.door: Door | None = None
+        """Set where the port is one of loopback."""
         self.last = 0.0
         """When the last request came, by `time.perf_counter`."""
         self._questions: dict[str, Do] = {}
@@ -104,6 +107,11 @@ class App:
         if scope["type"] != "http":
             return
         began = self.last = time.perf_counter()
+        try:
+            self.check(scope["headers"])
+        except RequestError as error:
+            await self._send(refusal(error), send)
+            return
         do = self._questions.get(scope["path"])
         if do is None or scope["method"] != "POST":
             await self._send(self._page(scope), send)
@@ -121,7 +129,13 @@ class App:
         except GoneError:
             pass
         finally:
+            self.bodies.done()
             metrics.in_flight -= 1
+
+    def check(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """403 for what may not ask at all."""
+        if self.door is not None:
+            self.door.check(headers)
 
     async def _asked(self, do: Do, scope: Scope, receive: Receive) -> Answer | Stream:
         try:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+from fairway.serving.replica.held import Held
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols.openinference import LENGTH_HEADER
 
@@ -17,7 +18,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _SWEEP = 1.0
 """Seconds between two looks for bodies that do not come."""
-_PATIENCE = 16
+_PATIENCE = 2
 """How many times the largest body is read and dropped before the connection is closed."""
 
 
@@ -28,6 +29,8 @@ class BodyLimits:
     size: int = 64 << 20
     seconds: float = 30.0
     """How long it may take to arrive."""
+    held: int = 256 << 20
+    """Bytes of all requests and unread answers together."""
 
 
 class GoneError(Exception):
@@ -40,7 +43,10 @@ class Bodies:
     def __init__(self, limits: BodyLimits) -> None:
         self.limits = limits
         self._reading: dict[asyncio.Task[Any], float] = {}
-        self._slow: set[asyncio.Task[Any]] = set()
+        self._stopped: dict[asyncio.Task[Any], RequestError] = {}
+        """Those whose body is not waited for any longer, and why."""
+        self._holders: dict[asyncio.Task[Any], _Reading] = {}
+        self.held = Held(limits.held)
         self._sweeping = False
 
     async def read(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes | None]:
@@ -49,6 +55,7 @@ class Bodies:
         task = asyncio.current_task()
         assert task is not None
         self._reading[task] = time.monotonic()
+        holder = self._holders[task] = _Reading(self, task)
         if not self._sweeping:
             self._sweeping = True
             asyncio.get_running_loop().call_later(_SWEEP, self._sweep)
@@ -56,18 +63,25 @@ class Bodies:
             message = await receive()
             body: bytes = message.get("body", b"")
             if message.get("more_body", False):
-                body = await self._rest(body, receive)
+                body = await self._rest(body, receive, holder)
             elif message["type"] != "http.request":
                 raise GoneError
         except asyncio.CancelledError:
-            if task not in self._slow:
+            if task not in self._stopped:
                 raise
-            self._slow.discard(task)
             task.uncancel()
-            raise self.too_slow() from None
+            raise self._stopped[task] from None
         finally:
             del self._reading[task]
+            self._stopped.pop(task, None)
+        self.held.keep(holder)
         return body, head_length
+
+    def done(self) -> None:
+        """The request of this task is answered: its body is held no longer."""
+        holder = self._holders.pop(asyncio.current_task(), None)  # type: ignore[arg-type]  # there is one
+        if holder is not None:
+            self.held.free(holder)
 
     def admit(self, headers: list[tuple[bytes, bytes]]) -> tuple[bytes | None, bool]:
         """Refuse a body that will not be read. The length of its JSON where it is a binary one, and whether its own is known."""
@@ -87,7 +101,7 @@ class Bodies:
                 raise RequestError(415, message, fix="send the body as it is")
         return found, known
 
-    async def _rest(self, first: bytes, receive: Receive) -> bytes:
+    async def _rest(self, first: bytes, receive: Receive, holder: _Reading) -> bytes:
         parts, size = [first], len(first)
         more = True
         while more:
@@ -96,7 +110,9 @@ class Bodies:
                 raise GoneError
             parts.append(message.get("body", b""))
             size += len(parts[-1])
+            self.held.take(holder, len(parts[-1]))
             if size > self.limits.size:
+                self.held.free(holder)
                 parts.clear()  # the rest is read and dropped, within reason: who still sends does not see an answer
                 if size > _PATIENCE * self.limits.size:
                     break
@@ -110,17 +126,40 @@ class Bodies:
         message = f"the body did not arrive within {self.limits.seconds:g} s"
         return RequestError(408, message, headers=((b"connection", b"close"),))
 
+    def no_room(self) -> RequestError:
+        """The answer where others need the memory."""
+        message = f"requests hold more than {self.limits.held} bytes, and this is the largest"
+        return RequestError(429, message, fix="try again later", retry_after=1.0, headers=((b"connection", b"close"),))
+
     def _too_large(self) -> RequestError:
         message = f"the body is larger than {self.limits.size} bytes"
-        return RequestError(413, message, fix="send fewer rows at once, or start the replica with a larger --max-body")
+        fix = "send fewer rows at once, or start the replica with a larger --max-body"
+        return RequestError(413, message, fix=fix)
+
+    def stop(self, task: asyncio.Task[Any], why: RequestError) -> None:
+        """Wait no longer for a body."""
+        if task in self._reading and task not in self._stopped:
+            self._stopped[task] = why
+            task.cancel()
 
     def _sweep(self) -> None:
         """Stop waiting for bodies that do not come."""
         now = time.monotonic()
         for task, began in self._reading.items():
-            if now - began > self.limits.seconds and task not in self._slow:
-                self._slow.add(task)
-                task.cancel()
+            if now - began > self.limits.seconds:
+                self.stop(task, self.too_slow())
         self._sweeping = bool(self._reading)
         if self._sweeping:
             asyncio.get_running_loop().call_later(_SWEEP, self._sweep)
+
+
+class _Reading:
+    """A body that is being read, as a holder of memory."""
+
+    def __init__(self, bodies: Bodies, task: asyncio.Task[Any]) -> None:
+        self._bodies = bodies
+        self._task = task
+
+    def let_go(self) -> None:
+        """Others need the room."""
+        self._bodies.stop(self._task, self._bodies.no_room())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from fairway.errors import NotFoundError, RefusedError, UsageError
+from fairway.registry.formats import onnx
 from fairway.serving.replica.datatypes import DTYPES
 from fairway.state.model import Signature, TensorSpec
 
@@ -15,7 +17,8 @@ RUNTIMES = {"onnx": "onnx", "torch-export": "torch", "savedmodel": "savedmodel",
 """What runs which format."""
 _PATTERNS = (("onnx", "*.onnx"), ("torch-export", "*.pt2"), ("savedmodel", "saved_model.pb"))
 _ENTRIES = {"onnx": "*.onnx", "torch-export": "*.pt2", "savedmodel": "saved_model.pb", "python": "model.py"}
-_PICKLES = ("*.pkl", "*.pickle", "*.joblib", "*.pt", "*.pth", "*.bin")
+_PICKLES = ("*.pkl", "*.pickle", "*.joblib", "*.pt", "*.pth", "*.bin", "*.keras", "*.h5", "*.hdf5")
+_PROGRAMS = {"torch-export": "a program of torch.export", "savedmodel": "a SavedModel"}
 
 
 class _Tensor(msgspec.Struct):
@@ -50,8 +53,12 @@ class Found:
     generates: bool = False
 
 
-def find(folder: Path, format_: str = "", runtime: str = "auto") -> Found:
-    """What to load from a folder. A Python class only when it was asked for; nothing that runs code otherwise."""
+def find(folder: Path, format_: str = "", runtime: str = "auto", *, allow_pickle: bool = False) -> Found:
+    """What to load from a folder.
+
+    What can run code when it is loaded is refused without consent: a Python class needs its format or runtime to be named,
+    a program of torch.export and a SavedModel need `allow_pickle`. An ONNX model reads no file outside of the folder.
+    """
     if not folder.is_dir():
         message = f"{folder} is no folder"
         raise NotFoundError(message, fix="name the folder of a model version with --folder")
@@ -64,7 +71,12 @@ def find(folder: Path, format_: str = "", runtime: str = "auto") -> Found:
     format_ = format_ or card.format or _format_of(folder)
     if format_ not in RUNTIMES:
         raise _not_served(folder, format_)
+    if format_ in _PROGRAMS and not allow_pickle:
+        message = f"{folder} holds {_PROGRAMS[format_]}: loading it can run any code that its author put in"
+        raise RefusedError(message, fix="export the model as ONNX; or, if you trust the author: --allow-pickle")
     entry = _entry(folder, format_, card.entry)
+    if format_ == "onnx":
+        _check_weights(folder, entry)
     signature = Signature(_specs(folder, card.signature.inputs), _specs(folder, card.signature.outputs))
     return Found(RUNTIMES[format_], entry.parent if format_ == "savedmodel" else entry, signature, card.generates)
 
@@ -104,6 +116,26 @@ def _entry(folder: Path, format_: str, named: str) -> Path:
     return found[0]
 
 
+def _check_weights(folder: Path, entry: Path) -> None:
+    """Refuse an ONNX model that names files outside of its folder: onnxruntime would read them into its answers."""
+    if not entry.stat().st_size:
+        return
+    with entry.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if onnx.names_no_files(content):
+            return
+        try:
+            with memoryview(content) as view:
+                named = onnx.external_files(view)
+        except ValueError as error:
+            message = f"{entry}: this is no ONNX model: {error}"
+            raise RefusedError(message, fix="export the model again") from None
+    for name in sorted(named):
+        weights = (entry.parent / name).resolve()
+        if not name or "\\" in name or not weights.is_relative_to(folder.resolve()) or not weights.is_file():
+            message = f"{entry} keeps weights in {name!r}, which is no file of its folder; --allow-pickle does not allow that"
+            raise RefusedError(message, fix="do not use this file; save the model again with its weights beside it")
+
+
 def _specs(folder: Path, tensors: list[_Tensor]) -> tuple[TensorSpec, ...]:
     for tensor in tensors:
         if tensor.datatype not in DTYPES:
@@ -114,13 +146,12 @@ def _specs(folder: Path, tensors: list[_Tensor]) -> tuple[TensorSpec, ...]:
 
 def _not_served(folder: Path, format_: str) -> RefusedError:
     if format_ == "pickle":
-        message = f"{folder} holds a pickle, which runs code when it is read"
-        return RefusedError(
-            message, fix="export it as ONNX or torch.export (.pt2), or write a model.py and ask for --runtime python"
-        )
+        message = f"{folder} holds a pickle or a Keras model, which runs code when it is read, and is not served"
+        fix = "export it as ONNX, or as .pt2 or SavedModel with --allow-pickle, or write a model.py and ask for --runtime python"
+        return RefusedError(message, fix=fix)
     if format_ == "safetensors":
         message = f"{folder} holds weights alone"
-        return RefusedError(message, fix="export the model as ONNX or torch.export (.pt2)")
+        return RefusedError(message, fix="export the model as ONNX")
     if not format_:
         message = f"{folder} holds no model: neither *.onnx, *.pt2 nor saved_model.pb"
         return RefusedError(message, fix="export the model, or ask for --runtime python with a model.py")

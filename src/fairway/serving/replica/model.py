@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from fairway.serving.replica.datatypes import Array
 from fairway.serving.replica.problem import RequestError, bad
 from fairway.state.model import Signature, TensorSpec
+
+MOST_ELEMENTS = (1 << 31) - 1
+"""Elements of a tensor: more than any body holds, and far from where numbers overflow."""
+MOST_EMPTY_ROWS = 4096
+"""Rows that cost no byte of the body and still must be run."""
+_SHOWN = 16
 
 Wanted = tuple[tuple[int, bool], ...]
 """Outputs of an answer: place in the signature, and whether as raw bytes."""
@@ -73,13 +80,22 @@ def named(specs: tuple[TensorSpec, ...], name: str, what: str) -> int:
 def check_shape(spec: TensorSpec, shape: tuple[int, ...]) -> None:
     """400 unless the shape is one that the signature allows."""
     if len(shape) == len(spec.shape):
+        size = 1
         for given, wanted in zip(shape, spec.shape, strict=True):
-            if given != wanted and (wanted != -1 or given < 0):
+            if (given != wanted and wanted != -1) or not 0 <= given <= MOST_ELEMENTS:
                 break
+            size *= given or 1  # a length of 0 must not hide the others
         else:
-            return
-    message = f"input {spec.name!r} has shape {list(shape)}"
-    raise bad(message, f"the model takes {list(spec.shape)}, where -1 is any length")
+            if size <= MOST_ELEMENTS:
+                return
+    message = f"input {spec.name!r} has shape {shown(shape)}"
+    raise bad(message, f"the model takes {list(spec.shape)}, where -1 is any length up to {MOST_ELEMENTS} elements in all")
+
+
+def shown(shape: tuple[int, ...]) -> str:
+    """A shape in a message, however long it and its numbers are."""
+    lengths = [str(each) if abs(each) < 10**18 else "..." for each in shape[:_SHOWN]]
+    return f"[{', '.join(lengths)}{', ...' if len(shape) > _SHOWN else ''}]"
 
 
 def rows_of(model: ServedModel, shapes: list[tuple[int, ...]]) -> int:
@@ -93,6 +109,9 @@ def rows_of(model: ServedModel, shapes: list[tuple[int, ...]]) -> int:
             raise bad(message, "send the same number of rows for every input")
     if rows < 1:
         raise bad("the request has no rows", "send one at least")
+    if rows > MOST_EMPTY_ROWS and rows > max(math.prod(shape) for shape in shapes):
+        message = f"the request has {rows} rows without elements"
+        raise bad(message, f"send {MOST_EMPTY_ROWS} of these at most")
     return rows
 
 

@@ -23,6 +23,7 @@ class Options:
     labels: tuple[str, ...]
     format: str
     runtime: str
+    allow_pickle: bool
     python: str
     host: str
     port: int
@@ -43,6 +44,7 @@ def read(arguments: list[str] | None = None) -> Options:
     add("--label", type=_name, action="append", default=[], help="a label that means this version (TF-Serving)")
     add("--format", default="", help="onnx, torch-export, savedmodel or python; default: found from the files")
     add("--runtime", choices=("auto", "onnx", "torch", "savedmodel", "python"), default="auto")
+    add("--allow-pickle", action="store_true", help="load files that can run code: .pt2 and SavedModel")
     add("--python", default="", help="interpreter for runtimes other than onnx; default: this one")
     add("--host", default="127.0.0.1", help="address to listen on; in a pod: 0.0.0.0")
     add("--port", type=int, default=0, help="port to listen on; 0: chosen by the kernel")
@@ -52,6 +54,7 @@ def read(arguments: list[str] | None = None) -> Options:
     add("--deadline", type=_seconds, default=30.0, help="seconds; who would wait longer gets 429")
     add("--objective", type=_seconds, default=0.0, help="seconds for an answer that batches must leave room for; default: none")
     add("--max-body", type=_positive, default=64 << 20, help="bytes of a request's body at the most")
+    add("--max-held", type=_positive, default=256 << 20, help="bytes of all requests and unread answers together at the most")
     add("--body-timeout", type=_seconds, default=30.0, help="seconds that a body may take to arrive")
     add("--sample-folder", type=Path, default=None, help="where some requests and answers are kept")
     add("--sample-rate", type=_part, default=0.01, help="the part of the requests that is kept, 0 to 1")
@@ -63,12 +66,13 @@ def read(arguments: list[str] | None = None) -> Options:
         labels=tuple(given.label),
         format=given.format,
         runtime=given.runtime,
+        allow_pickle=given.allow_pickle,
         python=given.python,
         host=given.host,
         port=given.port,
         threads=given.threads,
         limits=Limits(given.max_batch, given.max_queue, given.deadline, given.objective),
-        bodies=BodyLimits(given.max_body, given.body_timeout),
+        bodies=BodyLimits(given.max_body, given.body_timeout, given.max_held),
         sample_folder=given.sample_folder,
         sample_rate=given.sample_rate,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import socket
 import sys
@@ -14,6 +15,7 @@ from uvicorn.server import Server as UvicornServer
 from fairway.serving.replica.asgi import App
 from fairway.serving.replica.lane import Lane, receiving, sweep
 
+_FILES = 1 << 16
 QUIET = 0.5
 """Seconds without a request after which a draining server closes the connections that are open."""
 
@@ -73,6 +75,14 @@ class Server(UvicornServer):
             quiet = not self._app.busy and not receiving() and now - max(self._told, self._app.last) > QUIET
             self.should_exit = self.should_exit or quiet or now - self._told > self._grace
         return await super().on_tick(counter)
+
+
+def raise_file_limit() -> None:
+    """As many connections as the system lets this process have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and (hard == resource.RLIM_INFINITY or soft < hard):
+        wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def listen(host: str, port: int) -> socket.socket:

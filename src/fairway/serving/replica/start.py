@@ -15,12 +15,13 @@ from fairway.serving.replica import folder, options
 from fairway.serving.replica.asgi import App
 from fairway.serving.replica.batching import Batcher
 from fairway.serving.replica.datatypes import DTYPES, Array, of_texts
+from fairway.serving.replica.door import Door, is_loopback
 from fairway.serving.replica.metrics import Metrics
 from fairway.serving.replica.model import ServedModel
 from fairway.serving.replica.problem import ModelError
 from fairway.serving.replica.runtimes.onnx import OnnxRuntime
 from fairway.serving.replica.runtimes.runtime import Runtime
-from fairway.serving.replica.server import Server, listen
+from fairway.serving.replica.server import Server, listen, raise_file_limit
 from fairway.state.model import Signature, TensorSpec
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Serve until told to end; the exit code."""
     chosen = options.read(arguments)
     try:
-        found = folder.find(chosen.folder, chosen.format, chosen.runtime)
+        found = folder.find(chosen.folder, chosen.format, chosen.runtime, allow_pickle=chosen.allow_pickle)
         if found.runtime == "onnx":
             return Start(chosen, OnnxRuntime(found.entry, chosen.threads)).serve()
         # What is not needed by most is not loaded by all.
@@ -92,6 +93,9 @@ class Start:
         hello = "{}@{} ({}) is served at http://{}:{}\n".format(
             model.name, model.version, model.platform, *listener.getsockname()
         )
+        if is_loopback(chosen.host):
+            app.door = Door(listener.getsockname()[1])
+        raise_file_limit()
         self._server = Server(app, chosen.limits.deadline, hello)
         if self._gone:
             self._server.give_up()

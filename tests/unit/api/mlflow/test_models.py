@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairway.state.tracking import TrackedRun
-from fairway.testing.model_files import onnx_file, pickled_file
+from fairway.testing.model_files import exported_file, onnx_file, pickled_file
 
 
 async def a_model(place: Any, run: str = "mnist-1", model: bytes = onnx_file(), **more: Any) -> str:
@@ -16,7 +16,8 @@ async def a_model(place: Any, run: str = "mnist-1", model: bytes = onnx_file(), 
     call = place.speak(run if run.startswith("mnist") else "")
     made = await call.post("logged-models", experiment_id="mnist", name="net", source_run_id=run, **more)
     name = made["model"]["info"]["model_id"]
-    for file, data in {"model.pkl" if model == pickled_file() else "model.onnx": model, "MLmodel": b"flavors: {}\n"}.items():
+    names = {pickled_file(): "model.pkl", exported_file(): "model.pt2"}
+    for file, data in {names.get(model, "model.onnx"): model, "MLmodel": b"flavors: {}\n"}.items():
         assert (await call.put_file(f"models/{name}/{file}", data)).status == 200
     finished = await call("PATCH", f"logged-models/{name}", {"status": "LOGGED_MODEL_READY"})
     assert finished.json["model"]["info"]["status"] == "LOGGED_MODEL_READY"
@@ -136,6 +137,16 @@ async def test_a_version_can_be_read_and_registered_again(place: Any) -> None:
         made = await call.post("model-versions/create", name="copy", source=source)
         assert made["model_version"]["source"] == source
     assert (await place.app.models.get("copy")).digest == (await place.app.models.get("my-net")).digest
+
+
+async def test_a_program_needs_the_tag_unless_the_run_itself_logged_it(place: Any) -> None:
+    await place.submit()
+    await place.submit()
+    source = f"models:/{await a_model(place, model=exported_file())}"
+    claimed = await register(place, source, "claimed", "mnist-2")
+    assert (claimed.status, claimed.error) == (400, "INVALID_PARAMETER_VALUE")
+    assert "fairway.allow_pickle=true" in claimed.json["message"]
+    assert (await register(place, source)).status == 200
 
 
 async def test_what_runs_code_is_refused_unless_it_is_trusted(place: Any) -> None:

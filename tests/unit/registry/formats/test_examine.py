@@ -47,12 +47,14 @@ DATATYPES_ONNX = [
 ]
 
 
-def look(folder: Path, files: dict[str, bytes], asked: str = "", allow_pickle: bool = False) -> Examined:
+def look(
+    folder: Path, files: dict[str, bytes], asked: str = "", *, allow_pickle: bool = False, made_here: bool = False
+) -> Examined:
     places = {}
     for name, content in files.items():
         places[name] = folder / name.replace("/", "+")
         places[name].write_bytes(content)
-    return examine(places, asked=asked, allow_pickle=allow_pickle)
+    return examine(places, asked=asked, allow_pickle=allow_pickle, made_here=made_here)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,7 @@ def look(folder: Path, files: dict[str, bytes], asked: str = "", allow_pickle: b
     ],
 )
 def test_the_format_is_found_from_the_files(tmp_path: Path, files: dict[str, bytes], asked: str, format: str, entry: str) -> None:
-    found = look(tmp_path, files, asked)
+    found = look(tmp_path, files, asked, made_here=True)
     assert (found.format, found.entry) == (format, entry)
 
 
@@ -134,6 +136,98 @@ def test_a_pickle_is_refused_wherever_it_lies(tmp_path: Path, name: str, content
     assert look(tmp_path, {"m.onnx": ONNX, name: content}, allow_pickle=True).format == "onnx"
 
 
+KERAS_H5 = b"\x89HDF\r\n\x1a\n" + b"\0" * (1 << 20) + b"model_config\0{}"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "alone"),
+    [
+        ("m.pt2", exported_file(), "torch-export"),
+        ("M.PT2", exported_file(), ""),
+        ("m.pt", exported_file(), "torch-export"),
+        ("saved_model.pb", savedmodel_file([], [("y", 1, (1,))]), "savedmodel"),
+        ("deep/saved_model.pb", savedmodel_file([], [("y", 1, (1,))]), "savedmodel"),
+        ("saved_model.pbtxt", b"x", ""),
+        ("m.keras", archive({"config.json": b"{}"}), "pickle"),
+        ("m.h5", KERAS_H5, "pickle"),
+        ("m.hdf5", KERAS_H5, "pickle"),
+    ],
+)
+def test_programs_need_consent_wherever_they_lie(tmp_path: Path, name: str, content: bytes, alone: str) -> None:
+    both = {"m.onnx": ONNX, name: content}
+    for files in ({name: content}, both) if alone else (both,):
+        with pytest.raises(RefusedError, match="can run any code") as refusal:
+            look(tmp_path, files)
+        assert "--allow-pickle" in refusal.value.fix
+    assert look(tmp_path, both, allow_pickle=True).format == "onnx"
+    assert look(tmp_path, both, made_here=True).format == "onnx"
+    if alone:
+        assert look(tmp_path, {name: content}, allow_pickle=True).format == alone
+
+
+def test_a_run_of_ones_own_gives_no_consent_for_pickles(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="is a pickle") as refusal:
+        look(tmp_path, {"m.pt2": exported_file(), "m.pt": pickled_file()}, made_here=True)
+    assert "--allow-pickle" in refusal.value.fix
+
+
+def test_weights_of_keras_alone_are_data(tmp_path: Path) -> None:
+    assert look(tmp_path, {"m.onnx": ONNX, "m.weights.h5": b"\x89HDF\r\n\x1a\n" + b"\0" * 90}).format == "onnx"
+
+
+def test_the_entry_that_is_named_must_be_of_the_format(tmp_path: Path) -> None:
+    evil = onnx_file(external=["../../etc/passwd"])
+    with pytest.raises(RefusedError, match=r"names 'x\.bin' as the model's file, which is not onnx"):
+        look(tmp_path, {"m.onnx": ONNX, "x.bin": evil, "fairway.json": b'{"entry": "x.bin"}'})
+
+
+OUTSIDE = field(8, "w") + field(13, field(1, "location") + field(2, "../../secret")) + field(14, 1)
+"""A tensor whose content lies outside of the folder."""
+CONSTANT = field(5, field(1, "value") + field(5, OUTSIDE))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        field(7, field(5, OUTSIDE)) + field(7, b""),
+        field(7, b"") + field(7, field(5, OUTSIDE)),
+        field(7, field(15, field(1, OUTSIDE))),
+        field(7, field(15, field(2, OUTSIDE))),
+        field(7, field(1, CONSTANT)),
+        field(7, field(1, field(5, field(10, OUTSIDE)))),
+        field(7, field(1, field(5, field(22, field(1, OUTSIDE))))),
+        field(7, field(1, field(5, field(23, field(2, OUTSIDE))))),
+        field(7, field(1, field(5, field(6, field(1, CONSTANT))))),
+        field(7, field(1, field(5, field(11, field(5, OUTSIDE))))),
+        field(25, field(7, CONSTANT)),
+        field(25, field(11, field(5, OUTSIDE))),
+        field(25, field(7, field(5, field(6, field(5, OUTSIDE))))),
+        field(20, field(1, field(5, OUTSIDE))),
+        field(20, field(2, field(1, CONSTANT))),
+        field(7, field(5, field(13, field(1, "other") + field(2, "../../secret") + field(1, "location")))),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_weights_outside_are_found_in_every_part_of_the_merged_model(tmp_path: Path, more: bytes, first: bool) -> None:
+    content = more + ONNX if first else ONNX + more
+    with pytest.raises(RefusedError, match="outside of its folder") as refusal:
+        look(tmp_path, {"m.onnx": content}, allow_pickle=True)
+    assert "--allow-pickle" in refusal.value.message
+
+
+def test_the_signature_is_that_of_the_merged_model(tmp_path: Path) -> None:
+    whole = onnx_graph(onnx_file())
+    found = look(tmp_path, {"m.onnx": field(7, whole) + field(7, b"")}).signature
+    assert (len(found.inputs), len(found.outputs)) == (1, 1)
+
+
+def test_a_tag_of_more_than_32_bits_hides_nothing(tmp_path: Path) -> None:
+    graph = field(5, OUTSIDE)
+    tag = varint(1 << 34 | 7 << 3 | 2)
+    with pytest.raises(RefusedError, match="is no ONNX model"):
+        look(tmp_path, {"m.onnx": ONNX + tag + varint(len(graph)) + graph})
+
+
 def test_data_beside_a_model_is_no_pickle(tmp_path: Path) -> None:
     files = {"m.onnx": onnx_file(external=["w.bin"]), "w.bin": b"\x80\x00\x00\x00", "x.bin": b"", "y.bin": archive({"a": b"1"})}
     assert look(tmp_path, files).format == "onnx"
@@ -151,11 +245,11 @@ def test_onnx_tells_names_types_and_shapes(tmp_path: Path) -> None:
 
 def test_a_saved_model_tells_its_served_signature(tmp_path: Path) -> None:
     content = savedmodel_file([("b", 9, ("n",)), ("a", 7, ("n", 3))], [("y", 19, ("n",))])
-    found = look(tmp_path, {"saved_model.pb": content}).signature
+    found = look(tmp_path, {"saved_model.pb": content}, made_here=True).signature
     assert found.inputs == (TensorSpec("a", "BYTES", (-1, 3)), TensorSpec("b", "INT64", (-1,)))
     assert found.outputs == (TensorSpec("y", "FP16", (-1,)),)
     other = savedmodel_file([], [("z", 1, ())], name="mine")
-    assert look(tmp_path, {"saved_model.pb": other}).signature.outputs == (TensorSpec("z", "FP32", ()),)
+    assert look(tmp_path, {"saved_model.pb": other}, made_here=True).signature.outputs == (TensorSpec("z", "FP32", ()),)
 
 
 SAID = {
@@ -170,7 +264,7 @@ SAID = {
 
 def test_what_the_exporter_says_is_believed_where_the_file_does_not_tell(tmp_path: Path) -> None:
     files = {"fairway.json": json.dumps(SAID).encode(), "net.pt2": exported_file(), "other.pt2": exported_file()}
-    found = look(tmp_path, files)
+    found = look(tmp_path, files, made_here=True)
     assert found == Examined("torch-export", "net.pt2", Signature((TensorSpec("x", "FP32", (-1, 3)),)), {"loss": 0.5})
     wrong = {**SAID, "format": "onnx", "entry": "m.onnx"}
     told = look(tmp_path, {"fairway.json": json.dumps(wrong).encode(), "m.onnx": ONNX})
@@ -223,7 +317,7 @@ def test_damaged_archives_are_refused_or_read(noise: bytes, place: int) -> None:
         file.write(whole[:place] + noise + whole[place + len(noise) :])
         file.flush()
         try:
-            said = examine({"m.pt2": Path(file.name)}).entry
+            said = examine({"m.pt2": Path(file.name)}, made_here=True).entry
         except RefusedError as refusal:
             said = refusal.message
         assert "m.pt2" in said

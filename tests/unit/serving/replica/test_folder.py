@@ -9,6 +9,7 @@ import pytest
 from fairway.errors import FairwayError, NotFoundError, RefusedError, UsageError
 from fairway.serving.replica.folder import find
 from fairway.state.model import TensorSpec
+from fairway.testing.model_files import field, onnx_file
 
 CARD = (
     '{"format": "onnx", "entry": "sub/net.onnx", "signature": {"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}]}}'
@@ -28,7 +29,7 @@ def filled(folder: Path, **files: str) -> Path:
     [("model_dot_onnx", "onnx", "model.onnx"), ("net_dot_pt2", "torch", "net.pt2"), ("saved_model_dot_pb", "savedmodel", ".")],
 )
 def test_the_format_is_found_from_the_files(tmp_path: Path, name: str, runtime: str, entry: str) -> None:
-    found = find(filled(tmp_path, **{name: ""}))
+    found = find(filled(tmp_path, **{name: ""}), allow_pickle=True)
     assert (found.runtime, found.entry) == (runtime, tmp_path / entry)
 
 
@@ -52,8 +53,8 @@ def test_a_python_class_only_when_asked_for(tmp_path: Path) -> None:
         ({}, RefusedError, "holds no model"),
         ({"model_dot_py": ""}, RefusedError, "holds no model"),
         ({"weights_dot_safetensors": ""}, RefusedError, "weights alone"),
-        ({"model_dot_pt": ""}, RefusedError, "pickle, which runs code"),
-        ({"model_dot_joblib": ""}, RefusedError, "pickle, which runs code"),
+        ({"model_dot_pt": ""}, RefusedError, "holds a pickle"),
+        ({"model_dot_joblib": ""}, RefusedError, "holds a pickle"),
         ({"a_dot_onnx": "", "b_dot_onnx": ""}, UsageError, r"several \*.onnx"),
         ({"a_dot_onnx": "", "fairway_dot_json": "{"}, UsageError, "fairway.json"),
         ({"a_dot_onnx": "", "fairway_dot_json": '{"entry": "../../etc/passwd"}'}, UsageError, "no file in the folder"),
@@ -65,6 +66,41 @@ def test_a_python_class_only_when_asked_for(tmp_path: Path) -> None:
 def test_what_cannot_be_served_says_why(tmp_path: Path, files: dict[str, str], error: type[FairwayError], words: str) -> None:
     with pytest.raises(error, match=words):
         find(filled(tmp_path, **files))
+
+
+@pytest.mark.parametrize("name", ["net_dot_pt2", "saved_model_dot_pb"])
+@pytest.mark.parametrize("asked", [{}, {"format_": ""}, {"by": "format"}, {"by": "runtime"}])
+def test_programs_need_consent(tmp_path: Path, name: str, asked: dict[str, str]) -> None:
+    torch = name.startswith("net")
+    how = {
+        "format": {"format_": "torch-export" if torch else "savedmodel"},
+        "runtime": {"runtime": "torch" if torch else "savedmodel"},
+    }.get(asked.get("by", ""), {})
+    with pytest.raises(RefusedError, match="can run any code") as refusal:
+        find(filled(tmp_path, **{name: ""}), **how)
+    assert "--allow-pickle" in refusal.value.fix
+
+
+def test_a_program_beside_an_onnx_model_needs_consent_too(tmp_path: Path) -> None:
+    filled(tmp_path, net_dot_onnx="", x_dot_bin="", fairway_dot_json='{"format": "onnx", "entry": "x.bin"}')
+    with pytest.raises(RefusedError, match="--allow-pickle"):
+        find(tmp_path, "onnx", "torch")
+
+
+@pytest.mark.parametrize("place", ["../secret", "/etc/hostname", "gone", "", "*/_ORT_MEM_ADDR_/*", "link"])
+def test_an_onnx_model_reads_no_file_outside_of_its_folder(tmp_path: Path, place: str) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "secret").write_bytes(b"secret" * 10)
+    (folder / "link").symlink_to(tmp_path / "secret")
+    tensor = field(8, "w") + field(13, field(1, "location") + field(2, place))
+    for hidden in (field(7, field(5, tensor)), field(25, field(7, field(5, field(5, tensor))))):
+        (folder / "model.onnx").write_bytes(onnx_file() + hidden)
+        with pytest.raises(RefusedError, match="which is no file of its folder"):
+            find(folder, allow_pickle=True)
+    (folder / "weights").write_bytes(b"12345678")
+    (folder / "model.onnx").write_bytes(onnx_file(external=["weights"]))
+    assert find(folder).runtime == "onnx"
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -113,6 +114,7 @@ class OpenInference:
         return self._read_tensors(request, memoryview(b""))
 
     def _read_floats(self, request: _FloatRequest) -> Question:
+        self._check_count(len(request.inputs))
         found: list[Array | None] = [None] * len(self._specs)
         shapes: list[tuple[int, ...]] = [()] * len(self._specs)
         for tensor in request.inputs:
@@ -125,6 +127,7 @@ class OpenInference:
         return self._question(found, shapes, request.id, self._everything, len(request.inputs))
 
     def _read_tensors(self, request: _Request, raw: memoryview) -> Question:
+        self._check_count(len(request.inputs))
         found: list[Array | None] = [None] * len(self._specs)
         shapes: list[tuple[int, ...]] = [()] * len(self._specs)
         at = 0
@@ -172,6 +175,7 @@ class OpenInference:
         return Question(inputs, head.rows, head.id, head.wanted)
 
     def _head(self, request: _Request) -> _Head:
+        self._check_count(len(request.inputs))
         tensors, seen = [], {}
         for tensor in request.inputs:
             place = self._place(tensor.name, tensor.datatype)
@@ -195,6 +199,12 @@ class OpenInference:
             raise bad(message, f"the model takes {self._specs[place].datatype}")
         return place
 
+    def _check_count(self, given: int) -> None:
+        """Before any of them is read."""
+        if given > len(self._specs):
+            message = f"the request has {given} inputs where the model takes {len(self._specs)}: one is unknown or given twice"
+            raise bad(message)
+
     def _complete(self, seen: dict[int, tuple[int, ...]], given: int) -> None:
         missing = [spec.name for place, spec in enumerate(self._specs) if place not in seen]
         if missing:
@@ -216,14 +226,19 @@ class OpenInference:
         outputs = self._model.signature.outputs
         if not request.outputs:
             return tuple((place, usual) for place in range(len(outputs)))
+        if len(request.outputs) > len(outputs):
+            message = f"the request asks for {len(request.outputs)} outputs"
+            raise bad(message, f"the model has {len(outputs)}; ask for each once")
         for output in request.outputs:
             if "classification" in output.parameters:
                 message = f"output {output.name!r}: classification is not offered"
                 raise bad(message, "ask for the output itself")
-        return tuple(
-            (named(outputs, output.name, "output"), bool(output.parameters.get("binary_data", usual)))
-            for output in request.outputs
-        )
+        wanted = {
+            named(outputs, output.name, "output"): bool(output.parameters.get("binary_data", usual)) for output in request.outputs
+        }
+        if len(wanted) != len(request.outputs):
+            raise bad("an output is asked for twice", "ask for each once")
+        return tuple(wanted.items())
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
         """The answer in the form that the question asked for."""
@@ -268,7 +283,8 @@ class OpenInference:
                 before.append(between + told + b',"parameters":{"binary_data_size":%d}' % (width * math.prod(shape)))
             between = b"},"
         frame = _Frame(before, b"}]}" if before else between + b"]}")
-        if not question.id:
+        if not question.id and all(before < after for (before, _), (after, _) in itertools.pairwise(question.wanted)):
+            # Of the many orders of the outputs one is kept: that of the signature.
             if len(self._frames) >= _KNOWN_HEADS:
                 self._frames.clear()
             self._frames[question.wanted, shapes] = frame

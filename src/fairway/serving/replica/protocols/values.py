@@ -98,7 +98,7 @@ def array_of(flat: list[Any], datatype: str) -> Array:
     if datatype in ("FP32", "BF16"):
         try:
             return np.frombuffer(_packer(len(flat)).pack(*flat), "<f4")  # twice as fast as numpy's own way
-        except OverflowError:
+        except (OverflowError, struct.error):  # the latter for a whole number that no float can hold
             return np.frombuffer(array.array("f", flat), "<f4")
     if datatype == "FP16":
         with np.errstate(over="ignore"):

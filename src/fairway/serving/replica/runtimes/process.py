@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import queue
+import re
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
@@ -15,12 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from fairway.errors import UsageError
-from fairway.serving.replica import worker
+from fairway.serving.replica import confinement, worker
 from fairway.serving.replica.datatypes import DTYPES, Array
 from fairway.serving.replica.folder import Found
 from fairway.serving.replica.problem import ModelError
 from fairway.serving.replica.runtimes.runtime import takes_batches
 from fairway.state.model import Signature, TensorSpec
+
+VARIABLE = "FAIRWAY_CONFINE"
+_SECRET = re.compile(r"^(FAIRWAY|MLFLOW)_|TOKEN|SECRET|PASSWORD|CREDENTIAL|_KEY", re.IGNORECASE)
+"""Variables that a confined worker does not get: a model could put them into its answers."""
 
 Give = Callable[[worker.Head, dict[str, Array]], None]
 """Takes what comes back for a question, on the reader's thread. A head with `error` is the last."""
@@ -29,7 +37,8 @@ Give = Callable[[worker.Head, dict[str, Array]], None]
 class WorkerRuntime:
     """A worker process.
 
-    Promises: when the worker dies, everything that waits for it is told, and `ended` is set; nothing hangs.
+    Promises: when the worker dies, everything that waits for it is told, and `ended` is set; nothing hangs. A model that is
+    data by intention (torch.export, SavedModel) runs confined; `confined` says how, and the log has the same words.
     """
 
     quick = False  # the loop must not wait for another process
@@ -43,25 +52,55 @@ class WorkerRuntime:
         self.ended = ""
         """Why there is no worker any more."""
         self.on_end: Callable[[], None] | None = None
-        arguments = ["--socket", str(theirs.fileno()), "--threads", str(threads), "--runtime", found.runtime]
-        arguments += ["--entry", str(found.entry), "--signature", json.dumps(asdict(found.signature))]
+        self._scratch = tempfile.mkdtemp(prefix="fairway-worker-") if is_confined(found.runtime) else ""
+        self.confined = "not confined: a Python class may use the network and files; FAIRWAY_CONFINE=always confines it"
+        """How the worker is confined, in words."""
+        if found.runtime != "python":
+            self.confined = "not confined: FAIRWAY_CONFINE=never"
+        try:
+            self._start(found, python, threads, theirs)
+            self._know(found)
+        except BaseException:
+            self._forget_scratch()
+            raise
+        self._reader = threading.Thread(target=self._read, name="worker", daemon=True)
+        self._reader.start()
+
+    def _start(self, found: Found, python: str, threads: int, theirs: socket.socket) -> None:
+        wire = str(theirs.fileno())
+        command = [str(Path(worker.__file__)), "--socket", wire, "--threads", str(threads), "--runtime", found.runtime]
+        command += ["--entry", str(found.entry), "--signature", json.dumps(asdict(found.signature))]
+        environment = None
+        if self._scratch:
+            folder = found.entry if found.entry.is_dir() else found.entry.parent
+            before = [str(Path(confinement.__file__)), "--wire", wire, "--scratch", self._scratch, "--folder", str(folder)]
+            command = [*before, *command]
+            environment = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+            _load_drivers()
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    [python or sys.executable, str(Path(worker.__file__)), *arguments],
+                    [python or sys.executable, *command],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
+                    env=environment,
                 )
             except OSError as error:
                 message = f"the interpreter {python!r} cannot be started: {error}"
                 raise UsageError(message, fix="name one with --python") from None
-        self._know(found)
-        self._reader = threading.Thread(target=self._read, name="worker", daemon=True)
-        self._reader.start()
+
+    def _forget_scratch(self) -> None:
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _know(self, found: Found) -> None:
         """Wait until it is loaded; keep what it says of the model."""
         first = worker.receive(self._wire)
+        if self._scratch and first is not None and "confined" in first[0]:
+            # Sent before anything of the model was read, so that no model can claim it.
+            self.confined = str(first[0]["confined"])
+            first = worker.receive(self._wire)
+        sys.stderr.write(f"worker: {self.confined}\n")
         if first is None or "error" in first[0]:
             self._process.wait()
             reason = first[0]["error"] if first else f"it ended with {self._process.returncode}"
@@ -114,6 +153,7 @@ class WorkerRuntime:
             self._process.kill()
             self._process.wait()
         self._wire.close()
+        self._forget_scratch()
 
     def _answer(self, head: worker.Head, arrays: tuple[tuple[str, str, Array], ...] = ()) -> tuple[worker.Head, dict[str, Array]]:
         answers: queue.SimpleQueue[tuple[worker.Head, dict[str, Array]]] = queue.SimpleQueue()
@@ -154,6 +194,24 @@ class WorkerRuntime:
             give({"error": self.ended, "status": 503}, {})
         if self.on_end is not None:
             self.on_end()
+
+
+def is_confined(runtime: str) -> bool:
+    """Whether the worker of a runtime runs confined, by what it loads and by `FAIRWAY_CONFINE`."""
+    asked = os.environ.get(VARIABLE, "") or "auto"
+    if asked not in ("auto", "always", "never"):
+        message = f"{VARIABLE} is {asked!r}"
+        raise UsageError(message, fix="use auto (all but Python classes), always or never")
+    return asked == "always" or (asked == "auto" and runtime != "python")
+
+
+def _load_drivers() -> None:
+    """Let the device files of the GPU driver be made: their program needs rights that a confined worker cannot get."""
+    if os.path.exists("/dev/nvidiactl") and not os.path.exists("/dev/nvidia-uvm"):
+        try:
+            subprocess.run(["nvidia-modprobe", "-c", "0", "-u"], stdin=subprocess.DEVNULL, check=False, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            pass  # the framework says what it lacks
 
 
 def failure(head: worker.Head) -> ModelError:

@@ -1,7 +1,12 @@
-"""Which files run code when they are loaded. Only names and bytes are looked at; nothing is ever loaded."""
+"""Which files run code when they are loaded. Only names and bytes are read; nothing is ever loaded.
+
+The loaders of the frameworks decide this, not the formats' intentions: `torch.export.load` evaluates expressions and
+unpickles constants, TensorFlow runs operations that read and write files, and Keras imports what a configuration names.
+"""
 
 from __future__ import annotations
 
+import enum
 import zipfile
 from pathlib import Path, PurePosixPath
 
@@ -14,20 +19,52 @@ _TORCH = frozenset({".pt", ".pth"})
 _ZIP = b"PK\x03\x04"
 _PICKLE = b"\x80"
 _PROTOCOLS = range(2, 6)
+_SAVED_MODELS = frozenset({"saved_model.pb", "saved_model.pbtxt"})
+_HDF5 = frozenset({".h5", ".hdf5"})
+_KERAS_MARK = b"model_config"
+"""The attribute of an HDF5 file that holds the layers of a Keras model; a file of weights alone has none."""
+_PIECE = 1 << 20
 
 
-def is_pickle(name: str, path: Path) -> bool:
-    """Whether loading the file would unpickle it."""
-    suffix = PurePosixPath(name).suffix.lower()
-    if suffix in _BY_NAME:
-        return True
+class Executable(enum.StrEnum):
+    """Why loading a file can run code, in words for a refusal."""
+
+    PICKLE = "a pickle"
+    EXPORTED = "a program of torch.export"
+    SAVED_MODEL = "a SavedModel"
+    KERAS = "a Keras model"
+
+
+def executable(name: str, path: Path) -> Executable | None:
+    """Why loading the file can run code; None where it is data."""
+    place = PurePosixPath(name.lower())
+    suffix = place.suffix
+    if suffix in _BY_NAME or (suffix in _BY_CONTENT and _looks_pickled(name, path)):
+        return Executable.PICKLE
     if suffix in _TORCH:
-        return not is_exported(name, path)
-    return suffix in _BY_CONTENT and _looks_pickled(name, path)
+        return Executable.EXPORTED if is_exported(name, path) else Executable.PICKLE
+    if suffix == ".pt2":
+        return Executable.EXPORTED
+    if place.name in _SAVED_MODELS:
+        return Executable.SAVED_MODEL
+    if suffix == ".keras" or (suffix in _HDF5 and _holds(path, _KERAS_MARK)):
+        return Executable.KERAS
+    return None
+
+
+def _holds(path: Path, mark: bytes) -> bool:
+    """Whether the bytes occur anywhere in a file."""
+    rest = b""
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            if mark in rest + piece:
+                return True
+            rest = piece[-len(mark) :]
+    return False
 
 
 def is_exported(name: str, path: Path) -> bool:
-    """Whether the file is an archive of `torch.export`: a program and its weights as data."""
+    """Whether the file is an archive of `torch.export`: a program and its weights."""
     if not zipfile.is_zipfile(path):
         return False
     inner = [PurePosixPath(member).parts[1:] for member in _members(name, path)]
