@@ -57,6 +57,8 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._size = 0
+        self._shortened = 0
+        """Its size when it was made shorter last."""
         self.last = 0
         """The number of the newest entry."""
         self.floor = 0
@@ -74,8 +76,8 @@ class Journal:
 
     @property
     def large(self) -> bool:
-        """Whether it should be made shorter soon."""
-        return self._size > LARGE
+        """Whether it should be made shorter soon: it has doubled since that was done last."""
+        return self._size > max(LARGE, 2 * self._shortened)
 
     def was_deleted(self, kind: str, key: tuple[str, ...]) -> bool:
         """Whether the newest entry of the key is a deletion."""
@@ -108,9 +110,10 @@ class Journal:
         self._replace([], number)
 
     def shorten(self, floor: int) -> None:
-        """Drop the entries up to a number: every backup that is kept has them."""
-        if floor > self.floor:
-            self._replace([entry for entry in self._entries() if entry.number > floor and entry.kind != FLOOR], floor)
+        """Drop the entries up to a number, which every backup that is kept has, and those that a later one replaces."""
+        newest = {(entry.kind, entry.key): entry for entry in self._entries() if entry.number > floor and entry.kind != FLOOR}
+        self._replace(sorted(newest.values(), key=lambda entry: entry.number), floor)
+        self._shortened = self._size
 
     def close(self) -> None:
         """Let go of the file. Harmless when done twice."""

@@ -24,7 +24,7 @@ from fairway.stores.sqlite.faults import explain
 from fairway.stores.sqlite.journal import Journal
 from fairway.stores.sqlite.store import SqliteStore, journal_of
 
-CHECKED = 512 << 20
+CHECKED = 128 << 20
 """Bytes up to which the whole file is checked at every start; a larger one is checked with its next backup."""
 SINCE_BACKUP = (
     "metric points since the backup (the files of the runs still hold them)",

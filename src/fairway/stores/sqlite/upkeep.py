@@ -75,7 +75,8 @@ class Upkeep:
         try:
             made = await asyncio.to_thread(self._backups.take, now)
             floor = await asyncio.to_thread(self._backups.floor)
-            self._store.journal.shorten(floor)
+            if floor > self._store.journal.floor or self._store.journal.large:
+                self._store.journal.shorten(floor)
         except InterruptedBackupError:
             return
         except (FairwayError, OSError) as error:

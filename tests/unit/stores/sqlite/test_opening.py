@@ -298,6 +298,26 @@ def test_a_journal_that_is_gone_is_begun_anew(path: Path) -> None:
     found.store.close()
 
 
+def test_a_journal_that_was_shortened_says_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(path)
+    found = opened(path)
+    store = found.store
+    for weight in range(1, 400):
+        store.commit(Changes(queues=(Queue("research", weight=weight),)))
+    store.commit(Changes(queues=(Queue("research", weight=3),)))
+    before = path.with_suffix(".journal").stat().st_size
+    monkeypatch.setattr("fairway.stores.sqlite.journal.LARGE", 1000)
+    assert store.journal.large
+    store.journal.shorten(found.backups.floor())
+    assert path.with_suffix(".journal").stat().st_size < before / 3
+    assert not store.journal.large, "it is not shortened over and over"
+    store.close()
+    path.unlink()
+    found = opened(path)
+    check_all_there(found.store)
+    found.store.close()
+
+
 def test_progress_alone_does_not_fill_the_journal(path: Path) -> None:
     found = opened(path, runs=False)
     store, job = found.store, make_job(phase=JobPhase.RUNNING)
