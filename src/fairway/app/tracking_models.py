@@ -110,7 +110,7 @@ class TrackedModels:
         found = self._store.tracked(RegisteredName, namespace, name)
         if found is not None:
             return found
-        if _is_name(name) and (versions := await self._models.list(name)):
+        if _is_name(name) and (versions := await self._models.list(self._models.own(name, namespace))):
             return RegisteredName(namespace, name, model=name, created=versions[0].created)
         message = f"there is no registered model {name!r}"
         raise NotFoundError(message, fix="register one; `fairway model list` shows what there is")
@@ -118,7 +118,8 @@ class TrackedModels:
     async def all_registered(self, namespace: str) -> list[RegisteredName]:
         """All of them, in order of name."""
         known = {each.model: each for each in self._store.all_tracked(RegisteredName, namespace)}
-        for model in dict.fromkeys(version.name for version in await self._models.list()):
+        versions = await self._models.list(namespace=namespace)
+        for model in dict.fromkeys(self._models.shown(version, namespace).name for version in versions):
             known.setdefault(model, await self.registered(namespace, model))
         return sorted(known.values(), key=lambda each: each.name)
 
@@ -147,11 +148,11 @@ class TrackedModels:
 
     async def versions(self, known: RegisteredName) -> list[ModelVersion]:
         """The versions of a model, oldest first."""
-        return await self._models.list(known.model)
+        return await self._models.list(self._models.own(known.model, known.namespace))
 
     async def version(self, known: RegisteredName, which: str) -> ModelVersion:
         """The version of that number or alias."""
-        return await self._models.get(f"{known.model}@{which}")
+        return await self._models.get(self._models.own(f"{known.model}@{which}", known.namespace))
 
     async def register(self, speaker: Speaker, wanted: Wanted) -> ModelVersion:
         """Keep what a run logged as a version, with where it came from."""
@@ -168,7 +169,9 @@ class TrackedModels:
             tags={name: value for name, value in tags.items() if value},
             allow_pickle=pickle.lower() == "true",
         )
-        asked = Registration(known.model, str(folder), said, run=job.key if job is not None else None)
+        asked = Registration(
+            known.model, str(folder), said, run=job.key if job is not None else None, namespace=speaker.namespace
+        )
         try:
             made = await self._models.register(asked)
         except RefusedError as problem:
@@ -179,15 +182,16 @@ class TrackedModels:
             )
             raise RefusedError(problem.message, fix=fix) from problem
         if run is not None:
-            self.tracking.note_version(speaker, run, str(made))
+            self.tracking.note_version(speaker, run, str(self._models.shown(made, speaker.namespace)))
         return made
 
     async def set_alias(self, speaker: Speaker, known: RegisteredName, alias: str, number: str) -> None:
         """Let an alias mean a version. A run's token may name a version that it made, and take no alias from another's."""
         version = await self.version(known, number)
-        fix = f"promote it from outside of a job: fairway model promote {version} {alias}"
+        name = f"{known.model}@{version.version}"
+        fix = f"promote it from outside of a job: fairway model promote {name} {alias}"
         if not _made(speaker, version):
-            message = f"{speaker.run} may not put the alias {alias} on {version}: it did not register that version"
+            message = f"{speaker.run} may not put the alias {alias} on {name}: it did not register that version"
             raise DeniedError(message, fix=fix)
         await self._check_may_take(speaker, known, alias, fix)
         await self._models.promote(str(version), alias)
@@ -196,7 +200,7 @@ class TrackedModels:
         """Take an alias away. A run's token may do so where the alias means a version that it made, or the model is its own."""
         fix = f"take it away from outside of a job: fairway model promote {known.model} {alias} --remove"
         await self._check_may_take(speaker, known, alias, fix)
-        await self._models.demote(known.model, alias)
+        await self._models.demote(self._models.own(known.model, known.namespace), alias)
 
     # Files
 
@@ -235,7 +239,7 @@ class TrackedModels:
         """Raises `DeniedError` where the alias of a model that others made means a version that others made."""
         standing = next((each for each in await self.versions(known) if alias in each.aliases), None)
         if standing is not None and not _made(speaker, standing) and not speaker.made(known.maker):
-            message = f"{speaker.run} may not move the alias {alias} of {known.model}, which is {standing} now"
+            message = f"{speaker.run} may not move the alias {alias} of {known.model}, which is version {standing.version} now"
             raise DeniedError(message, fix=fix)
 
     async def _content(self, speaker: Speaker, wanted: Wanted) -> tuple[Path, TrackedRun | None]:

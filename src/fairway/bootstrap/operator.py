@@ -11,7 +11,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,9 @@ from fairway.app.resizing import resize
 from fairway.app.submission import Submission
 from fairway.app.system import SystemClock
 from fairway.app.tracking import Speaker
-from fairway.bootstrap.pods import finder, given_to_pods, output_place, samples_of
+from fairway.bootstrap.pods import entitling, given_to_pods, output_place, samples_of
 from fairway.bootstrap.record import Record
+from fairway.bootstrap.registry import ClusterSubmissions, Registry
 from fairway.bootstrap.servers import SecondServer, config
 from fairway.bootstrap.serving import ClusterServing, ServingMirrors
 from fairway.engines.kubernetes import health
@@ -57,14 +58,11 @@ from fairway.engines.kubernetes.serving.naming import BY_SERVICE, by_service
 from fairway.engines.local.secrets import FileSecrets
 from fairway.errors import FairwayError, NotFoundError
 from fairway.registry.carried import Carried
-from fairway.registry.dataset import Datasets
-from fairway.registry.model import Models
-from fairway.registry.remote import open_blobs
 from fairway.serving.samples import ReceivedSamples
 from fairway.settings import environment
 from fairway.spec.job import Replicas
 from fairway.state.event import Event
-from fairway.state.job import Job, JobKey, Origin
+from fairway.state.job import Job, JobKey
 from fairway.state.task import Task
 from fairway.stores.sqlite.store import SqliteStore
 
@@ -103,21 +101,6 @@ class OperatorSettings:
             identity=f"{given.get('HOSTNAME') or socket.gethostname()}_{os.getpid()}",
             health_port=given.get(health.PORT, ""),
         )
-
-
-class ClusterSubmissions:
-    """The `Submissions` port: an object and what it names hold everything."""
-
-    async def receive(self, submission: Submission) -> Origin:
-        """Nothing comes from a caller's folder; every task gets a pod of its own."""
-        return replace(submission.origin, spread=True)
-
-    def keep(self, key: JobKey, submission: Submission) -> None:
-        """Nothing to keep."""
-
-    async def fingerprint(self, job: Job) -> str:
-        """The code's ConfigMap says what it is."""
-        return job.origin.code_digest
 
 
 class ClusterRuns:
@@ -170,6 +153,7 @@ class Operator:
         self._clock = SystemClock()
         self._carried = Carried(settings.home / "carried")
         self._samples = ReceivedSamples(settings.home / "samples")
+        self._registry = Registry.open(settings.home)
         self._reading = Client(connection)
         self._leader = Leader(self._reading, self._installation.namespace, LEASE, settings.identity)
         self._acting = Client(connection, permit=lambda: self._leader.leading)
@@ -178,6 +162,7 @@ class Operator:
         self._nodes = Mirror(self._reading, kinds.NODES)
         self._gpu_nodes = Mirror(self._reading, kinds.GPU_NODES)
         self._objects = Mirror(self._reading, kinds.TRAINING_JOBS)
+        self._rights = self._registry.rights(self._acting, self._clock)
         self._record = Record(self._reading, self._acting, self._clock, self._installation, settings.home)
         self._gangs = Gangs(
             self._acting,
@@ -209,6 +194,7 @@ class Operator:
             self._acting, self._pods, keeping, self._served, self._installation, self._settings.endpoint, self._clock, secret
         )
         application = self._build(serving, keeping)
+        self._registry.take_up(application.store)
         await application.loop.start()
         await application.models.start()
         boards = Boards(self._acting, self._installation, self._owner_of, self._clock)
@@ -219,9 +205,10 @@ class Operator:
         self._objects.listen(lambda key, _before, _now: controller.add(key))
         for key in application.store.job_keys():
             controller.add(str(key))  # Its object may have gone while nobody looked.
-        await self._record.open(application, self._objects, self._gangs)
+        await self._record.open(application, self._objects, self._gangs, self._rights)
         sampled = samples_of(application, self._samples, serving.replica_in, secret)
-        given = given_to_pods(self._settings.home, application, self._carried, sampled, secret)
+        entitled = entitling(application, self._rights, self._objects, self._served.objects)
+        given = given_to_pods(self._settings.home, application, self._carried, sampled, secret, self._registry, entitled)
         server = SecondServer(config(make_told(application.loop.report, secret, given)))
         # Pods of other nodes come here.
         listening = socket.create_server(("", self._settings.port), backlog=512)
@@ -242,9 +229,7 @@ class Operator:
 
     def _build(self, serving: ClusterServing, keeping: Keeping) -> Application:
         home = self._settings.home
-        blobs = open_blobs(home / "blobs", "")
-        store = SqliteStore(home / "fairway.db")
-        models = Models(home, blobs)
+        store, submissions = SqliteStore(home / "fairway.db"), ClusterSubmissions(self._rights)
         self._pods.listen(keeping.tailing.notice)
         engine = KubernetesEngine(
             self._acting,
@@ -261,13 +246,15 @@ class Operator:
             serving.engine(engine),
             self._clock,
             FileSecrets(home / "secrets"),
-            ClusterSubmissions(),
-            Datasets(home, blobs),
-            models=models,
-            serving=serving.serving(models, self._samples),
+            submissions,
+            self._registry.datasets,
+            models=self._registry.models,
+            serving=serving.serving(self._registry.models, self._samples),
             places=False,
             people=ClusterPeople(),
         )
+        assert application.services is not None
+        application.services.check_rights = submissions.check_service
         serving.attach(application)
         application.queues.theirs = bool(self._installation.queueing)
         runs = self._settings.runs
@@ -285,7 +272,7 @@ class Operator:
         code = found.metadata.annotations.get(CODE, "") if found is not None else ""
         code = BLOB + job.origin.code_digest if code.startswith(BLOB) else code
         token = token_of(secret, Speaker(job.key.namespace, job.key.name))
-        return Surroundings(owner, code, token, self._settings.endpoint, finder(self._settings.home))
+        return Surroundings(owner, code, token, self._settings.endpoint, self._registry.finder(job.key.namespace))
 
 
 def _reference(found: Custom) -> dict[str, Any]:
