@@ -21,7 +21,6 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
     found = Installed(control_plane, tmp_path_factory.mktemp("fairway"))
     found.install()
     (found.folder / "home").mkdir()
-    register(found.folder / "home", 1, 2)
     found.start("operator")
     found.start("scheduler")
     yield found
@@ -32,6 +31,7 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
 def services(installed: Installed, namespace: str, kwok_nodes: Add) -> Iterator[Services]:
     """In a namespace of its own; everything goes while the nodes are still there."""
     kwok_nodes(2, capacity={"cpu": "4"})
+    register(installed.folder / "home", 1, 2, namespace=namespace)
     found = Services(installed, namespace)
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
     wait_for("the service account", lambda: installed.plane.get(accounts)[0] == 200)

@@ -19,7 +19,7 @@ from fairway.errors import NotFoundError, RefusedError, UsageError
 from fairway.registry import arriving, numbering, snapshot, sources
 from fairway.registry.blobs import Blobs
 from fairway.registry.manifest import Entry, Manifest
-from fairway.registry.namespaces import DATASETS, Namespaces, split
+from fairway.registry.namespaces import DATASETS, Namespaces, in_words, split
 from fairway.registry.packing import packed
 from fairway.state.dataset import DatasetFile, DatasetVersion
 from fairway.units.names import check_name
@@ -124,9 +124,10 @@ class Datasets:
         self._check(name)
         known = self.versions(name)
         if not known:
-            names = ", ".join(self._namespaces.names(DATASETS, split(name)[0])) or "none"
-            message = f"there is no dataset {name} here (known: {names})"
-            raise NotFoundError(message, fix=f"add it with: fairway data add {name} PATH")
+            namespace, bare = split(name)
+            names = ", ".join(split(each)[1] for each in self._namespaces.names(DATASETS, namespace)) or "none"
+            message = f"there is no dataset {bare} {in_words(namespace)} (known: {names})"
+            raise NotFoundError(message, fix=f"add it with: fairway data add {bare} PATH")
         if asked == "latest":
             return known[-1]
         for version in known:

@@ -20,7 +20,7 @@ from fairway.registry import arriving, numbering, snapshot, sources
 from fairway.registry.blobs import Blobs
 from fairway.registry.formats.examine import Examined, examine
 from fairway.registry.manifest import Entry, Manifest
-from fairway.registry.namespaces import DATASETS, MODELS, Namespaces, split
+from fairway.registry.namespaces import DATASETS, MODELS, Namespaces, in_words, split
 from fairway.registry.scan import scan
 from fairway.state.model import LATEST, ModelFacts, ModelFile, ModelVersion
 from fairway.units import suggest
@@ -313,9 +313,10 @@ class Models:
             shutil.rmtree(aside, ignore_errors=True)
 
     def _no_model(self, name: str) -> NotFoundError:
-        known = self.names(split(name)[0])
-        message = f"there is no model {name} here (known: {', '.join(known) or 'none'})"
-        fix = suggest.did_you_mean(name, known) or f"register one with: fairway model register {name} PATH"
+        namespace, bare = split(name)
+        known = [split(each)[1] for each in self.names(namespace)]
+        message = f"there is no model {bare} {in_words(namespace)} (known: {', '.join(known) or 'none'})"
+        fix = suggest.did_you_mean(bare, known) or f"register one with: fairway model register {bare} PATH"
         return NotFoundError(message, fix=fix)
 
     def _folder(self, name: str) -> Path:

@@ -171,3 +171,8 @@ def split(name: str) -> tuple[str, str]:
     """The namespace of an absolute name, and the name in it."""
     namespace, mark, bare = name.partition("/")
     return (namespace, bare) if mark else (DEFAULT, name)
+
+
+def in_words(namespace: str) -> str:
+    """Where something of a namespace is, for messages."""
+    return "here" if namespace == DEFAULT else f"in the namespace {namespace}"

@@ -82,7 +82,7 @@ def test_namespaces_have_names_numbers_and_aliases_of_their_own(tmp_path: Path, 
     models.promote(models.get("team-a/mnist@2"), "champion")
     with pytest.raises(NotFoundError, match=r"has no version or alias 'champion'"):
         models.get("mnist@champion")
-    with pytest.raises(NotFoundError, match=r"there is no model team-b/mnist here \(known: none\)"):
+    with pytest.raises(NotFoundError, match=r"there is no model mnist in the namespace team-b \(known: none\)"):
         models.get("team-b/mnist")
     assert (models.names(), models.names("team-a")) == (["mnist", "team-a/mnist"], ["team-a/mnist"])
     assert models.folder(models.get("team-a/mnist@1")) != models.folder(models.get("mnist@1"))
