@@ -19,6 +19,8 @@ from fairway.registry.blobs import Blobs
 from fairway.registry.namespaces import DATASETS, MODELS, Namespaces
 
 FOLDER = "codes"
+_MOST = 200_000
+"""Contents that are remembered, over all manifests."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -45,7 +47,7 @@ class Possession:
         self._blobs = blobs
         self._namespaces = namespaces
         self._contents: dict[str, frozenset[str]] = {}
-        """By manifest: what it names. A manifest never changes."""
+        """By manifest: what it names. A manifest never changes; those of large registries are read again."""
 
     def held_in(self, namespace: str) -> Held:
         """Whether a version of a model or a dataset of the namespace holds a content, or is described by it."""
@@ -92,5 +94,8 @@ class Possession:
                 entries = snapshot.load(manifest, self._blobs).entries
             except (NotFoundError, RefusedError, BugError):
                 return frozenset()  # Gone or damaged.
-            self._contents[manifest] = frozenset(entry.sha256 for entry in entries if entry.sha256)
+            found = frozenset(entry.sha256 for entry in entries if entry.sha256)
+            if sum(map(len, self._contents.values())) + len(found) > _MOST:
+                self._contents.clear()
+            self._contents[manifest] = found
         return self._contents[manifest]
