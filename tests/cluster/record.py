@@ -40,10 +40,10 @@ def lead_to_operator(installed: Installed) -> dict[str, str]:
     return {VARIABLE: str(port)}
 
 
-def start_operator(installed: Installed) -> None:
+def start_operator(installed: Installed, **more: str) -> None:
     """Start the operator where the API server finds it."""
     plane = installed.plane
-    installed.start("operator", **lead_to_operator(installed))
+    installed.start("operator", **lead_to_operator(installed), **more)
     wait_for("the record to be available", lambda: available(plane), 60.0, installed.last_words)
 
 

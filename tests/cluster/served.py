@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 from cluster.installed import Installed
 from cluster.process import wait_for
 from fairway.registry.model import Models
+from fairway.registry.namespaces import Namespaces
 from fairway.registry.remote import open_blobs
 from fairway.state.model import ModelFacts
 
@@ -33,11 +34,11 @@ def write_model(path: Path, add: float) -> Path:
     return path
 
 
-def register(home: Path, *added: float) -> None:
-    """Versions of the model `adds` in the operator's record."""
-    models = Models(home, open_blobs(home / "blobs", ""))
+def register(home: Path, *added: float, namespace: str = "default") -> None:
+    """Versions of the model `adds` of a namespace in the operator's record."""
+    models = Models(home, open_blobs(home / "blobs", ""), Namespaces(home, several=True))
     for number in added:
-        models.register("adds", str(write_model(home / f"adds-{number}.onnx", number)), ModelFacts(), 1.0)
+        models.register(models.own("adds", namespace), str(write_model(home / f"adds-{number}.onnx", number)), ModelFacts(), 1.0)
 
 
 class Services:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from gang import EXAMPLES, GOOD, call, environment, run_example, wait_until
 
+from fairway.testing.model_files import onnx_file
+
 pytestmark = pytest.mark.framework("mlflow")
 
 ANSWER = """
@@ -22,6 +24,7 @@ print((guesses.argmax(axis=1) == labels[1500:]).mean())
 """
 """How good the registered model is on the digits that were held out."""
 PROGRAM = Path(__file__).parent / "programs" / "mlflow_told.py"
+SHARED = Path(__file__).parent / "programs" / "mlflow_shared.py"
 
 
 def ask(home: Path, *words: str) -> Any:
@@ -98,3 +101,21 @@ def test_nested_runs_a_restart_of_the_daemon_and_a_server_elsewhere(home: Path, 
     assert "the token is ***" in printed
     notes = home / "jobs" / "default" / "told-1" / "artifacts" / "notes" / "late.txt"
     assert notes.read_text() == "kept"
+
+
+def test_a_job_changes_what_it_made_and_takes_nothing_from_another(home: Path, python: str, tmp_path: Path) -> None:
+    told = {}
+    for name in ("first", "second"):
+        (tmp_path / "model.onnx").write_bytes(onnx_file(weights=(name,)))
+        code, output = call(home, "run", "--name", name, "--", python, str(SHARED), str(tmp_path), name, timeout=100)
+        assert code == 0, output
+        told[name] = json.loads((tmp_path / f"{name}.json").read_text())
+
+    assert told["first"]["refused"] == []
+    assert told["first"]["params"]["max_iter"] == "20"
+    assert [code for code, _ in told["second"]["refused"]] == ["PERMISSION_DENIED"] * 4
+    assert "fairway model promote shared@2 champion" in told["second"]["refused"][0][1]
+    versions = {f"{each['name']}@{each['version']}": each["aliases"] for each in ask(home, "model", "list")["models"]}
+    assert versions == {"shared@1": ["champion", "of-first"], "shared@2": ["of-second"]}
+    assert ask(home, "get", "first")["tags"]["taken"] == "first"
+    assert call(home, "model", "promote", "shared@2", "champion")[0] == 0

@@ -14,10 +14,11 @@ from cluster.control_plane import ControlPlane
 from cluster.installed import Installed, Jobs
 from cluster.process import wait_for
 
+from fairway.bootstrap.registry import Registry
 from fairway.engines.kubernetes import marks
 from fairway.registry import snapshot
 from fairway.registry.blobs import Blobs
-from fairway.registry.dataset import Datasets
+from fairway.registry.possession import namespace_owner
 from fairway.runtime import checkpoint, contract
 from fairway.runtime.pod import carrying, fetch
 from fairway.runtime.pod.carrying import Operator
@@ -35,6 +36,7 @@ class Content(Jobs):
     def submit_with_code(self, name: str, folder: Path, **spec: Any) -> str:
         """An object whose code is in the operator's blobs; the digest."""
         digest = snapshot.take(folder, self.blobs).digest
+        Registry.open(self.home).possession.note_code([namespace_owner(self.namespace)], digest)
         role = {"command": ["python", "train.py"], "resources": {"cpu": "1"}, "placement": {"tolerations": ["*"]}}
         body = {
             "apiVersion": "fairway.dev/v1alpha1",
@@ -171,7 +173,7 @@ def test_a_run_without_a_volume_goes_on_from_what_its_pods_brought_and_leaves_it
     operator.send(carrying.OUTPUTS + "model", str(tmp_path / "model"))
     jobs.annotate("mnist-worker-0-r2", runs_for="10ms")
     jobs.until("mnist", "has succeeded", lambda told: told["phase"] == "Succeeded")
-    record = jobs.home / "models" / "lenet" / "1.json"
+    record = jobs.home / "namespaces" / jobs.namespace / "models" / "lenet" / "1.json"
     wait_for("its model in the registry", record.exists, 60.0, jobs.installed.last_words)
     lineage = json.loads(record.read_bytes())["lineage"]
     assert (lineage["run"], lineage["code"]) == (f"{jobs.namespace}/mnist", digest)
@@ -180,14 +182,15 @@ def test_a_run_without_a_volume_goes_on_from_what_its_pods_brought_and_leaves_it
     assert len(list((kept / "checkpoints").iterdir())) == 2
     jobs.delete("mnist")
     wait_for("all that it brought is gone", lambda: not kept.exists(), 60.0, jobs.installed.last_words)
-    fetch.fetch(f"{jobs.endpoint}/v1/given/models/lenet@1", operator.token, str(tmp_path / "served"))
+    with pytest.raises(fetch.RefusedError, match="lenet@1 is none of the inputs"):
+        fetch.fetch(f"{jobs.endpoint}/v1/given/models/lenet@1", operator.token, str(tmp_path / "served"))
     with pytest.raises(fetch.RefusedError, match="has no code here"):
         fetch.fetch(f"{jobs.endpoint}/v1/given/code", operator.token, str(tmp_path / "pod"))
 
 
 def test_inputs_come_from_the_registry_and_what_cannot_be_had_says_how_to_get_it(jobs: Content, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("1,2\n")
-    Datasets(jobs.home, jobs.blobs).add("rows", tmp_path / "rows.csv", 1.0)
+    Registry.open(jobs.home).datasets.add(f"{jobs.namespace}/rows", tmp_path / "rows.csv", 1.0)
     jobs.submit("reads", data={"rows": "rows@1", "far": "s3://bucket/x"})
     jobs.runs("reads")
     (pod,) = jobs.pods("reads")
@@ -198,5 +201,5 @@ def test_inputs_come_from_the_registry_and_what_cannot_be_had_says_how_to_get_it
     assert fetch.fetch(f"{jobs.endpoint}/v1/given/datasets/rows@1", jobs.operator("reads").token, str(tmp_path / "pod")) == 1
     jobs.submit("lacks", data={"rows": "none@1", "etc": "/etc"}, restart={"max": 0})
     said = jobs.until("lacks", "has failed", lambda told: told.get("phase") == "Failed")["message"]
-    assert "there is no dataset none here" in said
+    assert "there is no dataset none in the namespace" in said
     assert "allowed.host_paths: [/etc]" in said

@@ -56,13 +56,17 @@ model.write_bytes(len(header).to_bytes(8, "little") + header)
 TAKE = """
 import base64, io, sys, tarfile, tempfile
 from pathlib import Path
+from fairway.bootstrap.registry import Registry
 from fairway.registry import snapshot
-from fairway.registry.blobs import Blobs
+from fairway.registry.possession import namespace_owner
 
+registry = Registry.open(Path("/var/lib/fairway"))
 with tempfile.TemporaryDirectory() as folder:
     with tarfile.open(fileobj=io.BytesIO(base64.b64decode(sys.stdin.read()))) as archive:
         archive.extractall(folder, filter="data")
-    print(snapshot.take(Path(folder), Blobs(Path("/var/lib/fairway/blobs"))).digest)
+    digest = snapshot.take(Path(folder), registry.blobs).digest
+registry.possession.note_code([namespace_owner(sys.argv[1])], digest)
+print(digest)
 """
 
 
@@ -113,7 +117,9 @@ class Room:
                 member = tarfile.TarInfo(name)
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
-        return self.kubectl(*OPERATOR, "python3", "-c", TAKE, given=base64.b64encode(packed.getvalue()).decode()).strip()
+        return self.kubectl(
+            *OPERATOR, "python3", "-c", TAKE, "default", given=base64.b64encode(packed.getvalue()).decode()
+        ).strip()
 
     def submit(self, name: str, digest: str = "", **spec: Any) -> None:
         role = {"command": ["python", "train.py"], "resources": {"cpu": "0.1"}}

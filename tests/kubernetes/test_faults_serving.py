@@ -70,7 +70,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     found.installation = msgspec.structs.replace(found.installation, gateway=f"{NAMESPACE}/front")
     found.install()
     (found.folder / "home").mkdir()
-    register(found.folder / "home", 1)
+    register(found.folder / "home", 1, namespace=NAMESPACE)
     plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     add_gateway(plane, theirs)
     yield found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,7 +22,6 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
     found = Installed(control_plane, tmp_path_factory.mktemp("fairway"))
     found.install()
     (found.folder / "home").mkdir()
-    register(found.folder / "home", 1, 2)
     found.start("operator")
     found.start("scheduler")
     yield found
@@ -32,6 +32,7 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
 def services(installed: Installed, namespace: str, kwok_nodes: Add) -> Iterator[Services]:
     """In a namespace of its own; everything goes while the nodes are still there."""
     kwok_nodes(2, capacity={"cpu": "4"})
+    register(installed.folder / "home", 1, 2, namespace=namespace)
     found = Services(installed, namespace)
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
     wait_for("the service account", lambda: installed.plane.get(accounts)[0] == 200)
@@ -221,3 +222,37 @@ def test_a_gateway_splits_the_traffic_once_it_says_that_it_follows_the_route(ins
     wait_for("nothing is left", lambda: not services.of("pods", "adds"), PATIENCE)
     installed.end("operator")
     installed.start("operator")
+
+
+def test_a_registry_without_namespaces_is_taken_up_under_a_service_that_serves(services: Services, installed: Installed) -> None:
+    services.apply("adds", model="adds@champion", follow=True, replicas={"min": 1, "max": 1})
+    home, namespace = installed.folder / "home", services.namespace
+    own = home / "namespaces" / namespace / "models" / "adds"
+    (own / "aliases").mkdir()
+    (own / "aliases" / "champion").write_text("1\n")
+    services.until("adds", "is ready", lambda status: status.get("ready") == "1/1" and status.get("serves") == "adds@1")
+    before = [pod["metadata"]["uid"] for pod in services.pods("adds")]
+    # The home as a version without namespaces has left it.
+    installed.kill("operator")
+    for path in [path for path in own.iterdir() if path.name.endswith(".json")]:
+        record = json.loads(path.read_bytes())
+        path.write_text(json.dumps({**record, "name": "adds"}))
+    (home / "models").mkdir(exist_ok=True)
+    own.rename(home / "models" / "adds")
+    shutil.rmtree(home / "namespaces")
+    shutil.rmtree(home / "codes", ignore_errors=True)
+    installed.start("operator")
+
+    earlier = home / "namespaces" / "earlier.json"
+    wait_for("it is taken up", earlier.exists, PATIENCE, installed.last_words)
+    assert json.loads(earlier.read_bytes()) == {"models": {"adds": [namespace]}, "datasets": {}}
+    # An alias of the earlier model is followed as before, and the service goes from the same pods to the next version.
+    services.until("adds", "is looked at", lambda status: status.get("ready") == "1/1")
+    assert [pod["metadata"]["uid"] for pod in services.pods("adds")] == before, "nothing was started again"
+    (home / "models" / "adds" / "aliases" / "champion").write_text("2\n")
+    services.until("adds", "has followed", lambda status: status.get("serves") == "adds@2" and status.get("ready") == "1/1")
+    assert services.status("adds")["revision"] == 2, "one release, when the alias moved, and none before"
+    # What the namespace registers itself comes after the earlier numbers.
+    register(home, 5, namespace=namespace)
+    assert (home / "namespaces" / namespace / "models" / "adds" / "3.json").is_file()
+    shutil.rmtree(home / "models" / "adds")

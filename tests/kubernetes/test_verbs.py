@@ -48,7 +48,6 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
     found = Installed(control_plane, tmp_path_factory.mktemp("fairway"))
     found.install()
     (found.folder / "home").mkdir()
-    register(found.folder / "home", 1, 2)
     start_operator(found)
     found.start("scheduler")
     yield found
@@ -99,6 +98,7 @@ def ann(installed: Installed, namespace: str, tmp_path: Path, kwok_nodes: Add) -
     """Somebody who may edit in one namespace."""
     kwok_nodes(2, capacity={"cpu": "4"})
     bind(installed.plane, namespace, "ann", "edit")
+    register(installed.folder / "home", 1, 2, namespace=namespace)
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
     wait_for("the service account", lambda: installed.plane.get(accounts)[0] == 200)
     person = Person(installed.plane, tmp_path, "ann", namespace)

@@ -7,6 +7,7 @@ besides (discovery) is answered here. Who asks is told by the API server alone: 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.requests import Request
@@ -15,6 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairway.api.answer import json_answer
 from fairway.api.problems import Guard
+from fairway.app.sent import Held
+from fairway.engines.kubernetes.marks import BLOB
 from fairway.engines.kubernetes.people import CALLER, Caller
 from fairway.engines.kubernetes.record import parts
 from fairway.engines.kubernetes.record.callers import Front
@@ -33,13 +36,26 @@ _EVERYWHERE = ("jobs", "services", "top")
 """What may be asked of all namespaces at once: by whoever may list it in the whole cluster."""
 
 
+class Possessing(Protocol):
+    """Knows who has had which content."""
+
+    async def held(self, caller: Caller, namespace: str) -> Held:
+        """Which contents a caller need not send to a namespace."""
+        ...
+
+    def note_code(self, caller: Caller, namespace: str, digest: str) -> None:
+        """Remember that a caller has sent a code to a namespace."""
+        ...
+
+
 class Aggregated:
     """One ASGI application over the daemon's."""
 
-    def __init__(self, api: ASGIApp, codes: Codes, uploads: Uploads, front: Callable[[], Front]) -> None:
+    def __init__(self, api: ASGIApp, codes: Codes, uploads: Uploads, rights: Possessing, front: Callable[[], Front]) -> None:
         self._api = api
         self._codes = codes
         self._uploads = uploads
+        self._rights = rights
         self._front = front
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,22 +76,26 @@ class Aggregated:
         namespace, rest = _split(path.removeprefix(f"{parts.ROOT}/"))
         _check(scope["method"], rest)
         if rest == [CODE]:
-            await self._keep(caller, scope, receive, send)
+            await self._keep(caller, namespace, scope, receive, send)
             return
         if rest == [BLOBS]:
-            standing = await self._uploads.take(Request(scope, receive).stream(), caller.user)
+            held = await self._rights.held(caller, namespace)
+            standing = await self._uploads.take(Request(scope, receive).stream(), caller.user, held)
             await json_answer({"standing": standing})(scope, receive, send)
             return
         await self._api(_inner(scope, namespace, rest), receive, send)
 
-    async def _keep(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _keep(self, caller: Caller, namespace: str, scope: Scope, receive: Receive, send: Send) -> None:
         kept = await self._codes.keep(Request(scope, receive).stream(), caller.user)
+        self._rights.note_code(caller, namespace, kept.removeprefix(BLOB))
         await json_answer({"code": kept}, 201)(scope, receive, send)
 
 
-def make_aggregated(api: ASGIApp, codes: Codes, uploads: Uploads, front: Callable[[], Front], version: str) -> ASGIApp:
+def make_aggregated(
+    api: ASGIApp, codes: Codes, uploads: Uploads, rights: Possessing, front: Callable[[], Front], version: str
+) -> ASGIApp:
     """All of it, with errors on the wire as everywhere."""
-    return Guard(Aggregated(api, codes, uploads, front), version)
+    return Guard(Aggregated(api, codes, uploads, rights, front), version)
 
 
 def _split(rest: str) -> tuple[str, list[str]]:

@@ -14,6 +14,7 @@ from fairway.api.asking import Asked
 from fairway.api.happened import show_events
 from fairway.app.application import Application
 from fairway.app.datasets import Addition, subject
+from fairway.state.dataset import DatasetVersion
 from fairway.views.dataset import DatasetList, dataset_diff, dataset_diff_text, dataset_text, dataset_view, datasets_text
 from fairway.views.plan import PlanView, plan_text
 
@@ -50,9 +51,11 @@ class Datasets:
 
     async def list(self, request: Request) -> Response:
         """Every version of every dataset."""
-        view = DatasetList(tuple(dataset_view(each) for each in await self._application.dataset_commands.list()))
+        asked = Asked(request)
+        found = await self._application.dataset_commands.list(asked.namespace)
+        view = DatasetList(tuple(dataset_view(self._shown(asked, each)) for each in found))
         return show(
-            Asked(request),
+            asked,
             view,
             text=lambda page: datasets_text(view.datasets, self._application.clock.now(), page),
             called=lambda: (f"{each.name}@{each.version}" for each in view.datasets),
@@ -60,16 +63,17 @@ class Datasets:
 
     async def add(self, request: Request) -> Response:
         """Keep a folder or a file as the next version; the same content again gives the version it has."""
-        body = await Asked(request).body(DatasetBody)
-        wanted = Addition(body.name, body.path, body.reference, body.manifest, body.is_file)
+        asked = Asked(request)
+        body = await asked.body(DatasetBody)
+        wanted = Addition(body.name, body.path, body.reference, body.manifest, body.is_file, asked.namespace)
         made = await self._application.dataset_commands.add(wanted)
-        return json_answer(dataset_view(made), 201)
+        return json_answer(dataset_view(self._shown(asked, made)), 201)
 
     async def get(self, request: Request) -> Response:
         """One version, with its files."""
         asked = Asked(request)
-        version = await self._application.dataset_commands.get(asked.name)
-        view = dataset_view(version, await asyncio.to_thread(self._application.datasets.files, version))
+        version = await self._application.dataset_commands.get(self._own(asked))
+        view = dataset_view(self._shown(asked, version), await asyncio.to_thread(self._application.datasets.files, version))
         return show(
             asked,
             view,
@@ -79,7 +83,7 @@ class Datasets:
 
     async def content(self, request: Request) -> Response:
         """The files of a version, as a tar archive."""
-        version = await self._application.dataset_commands.get(Asked(request).name)
+        version = await self._application.dataset_commands.get(self._own(Asked(request)))
         pieces = await asyncio.to_thread(self._application.datasets.packed, version)
         return StreamingResponse(pieces, media_type="application/x-tar")
 
@@ -87,23 +91,31 @@ class Datasets:
         """Let a version be gone; never one that a run uses."""
         asked, commands = Asked(request), self._application.dataset_commands
         if asked.flag("plan"):
-            name = str(await commands.check_delete(asked.name))
+            name = str(self._shown(asked, await commands.check_delete(self._own(asked))))
             view = PlanView((f"{name} would be deleted",), (name,))
             return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
-        return json_answer({"deleted": [str(await commands.delete(asked.name))]})
+        return json_answer({"deleted": [str(self._shown(asked, await commands.delete(self._own(asked))))]})
 
     async def events(self, request: Request) -> Response:
         """What happened to a dataset, oldest first."""
         asked = Asked(request)
-        version = await self._application.dataset_commands.get(asked.name)
+        version = await self._application.dataset_commands.get(self._own(asked))
         return show_events(self._application, asked, subject(version.name))
 
     async def diff(self, request: Request) -> Response:
         """Which files of two versions differ."""
         asked, known = Asked(request), self._application.dataset_commands
-        before, after = await known.get(asked.name), await known.get(str(request.path_params["other"]))
+        other = self._own(asked, str(request.path_params["other"]))
+        before, after = await known.get(self._own(asked)), await known.get(other)
         files = [await asyncio.to_thread(self._application.datasets.files, version) for version in (before, after)]
-        view = dataset_diff(before, after, *files)
+        view = dataset_diff(self._shown(asked, before), self._shown(asked, after), *files)
         return show(
             asked, view, text=lambda page: dataset_diff_text(view, page), called=lambda: (each.path for each in view.changes)
         )
+
+    def _own(self, asked: Asked, name: str = "") -> str:
+        """What a name of the request means: a dataset of the namespace that is asked, and of no other."""
+        return self._application.dataset_commands.own(name or asked.name, asked.namespace)
+
+    def _shown(self, asked: Asked, version: DatasetVersion) -> DatasetVersion:
+        return self._application.dataset_commands.shown(version, asked.namespace)

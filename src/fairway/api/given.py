@@ -17,11 +17,17 @@ from fairway.errors import FairwayError, NotFoundError
 from fairway.runtime.pod.fetch import DIGEST_HEADER
 
 CODE = "/v1/given/code"
-MODELS = "/v1/given/models/{reference}"
-DATASETS = "/v1/given/datasets/{reference}"
+MODELS = "/v1/given/models/{reference:path}"
+DATASETS = "/v1/given/datasets/{reference:path}"
 
 CodeOf = Callable[[Speaker], tuple[str, ...]]
 """The digests of the code of a run, or of a service's revisions (its run is `service:NAME`); `?digest=` chooses among them."""
+
+Entitled = Callable[[Speaker, str, str], Awaitable[str]]
+"""The absolute name of a version (`models` or `datasets`, and how the document names it) that a run or a service may have.
+
+Raises `FairwayError` for what its document does not name, and for what its user may not read.
+"""
 
 
 class Folder(Protocol):
@@ -55,27 +61,40 @@ class Contents(Protocol):
 
 
 class Given:
-    """Answers pods. Who asks is whoever the token names; another run's things cannot even be asked for."""
+    """Answers pods. A token names a run or a service: it gets its own code, and the versions that its own document names."""
 
-    def __init__(self, contents: Contents, code_of: CodeOf, secret: bytes) -> None:
+    def __init__(self, contents: Contents, code_of: CodeOf, entitled: Entitled, secret: bytes) -> None:
         self._contents = contents
         self._code_of = code_of
+        self._entitled = entitled
         self._secret = secret
 
     async def code(self, request: Request) -> Response:
         """The code of the run that asks."""
         asked = request.query_params.get("digest", "")
-        return await self._answer(request, lambda speaker: self._contents.code(self._chosen(speaker, asked)), "application/gzip")
+
+        async def find(speaker: Speaker) -> Folder:
+            return await asyncio.to_thread(self._contents.code, self._chosen(speaker, asked))
+
+        return await self._answer(request, find, "application/gzip")
 
     async def model(self, request: Request) -> Response:
         """A model version."""
-        reference = request.path_params["reference"]
-        return await self._answer(request, lambda _: self._contents.model(reference), "application/x-tar")
+        reference = str(request.path_params["reference"])
+
+        async def find(speaker: Speaker) -> Folder:
+            return await asyncio.to_thread(self._contents.model, await self._entitled(speaker, "models", reference))
+
+        return await self._answer(request, find, "application/x-tar")
 
     async def dataset(self, request: Request) -> Response:
         """A dataset version."""
-        reference = request.path_params["reference"]
-        return await self._answer(request, lambda _: self._contents.dataset(reference), "application/x-tar")
+        reference = str(request.path_params["reference"])
+
+        async def find(speaker: Speaker) -> Folder:
+            return await asyncio.to_thread(self._contents.dataset, await self._entitled(speaker, "datasets", reference))
+
+        return await self._answer(request, find, "application/x-tar")
 
     def _chosen(self, speaker: Speaker, asked: str) -> str:
         known = self._code_of(speaker)
@@ -84,12 +103,12 @@ class Given:
             raise NotFoundError(message, fix="submit it again with its code")
         return asked or known[0]
 
-    async def _answer(self, request: Request, find: Callable[[Speaker], Folder], media_type: str) -> Response:
+    async def _answer(self, request: Request, find: Callable[[Speaker], Awaitable[Folder]], media_type: str) -> Response:
         speaker = speaker_in(request, self._secret)
         if speaker is None:
             return PlainTextResponse("this is no run's token\n", 401)
         try:
-            found = await asyncio.to_thread(find, speaker)
+            found = await find(speaker)
         except FairwayError as error:
             return refusal(error)
         return StreamingResponse(found.pieces, 200, {DIGEST_HEADER: found.digest}, media_type)

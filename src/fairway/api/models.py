@@ -91,11 +91,11 @@ class Models:
     async def list(self, request: Request) -> Response:
         """Every version of every model, or of one."""
         asked = Asked(request)
-        name = asked.text("name")
-        versions = await self._models.list(name)
+        name = self._own(asked, asked.text("name")) if asked.text("name") else ""
+        versions = await self._models.list(name, asked.namespace)
         if name and not versions:
             await self._models.get(name)
-        view = ModelList(tuple(self._view(each) for each in versions))
+        view = ModelList(tuple(self._view(asked, each) for each in versions))
         return show(
             asked,
             view,
@@ -106,8 +106,9 @@ class Models:
     async def get(self, request: Request) -> Response:
         """One version, with its files."""
         asked = Asked(request)
-        version = await self._models.get(asked.name)
-        view = model_view(version, self._models.in_use(version), await self._models.files(version))
+        version = await self._models.get(self._own(asked))
+        files = await self._models.files(version)
+        view = model_view(self._models.shown(version, asked.namespace), self._models.in_use(version), files)
         return show(
             asked,
             view,
@@ -123,12 +124,12 @@ class Models:
             _check_absolute("source", body.source)
         run = self._application.find(asked.namespace, body.from_run).key if body.from_run else None
         facts = ModelFacts(metrics=body.metrics, tags=body.tags, format=body.format, allow_pickle=body.allow_pickle)
-        wanted = Registration(body.name, body.source, facts, run, body.imported, body.manifest)
+        wanted = Registration(body.name, body.source, facts, run, body.imported, body.manifest, namespace=asked.namespace)
         if body.plan:
             found = await self._models.preview(wanted)
             sentence = f"{body.source} ({found}) would become the next version of {body.name}"
             return self._plan(asked, sentence)
-        made = self._view(await self._models.register(wanted, asked.key()))
+        made = self._view(asked, await self._models.register(wanted, asked.key()))
         return show(
             asked,
             made,
@@ -141,65 +142,74 @@ class Models:
         """Move an alias to a version, or with `remove` take it away."""
         asked = Asked(request)
         body = await asked.body(PromoteBody)
-        version = await self._models.get(asked.name)
+        version = await self._models.get(self._own(asked))
+        name = str(self._models.shown(version, asked.namespace))
+        model = name.partition("@")[0]
         if body.plan:
-            standing = [each for each in await self._models.list(version.name) if body.alias in each.aliases]
-            was = f"; now it is {standing[0]}" if standing else ""
-            sentence = f"{version} would no longer be {body.alias}" if body.remove else f"{version} would be {body.alias}{was}"
-            return self._plan(asked, sentence)
+            standing = [each.version for each in await self._models.list(version.name) if body.alias in each.aliases]
+            was = f"; now it is {model}@{standing[0]}" if standing else ""
+            return self._plan(
+                asked, f"{name} would no longer be {body.alias}" if body.remove else f"{name} would be {body.alias}{was}"
+            )
         if body.remove:
-            number = await self._models.demote(asked.name, body.alias)
-            view = PromotionView(body.alias, "", f"{version.name}@{number}")
+            number = await self._models.demote(self._own(asked), body.alias)
+            view = PromotionView(body.alias, "", f"{model}@{number}")
         else:
             moved, before = await self._models.promote(str(version), body.alias)
-            view = PromotionView(body.alias, str(moved), f"{moved.name}@{before}" if before is not None else "")
+            view = PromotionView(body.alias, f"{model}@{moved.version}", f"{model}@{before}" if before is not None else "")
         return show(asked, view, text=lambda _page: promotion_text(view), called=lambda: [view.version or view.before])
 
     async def tag(self, request: Request) -> Response:
         """Put tags on a version, or take some off."""
         asked = Asked(request)
-        return json_answer(self._view(await self._models.tag(asked.name, (await asked.body(TagBody)).tags)))
+        tags = (await asked.body(TagBody)).tags
+        return json_answer(self._view(asked, await self._models.tag(self._own(asked), tags)))
 
     async def pull(self, request: Request) -> Response:
         """Copy a version's files into a new folder."""
         asked = Asked(request)
         body = await asked.body(PullBody)
         _check_absolute("folder", body.folder)
-        version = await self._models.pull(asked.name, body.folder)
-        return json_answer(self._view(version))
+        version = await self._models.pull(self._own(asked), body.folder)
+        return json_answer(self._view(asked, version))
 
     async def delete(self, request: Request) -> Response:
         """Let a version be gone, or with `keep` all but the newest so many; never what is aliased or served."""
         asked = Asked(request)
         keep = asked.optional_number("keep", least=1)
         if keep is None:
-            versions = [await self._models.check_delete(asked.name)]
+            versions = [await self._models.check_delete(self._own(asked))]
         else:
-            versions = await self._models.superfluous(asked.name, keep)
-        names = [str(version) for version in versions]
+            versions = await self._models.superfluous(self._own(asked), keep)
+        names = [str(self._models.shown(version, asked.namespace)) for version in versions]
         if asked.flag("plan"):
             return self._plan(asked, *(f"{name} would be deleted" for name in names))
-        for name in names:
-            await self._models.delete(name)
+        for version in versions:
+            await self._models.delete(str(version))
         return json_answer({"deleted": names})
 
     async def events(self, request: Request) -> Response:
         """What happened to a model, oldest first."""
         asked = Asked(request)
-        return show_events(self._application, asked, subject((await self._models.get(asked.name)).name))
+        return show_events(self._application, asked, subject((await self._models.get(self._own(asked))).name))
 
     async def diff(self, request: Request) -> Response:
         """In what two versions differ."""
         asked = Asked(request)
-        before = await self._models.get(asked.name)
-        after = await self._models.get(str(request.path_params["other"]))
-        view = model_diff(before, after, await self._models.files(before), await self._models.files(after))
+        before = await self._models.get(self._own(asked))
+        after = await self._models.get(self._own(asked, str(request.path_params["other"])))
+        files = [await self._models.files(each) for each in (before, after)]
+        view = model_diff(self._models.shown(before, asked.namespace), self._models.shown(after, asked.namespace), *files)
         return show(
             asked, view, text=lambda page: model_diff_text(view, page), called=lambda: (each.name for each in view.differences)
         )
 
-    def _view(self, version: ModelVersion) -> ModelView:
-        return model_view(version, self._models.in_use(version))
+    def _own(self, asked: Asked, name: str = "") -> str:
+        """What a name of the request means: a model of the namespace that is asked, and of no other."""
+        return self._models.own(name or asked.name, asked.namespace)
+
+    def _view(self, asked: Asked, version: ModelVersion) -> ModelView:
+        return model_view(self._models.shown(version, asked.namespace), self._models.in_use(version))
 
     @staticmethod
     def _plan(asked: Asked, *sentences: str) -> Response:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fairway.app.loop import Loop
 from fairway.app.ports import Changes, DatasetStore
 from fairway.app.sent import Sent, not_here
-from fairway.errors import ConflictError
+from fairway.errors import ConflictError, UsageError
 from fairway.state.dataset import DatasetVersion
 from fairway.state.event import Event
 
@@ -26,6 +26,8 @@ class Addition:
     """The digest of what was sent ahead, where the path is one of another machine."""
     is_file: bool = False
     """Whether that is one file."""
+    namespace: str = "default"
+    """The namespace in which `name` is a name."""
 
 
 class DatasetCommands:
@@ -44,22 +46,31 @@ class DatasetCommands:
         await self.catch_up()
         return self._store.get(asked)
 
-    async def list(self) -> list[DatasetVersion]:
-        """Every version of every dataset, also of runs that ended just now."""
+    async def list(self, namespace: str = "") -> list[DatasetVersion]:
+        """Every version of every dataset, or of those of a namespace, also of runs that ended just now."""
         await self.catch_up()
-        return self._store.list()
+        return [each for each in self._store.list() if not namespace or self._is_in(each.name, namespace)]
+
+    def own(self, reference: str, namespace: str) -> str:
+        """What a bare name means in a namespace, and in no other."""
+        return self._store.own(reference, namespace)
+
+    def shown(self, version: DatasetVersion, namespace: str) -> DatasetVersion:
+        """The version under the name that it has in a namespace."""
+        return replace(version, name=self._store.relative(version.name, namespace))
 
     async def add(self, asked: Addition) -> DatasetVersion:
         """Keep a folder or a file as the next version; the same content again gives the version that it has."""
-        now, content = self._loop.clock.now(), self._content(asked)
+        name = self._store.own(asked.name, asked.namespace)
+        now, content = self._loop.clock.now(), await self._content(asked)
         # Reading and copying may take long: others must not wait for it.
-        made = await asyncio.to_thread(self._store.add, asked.name, content, now, reference=asked.reference)
+        made = await asyncio.to_thread(self._store.add, name, content, now, reference=asked.reference)
         if made.created == now:
             by = f", sent by {content.owner}" if isinstance(content, Sent) else ""
             self.record(made, "DatasetAdded", f"{made} from {asked.path}{by}")
         return made
 
-    def _content(self, asked: Addition) -> str | Sent:
+    async def _content(self, asked: Addition) -> str | Sent:
         """What is to be kept: here everybody's files are this machine's."""
         if asked.manifest:
             raise not_here()
@@ -85,8 +96,22 @@ class DatasetCommands:
     def user_of(self, name: str) -> str:
         """A run that is not over and has a version of the dataset as an input; empty when there is none."""
         runs = self._loop.snapshot.jobs.values()
-        users = (job.key.name for job in runs for text in job.spec.data.values() if text.partition("@")[0] == name)
+        users = (job.key.name for job in runs for text in job.spec.data.values() if self._names(text, job.key.namespace, name))
         return min(users, default="")
+
+    def _names(self, text: str, namespace: str, name: str) -> bool:
+        """Whether an input of a run in a namespace is a version of a dataset."""
+        given, _, _ = text.partition("@")
+        if ":" in text or given.rpartition("/")[2] != name.rpartition("/")[2]:
+            return False
+        try:
+            # The version belongs to the name: an earlier version of it may be one of another namespace.
+            return self._store.meant(text, namespace).partition("@")[0] == name
+        except UsageError:
+            return False  # A path of this machine.
+
+    def _is_in(self, name: str, namespace: str) -> bool:
+        return self._store.own(name.rpartition("/")[2], namespace) == name
 
     def record(self, version: DatasetVersion, reason: str, message: str) -> None:
         """Remember what happened."""

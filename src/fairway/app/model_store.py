@@ -10,7 +10,26 @@ from fairway.app.sent import Sent
 from fairway.state.model import ModelFacts, ModelFile, ModelVersion
 
 
-class ModelStore(Protocol):
+class RegistryNames(Protocol):
+    """What names mean. `mnist` is the absolute name of a model of the namespace `default`, `team-a/mnist` of one of `team-a`.
+
+    One machine has the namespace `default` alone. All other methods of a registry take and give absolute names.
+    """
+
+    def own(self, reference: str, namespace: str) -> str:
+        """What a bare name means in a namespace, and in no other; `UsageError` for a name with a namespace in it."""
+        ...
+
+    def meant(self, reference: str, namespace: str) -> str:
+        """What a name in an object of a namespace means; `team-b/mnist` is one of another namespace. Rights are not looked at."""
+        ...
+
+    def relative(self, reference: str, namespace: str) -> str:
+        """The shortest name that means an absolute one in an object of a namespace."""
+        ...
+
+
+class ModelStore(RegistryNames, Protocol):
     """Keeps versions of models. Promises:
 
     1. A version is whole as soon as it has a number, whatever crashed or filled up on the way; a refusal keeps nothing.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,8 +13,9 @@ from fairway.app.model_store import ModelStore
 from fairway.app.ports import Changes, DatasetStore, JobFilter
 from fairway.app.receipt import Receipts, RequestKey
 from fairway.app.sent import Sent, not_here
-from fairway.errors import BugError, ConflictError, FairwayError, NotFoundError, UnavailableError
+from fairway.errors import BugError, ConflictError, FairwayError, NotFoundError, UnavailableError, UsageError
 from fairway.plan.model import DATASET_OUTPUT, OUTPUT, facts_of, leaves_something, must_stay, registered_name, superfluous
+from fairway.state.dataset import DatasetVersion
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
 from fairway.state.model import ModelFacts, ModelFile, ModelVersion
@@ -50,6 +51,8 @@ class Registration:
     """The digest of what was sent ahead, where the source lies on another machine."""
     made_here: bool = False
     """Whether the caller knows that the source is what the run left, unchanged. No client says this for itself."""
+    namespace: str = "default"
+    """The namespace in which `name` is a name."""
 
 
 class Models:
@@ -83,8 +86,8 @@ class Models:
         if self._kept is None:
             return
         for run in self._kept.expected():
-            if self._loop.store.get_job(_key(run)) is None:
-                # The daemon died in the middle of a submit.
+            # Without a record the daemon died in the middle of a submit.
+            if not self._loop.store.has_job(_key(run)):
                 self._kept.settle(run)
         self.free_soon()
         self._begin()
@@ -95,18 +98,24 @@ class Models:
             return
         async with self._lock:
             for run in self._kept.expected():
-                job = self._loop.store.get_job(_key(run))
-                if job is None or not job.phase.over:
-                    continue
-                if job.phase is not JobPhase.SUCCEEDED or await self._registered(job):
-                    self._kept.settle(run)
+                with self._loop.faults.contain(run, "register output"):
+                    await self._catch_up(self._kept, run)
+        if any(fault.work == "register output" for fault in self._loop.faults.all()):
+            asyncio.get_running_loop().call_later(RETRY_AFTER, self._begin)
+
+    async def _catch_up(self, kept: ModelStore, run: str) -> None:
+        job = self._loop.store.get_job(_key(run))
+        if job is None or not job.phase.over:
+            return
+        if job.phase is not JobPhase.SUCCEEDED or await self._registered(job):
+            kept.settle(run)
 
     def of_job(self, job: Job) -> tuple[ModelVersion, ...]:
         """The version that a run left behind, if it did."""
         if self._kept is None or not registered_name(job.spec) or job.phase is not JobPhase.SUCCEEDED:
             return ()
         try:
-            found = self._kept.of_run(registered_name(job.spec), str(job.key))
+            found = self._kept.of_run(self._kept.own(registered_name(job.spec), job.key.namespace), str(job.key))
         except FairwayError:
             # The name is none: its refusal is an event of the run.
             return ()
@@ -136,9 +145,10 @@ class Models:
         return key
 
     async def _register(self, asked: Registration) -> ModelVersion:
+        name = self._store.own(asked.name, asked.namespace)
         facts, now = await self._facts(asked), self._now()
-        content = self._content(asked)
-        made = await asyncio.to_thread(self._store.register, asked.name, content, facts, now)
+        content = await self._content(asked)
+        made = await asyncio.to_thread(self._store.register, name, content, facts, now)
         if made.created == now:
             by = f", sent by {content.owner}" if isinstance(content, Sent) else ""
             self._record(made, "ModelRegistered", f"{made} from {asked.source}{by}")
@@ -214,10 +224,18 @@ class Models:
         await self.catch_up()
         return self._store.get(reference)
 
-    async def list(self, name: str = "") -> list[ModelVersion]:
-        """Versions, by name and number."""
+    async def list(self, name: str = "", namespace: str = "") -> list[ModelVersion]:
+        """Versions, by name and number: of one model, of a namespace, or all."""
         await self.catch_up()
-        return self._store.list(name)
+        return [each for each in self._store.list(name) if not namespace or self._is_in(each.name, namespace)]
+
+    def own(self, reference: str, namespace: str) -> str:
+        """What a bare name means in a namespace, and in no other."""
+        return self._store.own(reference, namespace)
+
+    def shown(self, version: ModelVersion, namespace: str) -> ModelVersion:
+        """The version under the name that it has in a namespace."""
+        return replace(version, name=self._store.relative(version.name, namespace))
 
     async def files(self, version: ModelVersion) -> tuple[ModelFile, ...]:
         """The files of a version."""
@@ -229,7 +247,7 @@ class Models:
 
     # Parts
 
-    def _content(self, asked: Registration) -> str | Sent:
+    async def _content(self, asked: Registration) -> str | Sent:
         """What is to be kept: here everybody's files are this machine's."""
         if asked.manifest:
             raise not_here()
@@ -305,7 +323,8 @@ class Models:
         """The output as a version of its dataset; done again it gives the same version, since it has the same content."""
         name, folder = job.spec.outputs[DATASET_OUTPUT], self.output_of(job.key, DATASET_OUTPUT)
         try:
-            made = await asyncio.to_thread(self._datasets.add, name, folder, self._now(), run=str(job.key))
+            dataset = self._datasets.own(name, job.key.namespace)
+            made = await asyncio.to_thread(self._datasets.add, dataset, folder, self._now(), run=str(job.key))
         except (UnavailableError, OSError) as problem:
             log.warning("%s: its dataset is not kept yet: %s", job.key, problem)
             asyncio.get_running_loop().call_later(RETRY_AFTER, self._begin)
@@ -319,12 +338,13 @@ class Models:
     async def _model_registered(self, job: Job) -> bool:
         name, run = registered_name(job.spec), str(job.key)
         try:
+            model = self._store.own(name, job.key.namespace)
             # Also after a crash between the registration and its event.
-            made = self._store.of_run(name, run)
+            made = self._store.of_run(model, run)
             if made is None:
                 facts = replace(facts_of(job, self._inputs(job), self._logged(job)), made_here=True)
                 folder = self.output_of(job.key, OUTPUT)
-                made = await asyncio.to_thread(self._store.register, name, folder, facts, self._now())
+                made = await asyncio.to_thread(self._store.register, model, folder, facts, self._now())
         except (UnavailableError, OSError) as problem:
             log.warning("%s: its model is not registered yet: %s", run, problem)
             asyncio.get_running_loop().call_later(RETRY_AFTER, self._begin)
@@ -368,10 +388,21 @@ class Models:
         began = job.started if job.started is not None else job.created
         found = {}
         for name, text in job.spec.data.items():
-            dataset, mark, asked = text.partition("@")
-            versions = [each for each in self._datasets.list() if each.name == dataset and each.created <= began] if mark else []
-            found[name] = str(versions[-1]) if asked == "latest" and versions else text
+            found[name] = text
+            if text.endswith("@latest"):
+                versions = [each for each in self._versions_of(text.partition("@")[0], job) if each.created <= began]
+                found[name] = self._datasets.relative(str(versions[-1]), job.key.namespace) if versions else text
         return found
+
+    def _versions_of(self, dataset: str, job: Job) -> Sequence[DatasetVersion]:
+        try:
+            meant = self._datasets.meant(dataset, job.key.namespace)
+        except UsageError:
+            return ()  # A path or a URI.
+        return [each for each in self._datasets.list() if each.name == meant]
+
+    def _is_in(self, name: str, namespace: str) -> bool:
+        return self._store.own(name.rpartition("/")[2], namespace) == name
 
     def _record(self, version: ModelVersion, reason: str, message: str) -> None:
         self._loop.store.commit(Changes(events=(Event(self._now(), subject(version.name), reason, message),)))

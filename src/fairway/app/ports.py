@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from fairway.app.model_store import RegistryNames
 from fairway.app.sent import Sent
 from fairway.app.tracking_ports import TrackingStore
 from fairway.plan.action import Action
@@ -324,7 +325,7 @@ class People(Protocol):
         ...
 
 
-class DatasetStore(Protocol):
+class DatasetStore(RegistryNames, Protocol):
     """Keeps versions of datasets. Promises that a version is whole and never changes; one by reference is only described."""
 
     def add(self, name: str, path: str | Sent, now: float, *, reference: bool = False, run: str = "") -> DatasetVersion:

@@ -118,9 +118,10 @@ class Samples:
                 await asyncio.to_thread(self._files.finish, run)
             files = await asyncio.to_thread(self._files.complete, run)
             if files:
-                waiting = found.setdefault(job.labels[SAMPLES_LABEL], _Found())
+                namespace = run.namespace.removesuffix(OWN_NAMESPACE)
+                waiting = found.setdefault(self._datasets.own(job.labels[SAMPLES_LABEL], namespace), _Found())
                 waiting.files += files
-                waiting.services.add(f"{run.namespace.removesuffix(OWN_NAMESPACE)}/{job.labels[SERVICE_LABEL]}")
+                waiting.services.add(f"{namespace}/{job.labels[SERVICE_LABEL]}")
                 waiting.models.add(job.spec.data["model"].removeprefix("model://"))
                 waiting.now = waiting.now or job.phase.over or run in self._ended
         return found

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from fairway.errors import UsageError
+
+Held = Callable[[str], bool]
+"""Whether a caller may already read a version that holds the content of a digest, so that its bytes need not be sent."""
+
+
+def nothing_held(_digest: str) -> bool:
+    """Whoever may read nothing must send everything."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +26,8 @@ class Sent:
     """Of its manifest."""
     is_file: bool = False
     """Whether it is one file, and not a folder."""
+    held: Held = field(default=nothing_held, compare=False)
+    """What of it need not have been sent. The registry may have a content whose digest the owner knows, and never had."""
 
 
 def not_here() -> UsageError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from fairway.app.model_store import RegistryNames
 from fairway.state.job import JobKey
 from fairway.state.load import ReplicaLoad, RouteLoad
 from fairway.state.model import ModelVersion
@@ -55,7 +56,7 @@ class ReplicaWatch(Protocol):
         ...
 
 
-class ModelCatalogue(Protocol):
+class ModelCatalogue(RegistryNames, Protocol):
     """Knows models."""
 
     def get(self, reference: str) -> ModelVersion:

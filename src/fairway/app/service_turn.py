@@ -213,14 +213,15 @@ class ServiceTurns:
         if not service.spec.follow or service.deleting or not service.revisions:
             return
         try:
-            version = self.models.get(service.spec.model)
+            version = self.models.get(self.models.meant(service.spec.model, service.key.namespace))
         except FairwayError:
             return
-        if str(version) != service.revisions[-1].model:
+        model = self.models.relative(str(version), service.key.namespace)
+        if model != service.revisions[-1].model:
             after = commands.applied(
-                service, service.key, service.spec, str(version), version.format, service.origin, service.labels, now
+                service, service.key, service.spec, model, version.format, service.origin, service.labels, now
             )
-            await self.put(after, [("Followed", f"{service.spec.model} means {version} now")])
+            await self.put(after, [("Followed", f"{service.spec.model} means {model} now")])
 
     async def _advance(self, standing: Standing, now: float) -> None:
         before = standing.record

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from fairway.app.loop import Loop
@@ -52,6 +52,8 @@ class Services:
         """Which router a service has, in words; whoever chooses it sets it."""
         self.outcome_token: Callable[[str], str] = lambda _service: ""
         """What reports of outcomes to a service must show; empty where it is not shown here."""
+        self.check_rights: Callable[[ServiceAsk], Awaitable[None]] = _all_rights
+        """Raises `DeniedError` when the asker may not read the model that a document names; the engine with rights sets it."""
 
     # Commands
 
@@ -90,6 +92,7 @@ class Services:
 
     async def checked(self, ask: ServiceAsk) -> Service:
         """The service as an apply would leave it on what there is now; refusals are those of an apply."""
+        await self.check_rights(ask)
         await self._loop.refresh_nodes()
         return self.planned(ask)
 
@@ -105,12 +108,12 @@ class Services:
         if missing and self._loop.places:
             message = f"there is no secret {', '.join(missing)}"
             raise RefusedError(message, fix=f"fairway secret set {missing[0]}")
-        version = self._models.get(spec.model) if spec.model else None
+        version = self._models.get(self._models.meant(spec.model, ask.key.namespace)) if spec.model else None
         after = commands.applied(
             self._service(ask.key),
             ask.key,
             spec,
-            str(version) if version else "",
+            self._models.relative(str(version), ask.key.namespace) if version else "",
             version.format if version else "",
             ask.origin,
             dict(ask.document.metadata.labels),
@@ -203,7 +206,7 @@ class Services:
         if revision is None or not revision.model:
             return None
         try:
-            return self._models.get(revision.model)
+            return self._models.get(self._models.meant(revision.model, service.key.namespace))
         except NotFoundError:
             return None
 
@@ -214,9 +217,10 @@ class Services:
     def serving(self, version: ModelVersion) -> str:
         """Who serves a model version, or could go back to it, in words; empty when nobody does."""
         for standing in self.all():
+            key = standing.service.key
             for revision in standing.service.revisions:
-                if revision.model == str(version):
-                    return f"service {standing.service.key.name} (revision {revision.number})"
+                if revision.model and self._models.meant(revision.model, key.namespace) == str(version):
+                    return f"service {key.name} (revision {revision.number})"
         return ""
 
     def replica_runs(self, standing: Standing) -> list[tuple[str, Job]]:
@@ -258,7 +262,8 @@ class Services:
         """The origin with the digest of the code, which is kept from now on."""
         revision = service.revisions[-1]
         run = replica_run(service, revision, new_replica(service, revision.number, 0, 0.0), "python")
-        document = TrainingJob.model_validate({"metadata": {"name": service.key.name}, "spec": run.spec})
+        metadata = {"name": service.key.name, "namespace": service.key.namespace}
+        document = TrainingJob.model_validate({"metadata": metadata, "spec": run.spec})
         return await self._submissions.receive(Submission(document, origin))
 
     async def _change(
@@ -296,3 +301,7 @@ class Services:
         if why:
             message = f"a replica of {service.key.name} can never run here: {why}"
             raise NeverFitsError(message, fix="ask for less, or see `fairway top node` for what there is")
+
+
+async def _all_rights(_ask: ServiceAsk) -> None:
+    """One machine has one namespace of models, and its owner reads it."""

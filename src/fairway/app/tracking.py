@@ -44,6 +44,10 @@ class Speaker:
     run: str = ""
     """`mnist-7`; empty: the owner."""
 
+    def made(self, maker: str) -> bool:
+        """Whether it may change what the run `maker` made: a run changes what it made itself, the owner changes everything."""
+        return self.run in ("", maker)
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -111,21 +115,26 @@ class Tracking:
         others = [name for name in [*self.store.series_names(namespace), DEFAULT_EXPERIMENT] if name not in known]
         return [*made, *(self.experiment(namespace, name) for name in others)]
 
-    def create_experiment(self, namespace: str, title: str, tags: Mapping[str, str]) -> Experiment:
+    def create_experiment(self, speaker: Speaker, title: str, tags: Mapping[str, str]) -> Experiment:
         """A new one."""
-        name = experiment_name(title)
+        namespace, name = speaker.namespace, experiment_name(title)
         try:
             self.experiment(namespace, name)
         except NotFoundError:
-            made = Experiment(namespace, name, title=title, created=self.clock.now(), tags=dict(tags))
+            now = self.clock.now()
+            made = Experiment(namespace, name, title=title, created=now, tags=dict(tags), maker=speaker.run)
             self.store.commit(Changes(tracked=(made,)))
             return made
         message = f"there is an experiment {title!r} already"
         raise ConflictError(message, fix="use it, or choose another name")
 
-    def tag_experiment(self, namespace: str, name: str, tags: Mapping[str, str]) -> None:
-        """Put tags on an experiment."""
-        found = self.experiment(namespace, name)
+    def tag_experiment(self, speaker: Speaker, name: str, tags: Mapping[str, str]) -> None:
+        """Put tags on an experiment. A run's token may do so on the experiment of its own series, and on those that it made."""
+        found = self.experiment(speaker.namespace, name)
+        job = self._job(speaker.namespace, speaker.run) if speaker.run else None
+        if not speaker.made(found.maker) and (job is None or job.series != found.name):
+            message = f"{speaker.run} may not tag the experiment {found.title or found.name!r}: it did not make it"
+            raise DeniedError(message, fix="tag it from outside of a job, or make an experiment in the run")
         self.store.commit(Changes(tracked=(replace(found, tags=_grown(found.tags, tags, "tags")),)))
 
     # Runs
@@ -254,16 +263,21 @@ class Tracking:
             raise UsageError(message, fix="log fewer of them")
         self._put(replace(run, outputs={**run.outputs, **outputs}, inputs=known))
 
-    def note_version(self, run: TrackedRun, version: str) -> None:
-        """What was registered from a run; that of a run within a job is the job's too."""
-        for name in dict.fromkeys((run.name, run.job or run.name)):
+    def note_version(self, speaker: Speaker, run: TrackedRun, version: str) -> None:
+        """What was registered from a run; that of a run within a job is the job's too.
+
+        A run that registers what another run logged notes it in its own record: it may not write to the other's.
+        """
+        names = (run.name, run.job or run.name) if speaker.made(run.job) else (speaker.run,)
+        for name in dict.fromkeys(names):
             known = self.run(run.namespace, name)
             self._put(replace(known, versions=tuple(dict.fromkeys([*known.versions, version]))))
 
     def check_may_write(self, speaker: Speaker, run: TrackedRun) -> None:
-        """A job speaks for itself, and for runs that belong to no job."""
-        if speaker.run and run.job not in ("", speaker.run):
-            message = f"{speaker.run} may not write to {run.name}, a run of {run.job}"
+        """A run's token may write to the job's own run, and to the runs that were made within it."""
+        if not speaker.made(run.job):
+            whose = f"a run of {run.job}" if run.job else "which was made outside of jobs"
+            message = f"{speaker.run} may not write to {run.name}, {whose}"
             raise DeniedError(message, fix="log to a run of its own, or from outside of a job")
         if run.deleted:
             message = f"the run {run.name} is deleted"

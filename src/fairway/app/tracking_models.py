@@ -12,7 +12,7 @@ from fairway.app.models import Models, Registration
 from fairway.app.ports import Changes
 from fairway.app.tracking import Speaker, Tracking
 from fairway.app.tracking_ports import Artifacts, Kind, Shelf
-from fairway.errors import ConflictError, NotFoundError, RefusedError, UsageError
+from fairway.errors import ConflictError, DeniedError, NotFoundError, RefusedError, UsageError
 from fairway.state.model import Lineage, ModelFacts, ModelVersion
 from fairway.state.tracking import LoggedModel, RegisteredName, TrackedRun
 from fairway.units.names import check_name, suggest_name
@@ -23,6 +23,8 @@ REGISTERED = "registered"
 RUN_TAG = "mlflow.runId"
 SOURCE_TAG = "mlflow.source"
 NOTE_TAG = "mlflow.note.content"
+MAKER_TAG = "fairway.run"
+"""The run whose token registered the version, `default/mnist-7`: it may put aliases on it. A client cannot choose it."""
 PICKLE_TAG = "fairway.allow_pickle"
 """A tag of the version that lets files be kept that run code when they are loaded. On a job, a label `allow-pickle` does."""
 PICKLE_LABEL = "allow-pickle"
@@ -108,7 +110,7 @@ class TrackedModels:
         found = self._store.tracked(RegisteredName, namespace, name)
         if found is not None:
             return found
-        if _is_name(name) and (versions := await self._models.list(name)):
+        if _is_name(name) and (versions := await self._models.list(self._models.own(name, namespace))):
             return RegisteredName(namespace, name, model=name, created=versions[0].created)
         message = f"there is no registered model {name!r}"
         raise NotFoundError(message, fix="register one; `fairway model list` shows what there is")
@@ -116,12 +118,14 @@ class TrackedModels:
     async def all_registered(self, namespace: str) -> list[RegisteredName]:
         """All of them, in order of name."""
         known = {each.model: each for each in self._store.all_tracked(RegisteredName, namespace)}
-        for model in dict.fromkeys(version.name for version in await self._models.list()):
+        versions = await self._models.list(namespace=namespace)
+        for model in dict.fromkeys(self._models.shown(version, namespace).name for version in versions):
             known.setdefault(model, await self.registered(namespace, model))
         return sorted(known.values(), key=lambda each: each.name)
 
-    async def register_name(self, namespace: str, name: str, tags: Mapping[str, str], description: str) -> RegisteredName:
+    async def register_name(self, speaker: Speaker, name: str, tags: Mapping[str, str], description: str) -> RegisteredName:
         """A new name. Any text will do; the registry calls it by the nearest name that is legal there."""
+        namespace = speaker.namespace
         model = name if _is_name(name) else suggest_name(name)
         taken = {each.model: each.name for each in await self.all_registered(namespace)}
         if taken.get(model) == name:
@@ -131,29 +135,33 @@ class TrackedModels:
             message = f"{name!r} would be called {model} in the registry, as {taken[model]!r} is"
             raise UsageError(message, fix="choose another name")
         made = RegisteredName(namespace, name, model=model, created=self._clock.now(), description=description, tags=dict(tags))
-        return self._put(made)
+        return self._put(replace(made, maker=speaker.run))
 
-    async def describe(self, namespace: str, name: str, description: str | None, tags: Mapping[str, str]) -> RegisteredName:
-        """What is said of a model as a whole."""
-        found = await self.registered(namespace, name)
+    async def describe(self, speaker: Speaker, name: str, description: str | None, tags: Mapping[str, str]) -> RegisteredName:
+        """What is said of a model as a whole. A run's token may change that of a model which it made."""
+        found = await self.registered(speaker.namespace, name)
+        if not speaker.made(found.maker):
+            message = f"{speaker.run} may not describe the model {name!r}: it did not make it"
+            raise DeniedError(message, fix="put tags on the version that the run registers, or describe it from outside of a job")
         said = found.description if description is None else description
         return self._put(replace(found, description=said, tags={**found.tags, **tags}))
 
     async def versions(self, known: RegisteredName) -> list[ModelVersion]:
         """The versions of a model, oldest first."""
-        return await self._models.list(known.model)
+        return await self._models.list(self._models.own(known.model, known.namespace))
 
     async def version(self, known: RegisteredName, which: str) -> ModelVersion:
         """The version of that number or alias."""
-        return await self._models.get(f"{known.model}@{which}")
+        return await self._models.get(self._models.own(f"{known.model}@{which}", known.namespace))
 
     async def register(self, speaker: Speaker, wanted: Wanted) -> ModelVersion:
         """Keep what a run logged as a version, with where it came from."""
         known = await self.registered(speaker.namespace, wanted.name)
-        folder, run, maker = await self._content(speaker.namespace, wanted)
+        folder, run, maker = await self._content(speaker, wanted)
         facts = self.tracking.facts(run) if run is not None else None
         job = self.tracking.job_of(run) if run is not None else None
         tags = {**(wanted.tags or {}), SOURCE_TAG: wanted.source, NOTE_TAG: wanted.description, RUN_TAG: run.name if run else ""}
+        tags |= {MAKER_TAG: f"{speaker.namespace}/{speaker.run}" if speaker.run else ""}
         pickle = tags.pop(PICKLE_TAG, "") or (job.labels.get(PICKLE_LABEL, "") if job is not None else "")
         said = ModelFacts(
             metrics={each.name: each.value for each in facts.metrics if math.isfinite(each.value)} if facts else {},
@@ -161,7 +169,9 @@ class TrackedModels:
             tags={name: value for name, value in tags.items() if value},
             allow_pickle=pickle.lower() == "true",
         )
-        asked = Registration(known.model, str(folder), said, run=job.key if job is not None else None)
+        asked = Registration(
+            known.model, str(folder), said, run=job.key if job is not None else None, namespace=speaker.namespace
+        )
         # Only what lies among the files of that very run was left by it; a client may name any run.
         asked = replace(asked, made_here=job is not None and maker == job.key.name)
         try:
@@ -174,16 +184,25 @@ class TrackedModels:
             )
             raise RefusedError(problem.message, fix=fix) from problem
         if run is not None:
-            self.tracking.note_version(run, str(made))
+            self.tracking.note_version(speaker, run, str(self._models.shown(made, speaker.namespace)))
         return made
 
-    async def set_alias(self, known: RegisteredName, alias: str, number: str) -> None:
-        """Let an alias mean a version."""
-        await self._models.promote(str(await self.version(known, number)), alias)
+    async def set_alias(self, speaker: Speaker, known: RegisteredName, alias: str, number: str) -> None:
+        """Let an alias mean a version. A run's token may name a version that it made, and take no alias from another's."""
+        version = await self.version(known, number)
+        name = f"{known.model}@{version.version}"
+        fix = f"promote it from outside of a job: fairway model promote {name} {alias}"
+        if not _made(speaker, version):
+            message = f"{speaker.run} may not put the alias {alias} on {name}: it did not register that version"
+            raise DeniedError(message, fix=fix)
+        await self._check_may_take(speaker, known, alias, fix)
+        await self._models.promote(str(version), alias)
 
-    async def drop_alias(self, known: RegisteredName, alias: str) -> None:
-        """Take an alias away."""
-        await self._models.demote(known.model, alias)
+    async def drop_alias(self, speaker: Speaker, known: RegisteredName, alias: str) -> None:
+        """Take an alias away. A run's token may do so where the alias means a version that it made, or the model is its own."""
+        fix = f"take it away from outside of a job: fairway model promote {known.model} {alias} --remove"
+        await self._check_may_take(speaker, known, alias, fix)
+        await self._models.demote(self._models.own(known.model, known.namespace), alias)
 
     # Files
 
@@ -209,7 +228,7 @@ class TrackedModels:
         return found
 
     def check_may_write(self, speaker: Speaker, path: str) -> None:
-        """A job writes the files of its own runs and models, and of those that belong to no job."""
+        """A run's token may write the files of its job's own runs and logged models."""
         first, _, rest = path.partition("/")
         if first == LOGGED:
             self._check_may_write(speaker, self.logged(speaker.namespace, rest.partition("/")[0]))
@@ -218,8 +237,16 @@ class TrackedModels:
 
     # Parts
 
-    async def _content(self, namespace: str, wanted: Wanted) -> tuple[Path, TrackedRun | None, str]:
+    async def _check_may_take(self, speaker: Speaker, known: RegisteredName, alias: str, fix: str) -> None:
+        """Raises `DeniedError` where the alias of a model that others made means a version that others made."""
+        standing = next((each for each in await self.versions(known) if alias in each.aliases), None)
+        if standing is not None and not _made(speaker, standing) and not speaker.made(known.maker):
+            message = f"{speaker.run} may not move the alias {alias} of {known.model}, which is version {standing.version} now"
+            raise DeniedError(message, fix=fix)
+
+    async def _content(self, speaker: Speaker, wanted: Wanted) -> tuple[Path, TrackedRun | None, str]:
         """What is to become a version, the run that the client names as its maker, and the job among whose files it lies."""
+        namespace = speaker.namespace
         scheme, _, rest = wanted.source.partition(":/")
         rest = rest.lstrip("/")
         if scheme == "models" and not rest.startswith("m-"):
@@ -234,8 +261,12 @@ class TrackedModels:
         shelf, path = self.shelf(namespace, places[scheme])
         first, _, _ = places[scheme].partition("/")
         maker = self.logged(namespace, shelf.name).run if first == LOGGED else shelf.name
-        run = wanted.run or maker
-        return self.artifacts.find(shelf, path), self.tracking.run(namespace, run) if run else None, shelf.job
+        name = wanted.run or maker
+        run = self.tracking.run(namespace, name) if name else None
+        if run is not None and run.name != maker and not speaker.made(run.job):
+            message = f"{speaker.run} may not say that {wanted.source!r} comes from {run.name}: another run logged it"
+            raise DeniedError(message, fix=f"leave run_id out, or name {maker or speaker.run}")
+        return self.artifacts.find(shelf, path), run, shelf.job
 
     def _check_may_write(self, speaker: Speaker, model: LoggedModel) -> None:
         owner = TrackedRun(model.namespace, model.name, job=model.job)
@@ -244,6 +275,11 @@ class TrackedModels:
     def _put(self, record: Kind) -> Kind:
         self._store.commit(Changes(tracked=(record,)))
         return record
+
+
+def _made(speaker: Speaker, version: ModelVersion) -> bool:
+    """Whether a run registered this version, or the owner asks."""
+    return not speaker.run or version.tags.get(MAKER_TAG) == f"{speaker.namespace}/{speaker.run}"
 
 
 def _is_name(text: str) -> bool:

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,9 @@ from fairway.app.submission import Submission
 from fairway.app.system import SystemClock
 from fairway.app.tracking import Speaker
 from fairway.bootstrap.pod_server import PodServer
-from fairway.bootstrap.pods import finder, given_to_pods, output_place, plain_of_older, samples_of
+from fairway.bootstrap.pods import entitling, given_to_pods, output_place, plain_of_older, samples_of
 from fairway.bootstrap.record import Record
+from fairway.bootstrap.registry import ClusterSubmissions, Registry
 from fairway.bootstrap.serving import ClusterServing, ServingMirrors
 from fairway.bootstrap.upkeep import DATABASE, attach
 from fairway.engines.kubernetes import health
@@ -63,15 +64,12 @@ from fairway.engines.kubernetes.serving.naming import BY_SERVICE, by_service
 from fairway.engines.local.secrets import FileSecrets
 from fairway.errors import FairwayError, NotFoundError
 from fairway.registry.carried import Carried
-from fairway.registry.dataset import Datasets
-from fairway.registry.model import Models
-from fairway.registry.remote import open_blobs
 from fairway.serving.samples import ReceivedSamples
 from fairway.settings import environment
 from fairway.spec.job import Replicas
 from fairway.state.event import Event
 from fairway.state.fault import Fault
-from fairway.state.job import Job, JobKey, Origin
+from fairway.state.job import Job, JobKey
 from fairway.state.task import Task
 from fairway.stores.sqlite.opening import open_store
 from fairway.stores.sqlite.store import SqliteStore
@@ -112,21 +110,6 @@ class OperatorSettings:
             identity=f"{given.get('HOSTNAME') or socket.gethostname()}_{os.getpid()}",
             health_port=given.get(health.PORT, ""),
         )
-
-
-class ClusterSubmissions:
-    """The `Submissions` port: an object and what it names hold everything."""
-
-    async def receive(self, submission: Submission) -> Origin:
-        """Nothing comes from a caller's folder; every task gets a pod of its own."""
-        return replace(submission.origin, spread=True)
-
-    def keep(self, key: JobKey, submission: Submission) -> None:
-        """Nothing to keep."""
-
-    async def fingerprint(self, job: Job) -> str:
-        """The code's ConfigMap says what it is."""
-        return job.origin.code_digest
 
 
 class ClusterRuns:
@@ -183,6 +166,7 @@ class Operator:
         self._clock = SystemClock()
         self._carried = Carried(settings.home / "carried")
         self._samples = ReceivedSamples(settings.home / "samples")
+        self._registry = Registry.open(settings.home)
         self._reading = Client(connection)
         self._leader = Leader(self._reading, self._installation.namespace, LEASE, settings.identity)
         self._acting = Client(connection, permit=lambda: self._leader.leading)
@@ -191,6 +175,7 @@ class Operator:
         self._nodes = Mirror(self._reading, kinds.NODES)
         self._gpu_nodes = Mirror(self._reading, kinds.GPU_NODES)
         self._objects = Mirror(self._reading, kinds.TRAINING_JOBS)
+        self._rights = self._registry.rights(self._acting, self._clock)
         self._record = Record(self._reading, self._acting, self._clock, self._installation, settings.home)
         self._gangs = Gangs(
             self._acting,
@@ -235,6 +220,7 @@ class Operator:
         application, upkeep = self._build(serving, keeping)
         # A new process opens the record anew, and puts it in order.
         upkeep.restart = lambda: os.kill(os.getpid(), signal.SIGTERM)
+        self._registry.take_up(application.store)
         await application.loop.start()
         await application.models.start()
         boards = Boards(self._acting, self._installation, self._owner_of, self._clock)
@@ -254,9 +240,10 @@ class Operator:
         self._pods.noted.append(lambda found: _note_pod(faults, found))
         for key in application.store.job_keys():
             controller.add(str(key))  # Its object may have gone while nobody looked.
-        await self._record.open(application, self._objects, self._gangs)
+        await self._record.open(application, self._objects, self._gangs, self._rights)
         sampled = samples_of(application, self._samples, serving.replica_in, secret)
-        given = given_to_pods(self._settings.home, application, self._carried, sampled, secret)
+        entitled = entitling(application, self._rights, self._objects, self._served.objects)
+        given = given_to_pods(self._settings.home, application, self._carried, sampled, secret, self._registry, entitled)
         answers = make_told(application.loop.report, secret, given, self._refused)
         server = PodServer(plain_of_older(answers, application, self._authority, secret), self._settings.port, self._authority)
         await server.open()
@@ -277,11 +264,9 @@ class Operator:
 
     def _build(self, serving: ClusterServing, keeping: Keeping) -> tuple[Application, Upkeep]:
         home = self._settings.home
-        blobs = open_blobs(home / "blobs", "")
         kept = ClusterKept(self._objects, self._pods, keeping)
         opened = open_store(home / DATABASE, self._clock.now(), kept.any, suspect=is_suspect(home))
-        store = opened.store
-        models = Models(home, blobs)
+        store, submissions = opened.store, ClusterSubmissions(self._rights)
         self._pods.listen(keeping.tailing.notice)
         engine = KubernetesEngine(
             self._acting,
@@ -299,13 +284,15 @@ class Operator:
             serving.engine(engine),
             self._clock,
             FileSecrets(home / "secrets"),
-            ClusterSubmissions(),
-            Datasets(home, blobs),
-            models=models,
-            serving=serving.serving(models, self._samples),
+            submissions,
+            self._registry.datasets,
+            models=self._registry.models,
+            serving=serving.serving(self._registry.models, self._samples),
             places=False,
             people=ClusterPeople(),
         )
+        assert application.services is not None
+        application.services.check_rights = submissions.check_service
         serving.attach(application)
         engine.may_end = lambda key: self._is_settled(store, key)
         engine.forgetting = lambda key: store.mark_deleted([key])
@@ -330,7 +317,8 @@ class Operator:
         code = found.metadata.annotations.get(CODE, "") if found is not None else ""
         code = BLOB + job.origin.code_digest if code.startswith(BLOB) else code
         token = token_of(secret, Speaker(job.key.namespace, job.key.name))
-        return Surroundings(owner, code, token, self._settings.endpoint, finder(self._settings.home), self._trusted)
+        find = self._registry.finder(job.key.namespace)
+        return Surroundings(owner, code, token, self._settings.endpoint, find, self._trusted)
 
 
 def _reference(found: Custom) -> dict[str, Any]:

@@ -8,37 +8,89 @@ from pathlib import Path
 from starlette.types import ASGIApp
 
 from fairway.api.brought import Brought
-from fairway.api.given import Given, make_given
+from fairway.api.given import Entitled, Given, make_given
 from fairway.api.plain import OlderPlain
 from fairway.api.sampled import Sampled
 from fairway.app.application import Application
 from fairway.app.tracking import Speaker
+from fairway.bootstrap.registry import Registry
 from fairway.bootstrap.tracked import tracked
 from fairway.engines.kubernetes.authority import Authority
-from fairway.engines.kubernetes.operator.manifests.data import MODEL, Find, Version
+from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.engines.kubernetes.marks import BLOB
+from fairway.engines.kubernetes.objects import Custom
+from fairway.engines.kubernetes.operator.manifests.data import MODEL
+from fairway.engines.kubernetes.record.rights import Rights, vouched
 from fairway.errors import NotFoundError
 from fairway.plan.service.replica import SERVICE_LABEL
 from fairway.registry.carried import Carried
-from fairway.registry.dataset import Datasets
 from fairway.registry.handing import Handing
-from fairway.registry.model import Models
-from fairway.registry.remote import open_blobs
+from fairway.registry.possession import namespace_owner, user_owner
 from fairway.serving.samples import ReceivedSamples
 from fairway.state.job import Job, JobKey
-from fairway.state.service import ServiceKey
+from fairway.state.service import Service, ServiceKey
 
 SERVICE = "service:"
 """Before the name of a service, where a token names a run."""
 
 
-def given_to_pods(home: Path, application: Application, carried: Carried, sampled: Sampled, secret: bytes) -> ASGIApp:
+def given_to_pods(
+    home: Path,
+    application: Application,
+    carried: Carried,
+    sampled: Sampled,
+    secret: bytes,
+    registry: Registry,
+    entitled: Entitled,
+) -> ASGIApp:
     """The routes by which pods get code, models and datasets, bring checkpoints, outputs and samples, and speak MLflow."""
-    blobs = open_blobs(home / "blobs", "")
-    contents = Handing(blobs, Models(home, blobs), Datasets(home, blobs))
-    given = Given(contents, lambda speaker: code_of(application, speaker), secret)
+    contents = Handing(registry.blobs, registry.models, registry.datasets)
+
+    def own_code(speaker: Speaker) -> tuple[str, ...]:
+        known = [one.removeprefix(BLOB) for one in code_of(application, speaker)]
+        return tuple(one for one in known if registry.possession.has_code(_owners(application, speaker), one))
+
+    given = Given(contents, own_code, entitled, secret)
     carried.tidy()
     brought = Brought(carried, application.store.get_job, newest_of(application), application.loop.report, secret)
     return make_given([*given.routes(), *brought.routes(), *sampled.routes()], tracked(home, application, secret))
+
+
+def entitling(application: Application, rights: Rights, jobs: Mirror[Custom], services: Mirror[Custom]) -> Entitled:
+    """What pods may have: the versions that the document of their run or service names, as far as its user may read them."""
+
+    async def entitled(speaker: Speaker, kind: str, reference: str) -> str:
+        namespace, name = speaker.namespace, speaker.run.removeprefix(SERVICE)
+        served = speaker.run.startswith(SERVICE)
+        found = (services if served else jobs).get(f"{namespace}/{name}")
+        caller = vouched(found.metadata.annotations if found is not None else {}, namespace)
+        return await rights.entitled(caller, namespace, _inputs(application, speaker), kind, reference)
+
+    return entitled
+
+
+def _inputs(application: Application, speaker: Speaker) -> dict[str, str]:
+    """The inputs of a run; of a service the models of its revisions."""
+    if speaker.run.startswith(SERVICE):
+        revisions = [revision for service in _services(application, speaker) for revision in service.revisions]
+        return {str(revision.number): f"{MODEL}{revision.model}" for revision in revisions if revision.model}
+    job = application.store.get_job(JobKey(speaker.namespace, speaker.run))
+    return dict(job.spec.data) if job is not None else {}
+
+
+def _owners(application: Application, speaker: Speaker) -> list[str]:
+    """Who may have sent the code of a run or a service."""
+    if speaker.run.startswith(SERVICE):
+        users = {revision.origin.user for service in _services(application, speaker) for revision in service.revisions}
+    else:
+        job = application.store.get_job(JobKey(speaker.namespace, speaker.run))
+        users = {job.origin.user} if job is not None else set()
+    return [namespace_owner(speaker.namespace), *(user_owner(user) for user in sorted(users) if user)]
+
+
+def _services(application: Application, speaker: Speaker) -> list[Service]:
+    key = ServiceKey(speaker.namespace, speaker.run.removeprefix(SERVICE))
+    return [record.service for record in application.store.services() if record.service.key == key]
 
 
 def samples_of(
@@ -96,25 +148,9 @@ def output_place(carried: Carried, runs: Path, key: JobKey, name: str) -> str:
 def code_of(application: Application, speaker: Speaker) -> tuple[str, ...]:
     """The digests of the code of a run, or of each revision of a service, the newest first; none: it has none in the blobs."""
     if speaker.run.startswith(SERVICE):
-        key = ServiceKey(speaker.namespace, speaker.run.removeprefix(SERVICE))
-        services = [record.service for record in application.store.services() if record.service.key == key]
+        services = _services(application, speaker)
         found = [revision.origin.code_digest for service in services for revision in reversed(service.revisions)]
     else:
         job = application.store.get_job(JobKey(speaker.namespace, speaker.run))
         found = [job.origin.code_digest] if job is not None else []
     return tuple(digest for digest in found if digest)
-
-
-def finder(home: Path) -> Find:
-    """Looks up what the inputs of runs name."""
-    blobs = open_blobs(home / "blobs", "")
-    models, datasets = Models(home, blobs), Datasets(home, blobs)
-
-    def find(reference: str) -> Version:
-        if reference.startswith(MODEL):
-            return Version(f"/v1/given/models/{models.get(reference.removeprefix(MODEL))}")
-        version = datasets.get(reference)
-        inner = datasets.files(version)[0].path if version.is_file and not version.reference else ""
-        return Version(f"/v1/given/datasets/{version}", inner, version.reference)
-
-    return find

@@ -29,6 +29,7 @@ from fairway.engines.kubernetes.record.application import CallersApplication
 from fairway.engines.kubernetes.record.callers import Front, read_front
 from fairway.engines.kubernetes.record.code import Codes
 from fairway.engines.kubernetes.record.queues import QueueObjects
+from fairway.engines.kubernetes.record.rights import Rights
 from fairway.engines.kubernetes.record.uploads import Uploads
 from fairway.registry.remote import open_blobs
 from fairway.settings import environment
@@ -56,7 +57,7 @@ class Record:
         self._server: SecondServer | None = None
         self._listening: socket.socket | None = None
 
-    async def open(self, application: Application, objects: Mirror[Custom], gangs: Gangs) -> None:
+    async def open(self, application: Application, objects: Mirror[Custom], gangs: Gangs, rights: Rights) -> None:
         """Answer from now on, and tell the API server by which certificate it knows us."""
         faults, queues = application.loop.faults, QueueObjects(self._client, application, self._queues)
         self._follower = follower = Controller(
@@ -78,9 +79,9 @@ class Record:
         blobs = open_blobs(self._home / "blobs", "")
         codes, uploads = Codes(blobs, self._home / "received"), Uploads(blobs, self._clock)
         await uploads.tidy()
-        callers = CallersApplication(application, self._client, objects, self._services, gangs)
+        callers = CallersApplication(application, self._client, objects, self._services, gangs, rights)
         about = About(VERSION, 0, "", image=self._installation.image)
-        app = make_aggregated(make_api(callers, about), codes, uploads, lambda: front, VERSION)
+        app = make_aggregated(make_api(callers, about), codes, uploads, rights, lambda: front, VERSION)
         self._server = SecondServer(config(app, _only(front)))
         # The API server comes here, from whatever node it runs on.
         self._listening = socket.create_server(("", int(port)), backlog=128)

@@ -101,7 +101,7 @@ def make_service(options: Options, namespace: str) -> dict[str, Any]:
     if bool(model) == bool(command):
         message = "one model or one command is needed"
         raise UsageError(message, fix="fairway serve mnist@champion, or fairway serve --name chat -- python server.py")
-    name = options.text("name") or model.partition("@")[0]
+    name = options.text("name") or model.partition("@")[0].rpartition("/")[2]
     if not name:
         message = "a command needs a name to be served under"
         raise UsageError(message, fix="fairway serve --name chat -- ...")

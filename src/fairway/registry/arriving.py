@@ -1,7 +1,8 @@
 """Content that callers send ahead of what names it, in pieces.
 
 `arriving/OWNER/DIGEST.part` is on its way, `arriving/OWNER/DIGEST` is whole: on the disk, and compared with its digest. It
-becomes content of the registry when a version names it, and goes when nobody asked for it for a day.
+becomes content of the registry when a version names it, and goes when nobody asked for it for a day. `DIGEST.had` is there
+while that happens: the owner has sent it, though it lies in the registry already.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fairway.app import crash
-from fairway.app.sent import Sent
+from fairway.app.sent import Held, Sent, nothing_held
 from fairway.errors import RefusedError, UnavailableError
 from fairway.registry import numbering
 from fairway.registry.blobs import Blobs, sync, telling_full_disk
@@ -31,6 +32,7 @@ LARGEST_MANIFEST = 1 << 26
 FOLDER = "arriving"
 
 _PART = ".part"
+_HAD = ".had"
 _BLOCK = 1 << 20
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _MODES = frozenset({0o644, 0o755})
@@ -69,7 +71,8 @@ class Arriving:
     Promises:
     1. What is whole is on the disk and has its digest, whatever crashed while it came.
     2. What came before a connection broke off need not be sent again.
-    3. One owner's pieces neither help nor harm another's.
+    3. One owner's pieces neither help nor harm another's. What the registry has counts as here only where it is `held`: who
+       knows a digest must send the bytes, or be able to read a version with them.
     4. No step takes longer than a piece of its size and `patience` seconds, however large the content is.
     """
 
@@ -78,10 +81,10 @@ class Arriving:
         self._readings: dict[str, _Reading] = {}
         """How far parts were compared; where this is lost it begins anew."""
 
-    def standing(self, owner: str, awaited: Awaited) -> Standing:
+    def standing(self, owner: str, awaited: Awaited, held: Held = nothing_held) -> Standing:
         """How far it has come. What is asked for is not abandoned."""
         place = _place(self._blobs, owner, awaited.digest)
-        if self._blobs.has(awaited.digest) or _touched(place):
+        if _touched(place) or _is_held(self._blobs, place, held):
             return Standing(awaited.size, awaited.size, whole=True)
         part = place + _PART
         have = os.stat(part).st_size if _touched(part) else 0
@@ -93,12 +96,12 @@ class Arriving:
         self._blobs.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         return shutil.disk_usage(self._blobs.root).free
 
-    def append(self, owner: str, awaited: Awaited, offset: int, data: bytes) -> None:
+    def append(self, owner: str, awaited: Awaited, offset: int, data: bytes, held: Held = nothing_held) -> None:
         """Write on where the part ends; what does not begin there is left out: `standing` says where to go on."""
         if offset + len(data) > awaited.size:
             message = f"{awaited.digest[:12]} has {awaited.size} bytes, and {offset + len(data)} are sent"
             raise RefusedError(message, fix="try again when nothing changes the files")
-        standing = self.standing(owner, awaited)
+        standing = self.standing(owner, awaited, held)
         if standing.whole or standing.have != offset:
             return
         part = _place(self._blobs, owner, awaited.digest) + _PART
@@ -106,7 +109,7 @@ class Arriving:
         with telling_full_disk(self._blobs.root), open(part, "ab", opener=_private) as file:
             file.write(data)
 
-    def settle(self, owner: str, awaited: Sequence[Awaited], patience: float) -> list[Standing]:
+    def settle(self, owner: str, awaited: Sequence[Awaited], patience: float, held: Held = nothing_held) -> list[Standing]:
         """Put on the disk what came of these, and compare what is complete with its digest; how far each has come then.
 
         `RefusedError` for content that has another digest; it is gone then. What takes longer goes on with the next call.
@@ -114,7 +117,7 @@ class Arriving:
         until = time.monotonic() + patience
         parts = {_place(self._blobs, owner, one.digest) + _PART: one for one in awaited}
         for part, one in parts.items():
-            if one.size == 0 and not self.standing(owner, one).whole:
+            if one.size == 0 and not self.standing(owner, one, held).whole:
                 os.makedirs(os.path.dirname(part), mode=0o700, exist_ok=True)
                 open(part, "ab", opener=_private).close()
         with telling_full_disk(self._blobs.root):
@@ -125,7 +128,7 @@ class Arriving:
                 os.rename(part, part.removesuffix(_PART))
         if whole:
             sync([os.path.dirname(whole[0])])
-        return [self.standing(owner, one) for one in awaited]
+        return [self.standing(owner, one, held) for one in awaited]
 
     def tidy(self, now: float) -> int:
         """Remove what was abandoned; how many files are left that may be one day."""
@@ -166,7 +169,7 @@ def load(sent: Sent, blobs: Blobs) -> tuple[Manifest, dict[str, Path]]:
 
     `UnavailableError` when something of it is not here, or no longer.
     """
-    place = _whole(blobs, sent.owner, sent.digest)
+    place = _whole(blobs, sent, sent.digest)
     if place is None:
         raise _missing("its manifest")
     if place.stat().st_size > LARGEST_MANIFEST:
@@ -177,7 +180,7 @@ def load(sent: Sent, blobs: Blobs) -> tuple[Manifest, dict[str, Path]]:
     found: dict[str, Path] = {}
     for entry in manifest.entries:
         if entry.sha256:
-            content = _whole(blobs, sent.owner, entry.sha256)
+            content = _whole(blobs, sent, entry.sha256)
             if content is None:
                 raise _missing(entry.path)
             if content.stat().st_size != entry.size:
@@ -190,8 +193,11 @@ def load(sent: Sent, blobs: Blobs) -> tuple[Manifest, dict[str, Path]]:
 @contextmanager
 def closing(sent: Sent, blobs: Blobs) -> Iterator[None]:
     """Nothing that an owner sent moves or goes meanwhile, and what is taken over is not collected before a version names it."""
-    with numbering.locked(Path(_place(blobs, sent.owner, sent.digest)).parent), blobs.writing():
+    folder = Path(_place(blobs, sent.owner, sent.digest)).parent
+    with numbering.locked(folder), blobs.writing():
         yield
+        for path in folder.glob(f"*{_HAD}"):
+            path.unlink(missing_ok=True)
 
 
 def adopt(sent: Sent, manifest: Manifest, blobs: Blobs) -> None:
@@ -200,18 +206,27 @@ def adopt(sent: Sent, manifest: Manifest, blobs: Blobs) -> None:
     for digests in (contents - {sent.digest}, {sent.digest}):
         arrived = {digest: Path(_place(blobs, sent.owner, digest)) for digest in digests}
         arrived = {digest: path for digest, path in arrived.items() if path.exists()}
+        for path in arrived.values():
+            # A crash before the version is there must not make the owner send it again.
+            path.with_name(path.name + _HAD).touch(mode=0o600)
         for digest in [digest for digest in arrived if blobs.has(digest)]:
             with crash.reach("registry.remove"):
                 arrived.pop(digest).unlink()
         blobs.adopt(arrived)
 
 
-def _whole(blobs: Blobs, owner: str, digest: str) -> Path | None:
-    """Where a content lies, whole."""
-    place = Path(_place(blobs, owner, digest))
+def _whole(blobs: Blobs, sent: Sent, digest: str) -> Path | None:
+    """Where a content lies, whole: sent by the owner, or of a version that the owner may read."""
+    place = Path(_place(blobs, sent.owner, digest))
     if place.exists():
         return place
-    return blobs.path(digest) if blobs.has(digest) else None
+    return blobs.path(digest) if _is_held(blobs, os.fspath(place), sent.held) else None
+
+
+def _is_held(blobs: Blobs, place: str, held: Held) -> bool:
+    """Whether the registry has a content, and its owner has sent it or may read it there."""
+    digest = os.path.basename(place)
+    return blobs.has(digest) and (os.path.exists(place + _HAD) or held(digest))
 
 
 def _place(blobs: Blobs, owner: str, digest: str) -> str:

@@ -19,6 +19,7 @@ from fairway.errors import NotFoundError, RefusedError, UsageError
 from fairway.registry import arriving, numbering, snapshot, sources
 from fairway.registry.blobs import Blobs
 from fairway.registry.manifest import Entry, Manifest
+from fairway.registry.namespaces import DATASETS, Namespaces, in_words, split
 from fairway.registry.packing import packed
 from fairway.state.dataset import DatasetFile, DatasetVersion
 from fairway.units.names import check_name
@@ -42,13 +43,14 @@ class Datasets:
     4. A number is never used again, also after a delete.
     """
 
-    def __init__(self, root: Path, blobs: Blobs) -> None:
+    def __init__(self, root: Path, blobs: Blobs, namespaces: Namespaces | None = None) -> None:
         self._root = root
+        self._namespaces = namespaces or Namespaces(root)
         self._blobs = blobs
 
     def add(self, name: str, path: str | Path | Sent, now: float, *, reference: bool = False, run: str = "") -> DatasetVersion:
         """Keep a folder or a file as the next version, made now; by `reference` only what it is, not its content."""
-        check_dataset_name(name)
+        self._check(name)
         if isinstance(path, Sent):
             with arriving.closing(path, self._blobs):
                 manifest, _ = arriving.load(path, self._blobs)
@@ -82,7 +84,7 @@ class Datasets:
 
         In order of name the first go so that at most `largest` bytes are left. Done again it gives the version that there is.
         """
-        check_dataset_name(name)
+        self._check(name)
         with self._blobs.writing():
             return self._gathered(name, files, now, (services, models), largest)
 
@@ -119,12 +121,13 @@ class Datasets:
         """The version that `mnist@3`, `mnist@latest` or `mnist` means."""
         match = _REFERENCE.fullmatch(reference)
         name, asked = (match["name"], match["version"]) if match else (reference, "latest")
-        check_dataset_name(name)
+        self._check(name)
         known = self.versions(name)
         if not known:
-            names = ", ".join(sorted({version.name for version in self.list()})) or "none"
-            message = f"there is no dataset {name} here (known: {names})"
-            raise NotFoundError(message, fix=f"add it with: fairway data add {name} PATH")
+            namespace, bare = split(name)
+            names = ", ".join(split(each)[1] for each in self._namespaces.names(DATASETS, namespace)) or "none"
+            message = f"there is no dataset {bare} {in_words(namespace)} (known: {names})"
+            raise NotFoundError(message, fix=f"add it with: fairway data add {bare} PATH")
         if asked == "latest":
             return known[-1]
         for version in known:
@@ -162,7 +165,7 @@ class Datasets:
         if version.reference:
             message = f"{version} is a reference: its content was never copied"
             raise RefusedError(message, fix=f"read it from {version.reference}")
-        folder = self._root / "data" / version.name / str(version.version)
+        folder = self._namespaces.folder("data", version.name) / str(version.version)
         manifest = snapshot.load(version.digest, self._blobs)
         snapshot.materialise(manifest, self._blobs, folder, linked=True)
         return folder / manifest.entries[0].path if version.is_file else folder
@@ -175,11 +178,19 @@ class Datasets:
 
     def list(self) -> list[DatasetVersion]:
         """Every version of every dataset, by name and number."""
-        try:
-            names = sorted(entry for entry in os.listdir(self._root / "datasets") if not entry.startswith("."))
-        except FileNotFoundError:
-            return []
-        return [version for name in names for version in self.versions(name)]
+        return [version for name in self._namespaces.names(DATASETS) for version in self.versions(name)]
+
+    def own(self, reference: str, namespace: str) -> str:
+        """What a bare name means in a namespace, and in no other."""
+        return self._namespaces.own(reference, namespace)
+
+    def meant(self, reference: str, namespace: str) -> str:
+        """What a name in an object of a namespace means."""
+        return self._namespaces.meant(DATASETS, reference, namespace)
+
+    def relative(self, reference: str, namespace: str) -> str:
+        """The shortest name that means an absolute one in an object of a namespace."""
+        return self._namespaces.relative(DATASETS, reference, namespace)
 
     def _taken(self, path: Path) -> tuple[Manifest, str]:
         if path.is_dir():
@@ -205,7 +216,7 @@ class Datasets:
 
     def _forget_laid_out(self, version: DatasetVersion) -> None:
         """Away in one step, so that a crash leaves no half folder under the version's name."""
-        folder = self._root / "data" / version.name / str(version.version)
+        folder = self._namespaces.folder("data", version.name) / str(version.version)
         if folder.is_dir():
             aside = folder.with_name(f".{version.version}-{secrets.token_hex(6)}")
             with crash.reach("registry.rename"):
@@ -217,7 +228,10 @@ class Datasets:
         return known[-1] if known else None
 
     def _folder(self, name: str) -> Path:
-        return self._root / "datasets" / name
+        return self._namespaces.folder(DATASETS, name)
+
+    def _check(self, name: str) -> str:
+        return self._namespaces.check("dataset", name)
 
 
 def _count(manifest: Manifest) -> int:

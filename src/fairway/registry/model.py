@@ -20,6 +20,7 @@ from fairway.registry import arriving, numbering, snapshot, sources
 from fairway.registry.blobs import Blobs
 from fairway.registry.formats.examine import Examined, examine
 from fairway.registry.manifest import Entry, Manifest
+from fairway.registry.namespaces import DATASETS, MODELS, Namespaces, in_words, split
 from fairway.registry.scan import scan
 from fairway.state.model import LATEST, ModelFacts, ModelFile, ModelVersion
 from fairway.units import suggest
@@ -29,10 +30,8 @@ from fairway.units.names import check_name
 class Models:
     """The models of a home: `models/NAME/N.json`, aliases beside them, content in the blobs. The `ModelStore` port."""
 
-    def __init__(self, root: Path, blobs: Blobs) -> None:
-        self._models = root / "models"
-        self._datasets = root / "datasets"
-        self._folders = root / "model-files"
+    def __init__(self, root: Path, blobs: Blobs, namespaces: Namespaces | None = None) -> None:
+        self._namespaces = namespaces or Namespaces(root)
         self._expected = root / "expected-models"
         self._fetched = root / "fetched"
         self._freeable = root / numbering.FREEABLE
@@ -42,7 +41,7 @@ class Models:
 
     def register(self, name: str, path: str | Sent, facts: ModelFacts, now: float) -> ModelVersion:
         """Keep a folder or a file as the next version; content and facts of the newest one again give that version."""
-        check_model_name(name)
+        self._check(name)
         if isinstance(path, Sent):
             with arriving.closing(path, self._blobs):
                 manifest, places = arriving.load(path, self._blobs)
@@ -91,7 +90,7 @@ class Models:
     def get(self, reference: str) -> ModelVersion:
         """The version that `mnist@3`, `mnist@champion`, `mnist@latest` or `mnist` means."""
         name, _, asked = reference.partition("@")
-        check_model_name(name)
+        self._check(name)
         versions = self.list(name)
         if not versions:
             raise self._no_model(name)
@@ -109,16 +108,24 @@ class Models:
     def list(self, name: str = "") -> builtins.list[ModelVersion]:
         """Every version of a model, oldest first; without a name those of all models, in order of name."""
         if name:
-            return [self._with_marks(version) for version in self._records(check_model_name(name))]
+            return [self._with_marks(version) for version in self._records(self._check(name))]
         return [self._with_marks(version) for each in self.names() for version in self._records(each)]
 
-    def names(self) -> builtins.list[str]:
-        """The models that have versions."""
-        try:
-            found = sorted(os.listdir(self._models))
-        except FileNotFoundError:
-            return []
-        return [name for name in found if numbering.numbers(self._models / name)]
+    def names(self, namespace: str = "") -> builtins.list[str]:
+        """The models that have versions: of one namespace, or of all."""
+        return self._namespaces.names(MODELS, namespace)
+
+    def own(self, reference: str, namespace: str) -> str:
+        """What a bare name means in a namespace, and in no other."""
+        return self._namespaces.own(reference, namespace)
+
+    def meant(self, reference: str, namespace: str) -> str:
+        """What a name in an object of a namespace means."""
+        return self._namespaces.meant(MODELS, reference, namespace)
+
+    def relative(self, reference: str, namespace: str) -> str:
+        """The shortest name that means an absolute one in an object of a namespace."""
+        return self._namespaces.relative(MODELS, reference, namespace)
 
     def files(self, version: ModelVersion) -> tuple[ModelFile, ...]:
         """The files of a version, in order of path."""
@@ -137,7 +144,7 @@ class Models:
 
     def demote(self, name: str, alias: str) -> int:
         """Take an alias away; the number of the version that it meant."""
-        check_model_name(name)
+        self._check(name)
         with numbering.locked(self._folder(name)):
             known = self._aliases(name)
             if alias not in known:
@@ -185,7 +192,8 @@ class Models:
             if not alone:
                 return None
             noted = self._noted()
-            kept = {version.digest for version in self.list()} | set(numbering.digests(self._datasets))
+            kept = {version.digest for version in self.list()}
+            kept.update(digest for _, folder in self._namespaces.parents(DATASETS) for digest in numbering.digests(folder))
             needed = self._contents({*others, *kept, *self._blobs.expected()})
             freed = self._blobs.remove(self._contents(noted) - needed)
             for digest in noted:
@@ -222,13 +230,13 @@ class Models:
 
     def folder(self, version: ModelVersion) -> Path:
         """A folder with the version's files, read-only, to serve from; laid out when first asked for."""
-        folder = self._folders / version.name / str(version.version)
+        folder = self._namespaces.folder("model-files", version.name) / str(version.version)
         snapshot.materialise(snapshot.load(version.digest, self._blobs), self._blobs, folder, linked=True)
         return folder
 
     def of_run(self, name: str, run: str) -> ModelVersion | None:
         """The version of a model that a run left behind, if there is one."""
-        found = [version for version in self._records(check_model_name(name)) if version.lineage.run == run]
+        found = [version for version in self._records(self._check(name)) if version.lineage.run == run]
         return self._with_marks(found[-1]) if found else None
 
     def expect(self, run: str) -> None:
@@ -297,7 +305,7 @@ class Models:
 
     def _forget_folder(self, version: ModelVersion) -> None:
         """Away in one step, so that a crash leaves no half folder under the version's name."""
-        folder = self._folders / version.name / str(version.version)
+        folder = self._namespaces.folder("model-files", version.name) / str(version.version)
         if folder.is_dir():
             aside = folder.with_name(f".{version.version}-{secrets.token_hex(6)}")
             with crash.reach("registry.rename"):
@@ -305,13 +313,17 @@ class Models:
             shutil.rmtree(aside, ignore_errors=True)
 
     def _no_model(self, name: str) -> NotFoundError:
-        known = self.names()
-        message = f"there is no model {name} here (known: {', '.join(known) or 'none'})"
-        fix = suggest.did_you_mean(name, known) or f"register one with: fairway model register {name} PATH"
+        namespace, bare = split(name)
+        known = [split(each)[1] for each in self.names(namespace)]
+        message = f"there is no model {bare} {in_words(namespace)} (known: {', '.join(known) or 'none'})"
+        fix = suggest.did_you_mean(bare, known) or f"register one with: fairway model register {bare} PATH"
         return NotFoundError(message, fix=fix)
 
     def _folder(self, name: str) -> Path:
-        return self._models / name
+        return self._namespaces.folder(MODELS, name)
+
+    def _check(self, name: str) -> str:
+        return self._namespaces.check("model", name)
 
 
 def examine_source(source: Path, facts: ModelFacts) -> Examined:

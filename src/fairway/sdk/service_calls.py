@@ -108,7 +108,7 @@ def _document(what: str | dict[str, Any] | ModelService, name: str, namespace: s
         return _dumped(what)
     if isinstance(what, dict):
         return what
-    metadata = {"name": name or what.partition("@")[0], "namespace": namespace}
+    metadata = {"name": name or what.partition("@")[0].rpartition("/")[2], "namespace": namespace}
     return _dumped(ModelService.model_validate({"metadata": metadata, "spec": {"model": what, **spec}}))
 
 

@@ -89,10 +89,12 @@ def _shared_memory(text: str) -> None:
 
 
 def _model_reference(text: str) -> None:
-    name, mark, version = text.partition("@")
-    if not text or (_MODEL.fullmatch(name) and (_MODEL_VERSION.fullmatch(version) or not mark)):
+    given, mark, version = text.partition("@")
+    namespace, inside, name = given.rpartition("/")
+    named = _MODEL.fullmatch(name) and (_NAMESPACE.fullmatch(namespace) or not inside)
+    if not text or (named and (_MODEL_VERSION.fullmatch(version) or not mark)):
         return
-    message = "names no model: write for example mnist, mnist@7 or mnist@champion"
+    message = "names no model: write for example mnist, mnist@7 or mnist@champion (of another namespace: team-a/mnist@7)"
     raise ValueError(message)
 
 
@@ -118,6 +120,7 @@ _TIME = rf"(({_NUMBER}(ms|s|m|h|d|w))+|{_NUMBER})"
 _MEMORY = rf"{_NUMBER}([kKMGTP]|[KMGTP]i|[KMGT]i?B)?"
 
 _MODEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _MODEL_VERSION = re.compile(r"[1-9][0-9]*|[a-z]([a-z0-9-]*[a-z0-9])?")
 _ACCOUNT = re.compile(r"[^\s:,]+")
 

@@ -34,6 +34,8 @@ class Experiment(Tracked):
     """What people call it: any text."""
     created: float = 0.0
     tags: dict[str, str] = field(default_factory=dict)
+    maker: str = ""
+    """The Fairway run whose token made it: `mnist-7`. Empty: the owner of the home. It outlives that run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,8 @@ class RegisteredName(Tracked):
     created: float = 0.0
     description: str = ""
     tags: dict[str, str] = field(default_factory=dict)
+    maker: str = ""
+    """The Fairway run whose token made the name: `mnist-7`. Empty: the owner of the home, or an earlier version of Fairway."""
 
 
 KINDS: tuple[type[Tracked], ...] = (Experiment, TrackedRun, LoggedModel, RegisteredName)

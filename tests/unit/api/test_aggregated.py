@@ -10,8 +10,9 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from fairway.api.aggregated import make_aggregated
+from fairway.app.sent import Held, nothing_held
 from fairway.app.system import SystemClock
-from fairway.engines.kubernetes.people import CALLER
+from fairway.engines.kubernetes.people import CALLER, Caller
 from fairway.engines.kubernetes.record import parts
 from fairway.engines.kubernetes.record.callers import Front
 from fairway.engines.kubernetes.record.code import Codes
@@ -38,7 +39,14 @@ class Asked:
         self.inner = Inner()
         blobs = open_blobs(folder / "blobs", "")
         codes, uploads = Codes(blobs, folder / "received"), Uploads(blobs, SystemClock())
-        self.app = make_aggregated(self.inner, codes, uploads, lambda: Front("PEM"), "1.2.3")
+        self.noted: list[tuple[str, str, str]] = []
+        self.app = make_aggregated(self.inner, codes, uploads, self, lambda: Front("PEM"), "1.2.3")
+
+    async def held(self, caller: Caller, namespace: str) -> Held:
+        return nothing_held
+
+    def note_code(self, caller: Caller, namespace: str, digest: str) -> None:
+        self.noted.append((caller.user, namespace, digest))
 
     async def __call__(self, method: str, path: str, headers: Any = ANN, body: bytes = b"") -> tuple[int, Any]:
         before, _, query = path.partition("?")

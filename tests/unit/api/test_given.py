@@ -15,6 +15,7 @@ import uvicorn
 from fairway.api.given import Given, make_given
 from fairway.api.mlflow.token import token_of
 from fairway.app.tracking import Speaker
+from fairway.errors import DeniedError
 from fairway.registry import snapshot
 from fairway.registry.blobs import Blobs
 from fairway.registry.dataset import Datasets
@@ -34,6 +35,8 @@ class World:
     models: Models
     datasets: Datasets
     codes: dict[Speaker, tuple[str, ...]]
+    refused: set[tuple[Speaker, str, str]]
+    """What a speaker may not have."""
 
     def fetch(self, path: str, into: Path, speaker: Speaker = RUN, **more: str) -> int:
         return fetch.fetch(f"{self.address}{path}", token_of(SECRET, speaker), str(into), patience=0.0, **more)
@@ -45,13 +48,22 @@ def world(tmp_path: Path) -> Iterator[World]:
     blobs = Blobs(home / "blobs")
     models, datasets = Models(home, blobs), Datasets(home, blobs)
     codes: dict[Speaker, tuple[str, ...]] = {}
-    app = make_given(Given(Handing(blobs, models, datasets), lambda speaker: codes.get(speaker, ()), SECRET).routes())
+    refused: set[tuple[Speaker, str, str]] = set()
+
+    async def entitled(speaker: Speaker, kind: str, reference: str) -> str:
+        if (speaker, kind, reference) in refused:
+            message = f"{reference} is none of the inputs"
+            raise DeniedError(message)
+        return reference
+
+    given = Given(Handing(blobs, models, datasets), lambda speaker: codes.get(speaker, ()), entitled, SECRET)
+    app = make_given(given.routes())
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         serving = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
         serving.start()
         try:
-            yield World(f"http://127.0.0.1:{listening.getsockname()[1]}", blobs, models, datasets, codes)
+            yield World(f"http://127.0.0.1:{listening.getsockname()[1]}", blobs, models, datasets, codes, refused)
         finally:
             server.should_exit = True
             serving.join()
@@ -101,6 +113,10 @@ def test_models_and_datasets_come_by_version(world: World, tmp_path: Path) -> No
     assert (tmp_path / "a" / "model.safetensors").is_file()
     world.fetch("/v1/given/datasets/rows@latest", tmp_path / "b")
     assert (tmp_path / "b" / "rows.csv").read_text() == "1,2\n"
+    world.refused |= {(RUN, "models", "mnist@1"), (SERVICE, "datasets", "rows@1")}
+    for path, speaker in (("models/mnist@1", RUN), ("datasets/rows@1", SERVICE)):
+        with pytest.raises(fetch.RefusedError, match="is none of the inputs"):
+            world.fetch(f"/v1/given/{path}", tmp_path / "none", speaker)
     with pytest.raises(fetch.RefusedError, match="no version or alias '7'"):
         world.fetch("/v1/given/models/mnist@7", tmp_path / "c")
     with pytest.raises(fetch.RefusedError, match="is a reference"):

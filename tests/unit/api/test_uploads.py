@@ -13,6 +13,8 @@ import pytest
 
 from fairway.api.aggregated import make_aggregated
 from fairway.api.asgi import About, make_api
+from fairway.app.sent import Held
+from fairway.engines.kubernetes.people import Caller
 from fairway.engines.kubernetes.record import parts
 from fairway.engines.kubernetes.record.callers import Front
 from fairway.engines.kubernetes.record.code import Codes
@@ -20,6 +22,8 @@ from fairway.engines.kubernetes.record.registering import CallersDatasets, Calle
 from fairway.engines.kubernetes.record.uploads import Uploads
 from fairway.errors import NotFoundError, RefusedError, UnavailableError, UsageError
 from fairway.registry.blobs import Blobs
+from fairway.registry.namespaces import Namespaces
+from fairway.registry.possession import Possession
 from fairway.sdk import uploading, wire
 from fairway.sdk.client import AsyncClient
 from fairway.sdk.cluster import translate
@@ -36,14 +40,23 @@ class Ann(AsyncClient):
     def __init__(self, client: Any, folder: Path) -> None:
         self.on_cluster, self.namespace = True, "team"
         self.blobs = Blobs(folder / "blobs")
-        client.app.models = CallersModels(client.app.models)
-        client.app.dataset_commands = CallersDatasets(client.app.dataset_commands)
+        namespaces = Namespaces(client.app.models._store._namespaces._root)
+        self.possession = Possession(folder, self.blobs, namespaces)
+        client.app.models = CallersModels(client.app.models, self.held)
+        client.app.dataset_commands = CallersDatasets(client.app.dataset_commands, self.held)
         api = make_api(client.app, About("1.2.3", 42, ""))
         uploads = Uploads(self.blobs, client.clock)
-        self.app = make_aggregated(api, Codes(self.blobs, folder / "received"), uploads, lambda: Front("PEM"), "1.2.3")
+        self.app = make_aggregated(api, Codes(self.blobs, folder / "received"), uploads, self, lambda: Front("PEM"), "1.2.3")
         self.asked: list[Call] = []
         self.breaks_at = 0
         """The request after which the connection is lost."""
+
+    async def held(self, _caller: Caller, _namespace: str) -> Held:
+        """She may read all versions that there are."""
+        return self.possession.held_in("default")
+
+    def note_code(self, caller: Caller, namespace: str, digest: str) -> None:
+        raise AssertionError
 
     @property
     def sent(self) -> list[int]:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.app.sent import Sent
+from fairway.app.sent import Sent, nothing_held
 from fairway.errors import RefusedError, UnavailableError
 from fairway.registry import arriving, snapshot
-from fairway.registry.arriving import ABANDONED, Arriving, Awaited
+from fairway.registry.arriving import ABANDONED, Arriving, Awaited, Standing
 from fairway.registry.blobs import Blobs
 from fairway.registry.dataset import Datasets
 from fairway.registry.manifest import Entry, Manifest
 from fairway.registry.model import Models
+from fairway.registry.namespaces import Namespaces
+from fairway.registry.possession import Possession, namespace_owner, user_owner
 from fairway.registry.remote import RemoteBlobs
 from fairway.state.model import ModelFacts
 from fairway.testing.model_files import onnx_file, pickled_file
@@ -147,7 +150,8 @@ def test_a_model_that_was_sent_is_the_one_that_is_registered_from_a_folder(tmp_p
     assert (str(made), made.format, made.files) == ("mnist@1", "onnx", 2)
     assert [path for path in (blobs.root / "arriving").rglob("*") if path.is_file() and path.name != "lock"] == []
     assert models.register("mnist", str(source), ModelFacts(), 2.0) == made
-    assert models.register("mnist", sent, ModelFacts(), 3.0) == made, "content that the registry has need not come again"
+    reader = replace(sent, held=blobs.has)
+    assert models.register("mnist", reader, ModelFacts(), 3.0) == made, "content that its sender may read need not come again"
     assert (models.folder(made) / "weights").read_bytes() == b"w" * 50_000
     for path in (blobs.root / "sha256").rglob("*"):
         assert path.is_dir() or path.stat().st_mode & 0o777 == 0o444
@@ -156,6 +160,67 @@ def test_a_model_that_was_sent_is_the_one_that_is_registered_from_a_folder(tmp_p
     assert kept(blobs) == []
     with pytest.raises(UnavailableError, match="its manifest is not here, or no longer"):
         models.register("mnist", sent, ModelFacts(), 4.0)
+
+
+def test_who_knows_a_digest_and_never_had_the_content_gets_nothing(tmp_path: Path, blobs: Blobs) -> None:
+    files = {"model.onnx": onnx_file(), "weights": b"w" * 50_000}
+    models = Models(tmp_path, blobs)
+    made = models.register("mnist", send_folder(blobs, files), ModelFacts(), 1.0)
+    here, one = Arriving(blobs), awaited(files["weights"])
+    assert here.standing("bob", one) == Standing(0, 0, whole=False)
+    assert here.settle("bob", [one], LONG) == [Standing(0, 0, whole=False)]
+    for held in (nothing_held, lambda digest: digest == made.digest, lambda digest: digest == one.digest):
+        with pytest.raises(UnavailableError, match="is not here, or no longer"):
+            models.register("stolen", Sent("bob", made.digest, held=held), ModelFacts(), 2.0)
+    # A manifest of his own that names the content of others does not help either.
+    entries = (
+        Entry("model.onnx", 0o644, len(onnx_file()), send(blobs, onnx_file(), "bob")),
+        Entry("w", 0o644, 50_000, one.digest),
+    )
+    own = send(blobs, Manifest(entries).encoded(), "bob")
+    with pytest.raises(UnavailableError, match="the content of w is not here"):
+        models.register("stolen", Sent("bob", own), ModelFacts(), 3.0)
+    assert models.list("stolen") == []
+    # Nor do bytes of another content, or a part of the right one.
+    here.append("bob", one, 0, b"x" * one.size)
+    with pytest.raises(RefusedError, match="what was sent as"):
+        here.settle("bob", [one], LONG)
+    here.append("bob", one, 0, files["weights"][:-1])
+    assert not here.settle("bob", [one], LONG)[0].whole
+    # Who has the bytes may register them; they are kept once.
+    here.append("bob", one, one.size - 1, files["weights"][-1:])
+    assert here.settle("bob", [one], LONG)[0].whole
+    assert models.register("his", Sent("bob", own), ModelFacts(), 4.0).version == 1
+    assert here.standing("bob", one) == Standing(0, 0, whole=False), "what was kept is known by versions alone"
+
+
+def test_a_namespace_holds_what_its_versions_hold(tmp_path: Path, blobs: Blobs) -> None:
+    namespaces = Namespaces(tmp_path, several=True)
+    possession = Possession(tmp_path, blobs, namespaces)
+    models, datasets = Models(tmp_path, blobs, namespaces), Datasets(tmp_path, blobs, namespaces)
+    made = models.register("team-a/mnist", send_folder(blobs, {"model.onnx": onnx_file()}), ModelFacts(), 1.0)
+    (tmp_path / "rows").write_bytes(b"rows")
+    rows = datasets.add("team-b/rows", tmp_path / "rows", 1.0)
+    inside = hashlib.sha256(onnx_file()).hexdigest()
+    assert [possession.held_in("team-a")(digest) for digest in (made.digest, inside, rows.digest)] == [True, True, False]
+    assert [possession.held_in("team-b")(digest) for digest in (made.digest, inside, rows.digest)] == [False, False, True]
+    assert not possession.held_in("default")(inside)
+    (tmp_path / "elsewhere").write_bytes(onnx_file())
+    datasets.add("team-b/described", tmp_path / "elsewhere", 2.0, reference=True)
+    assert not possession.held_in("team-b")(inside), "a reference holds nothing"
+    models.delete(made)
+    assert not possession.held_in("team-a")(inside)
+
+
+def test_code_is_had_by_whom_it_was_sent_by_and_to(tmp_path: Path, blobs: Blobs) -> None:
+    possession = Possession(tmp_path, blobs, Namespaces(tmp_path, several=True))
+    digest = "0" * 64
+    possession.note_code([namespace_owner("team-a"), user_owner("ann")], digest)
+    assert possession.has_code([namespace_owner("team-a")], digest)
+    assert possession.has_code([namespace_owner("team-b"), user_owner("ann")], digest)
+    assert not possession.has_code([namespace_owner("team-b"), user_owner("bob")], digest)
+    assert not possession.has_code([namespace_owner("ann"), user_owner("team-a")], digest)
+    assert not possession.has_code([namespace_owner("team-a")], "../../x")
 
 
 def test_what_is_refused_is_not_kept_and_need_not_be_sent_again(tmp_path: Path, blobs: Blobs) -> None:
@@ -265,6 +330,6 @@ def test_a_crash_leaves_all_or_nothing_and_the_second_try_needs_nothing_sent(tmp
         assert ended.returncode == -signal.SIGKILL, ended.stderr
         died += 1
         for version in Models(tmp_path, Blobs(blobs.root)).list():
-            assert arriving.load(Sent("", version.digest), blobs)[0].size == version.size
+            assert arriving.load(Sent("", version.digest, held=blobs.has), blobs)[0].size == version.size
     assert died >= 3
     assert [str(version) for version in Models(tmp_path, Blobs(blobs.root)).list()] == ["mnist@1"]

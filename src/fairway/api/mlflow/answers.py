@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from fairway.app.tracking import Measured, RunFacts
-from fairway.app.tracking_models import LOGGED, NOTE_TAG, REGISTERED, RUN_TAG, SOURCE_TAG
+from fairway.app.tracking_models import LOGGED, MAKER_TAG, NOTE_TAG, REGISTERED, RUN_TAG, SOURCE_TAG
 from fairway.state.model import ModelVersion
 from fairway.state.tracking import Experiment, LoggedModel, RegisteredName
 
@@ -111,7 +111,7 @@ def registered_json(known: RegisteredName, versions: list[ModelVersion]) -> Json
 
 def version_json(known: RegisteredName, version: ModelVersion) -> Json:
     """A version of a model of the registry."""
-    ours = (SOURCE_TAG, RUN_TAG, NOTE_TAG)
+    ours = (SOURCE_TAG, RUN_TAG, NOTE_TAG, MAKER_TAG)
     run = version.tags.get(RUN_TAG) or version.lineage.run.rpartition("/")[2]
     return {
         "name": known.name,

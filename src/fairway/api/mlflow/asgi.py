@@ -35,16 +35,22 @@ _CODES: tuple[tuple[type[FairwayError], str, int], ...] = (
 
 def make_mlflow(models: TrackedModels, secret: bytes, is_there: Callable[[Speaker], bool]) -> ASGIApp:
     """Every route. `is_there` says whether a speaker still is one: the token of a run that was deleted opens nothing."""
+    routes: list[BaseRoute] = [
+        Route(f"{root}/{path}", handler, methods=[method])
+        for root in ROOTS
+        for (method, path), handler in all_routes(models).items()
+    ]
+    return Gate(Router(routes, redirect_slashes=False, default=_nothing_here), secret, is_there)
+
+
+def all_routes(models: TrackedModels) -> dict[tuple[str, str], Handler]:
+    """Every route by method and path below `/api/2.0/`. What a run's token may do at each is tested against a table."""
     tracking = models.tracking
     tables = (Experiments(tracking).routes(), Runs(tracking).routes(), LoggedModels(models).routes(), Models(models).routes())
     found: dict[tuple[str, str], Handler] = {
         (method, f"mlflow/{path}"): handler for table in tables for (method, path), handler in table.items()
     }
-    found |= ArtifactFiles(models).routes()
-    routes: list[BaseRoute] = [
-        Route(f"{root}/{path}", handler, methods=[method]) for root in ROOTS for (method, path), handler in found.items()
-    ]
-    return Gate(Router(routes, redirect_slashes=False, default=_nothing_here), secret, is_there)
+    return found | ArtifactFiles(models).routes()
 
 
 class Gate:

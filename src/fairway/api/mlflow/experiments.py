@@ -46,7 +46,7 @@ class Experiments:
     async def create(self, request: Request) -> Response:
         """A new experiment."""
         fields = await Fields.of(request)
-        made = self._tracking.create_experiment(speaker(request).namespace, fields.key("name"), fields.pairs("tags"))
+        made = self._tracking.create_experiment(speaker(request), fields.key("name"), fields.pairs("tags"))
         return answer({"experiment_id": made.name})
 
     async def search(self, request: Request) -> Response:
@@ -62,7 +62,7 @@ class Experiments:
         """Put a tag on an experiment."""
         fields = await Fields.of(request)
         key, value = fields.pair()
-        self._tracking.tag_experiment(speaker(request).namespace, fields.text("experiment_id"), {key: value})
+        self._tracking.tag_experiment(speaker(request), fields.text("experiment_id"), {key: value})
         return answer()
 
 

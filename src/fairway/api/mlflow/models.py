@@ -43,8 +43,9 @@ class Models:
     async def create(self, request: Request) -> Response:
         """A new name."""
         fields = await Fields.of(request)
-        namespace = speaker(request).namespace
-        made = await self._models.register_name(namespace, fields.key("name"), fields.pairs("tags"), fields.value("description"))
+        made = await self._models.register_name(
+            speaker(request), fields.key("name"), fields.pairs("tags"), fields.value("description")
+        )
         return await self._registered(made)
 
     async def get(self, request: Request) -> Response:
@@ -54,15 +55,14 @@ class Models:
     async def update(self, request: Request) -> Response:
         """Its description."""
         fields = await Fields.of(request)
-        namespace = speaker(request).namespace
         return await self._registered(
-            await self._models.describe(namespace, fields.text("name"), fields.value("description"), {})
+            await self._models.describe(speaker(request), fields.text("name"), fields.value("description"), {})
         )
 
     async def tag(self, request: Request) -> Response:
         """Put a tag on a model."""
         fields = await Fields.of(request)
-        await self._models.describe(speaker(request).namespace, fields.text("name"), None, dict([fields.pair()]))
+        await self._models.describe(speaker(request), fields.text("name"), None, dict([fields.pair()]))
         return answer()
 
     async def search(self, request: Request) -> Response:
@@ -84,7 +84,8 @@ class Models:
     async def set_alias(self, request: Request) -> Response:
         """Let an alias mean a version."""
         fields = await Fields.of(request)
-        await self._models.set_alias(await self._known(request, fields), fields.key("alias"), fields.text("version"))
+        known = await self._known(request, fields)
+        await self._models.set_alias(speaker(request), known, fields.key("alias"), fields.text("version"))
         return answer()
 
     async def by_alias(self, request: Request) -> Response:
@@ -96,7 +97,7 @@ class Models:
     async def delete_alias(self, request: Request) -> Response:
         """Take an alias away."""
         fields = await Fields.of(request)
-        await self._models.drop_alias(await self._known(request, fields), fields.key("alias"))
+        await self._models.drop_alias(speaker(request), await self._known(request, fields), fields.key("alias"))
         return answer()
 
     async def create_version(self, request: Request) -> Response:

@@ -44,7 +44,7 @@ def named_by(annotations: Mapping[str, str]) -> Caller:
     return Caller(annotations.get(marks.USER, ""), tuple(str(one) for one in groups) if isinstance(groups, list) else ())
 
 
-def noted(caller: Caller, members: Collection[str]) -> dict[str, str]:
-    """What an object says of whoever asked for it: of many groups only those that are `members` of some queue."""
-    groups = sorted(one for one in caller.groups if f"{_GROUP}{one}" in members)
+def noted(caller: Caller, members: Collection[str], needed: Collection[str] = ()) -> dict[str, str]:
+    """What an object says of its submitter: of many groups only those that are `members` of some queue, or `needed` otherwise."""
+    groups = sorted(one for one in caller.groups if f"{_GROUP}{one}" in members or one in needed)
     return {marks.USER: caller.user, **({marks.GROUPS: json.dumps(groups)} if groups else {})}

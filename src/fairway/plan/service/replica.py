@@ -103,7 +103,8 @@ def _server(revision: Revision, python: str) -> tuple[str, ...]:
         # -I: the copy of the runtime library that every task has on its path must not hide the whole of Fairway.
         *(python, "-I", "-m", "fairway.serving.replica"),
         *("--folder", "{{data.model}}"),
-        *("--name", name),
+        # Requests name the model alone, whatever namespace it is of.
+        *("--name", name.rpartition("/")[2]),
         *("--version", version),
         *("--format", revision.model_format),
         *("--port", "{{port}}"),

@@ -12,6 +12,8 @@ Manifest = dict[str, Any]
 PORT = 8443
 """Where the operator answers the API server."""
 VARIABLE = "FAIRWAY_RECORD_PORT"
+REGISTRY_READER = "fairway-registry-reader"
+"""The role that lets users of other namespaces read models and datasets, where it is bound in a namespace."""
 _RBAC = "rbac.authorization.k8s.io"
 _FRONT_READER = "extension-apiserver-authentication-reader"
 """The API server's own role for those who must know it: which authority vouches for it."""
@@ -66,6 +68,11 @@ def caller_roles(labels: Manifest) -> list[Manifest]:
             "rules": [*own[name], *parts.rules(*meant[name])],
         }
         for name in own
+    ] + [
+        {
+            **_head("ClusterRole", REGISTRY_READER, labels, f"{_RBAC}/v1"),
+            "rules": parts.rules(parts.READ, only=("models", "datasets")),
+        }
     ]
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from fairway.app.ports import Clock
 from fairway.app.submission import Submission
 from fairway.engines.kubernetes import marks
-from fairway.engines.kubernetes.client import kinds
+from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Custom
@@ -131,6 +131,8 @@ class Intake:
         try:
             return await self._runs.submit(submission_of(found))
         except FairwayError as error:
+            if isinstance(error, errors.ApiError):
+                raise  # It says nothing of the document; the object is looked at again.
             if isinstance(error, DeniedError) and marks.USER not in found.metadata.annotations:
                 error.fix = f"{UNNAMED}, or {error.fix}"
             log.info("%s/%s is refused: %s", found.metadata.namespace, found.metadata.name, error)

@@ -26,6 +26,7 @@ from fairway.engines.kubernetes.operator.manifests.service import service
 from fairway.engines.kubernetes.people import CALLER, noted
 from fairway.engines.kubernetes.record.callers import MANAGER, PATIENCE, callers_key, review, sent_code
 from fairway.engines.kubernetes.record.registering import CallersDatasets, CallersModels
+from fairway.engines.kubernetes.record.rights import Rights
 from fairway.engines.kubernetes.record.services import CallersServices
 from fairway.errors import ConflictError, RefusedError, UnavailableError
 from fairway.plan.action import BindGang
@@ -46,14 +47,21 @@ class CallersApplication(Application):
     """The same parts as the operator's own; commands act on objects, in the name of whoever asks."""
 
     def __init__(
-        self, application: Application, client: Client, objects: Mirror[Custom], services: Mirror[Custom], gangs: Gangs
+        self,
+        application: Application,
+        client: Client,
+        objects: Mirror[Custom],
+        services: Mirror[Custom],
+        gangs: Gangs,
+        rights: Rights,
     ) -> None:
         self.__dict__.update(application.__dict__)
         if application.services is not None:
-            self.services = CallersServices(application.services, client, services)
-        self.models = CallersModels(application.models)
-        self.dataset_commands = CallersDatasets(application.dataset_commands)
+            self.services = CallersServices(application.services, client, services, rights)
+        self.models = CallersModels(application.models, rights.held)
+        self.dataset_commands = CallersDatasets(application.dataset_commands, rights.held)
         self._client = client
+        self._rights = rights
         self._objects = objects
         self._gangs = gangs
         self._waiting: set[asyncio.Event] = set()
@@ -182,6 +190,8 @@ class CallersApplication(Application):
         """What a submit would do now, under the name that the run would get at the earliest."""
         submission = self._from_caller(submission)
         meta = submission.document.metadata
+        # Before anything is looked up that the caller may not even know of.
+        await self._rights.check_reads(CALLER.get(), meta.namespace, submission.document.spec.data)
         newest = self.store.newest(meta.namespace, meta.name)
         number = (names.split_run(newest.key.name)[1] or 0) + 1 if newest is not None else 1
         return await super().preview(replace(submission, run=f"{meta.name}-{number}"), queues)
@@ -252,9 +262,12 @@ class CallersApplication(Application):
         """The object of one submission under the name reserved for it; under another where that is taken."""
         meta = submission.document.metadata
         members = {member for queue in (*self.queues.all(), *queues) for member in queue.members}
+        # By which groups the caller may read what the run reads: the object is asked about that later, too.
+        groups = await self._rights.granting(CALLER.get(), meta.namespace, submission.document.spec.data)
         for _ in range(_TRIES):
             try:
-                body = _object(submission.document, reserved[place], submission.origin, noted(CALLER.get(), members), once.id)
+                who = noted(CALLER.get(), members, groups)
+                body = _object(submission.document, reserved[place], submission.origin, who, once.id)
                 return await self._client.create(kinds.TRAINING_JOBS, body, meta.namespace)
             except errors.AlreadyExists:
                 found = await self._made_before_by(once, reserved[place], meta.namespace)

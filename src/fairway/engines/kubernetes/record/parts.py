@@ -6,7 +6,7 @@ this. So everything here is a resource of a namespace, and what is changed is ch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,10 +64,12 @@ def meaning(resource: str, subresource: str, method: str) -> str:
     return next((part.methods.get(method, "") for part in PARTS if part.name == name), "")
 
 
-def rules(*meanings: str) -> list[dict[str, Any]]:
-    """What a role must say to allow requests of these meanings."""
+def rules(*meanings: str, only: Collection[str] = ()) -> list[dict[str, Any]]:
+    """What a role must say to allow requests of these meanings, of all resources or `only` of some with their parts."""
     found: dict[tuple[str, ...], list[str]] = {}
     for part in PARTS:
+        if only and part.name.partition("/")[0] not in only:
+            continue
         asked = [verb for method, means in part.methods.items() if means in meanings for verb in _VERBS[method]]
         if asked:
             found.setdefault(tuple(asked), []).append(part.name)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from fairway.app.datasets import Addition, DatasetCommands
 from fairway.app.models import Models, Registration
 from fairway.app.receipt import RequestKey
-from fairway.app.sent import Sent
-from fairway.engines.kubernetes.people import CALLER
+from fairway.app.sent import Held, Sent
+from fairway.engines.kubernetes.people import CALLER, Caller
 from fairway.engines.kubernetes.record.callers import callers_key
 from fairway.errors import UsageError
 
+Holding = Callable[[Caller, str], Awaitable[Held]]
+"""Which contents a caller need not send to a namespace: `Rights.held`."""
+
 
 class CallersModels(Models):
-    """The same parts as the operator's own; what is registered is what the caller sent."""
+    """The same parts as the operator's own; what is registered is what the caller sent, or may read in that namespace."""
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, holding: Holding) -> None:
         self.__dict__.update(models.__dict__)
+        self._holding = holding
 
     async def preview(self, asked: Registration) -> str:
         """Looked at where the files are, before they are sent."""
@@ -25,22 +31,24 @@ class CallersModels(Models):
         """With the caller that the API server vouches for."""
         return callers_key(key)
 
-    def _content(self, asked: Registration) -> Sent:
+    async def _content(self, asked: Registration) -> Sent:
         if not asked.manifest:
             raise _elsewhere(asked.source)
-        return Sent(CALLER.get().user, asked.manifest)
+        return Sent(CALLER.get().user, asked.manifest, held=await self._holding(CALLER.get(), asked.namespace))
 
 
 class CallersDatasets(DatasetCommands):
     """The same for datasets."""
 
-    def __init__(self, datasets: DatasetCommands) -> None:
+    def __init__(self, datasets: DatasetCommands, holding: Holding) -> None:
         self.__dict__.update(datasets.__dict__)
+        self._holding = holding
 
-    def _content(self, asked: Addition) -> Sent:
+    async def _content(self, asked: Addition) -> Sent:
         if asked.reference or not asked.manifest:
             raise _elsewhere(asked.path)
-        return Sent(CALLER.get().user, asked.manifest, asked.is_file)
+        held = await self._holding(CALLER.get(), asked.namespace)
+        return Sent(CALLER.get().user, asked.manifest, asked.is_file, held)
 
 
 def _elsewhere(path: str) -> UsageError:

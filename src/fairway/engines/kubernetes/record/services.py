@@ -14,8 +14,9 @@ from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.operator.intake import UID
-from fairway.engines.kubernetes.people import CALLER
+from fairway.engines.kubernetes.people import CALLER, noted
 from fairway.engines.kubernetes.record.callers import MANAGER, PATIENCE, callers_key, review, sent_code
+from fairway.engines.kubernetes.record.rights import Rights
 from fairway.errors import NotFoundError, UnavailableError
 from fairway.plan.service.commands import NOT_SERVED
 from fairway.plan.service.rollout import is_active
@@ -30,10 +31,11 @@ KEPT = NOT_SERVED - {"model", "follow"}
 class CallersServices(Services):
     """The same parts as the operator's own; commands act on objects, in the name of whoever asks."""
 
-    def __init__(self, services: Services, client: Client, objects: Mirror[Custom]) -> None:
+    def __init__(self, services: Services, client: Client, objects: Mirror[Custom], rights: Rights) -> None:
         self.__dict__.update(services.__dict__)
         self._client = client
         self._objects = objects
+        self._rights = rights
 
     async def apply(self, ask: ServiceAsk, request: RequestKey | None = None) -> tuple[Service, str]:
         """Make the object so, and the service with it: whoever follows the objects finds it done."""
@@ -43,8 +45,12 @@ class CallersServices(Services):
 
     async def _apply(self, ask: ServiceAsk, once: Once) -> tuple[Service, str]:
         await self.checked(ask)  # refuses what cannot be
+        self._rights.check_code(ask.origin.user, ask.key.namespace, ask.origin.code_digest.removeprefix(marks.BLOB))
         fresh = not self.is_kept(ask.key)
-        made = await self._client.apply(kinds.MODEL_SERVICES, _object(ask), manager=MANAGER)
+        model = {"model": f"model://{ask.document.spec.model}"} if ask.document.spec.model else {}
+        groups = await self._rights.granting(CALLER.get(), ask.key.namespace, model)
+        body = _object(ask, noted(CALLER.get(), (), groups))
+        made = await self._client.apply(kinds.MODEL_SERVICES, body, manager=MANAGER)
         meta = ask.document.metadata
         labels = {**meta.labels, UID: made.metadata.uid}
         document = ask.document.model_copy(update={"metadata": meta.model_copy(update={"labels": labels})})
@@ -106,7 +112,8 @@ class CallersServices(Services):
         if back is None or not spec.model or spec.follow:
             return spec.model
         try:
-            return spec.model if str(self._models.get(spec.model)) == back.model else back.model
+            version = self._models.get(self._models.meant(spec.model, service.key.namespace))
+            return spec.model if self._models.relative(str(version), service.key.namespace) == back.model else back.model
         except NotFoundError:
             return back.model  # The name that it went by is gone.
 
@@ -155,10 +162,11 @@ def _from_caller(ask: ServiceAsk) -> ServiceAsk:
     return replace(ask, document=document, origin=Origin(CALLER.get().user, code_digest=code))
 
 
-def _object(ask: ServiceAsk) -> dict[str, Any]:
+def _object(ask: ServiceAsk, asked: dict[str, str]) -> dict[str, Any]:
+    """The object that a document means, with who `asked` for it."""
     document: ModelService = ask.document
     plain = document.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    annotations = {marks.USER: ask.origin.user, marks.CODE: ask.origin.code_digest}
+    annotations = {**asked, marks.CODE: ask.origin.code_digest}
     return {
         "apiVersion": kinds.MODEL_SERVICES.api_version,
         "kind": kinds.MODEL_SERVICES.kind,

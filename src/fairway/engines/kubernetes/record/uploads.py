@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import msgspec
 
 from fairway.app.ports import Clock
+from fairway.app.sent import Held, nothing_held
 from fairway.errors import FairwayError, RefusedError, UnavailableError, UsageError
 from fairway.registry.arriving import Arriving, Awaited, Standing
 from fairway.registry.blobs import Blobs
@@ -68,11 +69,11 @@ class Uploads:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._tidying: asyncio.Task[None] | None = None
 
-    async def take(self, stream: AsyncIterator[bytes], user: str) -> list[dict[str, Any]]:
-        """Write down what a request brings; how far each of its contents has come then."""
+    async def take(self, stream: AsyncIterator[bytes], user: str, held: Held = nothing_held) -> list[dict[str, Any]]:
+        """Write down what a request brings; how far each of its contents has come then. What is `held` is here already."""
         body = _Body(stream)
         try:
-            return await self._taken(body, user)
+            return await self._taken(body, user, held)
         except FairwayError:
             # Who still speaks does not listen to the answer.
             await body.drain()
@@ -82,21 +83,21 @@ class Uploads:
         """Remove what was abandoned; how many files are left."""
         return await asyncio.to_thread(self._arriving.tidy, self._clock.now())
 
-    async def _taken(self, body: _Body, user: str) -> list[dict[str, Any]]:
+    async def _taken(self, body: _Body, user: str, held: Held) -> list[dict[str, Any]]:
         parts = _read_head(await body.line())
-        async with AsyncExitStack() as held:
+        async with AsyncExitStack() as locks:
             # In one order, so that two requests never wait for each other.
             for digest in sorted({part.digest for part in parts}):
-                await held.enter_async_context(self._lock(user, digest))
-            await asyncio.to_thread(self._check_room, user, parts)
+                await locks.enter_async_context(self._lock(user, digest))
+            await asyncio.to_thread(self._check_room, user, parts, held)
             for part in parts:
-                await self._receive(body, user, part)
+                await self._receive(body, user, part, held)
             if not await body.is_over():
                 message = "the request has more bytes than its parts"
                 raise UsageError(message, fix="say the length of each part")
             async with self._slots:
                 awaited = [part.awaited for part in parts]
-                found = await asyncio.to_thread(self._arriving.settle, user, awaited, PATIENCE)
+                found = await asyncio.to_thread(self._arriving.settle, user, awaited, PATIENCE, held)
         if self._tidying is None or self._tidying.done():
             self._tidying = asyncio.create_task(self._tidy_later())
         return [_told(one) for one in found]
@@ -104,17 +105,17 @@ class Uploads:
     def _lock(self, user: str, digest: str) -> asyncio.Lock:
         return self._locks.setdefault((user, digest), asyncio.Lock())
 
-    def _check_room(self, user: str, parts: Sequence[Part]) -> None:
-        lacking = {part.awaited: part.size - self._arriving.standing(user, part.awaited).have for part in parts}
+    def _check_room(self, user: str, parts: Sequence[Part], held: Held) -> None:
+        lacking = {part.awaited: part.size - self._arriving.standing(user, part.awaited, held).have for part in parts}
         needed, room = sum(lacking.values()), self._arriving.room() - SPARE
         if needed > room:
             message = f"{show_bytes(needed)} are to come, and the operator's volume has room for {show_bytes(max(room, 0))}"
             raise UnavailableError(message, fix="delete versions that nobody needs, or make the volume larger (record_size)")
 
-    async def _receive(self, body: _Body, user: str, part: Part) -> None:
+    async def _receive(self, body: _Body, user: str, part: Part, held: Held) -> None:
         at = part.offset
         async for block in body.blocks(part.length):
-            await asyncio.to_thread(self._arriving.append, user, part.awaited, at, block)
+            await asyncio.to_thread(self._arriving.append, user, part.awaited, at, block, held)
             at += len(block)
 
     async def _tidy_later(self) -> None:

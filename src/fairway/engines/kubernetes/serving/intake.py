@@ -19,6 +19,7 @@ from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.operator.installation import Installation
+from fairway.engines.kubernetes.people import CALLER, named_by
 from fairway.engines.kubernetes.serving import manifests, naming, status
 from fairway.engines.kubernetes.serving.gateways import Way
 from fairway.engines.kubernetes.serving.status import UID
@@ -151,6 +152,7 @@ class ServiceIntake:
 
     async def _take(self, found: Custom, key: ServiceKey) -> float | None:
         """Apply the object's document; None when it was taken, else when to try again."""
+        asking = CALLER.set(named_by(found.metadata.annotations))
         try:
             ask, floor = ask_of(found)
             revision = (await self._services.checked(ask)).revisions[-1]
@@ -165,6 +167,8 @@ class ServiceIntake:
             log.info("%s is refused: %s", key, error)
             await self._tell(found, status.refused(str(error), found.status, self._clock.now()))
             return TRY_AGAIN
+        finally:
+            CALLER.reset(asking)
         log.info("%s is %s", key, word)
         return None
 

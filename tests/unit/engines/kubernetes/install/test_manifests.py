@@ -47,7 +47,9 @@ def test_where_the_clusters_own_scheduler_places_ours_is_not_there() -> None:
     assert set(named("Deployment", theirs)) == {"fairway-operator"}
     accounts = {"fairway-operator", "fairway-agent"}
     assert set(named("ServiceAccount", theirs)) == accounts
-    assert set(named("ClusterRole", theirs)) == accounts | {"fairway-view", "fairway-edit", "fairway-admin"}
+    assert set(named("ClusterRole", theirs)) == accounts | {
+        "fairway-view", "fairway-edit", "fairway-admin", "fairway-registry-reader",
+    }  # fmt: skip
     assert set(named("Deployment")) == {"fairway-operator", "fairway-scheduler"}
 
 

@@ -18,7 +18,7 @@ CLAIM = "pvc://"
 MODEL = "model://"
 ROOT = "/fairway/data"
 FETCHED = "/fairway/fetched"
-_VERSION = re.compile(r"[^@/:]+@[^@/:]+")
+_VERSION = re.compile(r"([^@/:]+/)?[^@/:]+@[^@/:]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Version:
 
 
 Find = Callable[[str], Version]
-"""What `model://mnist@3` or `rows@2` means. Raises `FairwayError` for what is not there."""
+"""What `model://mnist@3`, `rows@2` or `team-b/rows@2` means in a run's namespace. Raises `FairwayError` for what is not there."""
 
 
 def nowhere(reference: str) -> Version:
@@ -56,6 +56,17 @@ class Inputs:
     """The mounts of whoever fetches it."""
     refused: list[str] = field(default_factory=list)
     """What cannot be had, each with its place and the fix."""
+
+
+def versions_in(data: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """The inputs that are versions of a registry: by place (`data.train`) the kind (`models`, `datasets`) and the reference."""
+    found = {}
+    for name, value in data.items():
+        if value.startswith(MODEL):
+            found[f"data.{name}"] = ("models", value.removeprefix(MODEL))
+        elif _VERSION.fullmatch(value):
+            found[f"data.{name}"] = ("datasets", value)
+    return found
 
 
 def inputs(data: Mapping[str, str], allowed: Allowed, find: Find = nowhere, given: Taken = Taken()) -> Inputs:

@@ -1,0 +1,123 @@
+"""The operator's registry: models and datasets of all namespaces, and what there was before these had any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fairway.app.ports import Clock, JobFilter, Store
+from fairway.app.services import ServiceAsk
+from fairway.app.submission import Submission
+from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.marks import BLOB
+from fairway.engines.kubernetes.operator.manifests.data import MODEL, Find, Version, versions_in
+from fairway.engines.kubernetes.record.rights import Rights, asking
+from fairway.plan.service.replica import OWN_NAMESPACE
+from fairway.registry.blobs import Blobs
+from fairway.registry.dataset import Datasets
+from fairway.registry.model import Models
+from fairway.registry.namespaces import DATASETS, DEFAULT, MODELS, Namespaces
+from fairway.registry.possession import Possession, is_digest, namespace_owner
+from fairway.registry.remote import open_blobs
+from fairway.state.job import Job, JobKey, Origin
+
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """All parts of it, over the same files."""
+
+    blobs: Blobs
+    namespaces: Namespaces
+    models: Models
+    datasets: Datasets
+    possession: Possession
+
+    @classmethod
+    def open(cls, home: Path) -> Registry:
+        """That of the operator's home."""
+        blobs, namespaces = open_blobs(home / "blobs", ""), Namespaces(home, several=True)
+        models, datasets = Models(home, blobs, namespaces), Datasets(home, blobs, namespaces)
+        return cls(blobs, namespaces, models, datasets, Possession(home, blobs, namespaces))
+
+    def rights(self, client: Client, clock: Clock) -> Rights:
+        """Who may read what."""
+        return Rights(client, {MODELS: self.models, DATASETS: self.datasets}, self.possession, clock)
+
+    def finder(self, namespace: str) -> Find:
+        """Looks up what the inputs of runs of a namespace name; whether they may have it was asked before."""
+
+        def find(reference: str) -> Version:
+            if reference.startswith(MODEL):
+                model = self.models.get(self.models.meant(reference.removeprefix(MODEL), namespace))
+                return Version(f"/v1/given/models/{self.models.relative(str(model), namespace)}")
+            version = self.datasets.get(self.datasets.meant(reference, namespace))
+            inner = self.datasets.files(version)[0].path if version.is_file and not version.reference else ""
+            return Version(f"/v1/given/datasets/{self.datasets.relative(str(version), namespace)}", inner, version.reference)
+
+        return find
+
+    def take_up(self, store: Store) -> None:
+        """Once: note what objects used of a registry without namespaces, and which code their namespaces have had.
+
+        What that registry holds is of the namespace `default` from then on.
+        """
+        if self.namespaces.knows_earlier():
+            return
+        kinds: dict[str, dict[str, set[str]]] = {MODELS: {}, DATASETS: {}}
+        known = {kind: set(self.namespaces.names(kind, DEFAULT)) for kind in kinds}
+        for namespace, data, code in _used(store):
+            if is_digest(code):
+                self.possession.note_code([namespace_owner(namespace)], code)
+            for kind, reference in versions_in(data).values():
+                name = reference.partition("@")[0]
+                if namespace != DEFAULT and name in known[kind]:
+                    kinds[kind].setdefault(name, set()).add(namespace)
+        self.namespaces.keep_earlier({kind: {name: sorted(used[name]) for name in sorted(used)} for kind, used in kinds.items()})
+
+
+class ClusterSubmissions:
+    """The `Submissions` port: an object and what it names hold everything. What its user may not have is refused."""
+
+    def __init__(self, rights: Rights) -> None:
+        self._rights = rights
+
+    async def receive(self, submission: Submission) -> Origin:
+        """Nothing comes from a caller's folder; every task gets a pod of its own."""
+        document, origin = submission.document, submission.origin
+        namespace = document.metadata.namespace
+        self._rights.check_code(origin.user, namespace, origin.code_digest.removeprefix(BLOB))
+        await self._rights.check_reads(asking(namespace), namespace, document.spec.data)
+        return replace(origin, spread=True)
+
+    async def check_service(self, ask: ServiceAsk) -> None:
+        """Refuse a service whose user may not read its model."""
+        model, namespace = ask.document.spec.model, ask.key.namespace
+        if model:
+            await self._rights.check_reads(asking(namespace), namespace, {"model": f"{MODEL}{model}"})
+
+    def keep(self, key: JobKey, submission: Submission) -> None:
+        """Nothing to keep."""
+
+    async def fingerprint(self, job: Job) -> str:
+        """The code's ConfigMap says what it is."""
+        return job.origin.code_digest
+
+
+def _used(store: Store) -> Iterator[tuple[str, dict[str, str], str]]:
+    """What services and runs use: namespace, inputs, code."""
+    for record in store.services():
+        service = record.service
+        named = [service.spec.model, *(revision.model for revision in service.revisions)]
+        yield service.key.namespace, {str(at): f"{MODEL}{model}" for at, model in enumerate(named) if model}, ""
+        for revision in service.revisions:
+            yield service.key.namespace, {}, revision.origin.code_digest.removeprefix(BLOB)
+    page = store.list_jobs(JobFilter(limit=_PAGE))
+    while True:
+        for job in page.jobs:
+            yield job.key.namespace.removesuffix(OWN_NAMESPACE), dict(job.spec.data), job.origin.code_digest
+        if not page.next:
+            return
+        page = store.list_jobs(JobFilter(limit=_PAGE, before=page.next))

@@ -1,0 +1,101 @@
+"""Who has had a content: knowing its digest gives no right to it.
+
+A namespace holds what its versions hold. Code was had by the namespace that it was sent to and by the user who sent it:
+`codes/OWNER/DIGEST` is an empty file for each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from fairway.app.sent import Held
+from fairway.errors import BugError, NotFoundError, RefusedError
+from fairway.registry import numbering, snapshot
+from fairway.registry.blobs import Blobs
+from fairway.registry.namespaces import DATASETS, MODELS, Namespaces
+
+FOLDER = "codes"
+_MOST = 200_000
+"""Contents that are remembered, over all manifests."""
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def is_digest(text: str) -> bool:
+    """Whether a text has the form of a digest."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+def namespace_owner(namespace: str) -> str:
+    """A namespace as an owner of code."""
+    return f"namespace:{namespace}"
+
+
+def user_owner(user: str) -> str:
+    """A user as an owner of code."""
+    return f"user:{user}"
+
+
+class Possession:
+    """Knows who has had what. Promises that whoever has never had a content is not said to have had it."""
+
+    def __init__(self, root: Path, blobs: Blobs, namespaces: Namespaces) -> None:
+        self._root = root
+        self._blobs = blobs
+        self._namespaces = namespaces
+        self._contents: dict[str, frozenset[str]] = {}
+        """By manifest: what it names. A manifest never changes; those of large registries are read again."""
+
+    def held_in(self, namespace: str) -> Held:
+        """Whether a version of a model or a dataset of the namespace holds a content, or is described by it."""
+        found: set[str] = set()
+
+        def held(digest: str) -> bool:
+            if not found:
+                manifests = self._manifests(namespace)
+                found.update(manifests, *(self._named_by(manifest) for manifest in manifests))
+            return digest in found
+
+        return held
+
+    def note_code(self, owners: Iterable[str], digest: str) -> None:
+        """Remember that these owners have had a code."""
+        for owner in owners:
+            numbering.put(self._place(owner, digest), b"")
+
+    def has_code(self, owners: Iterable[str], digest: str) -> bool:
+        """Whether one of these owners has had a code."""
+        return is_digest(digest) and any(self._place(owner, digest).exists() for owner in owners)
+
+    def _place(self, owner: str, digest: str) -> Path:
+        if not is_digest(digest):
+            message = f"{digest[:100]!r} is no SHA-256 digest"
+            raise RefusedError(message, fix="send the code again")
+        return self._root / FOLDER / hashlib.sha256(owner.encode("utf-8", "surrogateescape")).hexdigest()[:32] / digest
+
+    def _manifests(self, namespace: str) -> set[str]:
+        found = set()
+        for kind in (MODELS, DATASETS):
+            for name in self._namespaces.names(kind, namespace):
+                folder = self._namespaces.folder(kind, name)
+                for number in numbering.numbers(folder):
+                    record = json.loads(numbering.record(folder, number).read_bytes())
+                    if not record.get("reference"):
+                        # A reference only describes what lies elsewhere.
+                        found.add(str(record["digest"]))
+        return found
+
+    def _named_by(self, manifest: str) -> frozenset[str]:
+        if manifest not in self._contents:
+            try:
+                entries = snapshot.load(manifest, self._blobs).entries
+            except (NotFoundError, RefusedError, BugError):
+                return frozenset()  # Gone or damaged.
+            found = frozenset(entry.sha256 for entry in entries if entry.sha256)
+            if sum(map(len, self._contents.values())) + len(found) > _MOST:
+                self._contents.clear()
+            self._contents[manifest] = found
+        return self._contents[manifest]

@@ -1,0 +1,238 @@
+"""What a run's token may do at every route, on what its own run made and on what others made.
+
+`TABLE` has a row for every route. A route without a row fails `test_every_route_has_a_verdict`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from fairway.api.mlflow.asgi import all_routes
+from fairway.state.tracking import KINDS, TrackedRun
+from fairway.testing.model_files import onnx_file
+
+OWN, CHILD, FOREIGN, OUTSIDE = "own", "child", "foreign", "outside"
+"""Whose thing it is: the run's own, a run within it, another job's, made by the owner without a job."""
+WHOSE = (OWN, CHILD, FOREIGN, OUTSIDE)
+OK, DENIED = 200, 403
+
+
+@dataclass(frozen=True)
+class Row:
+    """The request for one route (`{run}`, `{model}` ... stand for things), and the status for each owner of these things."""
+
+    body: dict[str, Any] | bytes = field(default_factory=dict)
+    own: int = OK
+    foreign: int = OK
+
+    def status(self, whose: str) -> int:
+        return self.own if whose in (OWN, CHILD) else self.foreign
+
+
+def reads(**body: Any) -> Row:
+    """A run reads all of its namespace."""
+    return Row(body)
+
+
+def changes(**body: Any) -> Row:
+    """A run changes what it made, and nothing else."""
+    return Row(body, OK, DENIED)
+
+
+A_TAG = {"key": "k", "value": "v"}
+ROOT = "mlflow-artifacts/artifacts"
+TABLE: dict[tuple[str, str], Row] = {
+    ("GET", "mlflow/experiments/get-by-name"): reads(experiment_name="{experiment}"),
+    ("GET", "mlflow/experiments/get"): reads(experiment_id="{experiment}"),
+    ("POST", "mlflow/experiments/create"): reads(name="new-{whose}"),
+    ("POST", "mlflow/experiments/search"): reads(max_results=9),
+    ("GET", "mlflow/experiments/search"): reads(max_results=9),
+    ("POST", "mlflow/experiments/set-experiment-tag"): changes(experiment_id="{experiment}", **A_TAG),
+    # A run may be made in any experiment, and below any run: what is written is the new run alone.
+    ("POST", "mlflow/runs/create"): reads(
+        experiment_id="{experiment}", start_time=1, tags=[{"key": "mlflow.parentRunId", "value": "{run}"}]
+    ),
+    ("POST", "mlflow/runs/update"): changes(run_id="{run}", status="FINISHED", run_name="taken"),
+    ("GET", "mlflow/runs/get"): reads(run_id="{run}"),
+    ("POST", "mlflow/runs/search"): reads(experiment_ids=["{experiment}"]),
+    ("POST", "mlflow/runs/delete"): changes(run_id="{spare}"),
+    ("POST", "mlflow/runs/restore"): changes(run_id="{spare}"),
+    ("POST", "mlflow/runs/log-parameter"): changes(run_id="{run}", **A_TAG),
+    ("POST", "mlflow/runs/log-metric"): changes(run_id="{run}", key="loss", value=0.1, timestamp=1, step=1),
+    ("POST", "mlflow/runs/log-batch"): changes(run_id="{run}", tags=[A_TAG], params=[{"key": "p", "value": "1"}]),
+    ("POST", "mlflow/runs/set-tag"): changes(run_id="{run}", **A_TAG),
+    ("POST", "mlflow/runs/delete-tag"): changes(run_id="{run}", key="there"),
+    ("POST", "mlflow/runs/log-inputs"): changes(run_id="{run}", datasets=[{"dataset": {"name": "d"}}]),
+    ("POST", "mlflow/runs/outputs"): changes(run_id="{run}", models=[{"model_id": "m-1", "step": 1}]),
+    ("POST", "mlflow/runs/log-model"): changes(run_id="{run}", model_json="{{}}"),
+    ("GET", "mlflow/metrics/get-history"): reads(run_id="{run}", metric_key="loss"),
+    ("POST", "mlflow/logged-models"): changes(experiment_id="mnist", name="net", source_run_id="{run}"),
+    ("POST", "mlflow/logged-models/search"): reads(experiment_ids=["{experiment}"]),
+    ("GET", "mlflow/logged-models/{model}"): reads(),
+    ("PATCH", "mlflow/logged-models/{model}"): changes(status="LOGGED_MODEL_READY"),
+    ("POST", "mlflow/logged-models/{model}/params"): changes(params=[A_TAG]),
+    ("PATCH", "mlflow/logged-models/{model}/tags"): changes(tags=[A_TAG]),
+    ("DELETE", "mlflow/logged-models/{model}/tags/{tag}"): changes(),
+    ("GET", "mlflow/logged-models/{model}/artifacts/directories"): reads(),
+    ("POST", "mlflow/registered-models/create"): reads(name="fresh-{whose}"),
+    ("GET", "mlflow/registered-models/get"): reads(name="{registered}"),
+    ("PATCH", "mlflow/registered-models/update"): changes(name="{registered}", description="taken"),
+    ("GET", "mlflow/registered-models/search"): reads(max_results=9),
+    ("POST", "mlflow/registered-models/set-tag"): changes(name="{registered}", **A_TAG),
+    ("POST", "mlflow/registered-models/get-latest-versions"): reads(name="{registered}"),
+    ("GET", "mlflow/registered-models/get-latest-versions"): reads(name="{registered}"),
+    ("POST", "mlflow/registered-models/alias"): changes(name="{registered}", alias="champion", version="2"),
+    ("GET", "mlflow/registered-models/alias"): reads(name="{registered}", alias="champion"),
+    ("DELETE", "mlflow/registered-models/alias"): changes(name="{registered}", alias="champion"),
+    # A version of its own may be made of any model, from anything that the run may read; it takes nothing from the others.
+    ("POST", "mlflow/model-versions/create"): reads(name="{registered}", source="models:/{model}"),
+    ("GET", "mlflow/model-versions/get"): reads(name="{registered}", version="1"),
+    ("GET", "mlflow/model-versions/search"): reads(max_results=9),
+    ("GET", "mlflow/model-versions/get-download-uri"): reads(name="{registered}", version="1"),
+    ("GET", ROOT): reads(path="{run}"),
+    ("GET", f"{ROOT}/{{path:path}}"): reads(),
+    ("PUT", f"{ROOT}/{{path:path}}"): Row(b"taken", OK, DENIED),
+    ("GET", "mlflow/artifacts/list"): reads(run_id="{run}"),
+}  # fmt: skip
+
+
+async def made_by(call: Any, run: str, experiment: str, registered: str) -> dict[str, str]:
+    """One of each thing, made with this token: a run with a tag and a file, a logged model, and two registered versions."""
+    await call.post("runs/set-tag", run_id=run, key="there", value="x")
+    assert (await call.put_file(f"{run}/notes.txt", b"first")).status == OK
+    spare = (await call.post("runs/create", experiment_id="0", tags=[{"key": "mlflow.parentRunId", "value": run}]))["run"]["info"]
+    made = await call.post("logged-models", experiment_id="0", name="net", source_run_id=run, tags=[{"key": "t", "value": "x"}])
+    model = made["model"]["info"]["model_id"]
+    await call.post("registered-models/create", name=registered)
+    for weights in ((), ("w",)):
+        assert (await call.put_file(f"models/{model}/model.onnx", onnx_file(weights=weights))).status == OK
+        await call.post("model-versions/create", name=registered, source=f"models:/{model}", run_id=run)
+    await call.post("registered-models/alias", name=registered, alias="champion", version="1")
+    things = {"run": run, "experiment": experiment, "spare": spare["run_id"], "model": model, "registered": registered}
+    return {**things, "tag": "t", "path:path": f"{run}/notes.txt"}
+
+
+async def things(place: Any) -> dict[str, dict[str, str]]:
+    """Things of each owner; `mnist-1` asks."""
+    await place.submit()
+    await place.submit("other")
+    mine, other, owner = place.speak("mnist-1"), place.speak("other-1"), place.speak()
+    await mine.post("experiments/create", name="own-experiment")
+    await owner.post("experiments/create", name="outside-experiment")
+    parent = [{"key": "mlflow.parentRunId", "value": "mnist-1"}]
+    child = (await mine.post("runs/create", experiment_id="0", tags=parent))["run"]["info"]["run_id"]
+    outside = (await owner.post("runs/create", experiment_id="0"))["run"]["info"]["run_id"]
+    return {
+        OWN: await made_by(mine, "mnist-1", "mnist", "net-own"),
+        CHILD: await made_by(mine, child, "own-experiment", "net-child"),
+        FOREIGN: await made_by(other, "other-1", "other", "net-foreign"),
+        OUTSIDE: await made_by(owner, outside, "outside-experiment", "net-outside"),
+    }
+
+
+def filled(value: Any, known: dict[str, str]) -> Any:
+    """The request with the things in their places."""
+    if isinstance(value, str):
+        return value.format_map({**known, "path:path": ""})
+    if isinstance(value, dict):
+        return {key: filled(each, known) for key, each in value.items()}
+    return [filled(each, known) for each in value] if isinstance(value, list) else value
+
+
+def path_of(path: str, known: dict[str, str]) -> str:
+    for name, thing in known.items():
+        path = path.replace(f"{{{name}}}", thing)
+    return f"/api/2.0/{path}"
+
+
+async def kept(place: Any, things: dict[str, dict[str, str]]) -> str:
+    """All that is remembered of the things of others."""
+    theirs = {name for whose in (FOREIGN, OUTSIDE) for name in things[whose].values()}
+    records = [each for kind in KINDS for each in place.app.store.all_tracked(kind, "default") if each.name in theirs]
+    versions = [each for each in await place.app.models.list() if each.name in theirs]
+    files = [(await place.speak().get_file(things[whose]["path:path"])).body.decode() for whose in (FOREIGN, OUTSIDE)]
+    return json.dumps([sorted(map(str, records)), sorted(map(str, versions)), [str(each.aliases) for each in versions], files])
+
+
+async def ask(place: Any, route: tuple[str, str], whose: str, known: dict[str, str]) -> Any:
+    method, path = route
+    row = TABLE[route]
+    body = row.body if isinstance(row.body, bytes) else filled(row.body, {**known, "whose": whose})
+    call = place.speak("mnist-1")
+    if path == "mlflow/runs/restore" and row.status(whose) == OK:
+        await call("POST", "runs/delete", {"run_id": known["spare"]})
+    return await call(method, path_of(path, known), body)
+
+
+async def test_every_route_has_a_verdict(place: Any) -> None:
+    assert set(all_routes(place.models)) == set(TABLE)
+
+
+@pytest.mark.parametrize("route", TABLE, ids=lambda route: " ".join(route))
+async def test_a_run_changes_only_what_it_made(place: Any, route: tuple[str, str]) -> None:
+    known, row = await things(place), TABLE[route]
+    before = await kept(place, known)
+    for whose in WHOSE:
+        answer = await ask(place, route, whose, known[whose])
+        assert answer.status == row.status(whose), (whose, answer.body)
+        if answer.status == DENIED:
+            assert answer.error == "PERMISSION_DENIED"
+            assert "mnist-1 may not" in answer.json["message"]
+    if row.foreign == DENIED:
+        assert await kept(place, known) == before
+
+
+@pytest.mark.parametrize("route", TABLE, ids=lambda route: " ".join(route))
+async def test_the_owner_changes_everything(place: Any, route: tuple[str, str]) -> None:
+    known, (method, path) = await things(place), route
+    body = TABLE[route].body
+    body = body if isinstance(body, bytes) else filled(body, {**known[FOREIGN], "whose": "owner"})
+    if path == "mlflow/runs/restore":
+        await place.speak().post("runs/delete", run_id=known[FOREIGN]["spare"])
+    assert (await place.speak()(method, path_of(path, known[FOREIGN]), body)).status == OK
+
+
+async def test_an_alias_moves_to_a_version_of_ones_own_unless_it_was_anothers(place: Any) -> None:
+    known = await things(place)
+    call, foreign = place.speak("mnist-1"), known[FOREIGN]["registered"]
+    made = await call.post("model-versions/create", name=foreign, source=f"models:/{known[OWN]['model']}")
+    number = made["model_version"]["version"]
+    await call.post("registered-models/alias", name=foreign, alias="trial", version=number)
+    assert (await place.app.models.get(f"{foreign}@trial")).version == int(number)
+    refused = await call("POST", "registered-models/alias", {"name": foreign, "alias": "champion", "version": number})
+    assert (refused.status, refused.error) == (403, "PERMISSION_DENIED")
+    assert f"fairway model promote {foreign}@{number} champion" in refused.json["message"]
+    assert (await place.app.models.get(f"{foreign}@champion")).version == 1
+    assert (await call("DELETE", "registered-models/alias", {"name": foreign, "alias": "trial"})).status == OK
+
+
+async def test_a_client_does_not_choose_who_made_a_version(place: Any) -> None:
+    known = await things(place)
+    call, foreign = place.speak("mnist-1"), place.speak("other-1")
+    forged = [{"key": "fairway.run", "value": "default/other-1"}]
+    made = await call.post("model-versions/create", name="net-own", source=f"models:/{known[OWN]['model']}", tags=forged)
+    assert made["model_version"]["tags"] == []
+    number = made["model_version"]["version"]
+    assert (await place.app.models.get(f"net-own@{number}")).tags["fairway.run"] == "default/mnist-1"
+    refused = await foreign("POST", "registered-models/alias", {"name": "net-own", "alias": "new", "version": number})
+    assert refused.error == "PERMISSION_DENIED"
+
+
+async def test_a_version_does_not_claim_to_come_from_a_run_that_did_not_log_it(place: Any) -> None:
+    known = await things(place)
+    call = place.speak("mnist-1")
+    body = {"name": "net-own", "source": f"models:/{known[OWN]['model']}", "run_id": "other-1"}
+    refused = await call("POST", "model-versions/create", body)
+    assert (refused.status, refused.error) == (403, "PERMISSION_DENIED")
+    assert "other-1" in refused.json["message"]
+    # What another run logged comes from there, also when this run registers it; the other run's record stays as it was.
+    before = place.app.store.tracked(TrackedRun, "default", "other-1")
+    body = {"name": "net-own", "source": f"models:/{known[FOREIGN]['model']}", "run_id": "other-1"}
+    made = (await call("POST", "model-versions/create", body)).json["model_version"]
+    assert made["run_id"] == "other-1"
+    assert place.app.store.tracked(TrackedRun, "default", "other-1") == before
+    assert f"net-own@{made['version']}" in place.app.store.tracked(TrackedRun, "default", "mnist-1").versions
