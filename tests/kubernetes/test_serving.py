@@ -245,7 +245,7 @@ def test_a_registry_without_namespaces_is_taken_up_under_a_service_that_serves(s
 
     earlier = home / "namespaces" / "earlier.json"
     wait_for("it is taken up", earlier.exists, PATIENCE, installed.last_words)
-    assert json.loads(earlier.read_bytes()) == {"models": {"adds": [namespace]}, "datasets": {}}
+    assert namespace in json.loads(earlier.read_bytes())["models"]["adds"]
     # An alias of the earlier model is followed as before, and the service goes from the same pods to the next version.
     services.until("adds", "is looked at", lambda status: status.get("ready") == "1/1")
     assert [pod["metadata"]["uid"] for pod in services.pods("adds")] == before, "nothing was started again"
