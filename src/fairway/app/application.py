@@ -91,7 +91,7 @@ class Application:
         files = serving.samples if serving is not None else None
         self.samples = Samples(self.loop, files, datasets, self.dataset_commands) if files is not None else None
         self.condition: Callable[[], Condition] = Condition
-        """How the record is; whoever opened it sets this."""
+        """How the record is; set by the code that opened it."""
         self._background: set[asyncio.Task[None]] = set()
 
     # Commands

@@ -18,7 +18,7 @@ _OLD_BACKUP = 86400.0
 
 
 def record(session: Session) -> list[Finding]:
-    """How the record is, as the daemon tells it; nothing when no daemon answers, which is told elsewhere."""
+    """How the record is, from the daemon. Empty when no daemon answers: another section reports that."""
     try:
         found = session.fetch("/v1/condition")
     except FairwayError:
