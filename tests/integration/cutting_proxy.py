@@ -15,7 +15,7 @@ from daemon_home import DaemonHome, kill
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _KEY = re.compile(rb"[?&]key=([^& ]+)")
 MOST_FAULTS = 3
-"""For one key: a client asks six times."""
+"""For one key: a client asks four times."""
 KINDS = ("cut-answer", "cut-request", "no-answer", "kill-before", "kill-during", "kill-after")
 
 

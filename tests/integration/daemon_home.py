@@ -50,6 +50,9 @@ _FLOCK = struct.Struct("hhqqi4x")
 class DaemonHome:
     """One home, its folder of work, and what is known of its processes."""
 
+    persistence = PATIENCE
+    """Seconds for which a command is given again while the daemon dies under it."""
+
     def __init__(
         self, folder: Path, name: str = "home", environment: Mapping[str, str] | None = None, disk: Path | None = None
     ) -> None:
@@ -103,7 +106,7 @@ class DaemonHome:
 
     def persist(self, *words: str, say: str = "", well: Container[int] = (0,)) -> str:
         """Run the command line, again when the daemon dies under it, until it ends with one of these codes; what it printed."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + self.persistence
         while (ended := self.call(*words, say=say)).returncode == UNAVAILABLE:
             self.unanswered += 1
             assert time.monotonic() < deadline, f"nobody answers {words}\n{ended.stderr}"

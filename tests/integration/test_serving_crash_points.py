@@ -41,6 +41,8 @@ class Mortals(DaemonHome):
     """A home whose daemons die, each at the next of some places."""
 
     places: tuple[str, ...] = ()
+    persistence = 300.0
+    """At each of several places a command starts a few daemons that die before it gives up."""
 
     def call(self, *words: str, say: str = "", more: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """A command that has to start a daemon starts the next one that will die.

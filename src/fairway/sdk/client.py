@@ -152,7 +152,7 @@ class AsyncClient(_Face):
         """For the habit: there is nothing to close."""
 
     async def _ask(self, call: Call) -> bytes:
-        patience = retry.Patience()
+        patience = retry.Patience(self.daemon.patience)
         while True:
             try:
                 return await self._ask_once(call)

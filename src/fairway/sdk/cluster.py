@@ -65,6 +65,8 @@ class Cluster:
     """The cluster of one context, asked as the daemon is."""
 
     called = "the cluster"
+    patience = 90.0
+    """Seconds for which a lost answer is asked for again: an operator that is replaced is away for a while."""
 
     def __init__(self, context: str, kubeconfig: str = "", *, say: Callable[[str], None] | None = None) -> None:
         self.target: Target = config.find(os.environ, context=context, kubeconfig=kubeconfig)

@@ -61,6 +61,8 @@ class Daemon:
     """The daemon of one home, as seen from outside."""
 
     called = "the daemon"
+    patience = 10.0
+    """Seconds for which a lost answer is asked for again: a daemon that dies of a request is not started for ever."""
 
     def __init__(self, home: str = "", *, say: Callable[[str], None] = _say_nothing, command: tuple[str, ...] = ()) -> None:
         self.home = os.path.abspath(home) if home else place.find_home()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fairway.sdk.cluster import Cluster
     from fairway.sdk.daemon import Daemon
 
-PAUSES = (0.0, 0.1, 0.3, 1.0, 3.0)
+PAUSES = (0.0, 0.2, 1.0)
 """Seconds before each further try."""
 KEY = "key"
 """The query value that carries a key."""
@@ -32,17 +32,20 @@ def make_key() -> str:
 
 
 class Patience:
-    """How often a lost answer is asked for again."""
+    """How often, and for how long, a lost answer is asked for again."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
+        """`seconds` after the first loss there is no further try, but always one."""
+        self._seconds, self._began = seconds, 0.0
         self.first: LostAnswerError | None = None
         """How the first was lost."""
         self._tries = 0
 
     def after(self, error: LostAnswerError) -> float:
         """Seconds until the next try; raises the first error when there is none."""
-        self.first = self.first or error
-        if self._tries == len(PAUSES):
+        if self.first is None:
+            self.first, self._began = error, time.monotonic()
+        elif self._tries == len(PAUSES) or time.monotonic() - self._began > self._seconds:
             raise self.first
         self._tries += 1
         return PAUSES[self._tries - 1]
@@ -55,7 +58,7 @@ class Patience:
 
 def persist(ask: Callable[[], bytes], daemon: Daemon | Cluster, method: str, path: str, namespace: str) -> bytes:
     """The answer to a request that is done once however often it is sent; asked for again while it is lost."""
-    patience = Patience()
+    patience = Patience(daemon.patience)
     while True:
         try:
             return ask()
