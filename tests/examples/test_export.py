@@ -273,7 +273,9 @@ def test_jax_functions_become_onnx_and_saved_models(python: str, home: Path, tmp
     (found,) = session.run(None, {"input": asked["x"]})
     assert numpy.allclose(found, asked["answers"], atol=1e-5)
 
-    assert call(home, "model", "register", "net", str(outputs / "savedmodel-net"))[0] == 0
+    code, output = call(home, "model", "register", "net", str(outputs / "savedmodel-net"))
+    assert (code, "--allow-pickle" in output) == (5, True), output
+    assert call(home, "model", "register", "net", str(outputs / "savedmodel-net"), "--allow-pickle")[0] == 0
     code, output = call(home, "serve", "net", "--python", python, timeout=120)
     assert code == 0, output
     url = json.loads(call(home, "get", "service/net", "-o", "json")[1])["url"]
