@@ -118,6 +118,12 @@ class OneModel:
     def get(self, reference: str) -> ModelVersion:
         return ModelVersion("mnist", 1, "0" * 64, "onnx", 1, 10, 0.0)
 
+    def meant(self, reference: str, namespace: str) -> str:
+        return reference
+
+    def relative(self, reference: str, namespace: str) -> str:
+        return reference
+
 
 class Other:
     """A companion that does nothing."""

@@ -106,12 +106,14 @@ def surplus_of(running: Running) -> tuple[Seat, ...]:
     """The tasks that the gang could do without, the last first; none when it could not go on after that."""
     if not running.request.resumes:
         return ()
-    least = {part.role: part.least for part in running.request.gang.parts}
-    counts: dict[str, int] = {}
-    for seat in running.seats:
-        counts[seat.role] = counts.get(seat.role, 0) + 1
-    extra = [seat for seat in running.seats if seat.index >= least.get(seat.role, 0)]
-    extra = [seat for seat in extra if counts[seat.role] > least.get(seat.role, 0)]
+    left = {part.role: part.least for part in running.request.gang.parts}
+    extra = []
+    # The first that sit are kept, whatever their indexes are: a task before them may have been lost.
+    for seat in sorted(running.seats, key=lambda seat: (seat.index, seat.role)):
+        if left.get(seat.role, 0) > 0:
+            left[seat.role] -= 1
+        else:
+            extra.append(seat)
     return tuple(sorted(extra, key=lambda seat: (-seat.index, seat.role)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -119,3 +120,12 @@ def test_what_gangs_could_do_without_is_known_as_long_as_they_have_it() -> None:
     assert not known.extra
     assert not known.dispensable
     assert not known._newest
+
+
+def test_a_gang_whose_first_task_was_lost_keeps_its_least() -> None:
+    floor = FakeFloor([machine("n0", 4)], [Queue("a")])
+    key = floor.ask("wide", gang(1, 1, 3), queue="a", resumes=True)
+    floor.settle()
+    running = floor.running[key]
+    rest = replace(running, seats=tuple(seat for seat in running.seats if seat.index > 0))
+    assert [seat.index for seat in roster.surplus_of(rest)] == [2], "task 1 is the one that it needs"
