@@ -29,7 +29,6 @@ def record(session: Session) -> list[Finding]:
         *_recoveries(found["recoveries"]),
         *_unreadable(found["unreadable"]),
         *_unknown(found["unknown"]),
-        *_faults(found["faults"]),
     ]
 
 
@@ -105,10 +104,6 @@ def _unknown(folders: list[dict[str, Any]]) -> list[Finding]:
             fix = f"look into it; to move it out of the way: fairway doctor --set-aside {one['name']}"
             found.append(Finding("unknown folder", WARNING, text, fix))
     return found
-
-
-def _faults(faults: list[str]) -> list[Finding]:
-    return [Finding("fault", PROBLEM, text) for text in faults]
 
 
 def _size(count: float) -> str:

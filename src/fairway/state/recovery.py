@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,5 +81,3 @@ class Condition:
     """The newest first."""
     unreadable: tuple[Unreadable, ...] = ()
     unknown: tuple[UnknownFolder, ...] = ()
-    faults: tuple[str, ...] = field(default=())
-    """Failures that are contained and go on, in words."""

@@ -63,8 +63,6 @@ class ConditionView(msgspec.Struct, frozen=True):
     """The newest first."""
     unreadable: tuple[UnreadableView, ...]
     unknown: tuple[UnknownFolderView, ...]
-    faults: tuple[str, ...]
-    """Failures that are contained and go on."""
 
 
 def condition_view(value: Condition, now: float) -> ConditionView:
@@ -93,5 +91,4 @@ def condition_view(value: Condition, now: float) -> ConditionView:
         tuple(recoveries),
         tuple(UnreadableView(one.kind, one.subject, one.cause) for one in value.unreadable),
         tuple(UnknownFolderView(one.key, one.path, one.cause, one.running) for one in value.unknown),
-        value.faults,
     )
