@@ -96,6 +96,21 @@ class DaemonHome:
             check=False,
         )
 
+    def call_once(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run the command line as a client that does not ask again when an answer is lost, as one that is killed then."""
+        program = "import sys; from fairway.sdk import retry; retry.may_ask_again = lambda *_: False\n"
+        program += "from fairway.cli.main import main; sys.exit(main(sys.argv[1:]))"
+        return subprocess.run(
+            [sys.executable, "-c", program, *words],
+            cwd=self.work,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
     def ask(self, *words: str, say: str = "", more: Mapping[str, str] | None = None) -> str:
         """Run the command line; it must succeed. What it printed as data."""
         ended = self.call(*words, say=say, more=more)

@@ -15,11 +15,21 @@ def die(home: DaemonHome, place: str, *words: str) -> None:
     """Give a command to a daemon that dies at a place under it."""
     daemon = home.start_child(FAIRWAY_CRASH_AT=place)
     home.until(lambda: home.status()["running"] or daemon.poll() is not None, "the start of the daemon")
-    answer = home.call(*words)
+    answer = home.call_once(*words)
     home.until(lambda: daemon.poll() is not None, f"its death at {place}")
     assert daemon.returncode == -signal.SIGKILL
     assert answer.returncode in (0, UNAVAILABLE), answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize("place", ["registry.rename:after:1", "store.number:after:1", "store.commit:before:1"])
+def test_a_submit_that_was_cut_short_is_done_once_by_a_client_that_asks_again(home: DaemonHome, place: str) -> None:
+    daemon = home.start_child(FAIRWAY_CRASH_AT=place)
+    home.until(lambda: home.status()["running"] or daemon.poll() is not None, "the start of the daemon")
+    made = home.ask("submit", home.write(home.document("cut", 1, code=".")))
+    assert daemon.wait(30) == -signal.SIGKILL
+    assert home.names() == [made]
+    assert home.unknown_folders() == set()
 
 
 @pytest.mark.parametrize("place", ["registry.rename:after:1", "store.number:after:1", "store.commit:before:1"])

@@ -91,7 +91,7 @@ def test_a_registration_by_hand_is_whole_or_not_at_all(home: DaemonHome) -> None
         (home.work / "m.onnx").write_bytes(content)
         daemon = home.start_child(FAIRWAY_CRASH_AT=place)
         home.until(lambda: home.status()["running"], "the start of the daemon")
-        assert home.call("model", "register", "mine", "m.onnx").returncode == UNAVAILABLE
+        assert home.call_once("model", "register", "mine", "m.onnx").returncode == UNAVAILABLE
         assert daemon.wait(30) == -signal.SIGKILL
         if place == PLACES[-1]:
             kept.append(content)
