@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from cluster import kwok
 from cluster.control_plane import ControlPlane
+from cluster.fixtures import skipping_what_is_missing
 from cluster.installed import Installed, Jobs
 from cluster.points import OPERATOR_OF_JOBS
 from cluster.process import wait_for
@@ -17,15 +18,21 @@ PATIENCE = 120.0
 
 
 @pytest.fixture(scope="module")
-def jobs(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
-    installed = Installed(control_plane, tmp_path_factory.mktemp("fairway"))
-    installed.install()
-    control_plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": "faults"}})
-    wait_for("its account", lambda: control_plane.get("/api/v1/namespaces/faults/serviceaccounts/default")[0] == 200)
-    kwok.add_nodes(control_plane, 2, capacity={"cpu": "4"})
-    installed.start("scheduler")
-    yield Jobs(installed, "faults", PATIENCE)
-    installed.stop()
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+    plane = ControlPlane()
+    with skipping_what_is_missing():
+        plane.start()
+    installed = Installed(plane, tmp_path_factory.mktemp("fairway"))
+    try:
+        installed.install()
+        plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": "faults"}})
+        wait_for("its account", lambda: plane.get("/api/v1/namespaces/faults/serviceaccounts/default")[0] == 200)
+        kwok.add_nodes(plane, 2, capacity={"cpu": "4"})
+        installed.start("scheduler")
+        yield Jobs(installed, "faults", PATIENCE)
+    finally:
+        installed.stop()
+        plane.stop()
 
 
 def finish(jobs: Jobs, name: str) -> None:

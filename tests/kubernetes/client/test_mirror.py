@@ -73,7 +73,7 @@ async def test_an_api_server_that_restarts_is_followed_on(own_control_plane: Cal
         mirror = Mirror(client, kinds.CONFIG_MAPS, Scope("default"))
         resets, told = [], []
         reset = mirror.reset
-        mirror.reset = lambda things: (resets.append(1), reset(things))
+        mirror.reset = lambda things, unreadable: (resets.append(1), reset(things, unreadable))
         async with running(mirror):
             mirror.listen(lambda key, was, now: told.append((key, was is not None, now is not None)))
             told.clear()

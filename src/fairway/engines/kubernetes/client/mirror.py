@@ -22,6 +22,9 @@ Index = Callable[[T], Iterable[str]]
 Listener = Callable[[str, T | None, T | None], None]
 """Told of a change: the key, what was, what is. One of the two may be missing."""
 
+RESTART_AFTER = 1.0
+"""Seconds until a copy whose reading failed is read anew."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -85,6 +88,14 @@ class Mirror(Generic[T]):
 
     async def run(self) -> None:
         """Keep in step until it is cancelled. What fails is tried again; `trouble` says why it is behind."""
+        while True:
+            try:
+                await self._follow()
+            except Exception:  # noqa: BLE001 - a copy that stopped would be taken for the truth.
+                _log.exception("following %s failed; it is followed anew in %g s", self.resource.plural, RESTART_AFTER)
+                await asyncio.sleep(RESTART_AFTER)
+
+    async def _follow(self) -> None:
         async for found in follow(self._client, self.resource, self._scope, self._trouble):
             self.trouble = None
             if isinstance(found, Whole):

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from fairway.app.system import SystemClock
 from fairway.engines.kubernetes.client import errors
+from fairway.engines.kubernetes.client import mirror as mirror_module
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.connection import Connection
 from fairway.engines.kubernetes.client.kinds import PODS
@@ -193,3 +194,24 @@ async def test_an_object_that_becomes_unreadable_keeps_its_last_state(world):
             await asyncio.sleep(0.01)
     running.cancel()
     assert mirror.get("t/bad").metadata.resource_version == "1"
+
+
+async def test_a_mirror_whose_reading_fails_is_read_anew(world, monkeypatch):
+    client, script, _asked = world
+    script += [[event("ADDED", pod("a", 1)), bookmark(3, END)]] * 2
+    monkeypatch.setattr(mirror_module, "RESTART_AFTER", 0.01)
+    mirror = Mirror(client, PODS, Scope(namespace="t"))
+    reset, failures = mirror.reset, []
+
+    def fail_once(things, unreadable):
+        if not failures:
+            failures.append(1)
+            raise RuntimeError("boom")
+        reset(things, unreadable)
+
+    monkeypatch.setattr(mirror, "reset", fail_once)
+    running = asyncio.create_task(mirror.run())
+    async with asyncio.timeout(10):
+        await mirror.synced()
+    running.cancel()
+    assert [thing.metadata.name for thing in mirror] == ["a"]
