@@ -12,7 +12,7 @@ Held = Callable[[str], bool]
 
 
 def nothing_held(_digest: str) -> bool:
-    """Whoever may read nothing must send everything."""
+    """Nothing is held: all contents must be sent."""
     return False
 
 

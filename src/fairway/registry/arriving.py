@@ -1,7 +1,7 @@
 """Content that callers send ahead of what names it, in pieces.
 
 `arriving/OWNER/DIGEST.part` is on its way, `arriving/OWNER/DIGEST` is whole: on the disk, and compared with its digest. It
-becomes content of the registry when a version names it, and goes when nobody asked for it for a day. `DIGEST.had` is there
+becomes content of the registry when a version names it, and is removed after a day without a request. `DIGEST.had` is there
 while that happens: the owner has sent it, though it lies in the registry already.
 """
 

@@ -40,7 +40,7 @@ def user_owner(user: str) -> str:
 
 
 class Possession:
-    """Knows who has had what. Promises that whoever has never had a content is not said to have had it."""
+    """Records which namespace or user has had which content. Never reports possession of a content that was not sent or read."""
 
     def __init__(self, root: Path, blobs: Blobs, namespaces: Namespaces) -> None:
         self._root = root

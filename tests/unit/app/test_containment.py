@@ -53,11 +53,7 @@ class ManualClock:
 
 
 class Edge:
-    """Secrets, submissions, models, router and replica watch in one: they accept everything."""
-
-    def __init__(self) -> None:
-        self.plans: dict[str, RoutePlan] = {}
-        self.targets: dict[str, Watched] = {}
+    """Secrets and submissions in one: everything is accepted."""
 
     def names(self) -> list[str]:
         return []
@@ -379,11 +375,8 @@ async def provoke(house: House, place: Place) -> None:
     if place.early:
         await house.submit("victim", "stay")
         await house.serve()
-    if place.end_first:
-        async with house.app.loop.lock:
-            job = house.app.loop.snapshot.jobs[VICTIM]
-        if place.ends:
-            await house.app.stop(job.key)
+    if place.end_first and place.ends:
+        await house.app.stop(VICTIM)
     house.machine.observations.append(Observation(VICTIM, (MetricPoint(house.clock.time, 1, {"loss": 0.5}, "worker-0"),)))
     await house.submit("short", "exit", "0")
     await house.turns()
@@ -407,8 +400,6 @@ async def test_an_unrelated_run_goes_on_and_the_broken_object_names_the_cause(pl
     with broken(house, place) as hits:
         deleting = None
         if not place.ends:
-            async with house.app.loop.lock:
-                pass
             deleting = asyncio.create_task(house.app.delete(VICTIM))
             await asyncio.sleep(0)
         await provoke(house, place)

@@ -113,7 +113,7 @@ def _listen(port: int) -> socket.socket:
 
 
 def _reserve(port: int) -> socket.socket:
-    """Bind the port a second time. Without SO_REUSEADDR, which would let every user bind what nobody listens at."""
+    """Bind the port a second time. Without SO_REUSEADDR, which would let every user bind a port that has no listener."""
     reservation = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:

@@ -103,7 +103,7 @@ class MachineFolder:
 
     @staticmethod
     def publish(descriptor: int, path: Path, name: str) -> Path:
-        """Let all users read a file, under its name. Its lock was taken before, so nobody can take it first."""
+        """Let all users read a file, under its name. Its lock was taken before, so no other user can take it first."""
         os.fchmod(descriptor, 0o644)
         target = path.with_name(name)
         os.rename(path, target)

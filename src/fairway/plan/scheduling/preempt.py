@@ -89,7 +89,7 @@ def would_leave(ledger: Ledger, request: Request, now: float) -> list[Victim]:
 
 
 def spared(ledger: Ledger, request: Request, now: float) -> list[JobKey]:
-    """Who is not asked to make room for a replica only because all their work would be lost; nobody where others are asked."""
+    """Runs that are spared only because a replica would cost all their work; none where other victims are found."""
     if not request.service or would_leave(ledger, request, now):
         return []
     as_job = replace(request, service="")

@@ -84,7 +84,7 @@ class Claim:
     def cause(self, queue: str, priority: int, *, loses_all: bool = False) -> Cause | None:
         """Why a run of that queue and priority must give way; None: it need not. Turns are another matter.
 
-        `loses_all`: it has saved nothing. Whoever need not give way then may have to as soon as it has.
+        `loses_all`: it has saved nothing. A run that is spared for that may have to give way after its first checkpoint.
         """
         of = (queue, priority, loses_all)
         if of not in self._causes:
@@ -232,7 +232,7 @@ class Claim:
 def _cheapest_of(
     rows: Sequence[tuple[float, list[Newest]]], most: int, now: float, may: Callable[[JobKey], bool] | None = None
 ) -> list[JobKey]:
-    """The cheapest first; of those that cost the same, by name. `may` says of whom; None: of all."""
+    """The cheapest first; of those that cost the same, by name. `may` selects runs; None selects all."""
     firsts = [(weight, *members[0]) for weight, members in rows]
     heap = [(_cost(now, -since, weight), key, number, 0) for number, (weight, since, key) in enumerate(firsts)]
     heapq.heapify(heap)

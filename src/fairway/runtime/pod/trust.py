@@ -1,4 +1,4 @@
-"""Whom a pod believes to be the operator: who has a certificate of the authority in `FAIRWAY_OPERATOR_CA` (PEM).
+"""How a pod verifies the operator: by a certificate of the authority in `FAIRWAY_OPERATOR_CA` (PEM).
 
 Standard library only, Python 3.9 and newer. An `http` address is asked without TLS: pods of an earlier version have such.
 """

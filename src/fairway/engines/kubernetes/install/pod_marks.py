@@ -14,7 +14,7 @@ from fairway.engines.kubernetes.install.shape import Manifest, head
 NAME = "fairway-pod-marks"
 ADMISSION = "admissionregistration.k8s.io/v1"
 MANAGER = "system:kube-controller-manager"
-"""As whom controllers act where they have no accounts of their own."""
+"""The user of controllers that have no accounts of their own."""
 _CONTROLLERS = "system:serviceaccount:kube-system"
 _TEMPLATED = {
     "": ("replicationcontrollers",),

@@ -93,7 +93,7 @@ class CallersApplication(Application):
         try:
             for place, submission in enumerate(asked):
                 made.append(await self._make(submission, queues, reserved, place, asked, once))
-        except BaseException as error:  # All or none, also when whoever asks hangs up.
+        except BaseException as error:  # All or none, also when the client hangs up.
             if once.key is not None and isinstance(error, UnavailableError):
                 # It may have been made all the same. The names stay reserved, and the same request again finds out.
                 raise

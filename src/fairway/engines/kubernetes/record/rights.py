@@ -1,6 +1,6 @@
 """Who may read versions of other namespaces, as the cluster's roles say: `get` of `models`, `datasets` of `record.fairway.dev`.
 
-What an object names is read in the name of the user whom the operator noted on it when it was submitted. An object that was
+What an object names is read in the name of the user that the operator noted on it when it was submitted. An object that was
 made without Fairway names no user: it has the rights of the account `default` of its namespace.
 """
 
@@ -57,7 +57,7 @@ def asking(namespace: str) -> Caller:
 
 
 def vouched(annotations: Mapping[str, str], namespace: str) -> Caller:
-    """Whom an object of a namespace names."""
+    """The user that an object of a namespace names."""
     return _known(named_by(annotations), namespace)
 
 
@@ -146,7 +146,7 @@ class Rights:
             await self._review(caller, one)
         except DeniedError as error:
             message = f"{one.place}: {error.message}"
-            fix = f"ask whoever runs {one.namespace} for the right to get {one.kind}.{parts.GROUP} there"
+            fix = f"ask an administrator of {one.namespace} for the right to get {one.kind}.{parts.GROUP} there"
             raise DeniedError(message, fix=fix) from None
 
     async def _review(self, caller: Caller, one: Foreign) -> None:
@@ -163,5 +163,5 @@ class Rights:
 def _known(caller: Caller | None, namespace: str) -> Caller:
     if caller is None or not caller.user:
         return account_of(namespace)
-    # Whoever is named by the API server, or by an object that it let the operator write, was authenticated.
+    # A user named by the API server, or by an object that the operator wrote, was authenticated.
     return caller if AUTHENTICATED in caller.groups else Caller(caller.user, (*caller.groups, AUTHENTICATED), caller.extra)
