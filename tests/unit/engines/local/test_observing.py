@@ -180,7 +180,7 @@ _NAMES = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.dictionaries(_NAMES, _ANYTHING, max_size=4))
 def test_whatever_an_exit_record_holds_what_is_reported_fits_the_store(home: Home, changes: dict[str, object]) -> None:
     (home.attempt(KEY) / "exit.json").write_text(json.dumps({**GOOD, **changes}))
