@@ -58,7 +58,7 @@ def decode_load(data: bytes) -> RouteLoad:
     """
     try:
         load = _LOAD.decode(data)
-    except msgspec.MsgspecError as problem:
+    except (msgspec.MsgspecError, RecursionError) as problem:
         message = f"the load cannot be read: {problem}"
         raise ValueError(message) from None
     _check_load(load)

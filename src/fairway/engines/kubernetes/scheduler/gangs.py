@@ -247,7 +247,7 @@ def _request(key: JobKey, members: Sequence[Member], asked: Gang, gang: marks.Ga
         priority=_count(noted, marks.PRIORITY, first.spec.priority),
         limit=believed.time_limit if believed is not None else None,
         resumes=gang is not None and gang.saved is not None,
-        service=first.metadata.labels.get(marks.SERVICE, ""),
+        service=first.metadata.labels.get(marks.SERVICE, "") if ours else "",
     )
 
 

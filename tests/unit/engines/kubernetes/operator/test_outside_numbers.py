@@ -260,7 +260,7 @@ def test_no_load_of_a_router_raises_anything_but_a_refusal() -> None:
         text = text_of(spoilt(plain, chance), chance).encode(errors="replace")
         try:
             found = checked_route(decode_load(text))
-        except (BadLoadError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        except ValueError:
             refused += 1
             continue
         taken += 1
