@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from pathlib import Path
 
 import pytest
 from daemon_home import PATIENCE, DaemonHome
+from test_serving_crash_points import live
 
 from fairway.app import crash
 
@@ -62,3 +64,28 @@ def phase(home: DaemonHome, run: str) -> str:
 def faults(home: DaemonHome) -> list[dict[str, object]]:
     findings = json.loads(home.call("doctor", "-o", "json").stdout)["findings"]
     return [one for one in findings if one["name"] == "faults" and one["state"] != "ok"]
+
+
+class Stubborn(DaemonHome):
+    """A home whose commands are given again until they end well."""
+
+    def persist(self, *words: str, say: str = "", well: Container[int] = (0,)) -> str:
+        deadline = time.monotonic() + 2 * PATIENCE
+        while (ended := self.call(*words, say=say)).returncode not in well:
+            assert time.monotonic() < deadline, f"fairway {' '.join(words)}: {ended.stderr}\n{self.log}"
+        return ended.stdout.strip()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("point", crash.SERVING_POINTS)
+def test_a_service_lives_through_a_failure_of_every_act(tmp_path: Path, point: str) -> None:
+    home = Stubborn(tmp_path, environment={"FAIRWAY_CRASH_AT": f"{point}:fails:{FAILURES}"})
+    try:
+        live(home, killed=point == "samples.rename")
+        log = (home.path / "daemon.log").read_text()
+        assert log.count("Started server process") == 1, "the daemon was started again"
+        assert "injected failure" in log, f"nothing reaches {point}"
+        home.check_nothing_held()
+    finally:
+        home.close()
