@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import socket
@@ -13,9 +14,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from fairway.api.aggregated import make_aggregated
 from fairway.api.asgi import About, make_api
 from fairway.app.application import Application
+from fairway.app.fault import Faults
 from fairway.app.ports import Clock
 from fairway.bootstrap.servers import SecondServer, config
-from fairway.engines.kubernetes.client import errors, kinds
+from fairway.engines.kubernetes.client import kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.client.paths import Resource
@@ -40,6 +42,7 @@ log = logging.getLogger("fairway.operator")
 API_SERVICES = Resource(dict, "apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
 NAME = f"{parts.VERSION}.{parts.GROUP}"
 MANAGER = "fairway-operator"
+SUBJECT = "companion:record"
 
 
 class Record:
@@ -56,6 +59,7 @@ class Record:
         self._follower: Controller | None = None
         self._server: SecondServer | None = None
         self._listening: socket.socket | None = None
+        self._announcing: asyncio.Task[None] | None = None
 
     async def open(self, application: Application, objects: Mirror[Custom], gangs: Gangs, rights: Rights) -> None:
         """Answer from now on, and tell the API server by which certificate it knows us."""
@@ -87,15 +91,28 @@ class Record:
         self._listening = socket.create_server(("", int(port)), backlog=128)
         self._listening.setblocking(False)
         await self._server.open(self._listening, certificate.server_context(own, front.authority))
-        await self._tell(own.certificate)
+        self._announcing = asyncio.create_task(self._announce(own.certificate, faults))
 
     async def run(self) -> None:
         """Keep the queues in step with their objects."""
         assert self._follower is not None
         await self._follower.run()
 
+    async def _announce(self, authority: bytes, faults: Faults) -> None:
+        """Give the API server the certificate, again and again until it takes it: `fairway use` needs that."""
+        announced = False
+        while not announced:
+            with faults.contain(SUBJECT, "announce certificate"):
+                await self._tell(authority)
+                announced = True
+            for fault in faults.of(SUBJECT):
+                await asyncio.sleep(max(0.0, fault.retry_at - self._clock.now()))
+
     async def close(self) -> None:
         """Finish what is being answered."""
+        if self._announcing is not None:
+            self._announcing.cancel()
+            await asyncio.gather(self._announcing, return_exceptions=True)
         if self._server is not None and self._listening is not None:
             await self._server.close(self._listening)
 
@@ -112,10 +129,7 @@ class Record:
                 **{"group": group, "version": version, "groupPriorityMinimum": 1000, "versionPriority": 15},
             },
         }
-        try:
-            await self._client.apply(API_SERVICES, body, manager=MANAGER)
-        except errors.ApiError as error:
-            log.warning("the API server does not learn our certificate, so `fairway use` does not work here: %s", error)
+        await self._client.apply(API_SERVICES, body, manager=MANAGER)
 
 
 def _only(front: Front) -> type[HttpToolsProtocol]:
