@@ -230,13 +230,14 @@ class Gateways:
     async def _remove_route(self, key: ServiceKey) -> None:
         """No gateway takes the route: it goes, also when another operator had written it."""
         self._routes.pop(key, None)
-        self._left.add(key)
         try:
             found = (await self._client.get(HTTP_ROUTES, key.name, key.namespace))["metadata"]
         except errors.NotFound:
-            return
+            found = {}
         if found.get("labels", {}).get(marks.SERVICE) == key.name:
             await self._client.delete(HTTP_ROUTES, key.name, key.namespace, uid=found["uid"])
+        # Only now: a deletion that failed is tried again.
+        self._left.add(key)
 
     async def _leading(self, key: ServiceKey, front: str) -> tuple[Manifest | None, list[Manifest]]:
         """Our slice of the front's Service, and those of others."""

@@ -266,6 +266,23 @@ async def test_a_route_that_another_operator_wrote_goes_too_and_that_of_somebody
     assert world.cluster.deleted == (["httproutes/adds"] if goes else [])
 
 
+async def test_a_route_whose_deletion_failed_is_deleted_at_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.cluster.objects = {"httproutes/adds": {"metadata": {"uid": "0", "labels": {"fairway.dev/service": "adds"}}}}
+    way = await world.way()
+    delete = world.cluster.delete
+
+    async def fail(*_args: Any, **_options: Any) -> bool:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(world.cluster, "delete", fail)
+    with pytest.raises(OSError, match="no route"):
+        await world.gateways.leave(KEY, world.front, way, OWNER)
+    monkeypatch.setattr(world.cluster, "delete", delete)
+    await world.gateways.leave(KEY, world.front, way, OWNER)
+    assert world.cluster.deleted == ["httproutes/adds"]
+
+
 async def test_without_a_gateway_of_the_installation_nothing_is_asked() -> None:
     world = World("")
     world.cluster.objects.clear()
