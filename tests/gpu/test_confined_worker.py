@@ -41,6 +41,7 @@ class Model:
 """
 
 
+@pytest.mark.usefixtures("uuid")
 def test_a_confined_worker_computes_on_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAIRWAY_CONFINE", "always")
     folder = tmp_path / "model"
