@@ -6,6 +6,7 @@ of the server's process, from /proc, by request.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -29,7 +30,11 @@ Server = tuple[int, int]
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of all threads of a process, to the nanosecond."""
-    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+    total = 0
+    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # A thread may end meanwhile.
+            total += int(path.read_text().split()[0])
+    return total / 1e9
 
 
 def free_port() -> int:

@@ -339,6 +339,16 @@ def test_openais_client(talking: ReplicaProcess, prefix: str) -> None:
             client.completions.create(model="words", prompt="fail")
 
 
+def test_long_prompts_are_counted(talking: ReplicaProcess) -> None:
+    """A prompt above 32 KiB is answered; one that would take more memory decoded than is there is refused."""
+    for count, wanted in ((20_000, 200), (1_200_000, 413)):
+        asked = {"model": "words", "prompt": "the " * count, "max_tokens": 2}
+        status, answer, _ = talking.ask("POST", "/v1/completions", asked)
+        assert status == wanted, answer
+    assert "--max-held" in answer["error"]["message"]
+    assert talking.ask("POST", "/v1/embeddings", {"model": "words", "input": ["the"] * 5000})[0] == 400
+
+
 def test_streams_take_turns_and_end_when_nobody_listens(talking: ReplicaProcess) -> None:
     with openai.OpenAI(base_url=f"{talking.address}/v1", api_key="none", max_retries=0) as client:
         endless = client.completions.create(model="words", prompt="the", stream=True)

@@ -7,28 +7,36 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
 from fairway.serving.replica.batching import Batcher
 from fairway.serving.replica.bodies import Bodies, BodyLimits, GoneError, Receive, Scope, Send
 from fairway.serving.replica.datatypes import Array
+from fairway.serving.replica.decoding import Decoding
 from fairway.serving.replica.door import Door
 from fairway.serving.replica.metrics import Metrics
 from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, check_version, listed
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols import openinference, tfserving
 from fairway.serving.replica.protocols.openinference import OpenInference
+from fairway.serving.replica.protocols.pieces import LARGE, Steps, weight
+from fairway.serving.replica.turns import Line
 from fairway.version import __version__
 
 if TYPE_CHECKING:  # most replicas need neither, and all should start fast
     from fairway.serving.replica.generating import Generating
     from fairway.serving.replica.sampling import Sampler
 
+T = TypeVar("T")
 Do = Callable[[Scope, Receive], Awaitable[Answer | Stream]]
 
 _log = logging.getLogger("fairway.replica")
+_COUNTED = 1 << 14
+"""Bytes of JSON; what is decoded of less is too little to count."""
+_TEXT_WORTH = 4
+"""Bytes of a text in memory by bytes of it in a request, at the most."""
 _INDEX = "/v2/repository/index"
 """A page that is asked for with POST; what its body says does not matter here."""
 
@@ -38,6 +46,10 @@ class Form(Protocol):
 
     def read(self, body: bytes, head_length: bytes | None) -> Question:
         """A question, or a `RequestError`."""
+        ...
+
+    def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
+        """The same of large JSON, in steps."""
         ...
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
@@ -50,6 +62,11 @@ class Asker(Protocol):
 
     began: float
     head_length: bytes | None
+    disconnected: bool
+
+    def hold(self, count: int) -> None:
+        """Counts so many bytes more until it is answered."""
+        ...
 
     def answer(self, answer: Answer) -> None:
         """Takes the answer, once."""
@@ -76,6 +93,9 @@ class App:
         self._batcher = batcher
         self._metrics = metrics
         self.bodies = Bodies(limits)
+        self._decoding = Decoding(self.bodies.held, self.bodies.no_room, lambda: self.last)
+        self.line = Line()
+        """Connections with large bodies."""
         self._sampler = sampler
         self._created = int(now())
         self._began = time.monotonic()
@@ -233,24 +253,33 @@ class App:
             self._take(f"{base}:regress", tfserving.Regress(model))
 
     def _add_openai(self, generating: Generating) -> None:
+        from fairway.serving.replica.protocols import openai  # noqa: PLC0415  # most replicas do without
+
         model = self._model
-        routes: dict[str, Callable[[bytes], Awaitable[Answer | Stream]]] = {}
+        routes: dict[str, Do] = {}
         if model.generates:
-            routes |= {"completions": generating.complete, "chat/completions": generating.chat}
+            routes["completions"] = self._with_body(openai.read_completion, generating.write)
+            routes["chat/completions"] = self._with_body(openai.read_chat, generating.write)
         if model.embeds:
-            routes["embeddings"] = generating.embed
+            routes["embeddings"] = self._with_body(openai.read_embeddings, generating.embed)
         models = {"object": "list", "data": [listed(model, self._created)]}
         for base in ("/openai/v1", "/v1"):
             self._pages[f"{base}/models"] = lambda: told(models)
-            for name, answer in routes.items():
-                self._questions[f"{base}/{name}"] = self._with_body(answer)
+            for name, do in routes.items():
+                self._questions[f"{base}/{name}"] = do
                 self._refusals[f"{base}/{name}"] = generating.refusal
         self._pages[f"/openai/v1/models/{model.name}"] = lambda: told(listed(model, self._created))
 
-    def _with_body(self, answer: Callable[[bytes], Awaitable[Answer | Stream]]) -> Do:
+    def _with_body(self, read: Callable[[bytes, ServedModel], T], answer: Callable[[T], Awaitable[Answer | Stream]]) -> Do:
         async def do(scope: Scope, receive: Receive) -> Answer | Stream:
             body, _ = await self.bodies.read(scope, receive)
-            return await answer(body)
+            if len(body) <= LARGE:
+                return await answer(read(body, self._model))
+            with self._decoding.whole(len(body)):
+                asked = read(body, self._model)
+            self.bodies.hold(_TEXT_WORTH * len(body))
+            del body
+            return await answer(asked)
 
         return do
 
@@ -268,13 +297,45 @@ class App:
 
         async def do(scope: Scope, receive: Receive) -> Answer:
             body, head_length = await self.bodies.read(scope, receive)
+            if is_large(body, head_length):
+                return await self._slowly(form, body, head_length)
             question = form.read(body, head_length)
+            if head_length is None and len(body) > _COUNTED:
+                self.bodies.hold(weight(question.inputs))
             return self._written(form, question, await self._batcher.ask(question.inputs, question.rows))
 
         self._questions[path] = do
         self.lane[path.encode()] = form
 
+    async def _slowly(self, form: Form, body: bytes, head_length: bytes | None) -> Answer:
+        """The same for large JSON, which is decoded beside other requests."""
+        future: asyncio.Future[Question] = asyncio.get_running_loop().create_future()
+
+        def done(found: Question | RequestError) -> None:
+            if future.done():
+                return
+            if isinstance(found, RequestError):
+                future.set_exception(found)
+            else:
+                future.set_result(found)
+
+        job = self._decoding.start(len(body), form.steps(body, head_length), done, future.done)
+        del body
+        try:
+            question = await future
+            return self._written(form, question, await self._batcher.ask(question.inputs, question.rows))
+        finally:
+            job.free()
+
     def _written(self, form: Form, question: Question, outputs: list[Array]) -> Answer:
+        if question.wanted:
+            size = sum([outputs[place].nbytes for place, binary in question.wanted if not binary])
+        else:
+            size = sum([each.nbytes for each in outputs])
+        if size > self.bodies.limits.json:
+            message = f"the outputs take {size} bytes, and {self.bodies.limits.json} may go as JSON"
+            fix = "ask for binary outputs (binary_data_output) or for fewer rows, or start the replica with a larger --max-json"
+            raise RequestError(413, message, fix=fix)
         answer = form.write(question, outputs)
         if self._sampler is not None:
             self._sampler.see(question.inputs, outputs)
@@ -287,24 +348,61 @@ class App:
         metrics.in_flight += 1
 
         def finish(found: list[Array] | RequestError) -> None:
-            try:
-                answer = refusal(found) if isinstance(found, RequestError) else self._written(form, question, found)
-            except RequestError as error:
-                answer = refusal(error)
-            except Exception:  # noqa: BLE001  # ours; the server must live on
-                answer = _mistake()
-            metrics.in_flight -= 1
-            metrics.answered(answer.status, time.perf_counter() - asker.began)
-            asker.answer(answer)
+            self._finish(form, question, found, asker)
 
         try:
+            if is_large(body, asker.head_length):
+                self._quick_slowly(form, body, asker)
+                return
             question = form.read(body, asker.head_length)
+            if asker.head_length is None and len(body) > _COUNTED:
+                asker.hold(weight(question.inputs))
             self._batcher.submit(question.inputs, question.rows, finish)
         except RequestError as error:
-            finish(error)
+            self._finish(form, None, error, asker)
         except Exception:  # noqa: BLE001  # ours; the server must live on
             _log.exception("a request could not be read")
-            finish(RequestError(500, "the server made a mistake, and wrote it into its log"))
+            self._finish(form, None, RequestError(500, "the server made a mistake, and wrote it into its log"), asker)
+
+    def _quick_slowly(self, form: Form, body: bytes, asker: Asker) -> None:
+        """Large JSON on the short way."""
+
+        def done(question: Question | RequestError) -> None:
+            def finish(found: list[Array] | RequestError) -> None:
+                job.free()
+                self._finish(form, None if isinstance(question, RequestError) else question, found, asker)
+
+            if isinstance(question, RequestError):
+                finish(question)
+                return
+            try:
+                self._batcher.submit(question.inputs, question.rows, finish)
+            except RequestError as error:
+                finish(error)
+
+        job = self._decoding.start(len(body), form.steps(body, asker.head_length), done, lambda: asker.disconnected)
+
+    def _finish(self, form: Form, question: Question | None, found: list[Array] | RequestError, asker: Asker) -> None:
+        try:
+            if question is None or isinstance(found, RequestError):
+                assert isinstance(found, RequestError)
+                answer = refusal(found)
+            else:
+                answer = self._written(form, question, found)
+        except RequestError as error:
+            answer = refusal(error)
+        except Exception:  # noqa: BLE001  # ours; the server must live on
+            answer = _mistake()
+        self._metrics.in_flight -= 1
+        self._metrics.answered(answer.status, time.perf_counter() - asker.began)
+        asker.answer(answer)
+
+
+def is_large(body: bytes, head_length: bytes | None) -> bool:
+    """Whether the JSON of a body is decoded in steps."""
+    if len(body) <= LARGE or head_length is None:
+        return len(body) > LARGE
+    return head_length.isdigit() and len(head_length) < 20 and int(head_length) > LARGE
 
 
 async def _pump(stream: Stream, send: Send) -> None:

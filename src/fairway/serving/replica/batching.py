@@ -44,6 +44,8 @@ class Limits:
     """Seconds; who would wait longer is refused at once."""
     objective: float = 0.0
     """Seconds in which an answer should be there; batches stay small enough for it. 0: none."""
+    answer: int = 64 << 20
+    """Bytes of the outputs for one request of several rows, by what rows took so far."""
 
 
 class Work:
@@ -93,6 +95,9 @@ class Batcher:
         self._ticking = False
         self._busy = False
         self._batches = runtime.batches
+        self._row_bytes = 0.0
+        """Of outputs; the most that a row of a batch took."""
+        self._most_rows = 1 << 62
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Beside | None = None
 
@@ -113,6 +118,8 @@ class Batcher:
 
     def submit(self, inputs: list[Array], rows: int, finish: Finish) -> None:
         """The same without a future. 429 when the answer would come too late."""
+        if rows > self._most_rows:
+            raise self._too_many(rows)
         if self.waiting and self._may_be_late(rows):
             self._admit(rows)
         work = Work(inputs, rows, finish, time.perf_counter())
@@ -146,7 +153,7 @@ class Batcher:
         for size in sizes:
             rows = [np.concatenate([each] * size) if size > 1 else each for each in inputs]
             began = time.perf_counter()
-            self._runtime.run(rows)
+            self._measure(self._runtime.run(rows), size)
             self.cost.add(size, time.perf_counter() - began)
 
     def estimate(self, rows: int = 0) -> float:
@@ -261,7 +268,9 @@ class Batcher:
     def _together(self, batch: Batch) -> list[Outputs | RequestError]:
         pieces = batch.pieces
         if len(pieces) == 1:
-            return [self._runtime.run(_rows_of(pieces[0]))]
+            outputs = self._runtime.run(_rows_of(pieces[0]))
+            self._measure(outputs, batch.rows)
+            return [outputs]
         parts = [_rows_of(piece) for piece in pieces]
         outputs = self._runtime.run([np.concatenate(columns) for columns in zip(*parts, strict=True)])
         for output in outputs:
@@ -269,6 +278,7 @@ class Batcher:
                 self._batches = False  # rows do not stay apart in this model, whatever its signature says
                 message = f"the model gave {output.shape} for {batch.rows} rows"
                 raise ModelError(500, message)
+        self._measure(outputs, batch.rows)
         answers: list[Outputs | RequestError] = []
         at = 0
         for _, start, stop in pieces:
@@ -276,6 +286,20 @@ class Batcher:
             answers.append([output[at:end] for output in outputs])
             at = end
         return answers
+
+    def _measure(self, outputs: Outputs, rows: int) -> None:
+        """Learn how large outputs are."""
+        size = sum([each.nbytes for each in outputs]) / rows
+        if self._batches and size > self._row_bytes:
+            self._row_bytes = size
+            self._most_rows = max(1, int(self._limits.answer / size))
+
+    def _too_many(self, rows: int) -> RequestError:
+        size = int(rows * self._row_bytes)
+        message = f"the outputs for {rows} rows would take about {size} bytes, more than {self._limits.answer}"
+        return RequestError(
+            413, message, fix=f"send {self._most_rows} rows at once at the most, or start with a larger --max-body"
+        )
 
     def _alone(self, piece: tuple[Work, int, int]) -> Outputs | RequestError:
         try:

@@ -27,6 +27,8 @@ class BodyLimits:
     """What a request's body may be."""
 
     size: int = 64 << 20
+    json: int = 16 << 20
+    """The same of JSON, which takes more memory than its bytes when it is decoded."""
     seconds: float = 30.0
     """How long it may take to arrive."""
     held: int = 256 << 20
@@ -42,6 +44,7 @@ class Bodies:
 
     def __init__(self, limits: BodyLimits) -> None:
         self.limits = limits
+        self._json = min(limits.json, limits.size)
         self._reading: dict[asyncio.Task[Any], float] = {}
         self._stopped: dict[asyncio.Task[Any], RequestError] = {}
         """Those whose body is not waited for any longer, and why."""
@@ -63,7 +66,7 @@ class Bodies:
             message = await receive()
             body: bytes = message.get("body", b"")
             if message.get("more_body", False):
-                body = await self._rest(body, receive, holder)
+                body = await self._rest(body, receive, holder, head_length)
             elif message["type"] != "http.request":
                 raise GoneError
         except asyncio.CancelledError:
@@ -87,11 +90,11 @@ class Bodies:
         """Refuse a body that will not be read. The length of its JSON where it is a binary one, and whether its own is known."""
         found: bytes | None = None
         known = False
+        size = 0
         for name, value in headers:
             if name == b"content-length":
                 known = True
-                if int(value) > self.limits.size:
-                    raise self._too_large()
+                size = int(value)
             elif name == LENGTH_HEADER:
                 if found is not None:
                     raise RequestError(400, "Inference-Header-Content-Length is given twice")
@@ -99,10 +102,32 @@ class Bodies:
             elif name == b"content-encoding" and value.lower() != b"identity":
                 message = f"content-encoding {value.decode('latin-1')!r} is not understood"
                 raise RequestError(415, message, fix="send the body as it is")
+        if size > self._json or found is not None:
+            self._check(size, found)
         return found, known
 
-    async def _rest(self, first: bytes, receive: Receive, holder: _Reading) -> bytes:
+    def _check(self, size: int, head_length: bytes | None) -> None:
+        limits = self.limits
+        if size > limits.size:
+            raise self._too_large()
+        json = size
+        if head_length is not None:
+            json = int(head_length) if len(head_length) < 20 and head_length.isdigit() else 0  # 400 later, if it is no number
+        if json > self._json:
+            message = f"the JSON of this request is larger than {self._json} bytes"
+            fix = "send binary tensors or fewer rows at once, or start the replica with a larger --max-json"
+            raise RequestError(413, message, fix=fix)
+
+    def hold(self, count: int) -> None:
+        """The request of this task takes so many bytes more until it is answered."""
+        holder = self._holders.get(asyncio.current_task())  # type: ignore[arg-type]  # there is one
+        if holder is not None:
+            self.held.take(holder, count)
+            self.held.keep(holder)
+
+    async def _rest(self, first: bytes, receive: Receive, holder: _Reading, head_length: bytes | None) -> bytes:
         parts, size = [first], len(first)
+        most = self.limits.size if head_length is not None else self._json
         more = True
         while more:
             message = await receive()
@@ -111,14 +136,14 @@ class Bodies:
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             self.held.take(holder, len(parts[-1]))
-            if size > self.limits.size:
+            if size > most:
                 self.held.free(holder)
                 parts.clear()  # the rest is read and dropped, within reason: who still sends does not see an answer
-                if size > _PATIENCE * self.limits.size:
+                if size > _PATIENCE * most:
                     break
             more = message.get("more_body", False)
-        if size > self.limits.size:
-            raise self._too_large()
+        if size > most:
+            self._check(size, head_length)
         return b"".join(parts)
 
     def too_slow(self) -> RequestError:

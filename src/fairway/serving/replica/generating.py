@@ -31,22 +31,15 @@ class Generating:
         self._numbers = itertools.count(1)
         self._writing = 0
 
-    async def complete(self, body: bytes) -> Answer | Stream:
-        """`completions`."""
-        return await self._write(openai.read_completion(body, self._model))
-
-    async def chat(self, body: bytes) -> Answer | Stream:
-        """`chat/completions`."""
-        return await self._write(openai.read_chat(body, self._model))
-
-    async def embed(self, body: bytes) -> Answer | Stream:
-        """`embeddings`."""
-        texts, as_base64 = openai.read_embeddings(body, self._model)
+    async def embed(self, asked: tuple[list[str], bool]) -> Answer | Stream:
+        """`embeddings` of texts, as base64 or not."""
+        texts, as_base64 = asked
         vectors = await asyncio.to_thread(self._runtime.embed, texts)
         tokens = sum(await asyncio.to_thread(self._runtime.count, texts)) if self._runtime.counts else None
         return openai.write_embeddings(self._model, vectors, as_base64=as_base64, tokens=tokens)
 
-    async def _write(self, wish: Wish) -> Answer | Stream:
+    async def write(self, wish: Wish) -> Answer | Stream:
+        """`completions` and `chat/completions`."""
         if self._writing >= self._limit:
             message = f"{self._writing} answers are being written, which is the limit"
             raise RequestError(429, message, fix="try again later", retry_after=1.0)

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from fairway.serving.replica.asgi import App, Form, refusal
 from fairway.serving.replica.model import Answer
 from fairway.serving.replica.problem import RequestError
+from fairway.serving.replica.turns import Flow
 
 _STATUS = {
     code: b"HTTP/1.1 %d %s\r\n" % (code, phrase.encode()) for code, phrase in ((each.value, each.phrase) for each in HTTPStatus)
@@ -34,6 +35,8 @@ _LINGER = 1 << 20
 """Bytes that are read and dropped after a refusal, so that the client reads it before the connection is reset."""
 _LINGER_SECONDS = 5.0
 _COPIED = 1 << 16
+_BULK = 1 << 17
+"""Bytes of a body after which the rest of it is read in turns with other large ones."""
 
 _RECEIVING: dict[Lane, float] = {}
 """Connections over which a request arrives, and since when; also those that drop what comes after a refusal."""
@@ -72,6 +75,8 @@ class Lane(HttpToolsProtocol):
         """The request that is arriving."""
         self._overhead = 0
         """Bytes of the request that is arriving which are not its body."""
+        self._body = 0
+        """Bytes of the body that is arriving."""
         self._in_head = False
         self._running: Any = None
         """The request that is under way on uvicorn's way."""
@@ -81,6 +86,7 @@ class Lane(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """A client; where there are too many, one that asks nothing goes."""
         super().connection_made(transport)
+        self.flow: Flow = Flow(transport)
         if len(self.connections) > _MOST_CONNECTIONS:
             idle = next((each for each in self.connections if each is not self and _is_idle(each)), self)
             idle.transport.abort()
@@ -94,12 +100,22 @@ class Lane(HttpToolsProtocol):
             return
         self._overhead += len(data)
         super().data_received(data)
+        if self._body > _BULK and not self.flow.in_line:
+            self.flow.pause_reading()
+            self.flow.in_line = True
+            self.replica.line.join(self)
         if self._overhead <= _MOST_OVERHEAD and not self._in_head:
             return
         if self._overhead > _MOST_OVERHEAD:
             self.transport.abort()  # no answer: earlier requests may still wait for theirs
         elif self._in_head:
             _RECEIVING.setdefault(self, time.perf_counter())
+
+    def read_on(self) -> None:
+        """The turn of this connection, whose body is large."""
+        self.flow.in_line = False
+        if not self.pipeline and not self.flow.write_paused and not self.transport.is_closing():
+            self.flow.resume_reading()
 
     def eof_received(self) -> bool:  # type: ignore[override]  # what asyncio says of it; uvicorn never answers
         """The client sends no more: whole requests are answered, then the connection is closed."""
@@ -152,6 +168,7 @@ class Lane(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """More of the body."""
         self._overhead -= (1 + _CHUNK_OVERHEAD) * len(body)
+        self._body += len(body)
         if self.transport.is_closing():
             return
         if self._asked is None:
@@ -162,7 +179,7 @@ class Lane(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The whole request is there."""
-        self._overhead = 0
+        self._overhead = self._body = 0
         asked = self._asked
         if self.transport.is_closing():
             return
@@ -231,7 +248,14 @@ class Lane(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
-        """Go on with what came early; not while the client does not read."""
+        """Go on; a request that came before the last answer waits for its turn among all such."""
+        if self.pipeline and not self.transport.is_closing():
+            self.replica.line.join(_Early(self))
+        else:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Start what came early; do not read while the client does not."""
         super().on_response_complete()
         if self.flow.write_paused and not self.transport.is_closing():
             self.flow.pause_reading()
@@ -286,6 +310,10 @@ class Asked:
         self.parts = []
         self.answer(answer, early=True)
 
+    def hold(self, count: int) -> None:
+        """What its body was decoded to, until it is answered."""
+        self._lane.replica.bodies.held.take(self, count)
+
     def let_go(self) -> None:
         """Its body takes the room of others."""
         self.refuse(refusal(self._lane.replica.bodies.no_room()))
@@ -329,6 +357,19 @@ def _write(transport: Any, head: bytes, body: bytes) -> None:
 def _is_idle(protocol: Any) -> bool:
     """Whether a connection asks nothing just now."""
     return protocol.cycle is None or protocol.cycle.response_complete
+
+
+class _Early:
+    """A connection whose next request came before the last answer, in the line."""
+
+    __slots__ = ("_lane",)
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+
+    def read_on(self) -> None:
+        """Its turn."""
+        self._lane.go_on()
 
 
 class _Nobody:

@@ -53,8 +53,19 @@ def read(arguments: list[str] | None = None) -> Options:
     add("--max-queue", type=_positive, default=256, help="requests that may wait")
     add("--deadline", type=_seconds, default=30.0, help="seconds; who would wait longer gets 429")
     add("--objective", type=_seconds, default=0.0, help="seconds for an answer that batches must leave room for; default: none")
-    add("--max-body", type=_positive, default=64 << 20, help="bytes of a request's body at the most")
-    add("--max-held", type=_positive, default=256 << 20, help="bytes of all requests and unread answers together at the most")
+    add("--max-body", type=_positive, default=64 << 20, help="bytes of a request's body, and of the outputs for it, at the most")
+    add(
+        "--max-json",
+        type=_positive,
+        default=16 << 20,
+        help="bytes of JSON in a request, and of outputs that go as JSON, at the most",
+    )
+    add(
+        "--max-held",
+        type=_positive,
+        default=256 << 20,
+        help="bytes of all requests, of what is decoded of them and of unread answers together at the most",
+    )
     add("--body-timeout", type=_seconds, default=30.0, help="seconds that a body may take to arrive")
     add("--sample-folder", type=Path, default=None, help="where some requests and answers are kept")
     add("--sample-rate", type=_part, default=0.01, help="the part of the requests that is kept, 0 to 1")
@@ -71,8 +82,8 @@ def read(arguments: list[str] | None = None) -> Options:
         host=given.host,
         port=given.port,
         threads=given.threads,
-        limits=Limits(given.max_batch, given.max_queue, given.deadline, given.objective),
-        bodies=BodyLimits(given.max_body, given.body_timeout, given.max_held),
+        limits=Limits(given.max_batch, given.max_queue, given.deadline, given.objective, given.max_body),
+        bodies=BodyLimits(given.max_body, given.max_json, given.body_timeout, given.max_held),
         sample_folder=given.sample_folder,
         sample_rate=given.sample_rate,
     )

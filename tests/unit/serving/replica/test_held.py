@@ -68,4 +68,5 @@ def test_the_sum_is_right_whatever_happens() -> None:
             held.take(client, chance.randrange(900))
         assert held.total == sum(held._sizes.values())
         loose = held._sizes.keys() - held._firm
+        assert loose == {each for group in held._loose for each in group}
         assert held.total <= 5000 or not loose

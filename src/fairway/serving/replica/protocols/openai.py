@@ -13,6 +13,8 @@ from fairway.serving.replica.model import Answer, ServedModel
 from fairway.serving.replica.problem import RequestError, bad
 from fairway.serving.replica.protocols.values import read_json
 
+MOST_TEXTS = 4096
+"""Prompts, messages or inputs of one request: each takes memory beside its text."""
 DONE = b"data: [DONE]\n\n"
 
 
@@ -75,6 +77,7 @@ def read_completion(body: bytes, model: ServedModel) -> Wish:
     prompts = (asked.prompt,) if isinstance(asked.prompt, str) else tuple(asked.prompt)
     if not prompts:
         raise bad("prompt is empty", "send a text, or a list of texts")
+    _check_count(len(prompts), "prompts")
     if asked.stream and len(prompts) > 1:
         raise bad(f"{len(prompts)} prompts in one stream", "stream one prompt a request")
     return _wish(asked, model, prompts, chat=False)
@@ -85,6 +88,7 @@ def read_chat(body: bytes, model: ServedModel) -> Wish:
     asked: _Chat = read_json(_CHAT, body)
     if not asked.messages:
         raise bad("messages is empty", "send one at least")
+    _check_count(len(asked.messages), "messages")
     messages = [{"role": message.role, "content": _content(message)} for message in asked.messages]
     return _wish(asked, model, (messages,), chat=True)
 
@@ -96,6 +100,7 @@ def read_embeddings(body: bytes, model: ServedModel) -> tuple[list[str], bool]:
     texts = [asked.input] if isinstance(asked.input, str) else asked.input
     if not texts:
         raise bad("input is empty", "send a text, or a list of texts")
+    _check_count(len(texts), "inputs")
     if asked.encoding_format not in ("float", "base64"):
         raise bad(f"encoding_format {asked.encoding_format!r} is not known", "float or base64")
     return texts, asked.encoding_format == "base64"
@@ -123,6 +128,12 @@ def _wish(asked: _Asked, model: ServedModel, prompts: tuple[Any, ...], *, chat: 
         stream=bool(asked.stream),
         usage=bool((asked.stream_options or {}).get("include_usage")),
     )
+
+
+def _check_count(given: int, what: str) -> None:
+    if given > MOST_TEXTS:
+        message = f"the request has {given} {what}"
+        raise bad(message, f"send {MOST_TEXTS} at the most")
 
 
 def _content(message: _Message) -> str:

@@ -10,8 +10,9 @@ import msgspec
 
 from fairway.serving.replica.datatypes import DTYPES, Array, from_raw, to_raw
 from fairway.serving.replica.model import Answer, Question, ServedModel, Wanted, check_shape, named, rows_of
-from fairway.serving.replica.problem import RequestError, bad
-from fairway.serving.replica.protocols.values import FLOATS, array_of, from_json, json_of, read_json
+from fairway.serving.replica.problem import bad
+from fairway.serving.replica.protocols.pieces import FRAME_WORTH, Steps, beside, elements, finish, small, weight
+from fairway.serving.replica.protocols.values import FLOATS, array_of, json_of, read_json, steps_from_json
 from fairway.state.model import TensorSpec
 
 LENGTH_HEADER = b"inference-header-content-length"
@@ -40,6 +41,23 @@ class _Request(msgspec.Struct, gc=False):
     id: str = ""
     parameters: Parameters = {}
     outputs: list[_Output] = []
+
+
+class _LargeTensor(msgspec.Struct, gc=False):
+    """A tensor of a large request: what has no fixed size stays text."""
+
+    name: str
+    datatype: str
+    shape: msgspec.Raw
+    parameters: msgspec.Raw = msgspec.Raw(b"{}")
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _LargeRequest(msgspec.Struct, gc=False):
+    inputs: list[_LargeTensor]
+    id: str = ""
+    parameters: msgspec.Raw = msgspec.Raw(b"{}")
+    outputs: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 class _FloatTensor(msgspec.Struct, gc=False):
@@ -111,7 +129,26 @@ class OpenInference:
             except (msgspec.DecodeError, ValueError, RecursionError):
                 pass
         request: _Request = read_json(self._decoder, body)
-        return self._read_tensors(request, memoryview(b""))
+        return finish(self._read_tensors(request, memoryview(b"")))
+
+    def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
+        """The same in steps, for a request with much JSON."""
+        length = len(body) if head_length is None else _length(head_length, len(body))
+        yield FRAME_WORTH * length
+        large: _LargeRequest = read_json(_LARGE, memoryview(body)[:length])
+        self._check_count(len(large.inputs))
+        tensors = [
+            _Tensor(
+                each.name,
+                small(each.shape, _SHAPE, f"shape of input {each.name!r}"),
+                each.datatype,
+                small(each.parameters, _PARAMETERS, f"parameters of input {each.name!r}"),
+                each.data,
+            )
+            for each in large.inputs
+        ]
+        parameters, outputs = small(large.parameters, _PARAMETERS, "parameters"), small(large.outputs, _OUTPUTS, "outputs")
+        return (yield from self._read_tensors(_Request(tensors, large.id, parameters, outputs), memoryview(body)[length:]))
 
     def _read_floats(self, request: _FloatRequest) -> Question:
         self._check_count(len(request.inputs))
@@ -122,11 +159,11 @@ class OpenInference:
             shape = shapes[place] = tuple(tensor.shape)
             check_shape(self._specs[place], shape)
             if len(tensor.data) != math.prod(shape):
-                raise _count(tensor.name, len(tensor.data), shape)
+                raise elements(f"input {tensor.name!r}", len(tensor.data), shape)
             found[place] = array_of(tensor.data, tensor.datatype).reshape(shape)
         return self._question(found, shapes, request.id, self._everything, len(request.inputs))
 
-    def _read_tensors(self, request: _Request, raw: memoryview) -> Question:
+    def _read_tensors(self, request: _Request, raw: memoryview) -> Steps[Question]:
         self._check_count(len(request.inputs))
         found: list[Array | None] = [None] * len(self._specs)
         shapes: list[tuple[int, ...]] = [()] * len(self._specs)
@@ -138,7 +175,8 @@ class OpenInference:
             size = _binary_size(tensor)
             if size is None:
                 assert isinstance(tensor.data, msgspec.Raw)
-                found[place] = from_json(tensor.data, tensor.datatype, shape, f"input {tensor.name!r}")
+                steps = steps_from_json(tensor.data, tensor.datatype, shape, f"input {tensor.name!r}")
+                found[place] = yield from beside(weight([each for each in found if each is not None]), steps)
                 continue
             if at + size > len(raw):
                 message = f"input {tensor.name!r}: binary_data_size {size} where {len(raw) - at} bytes are left of the body"
@@ -158,7 +196,7 @@ class OpenInference:
         if head is None:
             request: _Request = read_json(self._decoder, text)
             if not _plain_binary(request):
-                return self._read_tensors(request, memoryview(body)[length:])
+                return finish(self._read_tensors(request, memoryview(body)[length:]))
             head = self._head(request)
             if length <= _HEAD_SIZE:
                 if len(self._heads) >= _KNOWN_HEADS:
@@ -335,6 +373,7 @@ def _length(value: bytes, whole: int) -> int:
     return int(value)
 
 
-def _count(name: str, given: int, shape: tuple[int, ...]) -> RequestError:
-    message = f"input {name!r} has {given} elements where the shape {list(shape)} has {math.prod(shape)}"
-    return bad(message)
+_LARGE = msgspec.json.Decoder(_LargeRequest)
+_SHAPE = msgspec.json.Decoder(list[int])
+_PARAMETERS = msgspec.json.Decoder(Parameters)
+_OUTPUTS = msgspec.json.Decoder(list[_Output])

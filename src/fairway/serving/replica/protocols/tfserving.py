@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import base64
-import binascii
-import math
 from typing import Any
 
 import msgspec
 
-from fairway.serving.replica.datatypes import Array, as_bytes, of_texts
-from fairway.serving.replica.model import Answer, Question, ServedModel, check_shape, named, rows_of
-from fairway.serving.replica.problem import RequestError, bad
-from fairway.serving.replica.protocols.values import FLOATS, array_of, flattened, read_json
+from fairway.serving.replica.datatypes import Array, as_bytes
+from fairway.serving.replica.model import Answer, Question, ServedModel
+from fairway.serving.replica.problem import bad
+from fairway.serving.replica.protocols.pieces import Steps
+from fairway.serving.replica.protocols.rows import (
+    SIGNATURE,
+    ExamplesRequest,
+    PredictRequest,
+    check_signature,
+    columns_of,
+    examples_question,
+    large_examples,
+    large_predict,
+    named_columns,
+    question_of,
+)  # fmt: skip
+from fairway.serving.replica.protocols.values import FLOATS, read_json
 from fairway.state.model import TensorSpec
 
-SIGNATURE = "serving_default"
-_KINDS: dict[str, tuple[set[type], str]] = {
-    "BOOL": ({bool}, "true or false"),
-    "BYTES": ({str, dict}, 'text or {"b64": ...}'),
-    **dict.fromkeys(FLOATS, ({float, int}, "a number")),
-}
 _DTYPES = {
     "BOOL": "DT_BOOL", "UINT8": "DT_UINT8", "UINT16": "DT_UINT16", "UINT32": "DT_UINT32", "UINT64": "DT_UINT64",
     "INT8": "DT_INT8", "INT16": "DT_INT16", "INT32": "DT_INT32", "INT64": "DT_INT64",
@@ -29,38 +34,30 @@ _DTYPES = {
 }  # fmt: skip
 
 
-class _Predict(msgspec.Struct):
-    signature_name: str = SIGNATURE
-    instances: list[Any] | msgspec.UnsetType = msgspec.UNSET
-    inputs: Any = msgspec.UNSET
-
-
-class _Examples(msgspec.Struct):
-    examples: list[dict[str, Any]]
-    context: dict[str, Any] = {}
-    signature_name: str = SIGNATURE
-
-
 class Predict:
     """`:predict`."""
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
-        self._decoder = msgspec.json.Decoder(_Predict)
+        self._decoder = msgspec.json.Decoder(PredictRequest)
 
     def read(self, body: bytes, head_length: bytes | None) -> Question:
         """Rows (`instances`) or columns (`inputs`)."""
-        asked: _Predict = read_json(self._decoder, body)
-        _check_signature(asked.signature_name)
+        asked: PredictRequest = read_json(self._decoder, body)
+        check_signature(asked.signature_name)
         if asked.instances is not msgspec.UNSET:
             if asked.inputs is not msgspec.UNSET:
                 raise bad("the request has both instances and inputs", "keep one")
-            return _question(self._model, _columns_of(self._model, asked.instances, "instances"))
+            return question_of(self._model, columns_of(self._model, asked.instances, "instances"))
         if asked.inputs is msgspec.UNSET:
             raise bad("the request has neither instances nor inputs", 'send {"instances": [...]} or {"inputs": ...}')
-        question = _question(self._model, _named_columns(self._model, asked.inputs))
+        question = question_of(self._model, named_columns(self._model, asked.inputs))
         question.columnar = True
         return question
+
+    def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
+        """The same in steps, for a large request."""
+        return large_predict(self._model, body)
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
         """Predictions row by row, or outputs by name, as the request came."""
@@ -82,12 +79,17 @@ class Classify:
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
-        self._decoder = msgspec.json.Decoder(_Examples)
+        self._decoder = msgspec.json.Decoder(ExamplesRequest)
 
     def read(self, body: bytes, head_length: bytes | None) -> Question:
         """Examples by feature."""
         self._places()
-        return _examples(self._model, read_json(self._decoder, body))
+        return examples_question(self._model, read_json(self._decoder, body))
+
+    def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
+        """The same in steps, for a large request."""
+        self._places()
+        return large_examples(self._model, body)
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
         """For each example all its labels with their scores."""
@@ -116,14 +118,22 @@ class Regress:
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
-        self._decoder = msgspec.json.Decoder(_Examples)
+        self._decoder = msgspec.json.Decoder(ExamplesRequest)
 
     def read(self, body: bytes, head_length: bytes | None) -> Question:
         """Examples by feature."""
+        self._check()
+        return examples_question(self._model, read_json(self._decoder, body))
+
+    def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
+        """The same in steps, for a large request."""
+        self._check()
+        return large_examples(self._model, body)
+
+    def _check(self) -> None:
         outputs = self._model.signature.outputs
         if len(outputs) != 1 or outputs[0].datatype not in FLOATS or outputs[0].shape[1:] not in ((), (1,)):
             raise bad("the model is no regression: it does not give one number a row", "use :predict")
-        return _examples(self._model, read_json(self._decoder, body))
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
         """The numbers."""
@@ -152,101 +162,6 @@ def metadata(model: ServedModel) -> dict[str, object]:
 def _told(spec: TensorSpec) -> dict[str, object]:
     shape = {"dim": [{"size": str(length), "name": ""} for length in spec.shape], "unknown_rank": False}
     return {"dtype": _DTYPES[spec.datatype], "tensor_shape": shape, "name": spec.name}
-
-
-def _check_signature(name: str) -> None:
-    if name not in ("", SIGNATURE):
-        message = f"the model has no signature {name!r}"
-        raise RequestError(404, message, fix=f"it has {SIGNATURE!r}")
-
-
-def _examples(model: ServedModel, asked: _Examples) -> Question:
-    _check_signature(asked.signature_name)
-    return _question(model, _columns_of(model, [{**asked.context, **example} for example in asked.examples], "examples"))
-
-
-def _columns_of(model: ServedModel, rows: list[Any], what: str) -> list[list[Any]]:
-    """Rows turned into one list an input."""
-    specs = model.signature.inputs
-    if not rows:
-        message = f"{what} is empty"
-        raise bad(message, "send one row at least")
-    by_name = [isinstance(row, dict) and not (len(specs) == 1 and set(row) == {"b64"}) for row in rows]
-    if any(by_name):
-        wanted = {spec.name for spec in specs}
-        for number, row in enumerate(rows):
-            if not isinstance(row, dict) or set(row) != wanted:
-                given = sorted(row) if isinstance(row, dict) else type(row).__name__
-                message = f"{what}[{number}] has {given}"
-                raise bad(message, f"every row needs exactly: {', '.join(sorted(wanted))}")
-        return [[row[spec.name] for row in rows] for spec in specs]
-    if len(specs) != 1:
-        message = f"{what} must be objects: the model has {len(specs)} inputs"
-        raise bad(message, f"name them in every row: {', '.join(spec.name for spec in specs)}")
-    return [rows]
-
-
-def _named_columns(model: ServedModel, inputs: Any) -> list[Any]:
-    specs = model.signature.inputs
-    if isinstance(inputs, dict) and set(inputs) != {"b64"}:
-        for name in inputs:
-            named(specs, name, "input")
-        missing = [spec.name for spec in specs if spec.name not in inputs]
-        if missing:
-            message = f"inputs lacks {', '.join(missing)}"
-            raise bad(message)
-        return [inputs[spec.name] for spec in specs]
-    if len(specs) != 1:
-        message = f"inputs must be an object: the model has {len(specs)} inputs"
-        raise bad(message, f"name them: {', '.join(spec.name for spec in specs)}")
-    return [inputs]
-
-
-def _question(model: ServedModel, columns: list[Any]) -> Question:
-    arrays = [_array(spec, column) for spec, column in zip(model.signature.inputs, columns, strict=True)]
-    shapes = [array.shape for array in arrays]
-    for spec, shape in zip(model.signature.inputs, shapes, strict=True):
-        check_shape(spec, shape)
-    return Question(arrays, rows_of(model, shapes))
-
-
-def _array(spec: TensorSpec, value: Any) -> Array:
-    """An array from nested lists whose elements all have the right type; its shape is that of the lists."""
-    place, shape, first = f"input {spec.name!r}", [], value
-    while isinstance(first, list):
-        shape.append(len(first))
-        if not first or len(shape) > len(spec.shape):
-            break
-        first = first[0]
-    # The lists may be deeper or shallower elsewhere than along their first elements; flattening finds out.
-    flat = flattened(value, tuple(shape), place) if shape else [value]
-    kinds, words = _KINDS.get(spec.datatype, ({int}, "a whole number"))
-    if not set(map(type, flat)) <= kinds:
-        wrong = next(each for each in flat if type(each) not in kinds)
-        message = f"{place}: {str(wrong)[:40]!r} is not {words}"
-        raise bad(message, f"the model takes {spec.datatype} of shape {list(spec.shape)}")
-    if spec.datatype == "BYTES":
-        array = of_texts([_text(place, each) for each in flat])
-    else:
-        try:
-            array = array_of(flat, spec.datatype)
-        except (OverflowError, ValueError) as error:
-            message = f"{place}: {error}"
-            raise bad(message, f"send numbers that fit {spec.datatype}") from None
-    return array.reshape(shape) if math.prod(shape) == len(flat) else array
-
-
-def _text(place: str, value: Any) -> bytes:
-    try:
-        if isinstance(value, str):
-            return value.encode()
-        if set(value) == {"b64"}:
-            return base64.b64decode(value["b64"], validate=True)
-    except (binascii.Error, TypeError, ValueError) as error:
-        message = f"{place}: no base64: {error}"
-        raise bad(message) from None
-    message = f"{place}: an object with {sorted(value)[:5]}"
-    raise bad(message, 'bytes are {"b64": "..."}')
 
 
 def _nested(spec: TensorSpec, output: Array) -> Any:

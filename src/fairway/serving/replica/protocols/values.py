@@ -13,12 +13,13 @@ import numpy as np
 
 from fairway.serving.replica.datatypes import DTYPES, Array, as_bytes, of_texts
 from fairway.serving.replica.problem import bad
+from fairway.serving.replica.protocols.pieces import PIECE, TEXT_WORTH, WORTH, Gathered, Steps, cut, elements, opens, opens_nested
 
 FLOATS = ("FP16", "FP32", "FP64", "BF16")
 _TYPES: dict[str, Any] = {"BOOL": bool, "BYTES": str, **dict.fromkeys(FLOATS, float)}
 
 
-def read_json(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+def read_json(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview) -> Any:
     """Decode, or 400 with what is wrong and where."""
     try:
         return decoder.decode(body)
@@ -53,9 +54,58 @@ def from_json(data: msgspec.Raw, datatype: str, shape: tuple[int, ...], place: s
         message = f"{place}: the data is no JSON: {error}"
         raise bad(message) from None
     if len(flat) != math.prod(shape):
-        message = f"{place} has {len(flat)} elements where the shape {list(shape)} has {math.prod(shape)}"
-        raise bad(message)
+        raise elements(place, len(flat), shape)
     return _checked(flat, datatype, place).reshape(shape)
+
+
+def steps_from_json(data: msgspec.Raw, datatype: str, shape: tuple[int, ...], place: str) -> Steps[Array]:
+    """The same in steps, with little memory beside the array."""
+    text = memoryview(data)
+    if len(text) <= PIECE:
+        return from_json(data, datatype, shape, place)
+    found, nested = Gathered(datatype), len(shape) > 1 and opens_nested(text)
+    yield from _gather(text, shape if nested else (math.prod(shape),), place, found)
+    if found.count != math.prod(shape):
+        raise elements(place, found.count, shape)
+    return found.array().reshape(shape)
+
+
+def _gather(text: memoryview, shape: tuple[int, ...], place: str, found: Gathered) -> Steps[None]:
+    """Add the elements of an array that is nested as this shape."""
+    if not opens(text, b"["):
+        message = f"{place}: lists and values at the same depth"
+        raise bad(message)
+    count = 0
+    for piece, alone in cut(text):
+        if alone and len(shape) > 1:
+            yield from _gather(piece, shape[1:], place, found)
+            count += 1
+            continue
+        if alone and not (found.datatype == "BYTES" and opens(piece, b'"')):
+            message = f"{place}: an element of {len(piece)} bytes"
+            raise bad(message, f"send {found.datatype}, nested as the shape or flat")
+        yield (TEXT_WORTH if alone else WORTH) * len(piece) + found.size
+        count += _add_piece(piece, (shape[0] - count, *shape[1:]), place, found)
+    if count != shape[0]:
+        message = f"{place}: a list of {count} where {shape[0]} are needed"
+        raise bad(message)
+
+
+def _add_piece(piece: memoryview, shape: tuple[int, ...], place: str, found: Gathered) -> int:
+    """Add the elements of one piece, no more rows than the shape has left; how many rows they are."""
+    try:
+        values = _decoder(found.datatype, len(shape)).decode(b"".join((b"[", piece, b"]")))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = f"{place}, after {found.count} elements: {error}"
+        raise bad(message) from None
+    rows = len(values)
+    if rows > shape[0]:
+        message = f"{place}: {rows - shape[0]} rows or elements more than the shape has"
+        raise bad(message)
+    if len(shape) > 1:
+        values = flattened(values, (rows, *shape[1:]), place)
+    found.add(_checked(values, found.datatype, place))
+    return rows
 
 
 def _from_nested(data: msgspec.Raw, datatype: str, shape: tuple[int, ...], place: str) -> Array:

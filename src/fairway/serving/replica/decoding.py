@@ -1,0 +1,179 @@
+"""Large JSON bodies, decoded a piece at a time between the other work of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fairway.serving.replica.held import Held
+from fairway.serving.replica.model import Question
+from fairway.serving.replica.problem import RequestError
+from fairway.serving.replica.protocols.pieces import WORTH, Steps, weight
+
+_log = logging.getLogger("fairway.replica")
+_QUIET = 0.02
+"""Seconds without a request after which decoding has the loop for itself."""
+_BURST = 0.002
+"""Seconds of steps, one a turn of the loop, between two pauses; the loop's timers count milliseconds."""
+_PAUSE = 3.0
+"""Length of a pause, in times of what the steps before it took."""
+_GONE = 499
+"""What is counted where nothing can be answered."""
+Done = Callable[[Question | RequestError], None]
+
+
+class Decoding:
+    """Decodes large bodies on the loop's thread, one step a turn of the loop.
+
+    Promises:
+    1. Between two steps the loop does all other work; while requests come, steps take a quarter of the time at the
+       most. So small requests do not wait for large ones.
+    2. The smallest body and the oldest one take turns: neither waits for all others.
+    3. Before each step its memory is counted (`held.py`). A body that does not fit beside the others gets 429; one that
+       would not fit alone gets 413.
+    """
+
+    def __init__(self, held: Held, no_room: Callable[[], RequestError], last: Callable[[], float]) -> None:
+        self._held = held
+        self._no_room = no_room
+        self._last = last
+        """When the last request came, by `time.perf_counter`."""
+        self._jobs: dict[Job, None] = {}
+        self._turn = 0
+        self._spent = 0.0
+        """Seconds of steps since the last pause."""
+        self._scheduled = False
+
+    def start(self, size: int, steps: Steps[Question], done: Done, gone: Callable[[], bool]) -> Job:
+        """Begin with a body of so many bytes. `done` gets the question or the error, once; no step is made for who is `gone`."""
+        job = Job(self, size, steps, done, gone)
+        self._jobs[job] = None
+        self._schedule()
+        return job
+
+    @contextmanager
+    def whole(self, size: int) -> Iterator[None]:
+        """Decode a body of so many bytes in one step, where its form has no smaller ones."""
+        self._check(size, WORTH * size)
+        holder = _Whole()
+        self._held.resize(holder, WORTH * size)
+        if holder.refused:
+            raise self._no_room()
+        self._held.keep(holder)
+        try:
+            yield
+        finally:
+            self._held.free(holder)
+
+    def _check(self, size: int, need: int) -> None:
+        """413 where a body with what it is decoded to would not fit if it were alone."""
+        most = self._held.most_of_one
+        if size + need > most:
+            message = f"decoding this JSON body of {size} bytes takes {need} bytes more, and {most} may be held"
+            fix = "send fewer rows at once or binary tensors, or start the replica with a larger --max-held"
+            raise RequestError(413, message, fix=fix)
+
+    def end(self, job: Job, found: Question | RequestError) -> None:
+        """Hand out what a job gave."""
+        if job not in self._jobs:
+            return
+        del self._jobs[job]
+        job.steps.close()
+        if isinstance(found, Question):
+            self._held.resize(job, weight(found.inputs))
+            self._held.keep(job)
+        else:
+            self._held.free(job)
+        job.done(found)
+
+    def refuse(self, job: Job) -> None:
+        """Others need the memory."""
+        # Not now: the step of another job may be under way.
+        asyncio.get_running_loop().call_soon(self.end, job, self._no_room())
+
+    def free(self, job: Job) -> None:
+        """The request is answered."""
+        self._held.free(job)
+
+    def _schedule(self, pause: float = 0.0) -> None:
+        if not self._jobs or self._scheduled:
+            return
+        self._scheduled = True
+        loop = asyncio.get_running_loop()
+        if pause > 0.0:
+            loop.call_later(pause, self._step)
+        else:
+            loop.call_soon(self._step)
+
+    def _step(self) -> None:
+        self._scheduled = False
+        began = time.perf_counter()
+        self._advance()
+        ends = time.perf_counter()
+        self._spent += ends - began
+        pause = 0.0
+        if self._spent >= _BURST:
+            pause = _PAUSE * self._spent if ends - self._last() < _QUIET else 0.0
+            self._spent = 0.0
+        self._schedule(pause)
+
+    def _advance(self) -> None:
+        """One step of one body."""
+        self._turn ^= 1
+        if not self._jobs:
+            return
+        job = next(iter(self._jobs)) if self._turn else min(self._jobs, key=_size)
+        try:
+            if job.gone():
+                self.end(job, RequestError(_GONE, "the client closed the connection"))
+            elif not job.refused:
+                need = next(job.steps)
+                self._check(job.size, need)
+                self._held.resize(job, need)
+        except StopIteration as end:
+            self.end(job, end.value)
+        except RequestError as error:
+            self.end(job, error)
+        except Exception:  # noqa: BLE001  # ours; the server must live on
+            _log.exception("a request could not be read")
+            self.end(job, RequestError(500, "the server made a mistake, and wrote it into its log"))
+
+
+class Job:
+    """One body that is decoded, as a holder of the memory that this takes."""
+
+    __slots__ = ("_decoding", "done", "gone", "refused", "size", "steps")
+
+    def __init__(self, decoding: Decoding, size: int, steps: Steps[Question], done: Done, gone: Callable[[], bool]) -> None:
+        self._decoding = decoding
+        self.size = size
+        self.steps = steps
+        self.done = done
+        self.gone = gone
+        self.refused = False
+
+    def let_go(self) -> None:
+        """Others need the memory."""
+        self.refused = True
+        self._decoding.refuse(self)
+
+    def free(self) -> None:
+        """The request is answered: its arrays are held no longer."""
+        self._decoding.free(self)
+
+
+class _Whole:
+    """A body that is decoded in one step."""
+
+    refused = False
+
+    def let_go(self) -> None:
+        """It does not fit."""
+        self.refused = True
+
+
+def _size(job: Job) -> int:
+    return job.size

@@ -1,0 +1,199 @@
+"""Large JSON, a piece at a time: what is decoded at once is small, however large the body is.
+
+A decoded list takes many times its text. So an array of JSON is cut at the commas between its elements, and each piece becomes
+part of a flat array before the next one is decoded. A reader in steps yields before each of them how many bytes it holds
+then, and so bounds memory and the time of one step.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Generator, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from fairway.serving.replica.datatypes import DTYPES, Array, of_texts
+from fairway.serving.replica.problem import RequestError, bad
+
+LARGE = 1 << 15
+"""Bytes of JSON; a larger body is read in steps."""
+PIECE = 1 << 13
+"""Bytes of JSON that one of these steps decodes: a millisecond at the most."""
+WORTH = 64
+"""Bytes that a byte of JSON takes at the most while it is decoded; measured in `test_decoded_memory.py`."""
+FRAME_WORTH = 8
+"""The same where tensors stay text and the rest has fixed fields."""
+TEXT_WORTH = 8
+"""The same of one text."""
+_TEXT_BYTES = 64
+"""Bytes of an element of BYTES beside its text: two pointers and an object."""
+
+_ESCAPED = re.compile(rb"\\.", re.DOTALL)
+_SPACE = b" \t\r\n"
+_QUOTE, _COMMA = 0x22, 0x2C
+_OPEN, _CLOSE = 0x7B, 0x7D
+"""Braces; brackets become these by the bit 0x20."""
+
+T = TypeVar("T")
+Steps = Generator[int, None, T]
+"""Yields, before each step, the bytes that it will hold beside the body; returns what was read."""
+
+
+def finish(steps: Steps[T]) -> T:
+    """All steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def beside(held: int, steps: Steps[T]) -> Steps[T]:
+    """Steps while so many bytes more are held."""
+    while True:
+        try:
+            need = next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        yield held + need
+
+
+def trimmed(text: memoryview) -> memoryview:
+    """A text without the space around it."""
+    start, end = 0, len(text)
+    while start < end and text[start] in _SPACE:
+        start += 1
+    while end > start and text[end - 1] in _SPACE:
+        end -= 1
+    return text[start:end]
+
+
+def opens(text: memoryview, bracket: bytes) -> bool:
+    """Whether a text begins with this bracket."""
+    return bytes(text[:1]) == bracket
+
+
+def opens_nested(text: memoryview) -> bool:
+    """Whether a text is an array that begins with an array."""
+    at = 1
+    while at < len(text) and text[at] in _SPACE:
+        at += 1
+    return opens(text, b"[") and opens(text[at:], b"[")
+
+
+def cut(text: memoryview) -> Iterator[tuple[memoryview, bool]]:
+    """The elements of a JSON array, in pieces: each is elements with commas between, no longer than `PIECE`.
+
+    An element that is longer comes alone; the second value says so. What is no JSON may be cut anywhere: the decoder of the
+    pieces sees that it is none.
+    """
+    at, end = 1, len(text) - 1
+    while end - at > PIECE:
+        scan = _Scan()
+        commas = scan.commas(bytes(text[at : at + PIECE]))
+        if len(commas):
+            stop = at + int(commas[-1])
+            yield text[at:stop], False
+        else:
+            stop = _end_of_first(text, at + PIECE, end, scan)
+            yield trimmed(text[at:stop]), True
+        at = stop + 1
+        if stop == end:
+            return
+    yield text[at : max(at, end)], False
+
+
+def _end_of_first(text: memoryview, at: int, end: int, scan: _Scan) -> int:
+    while at < end:
+        commas = scan.commas(bytes(text[at : min(at + PIECE, end)]))
+        if len(commas):
+            return at + int(commas[0])
+        at += PIECE
+    return end
+
+
+class _Scan:
+    """Finds the commas between the elements, from one window of the text to the next."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_text = 0
+        self._escaped = False
+
+    def commas(self, window: bytes) -> Array:
+        """Where the commas are that lie in no text, array or object."""
+        if self._escaped:
+            window = b" " + window[1:]
+            self._escaped = False
+        if b"\\" in window:
+            window = _ESCAPED.sub(b"  ", window)
+            self._escaped = window.endswith(b"\\")
+        codes: Array = np.frombuffer(window, np.uint8)
+        if self._in_text or b'"' in window:
+            in_text = (np.cumsum(codes == _QUOTE, dtype=np.int32) + self._in_text) & 1
+            self._in_text = int(in_text[-1])
+            codes = np.where(in_text, 0, codes)
+        folded = codes | 0x20
+        depth = np.cumsum((folded == _OPEN).view(np.int8) - (folded == _CLOSE).view(np.int8), dtype=np.int32) + self._depth
+        self._depth = int(depth[-1])
+        return np.flatnonzero((codes == _COMMA) & (depth == 0))
+
+
+class Gathered:
+    """A flat array that grows by pieces; its memory is never held twice."""
+
+    def __init__(self, datatype: str) -> None:
+        self.datatype = datatype
+        self.count = 0
+        self._texts: list[bytes] = []
+        self._raw = bytearray()
+        self._text_bytes = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes held, with what a growing array keeps in reserve."""
+        return len(self._raw) * 9 // 8 + self._text_bytes
+
+    def add(self, values: Array) -> None:
+        """More elements."""
+        self.count += values.size
+        if self.datatype == "BYTES":
+            more = values.ravel().tolist()
+            self._texts += more
+            self._text_bytes += sum(map(len, more)) + _TEXT_BYTES * len(more)
+        elif values.size:
+            self._raw += values.astype(DTYPES[self.datatype], copy=False).data.cast("B")
+
+    def array(self) -> Array:
+        """All elements."""
+        if self.datatype == "BYTES":
+            return of_texts(self._texts)
+        return np.frombuffer(self._raw, DTYPES[self.datatype])
+
+
+def weight(arrays: list[Array]) -> int:
+    """Bytes that arrays hold, with the texts in them."""
+    return sum(
+        each.nbytes + (sum(map(len, each.ravel().tolist())) + _TEXT_BYTES * each.size if each.dtype == object else 0)
+        for each in arrays
+    )
+
+
+def small(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any], place: str) -> Any:
+    """A part of a large request that must not be large itself; 400 otherwise."""
+    if memoryview(raw).nbytes > LARGE:
+        message = f"{place} has {memoryview(raw).nbytes} bytes"
+        raise bad(message, f"send {LARGE} at the most")
+    try:
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = f"the request is not as the protocol has it: {error} - in `{place}`"
+        raise bad(message) from None
+
+
+def elements(name: str, given: int, shape: tuple[int, ...]) -> RequestError:
+    """400: the wrong number of elements."""
+    return bad(f"{name} has {given} elements where the shape {list(shape)} has {math.prod(shape)}")

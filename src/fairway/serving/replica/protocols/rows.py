@@ -1,0 +1,364 @@
+"""Rows and columns of TensorFlow Serving's JSON as arrays: a small request at once, a large one a piece at a time."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from fairway.serving.replica.datatypes import Array, of_texts
+from fairway.serving.replica.model import Question, ServedModel, check_shape, named, rows_of
+from fairway.serving.replica.problem import RequestError, bad
+from fairway.serving.replica.protocols.pieces import (
+    FRAME_WORTH,
+    PIECE,
+    TEXT_WORTH,
+    WORTH,
+    Gathered,
+    Steps,
+    beside,
+    cut,
+    opens,
+    small,
+    weight,
+)  # fmt: skip
+from fairway.serving.replica.protocols.values import FLOATS, array_of, flattened, read_json
+from fairway.state.model import TensorSpec
+
+SIGNATURE = "serving_default"
+_KINDS: dict[str, tuple[set[type], str]] = {
+    "BOOL": ({bool}, "true or false"),
+    "BYTES": ({str, dict}, 'text or {"b64": ...}'),
+    **dict.fromkeys(FLOATS, ({float, int}, "a number")),
+}
+_MOST_REPEATED = 16 << 20
+"""Bytes of JSON that a context may stand for: once for each example."""
+
+
+class PredictRequest(msgspec.Struct):
+    """The body of `:predict`."""
+
+    signature_name: str = SIGNATURE
+    instances: list[Any] | msgspec.UnsetType = msgspec.UNSET
+    inputs: Any = msgspec.UNSET
+
+
+class ExamplesRequest(msgspec.Struct):
+    """The body of `:classify` and `:regress`."""
+
+    examples: list[dict[str, Any]]
+    context: msgspec.Raw = msgspec.Raw(b"{}")
+    signature_name: str = SIGNATURE
+
+
+class _LargePredict(msgspec.Struct):
+    signature_name: str = SIGNATURE
+    instances: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    inputs: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _LargeExamples(msgspec.Struct):
+    examples: msgspec.Raw
+    context: msgspec.Raw = msgspec.Raw(b"{}")
+    signature_name: str = SIGNATURE
+
+
+class _Base64(msgspec.Struct, forbid_unknown_fields=True):
+    b64: str
+
+
+_B64_KEY = re.compile(rb'\{\s*"b64"\s*:')
+_TEXT = msgspec.json.Decoder(str | _Base64)
+_LIST = msgspec.json.Decoder(list[Any])
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
+_LARGE_PREDICT = msgspec.json.Decoder(_LargePredict)
+_LARGE_EXAMPLES = msgspec.json.Decoder(_LargeExamples)
+
+
+def check_signature(name: str) -> None:
+    """404 for any but the only one."""
+    if name not in ("", SIGNATURE):
+        message = f"the model has no signature {name!r}"
+        raise RequestError(404, message, fix=f"it has {SIGNATURE!r}")
+
+
+def examples_question(model: ServedModel, asked: ExamplesRequest) -> Question:
+    """A question from examples by feature."""
+    check_signature(asked.signature_name)
+    context = _context(model, asked.context)
+    _check_repeated(asked.context, len(asked.examples))
+    return question_of(model, columns_of(model, [{**context, **example} for example in asked.examples], "examples"))
+
+
+def _context(model: ServedModel, raw: msgspec.Raw) -> dict[str, Any]:
+    """The features that all examples share."""
+    context: dict[str, Any] = small(raw, _OBJECT, "context")
+    for name in context:
+        named(model.signature.inputs, name, "input")
+    return context
+
+
+def _check_repeated(context: msgspec.Raw, examples: int) -> None:
+    if memoryview(context).nbytes * examples > _MOST_REPEATED:
+        message = f"a context of {memoryview(context).nbytes} bytes for {examples} examples"
+        raise RequestError(413, message, fix=f"keep their product within {_MOST_REPEATED} bytes: send fewer examples at once")
+
+
+def columns_of(model: ServedModel, rows: list[Any], what: str, first: int = 0) -> list[list[Any]]:
+    """Rows turned into one list an input."""
+    specs = model.signature.inputs
+    if not rows:
+        message = f"{what} is empty"
+        raise bad(message, "send one row at least")
+    by_name = [isinstance(row, dict) and not (len(specs) == 1 and set(row) == {"b64"}) for row in rows]
+    if any(by_name):
+        wanted = {spec.name for spec in specs}
+        for number, row in enumerate(rows, first):
+            if not isinstance(row, dict) or set(row) != wanted:
+                given = sorted(row) if isinstance(row, dict) else type(row).__name__
+                message = f"{what}[{number}] has {given}"
+                raise bad(message, f"every row needs exactly: {', '.join(sorted(wanted))}")
+        return [[row[spec.name] for row in rows] for spec in specs]
+    if len(specs) != 1:
+        message = f"{what} must be objects: the model has {len(specs)} inputs"
+        raise bad(message, f"name them in every row: {', '.join(spec.name for spec in specs)}")
+    return [rows]
+
+
+def named_columns(model: ServedModel, inputs: Any) -> list[Any]:
+    """One value an input, in the order of the signature."""
+    specs = model.signature.inputs
+    if isinstance(inputs, dict) and set(inputs) != {"b64"}:
+        for name in inputs:
+            named(specs, name, "input")
+        missing = [spec.name for spec in specs if spec.name not in inputs]
+        if missing:
+            message = f"inputs lacks {', '.join(missing)}"
+            raise bad(message)
+        return [inputs[spec.name] for spec in specs]
+    if len(specs) != 1:
+        message = f"inputs must be an object: the model has {len(specs)} inputs"
+        raise bad(message, f"name them: {', '.join(spec.name for spec in specs)}")
+    return [inputs]
+
+
+def question_of(model: ServedModel, columns: list[Any]) -> Question:
+    """A question from one value an input."""
+    return _asked(model, [_array(spec, column) for spec, column in zip(model.signature.inputs, columns, strict=True)])
+
+
+def _asked(model: ServedModel, arrays: list[Array]) -> Question:
+    shapes = [array.shape for array in arrays]
+    for spec, shape in zip(model.signature.inputs, shapes, strict=True):
+        check_shape(spec, shape)
+    return Question(arrays, rows_of(model, shapes))
+
+
+def _array(spec: TensorSpec, value: Any) -> Array:
+    """An array from nested lists whose elements all have the right type; its shape is that of the lists."""
+    place, shape, first = f"input {spec.name!r}", [], value
+    while isinstance(first, list):
+        shape.append(len(first))
+        if not first or len(shape) > len(spec.shape):
+            break
+        first = first[0]
+    # The lists may be deeper or shallower elsewhere than along their first elements; flattening finds out.
+    flat = flattened(value, tuple(shape), place) if shape else [value]
+    kinds, words = _KINDS.get(spec.datatype, ({int}, "a whole number"))
+    if not set(map(type, flat)) <= kinds:
+        wrong = next(each for each in flat if type(each) not in kinds)
+        message = f"{place}: {str(wrong)[:40]!r} is not {words}"
+        raise bad(message, f"the model takes {spec.datatype} of shape {list(spec.shape)}")
+    if spec.datatype == "BYTES":
+        array = of_texts([_text(place, each) for each in flat])
+    else:
+        try:
+            array = array_of(flat, spec.datatype)
+        except (OverflowError, ValueError) as error:
+            message = f"{place}: {error}"
+            raise bad(message, f"send numbers that fit {spec.datatype}") from None
+    return array.reshape(shape) if math.prod(shape) == len(flat) else array
+
+
+def _text(place: str, value: Any) -> bytes:
+    try:
+        if isinstance(value, str):
+            return value.encode()
+        if set(value) == {"b64"}:
+            return base64.b64decode(value["b64"], validate=True)
+    except (binascii.Error, TypeError, ValueError) as error:
+        message = f"{place}: no base64: {error}"
+        raise bad(message) from None
+    message = f"{place}: an object with {sorted(value)[:5]}"
+    raise bad(message, 'bytes are {"b64": "..."}')
+
+
+# Large requests.
+
+
+class _Column:
+    """The rows of one input so far. All have the same shape."""
+
+    def __init__(self, spec: TensorSpec, found: Gathered | None = None) -> None:
+        self.spec = spec
+        self.found = Gathered(spec.datatype) if found is None else found
+        self.rows = 0
+        self.shape: tuple[int, ...] | None = None
+
+    def add(self, rows: int, shape: tuple[int, ...]) -> None:
+        """So many rows of this shape are in `found`."""
+        if self.shape is not None and shape != self.shape:
+            message = f"input {self.spec.name!r}: rows of shape {list(self.shape)}, and after {self.rows} of them {list(shape)}"
+            raise bad(message, "send rows of the same shape")
+        self.shape = shape
+        self.rows += rows
+
+    def take(self, values: list[Any]) -> None:
+        """These rows too."""
+        array = _array(self.spec, values)
+        self.found.add(array)
+        self.add(len(values), array.shape[1:])
+
+    def array(self) -> Array:
+        """All rows."""
+        return self.found.array().reshape((self.rows, *(self.shape or ())))
+
+
+def large_predict(model: ServedModel, body: bytes) -> Steps[Question]:
+    """`:predict` of a large request, in steps."""
+    yield FRAME_WORTH * len(body)
+    asked: _LargePredict = read_json(_LARGE_PREDICT, body)
+    check_signature(asked.signature_name)
+    if isinstance(asked.instances, msgspec.Raw):
+        if asked.inputs is not msgspec.UNSET:
+            raise bad("the request has both instances and inputs", "keep one")
+        return (yield from _large_rows(model, memoryview(asked.instances), "instances", lambda rows: rows))
+    if not isinstance(asked.inputs, msgspec.Raw):
+        raise bad("the request has neither instances nor inputs", 'send {"instances": [...]} or {"inputs": ...}')
+    question = _asked(model, (yield from _large_inputs(model, memoryview(asked.inputs))))
+    question.columnar = True
+    return question
+
+
+def large_examples(model: ServedModel, body: bytes) -> Steps[Question]:
+    """`:classify` and `:regress` of a large request, in steps."""
+    yield FRAME_WORTH * len(body)
+    asked: _LargeExamples = read_json(_LARGE_EXAMPLES, body)
+    check_signature(asked.signature_name)
+    context, count = _context(model, asked.context), 0
+
+    def merged(rows: list[Any]) -> list[Any]:
+        nonlocal count
+        count += len(rows)
+        _check_repeated(asked.context, count)
+        for row in rows:
+            if not isinstance(row, dict):
+                message = f"examples has a {type(row).__name__}"
+                raise bad(message, "send an object of features for each example")
+        return [{**context, **row} for row in rows]
+
+    return (yield from _large_rows(model, memoryview(asked.examples), "examples", merged))
+
+
+def _large_rows(model: ServedModel, text: memoryview, what: str, seen: Callable[[list[Any]], list[Any]]) -> Steps[Question]:
+    """Rows, each an object of inputs or, for a model with one input, its value."""
+    if not opens(text, b"["):
+        message = f"{what} is no array"
+        raise bad(message, "send an array of rows")
+    columns = [_Column(spec) for spec in model.signature.inputs]
+    for piece, alone in cut(text):
+        held = sum(column.found.size for column in columns)
+        if alone and what == "instances" and _has_names(model, piece):
+            for column, value in zip(columns, (yield from beside(held, _large_object(model, piece))), strict=True):
+                others = sum(each.found.size for each in columns if each is not column)
+                yield from beside(others, _large_value(column, value))
+        elif alone and what == "instances" and len(columns) == 1:
+            yield from _large_value(columns[0], piece)
+        else:
+            yield held + WORTH * len(piece)
+            _take_rows(model, columns, seen(_decoded(piece, what)), what)
+    return _asked(model, [column.array() for column in columns])
+
+
+def _take_rows(model: ServedModel, columns: list[_Column], rows: list[Any], what: str) -> None:
+    """Add rows to the columns. A function of its own: what it holds is dropped before the next piece is decoded."""
+    for column, values in zip(columns, columns_of(model, rows, what, columns[0].rows), strict=True):
+        column.take(values)
+
+
+def _large_inputs(model: ServedModel, text: memoryview) -> Steps[list[Array]]:
+    """One value an input."""
+    specs = model.signature.inputs
+    if _has_names(model, text):
+        values = yield from _large_object(model, text)
+    else:
+        values = named_columns(model, text)
+    arrays: list[Array] = []
+    for spec, value in zip(specs, values, strict=True):
+        column = _Column(spec)
+        yield from beside(weight(arrays), _large_value(column, value))
+        arrays.append(column.array()[0])
+    return arrays
+
+
+def _has_names(model: ServedModel, text: memoryview) -> bool:
+    """Whether an object's keys are inputs; the only input of a model may be an object itself: `{"b64": ...}`."""
+    return opens(text, b"{") and not (len(model.signature.inputs) == 1 and _B64_KEY.match(text))
+
+
+def _large_object(model: ServedModel, text: memoryview) -> Steps[list[memoryview]]:
+    """The values of an object with one key an input."""
+    yield FRAME_WORTH * len(text)
+    found = read_json(_by_name(tuple(spec.name for spec in model.signature.inputs)), text)
+    return [memoryview(each) for each in msgspec.structs.astuple(found)]
+
+
+@functools.lru_cache(maxsize=8)
+def _by_name(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
+    fields = [(f"input_{place}", msgspec.Raw) for place in range(len(names))]
+    rename = dict(zip((name for name, _ in fields), names, strict=True))
+    return msgspec.json.Decoder(msgspec.defstruct("Inputs", fields, rename=rename, forbid_unknown_fields=True))
+
+
+def _large_value(column: _Column, text: memoryview, depth: int = 0) -> Steps[None]:
+    """One more row of a column, of any size."""
+    place = f"input {column.spec.name!r}"
+    if len(text) <= PIECE:
+        yield column.found.size + WORTH * len(text)
+        column.take(_decoded(text, place))
+        return
+    if not opens(text, b"["):
+        if column.spec.datatype != "BYTES":
+            message = f"{place}: a value of {len(text)} bytes"
+            raise bad(message, f"the model takes {column.spec.datatype} of shape {list(column.spec.shape)}")
+        yield column.found.size + TEXT_WORTH * len(text)
+        value = read_json(_TEXT, text)
+        column.take([value if isinstance(value, str) else {"b64": value.b64}])
+        return
+    if depth > len(column.spec.shape):
+        message = f"{place}: lists within lists, deeper than its shape {list(column.spec.shape)}"
+        raise bad(message)
+    row = _Column(column.spec, column.found)
+    for piece, alone in cut(text):
+        if alone:
+            yield from _large_value(row, piece, depth + 1)
+        else:
+            yield column.found.size + WORTH * len(piece)
+            row.take(_decoded(piece, place))
+    column.add(1, (row.rows, *(row.shape or ())))
+
+
+def _decoded(piece: memoryview, place: str) -> list[Any]:
+    try:
+        return _LIST.decode(b"".join((b"[", piece, b"]")))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        message = f"the request is no JSON: {error} - in `{place}`"
+    except RecursionError:
+        message = f"the request is nested too deeply - in `{place}`"
+    raise bad(message)
