@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
+import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,14 +18,17 @@ from cluster.control_plane import ControlPlane
 from cluster.installed import Installed, Jobs
 from cluster.process import wait_for
 from cluster.record import API_SERVICE, Person, start_operator
+from cryptography import x509
 
 from fairway.app.system import SystemClock
-from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes import marks, proof
 from fairway.engines.kubernetes.agent import busy, report
 from fairway.engines.kubernetes.agent.known import AUDIENCE
 from fairway.engines.kubernetes.client import api, config, errors, kinds
 from fairway.engines.kubernetes.install.agent import policy
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.engines.kubernetes.proof import agent_name
+from fairway.runtime.secured.leaf import Leaf
 
 pytestmark = pytest.mark.timeout(400)  # the first waits for a control plane and six processes
 
@@ -32,6 +38,11 @@ PLURALS = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
 }
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +56,9 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
     ]
     for one, path in policies:
         control_plane.apply(one, path)
-    start_operator(found)
+    port = free_port()
+    start_operator(found, FAIRWAY_OPERATOR_PORT=str(port), FAIRWAY_OPERATOR_ENDPOINT=f"https://localhost:{port}")
+    found.endpoint = f"https://localhost:{port}"
     found.start("scheduler")
     yield found
     found.stop()
@@ -57,7 +70,7 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
 def agents(installed: Installed) -> Iterator[Agents]:
     folder = installed.folder / "agents"
     folder.mkdir(exist_ok=True)
-    found = Agents(installed.plane, folder)
+    found = Agents(installed.plane, folder, installed.endpoint)
     yield found
     found.stop()
 
@@ -67,7 +80,8 @@ def nodes(installed: Installed, agents: Agents) -> Iterator[list[str]]:
     """Three nodes that Fairway manages, with eight GPUs each."""
     names = kwok.add_nodes(installed.plane, 3, prefix="gpu")
     for name in names:
-        agents.start(name, "8xA100-80GB")
+        # One is of an earlier version, and speaks without TLS.
+        agents.start(name, "8xA100-80GB", tls=name != names[2])
     for name in names:
         agents.until(name, count=8, healthy=8, type="A100")
     yield names
@@ -129,6 +143,21 @@ def tainted(plane: ControlPlane, name: str) -> bool:
     return any(one["key"] == report.TAINT.key for one in node_of(plane, name)["spec"].get("taints", ()))
 
 
+def only_the_operator_is_told(installed: Installed, agents: Agents, devices: dict[str, list[str]]) -> None:
+    """No token that was made for something else is good for it, over TLS and, from an agent of before, without."""
+    endpoints = [str(agents.status(node)["endpoint"]) for node in devices]
+    assert [endpoint.partition(":")[0] for endpoint in endpoints] == ["https", "https", "http"]
+    token, trusted = (installed.folder / "agent-token").read_text(), ssl.create_default_context(cafile=agents.folder / "ca.pem")
+    strangers = ["", "made-up", agents.token("default", audiences=[AUDIENCE]), agents.token("fairway-operator")]
+    for endpoint, node in zip(endpoints, devices, strict=True):
+        name = agent_name(node)
+        assert [asyncio.run(busy.ask(endpoint, one, name, trusted)) for one in strangers] == [{}] * len(strangers)
+        assert asyncio.run(busy.ask(endpoint, token, name, trusted)).keys() == set(devices[node])
+    # An agent proves its own node and no other; the port with TLS takes nothing without.
+    assert asyncio.run(busy.ask(endpoints[0], token, agent_name(list(devices)[1]), trusted)) == {}
+    assert asyncio.run(busy.ask(endpoints[0].replace("https", "http"), token)) == {}
+
+
 def test_gangs_get_whole_and_shared_gpus_and_no_device_is_given_twice(
     installed: Installed, jobs: Jobs, agents: Agents, nodes: list[str], tmp_path: Path
 ) -> None:
@@ -168,11 +197,7 @@ def test_gangs_get_whole_and_shared_gpus_and_no_device_is_given_twice(
     assert {each["used"] for each in shown[alone["spec"]["nodeName"]]["devices"]} == {1.0}
     assert {user for each in shown[alone["spec"]["nodeName"]]["devices"] for user in each["used_by"]} == {"node/worker-0"}
 
-    # Nobody else is told, and no token that was made for something else is good for it.
-    endpoint = str(agents.status(nodes[0])["endpoint"])
-    strangers = ["", "made-up", agents.token("default", audiences=[AUDIENCE]), agents.token("fairway-operator")]
-    assert [asyncio.run(busy.ask(endpoint, token)) for token in strangers] == [{}] * len(strangers)
-    assert asyncio.run(busy.ask(endpoint, (installed.folder / "agent-token").read_text()))
+    only_the_operator_is_told(installed, agents, devices)
 
     # Another scheduler takes over and dies in the middle of a gang; one more goes on.
     before = installed.processes.pop("scheduler")
@@ -195,6 +220,64 @@ def test_gangs_get_whole_and_shared_gpus_and_no_device_is_given_twice(
     status = jobs.until("greedy", "says why", lambda status: "GPUs" in status.get("message", ""))
     assert status["message"].startswith("needs 8 GPUs for each of 2 worker tasks, which start together")
     assert "needs 8 GPUs for each of 2 worker tasks" in admin.run("why", "greedy").stdout
+
+
+def leaf_name(installed: Installed, agents: Agents, token: str) -> str:
+    """The name in the certificate that the operator gives for a token. Raises `OSError` when it gives none."""
+    leaf = Leaf(installed.endpoint, lambda: token, (agents.folder / "ca.pem").read_text)
+    pem = json.loads(leaf._ask())["pem"].encode()
+    found = x509.load_pem_x509_certificate(pem).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    (name,) = found.value.get_values_for_type(x509.DNSName)
+    return name
+
+
+def test_pods_of_services_alone_get_a_certificate_each_of_its_own_name(
+    installed: Installed, agents: Agents, nodes: list[str], jobs: Jobs
+) -> None:
+    del nodes
+    plane, space = installed.plane, f"/api/v1/namespaces/{jobs.namespace}"
+    labels = {marks.MANAGED_BY: marks.MANAGER, marks.SERVICE: "adds", marks.PART: "router"}
+    bound = {}
+    for name, told in (("ours", labels), ("other", labels), ("stranger", {})):
+        pod = {"metadata": {"name": name, "labels": told}, "spec": {"containers": [{"name": "a", "image": "none"}]}}
+        status, made = plane.request("POST", f"{space}/pods", pod)
+        assert status == 201, made
+        bound[name] = {"kind": "Pod", "apiVersion": "v1", "name": name, "uid": made["metadata"]["uid"]}
+
+    def token(**spec: Any) -> str:
+        asked = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": spec}
+        status, answer = plane.request("POST", f"{space}/serviceaccounts/default/token", asked)
+        assert status == 201, answer
+        return str(answer["status"]["token"])
+
+    tokens = {name: token(audiences=[proof.AUDIENCE], boundObjectRef=one) for name, one in bound.items()}
+    wait_for("ours is seen", lambda: gets(lambda: leaf_name(installed, agents, tokens["ours"])), 30.0, installed.last_words)
+    for name in ("ours", "other"):
+        assert leaf_name(installed, agents, tokens[name]) == proof.pod_name(bound[name]["uid"])
+    refused = {
+        "no pod of a service": tokens["stranger"],
+        "made for no pod": token(audiences=[proof.AUDIENCE]),
+        "made for the API server": token(boundObjectRef=bound["ours"]),
+        "made up": "made-up",
+        "": "",
+    }
+    for what, one in refused.items():
+        with pytest.raises(OSError, match="HTTP 403"):
+            leaf_name(installed, agents, one)
+        assert what is not None
+    plane.request("DELETE", f"{space}/pods/ours", {"gracePeriodSeconds": 0})
+    wait_for("it is gone", lambda: plane.get(f"{space}/pods/ours")[0] == 404, 30.0)
+    with pytest.raises(OSError, match="HTTP 403"):
+        leaf_name(installed, agents, tokens["ours"])
+    for name in ("other", "stranger"):
+        plane.request("DELETE", f"{space}/pods/{name}", {"gracePeriodSeconds": 0})
+
+
+def gets(work: Callable[[], str]) -> bool:
+    try:
+        return bool(work())
+    except OSError:
+        return False
 
 
 def test_an_agent_that_is_killed_says_nothing_new_and_goes_on(installed: Installed, agents: Agents, nodes: list[str]) -> None:

@@ -11,6 +11,7 @@ from cluster.nodes import RealCluster
 from cluster.process import wait_for
 
 from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.install.agent import AUTHORITY, AUTHORITY_FILE
 from fairway.engines.kubernetes.install.manifests import manifests
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
 
@@ -31,7 +32,7 @@ def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -
     for one in manifests(HERE):
         if one["kind"] == "DaemonSet":
             env = one["spec"]["template"]["spec"]["containers"][0]["env"]
-            env.append({"name": "FAIRWAY_FAKE_GPUS", "value": "2xT4"})
+            env.append({"name": "FAIRWAY_FAKE_GPUS", "value": "2xT4,busy:0:87,busy:1:87"})
         plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=json.dumps(one))
     wait_for("our processes", lambda: all_ready(real_nodes), 300.0, lambda: why(real_nodes))
     return real_nodes
@@ -75,3 +76,31 @@ def test_what_an_agent_finds_reaches_the_containers_of_pods(cluster: RealCluster
         (uuid,) = pod["metadata"]["annotations"][marks.GPU_IDS].split(",")
         assert uuid in {one["uuid"] for one in told()[pod["spec"]["nodeName"]]["gpus"]}
         assert f"sees {uuid} 0.500" in cluster.plane.kubectl("logs", pod["metadata"]["name"])
+
+
+ASK = """
+import asyncio, json, ssl, sys
+from fairway.engines.kubernetes.agent import busy, known
+from fairway.engines.kubernetes.proof import agent_name
+endpoint, node, authority = sys.argv[1:]
+trusted = ssl.create_default_context(cadata=authority)
+print(json.dumps(asyncio.run(busy.ask(endpoint, known.own_token(), agent_name(node), trusted))))
+"""
+
+
+def test_the_operator_asks_an_agent_over_tls_by_the_name_of_its_node(cluster: RealCluster) -> None:
+    """With the tokens of real kubelets, and the authority that the operator wrote."""
+
+    def asked(endpoint: str, node: str) -> dict[str, float]:
+        authority = got(cluster, "configmap", AUTHORITY, *SYSTEM).get("data", {}).get(AUTHORITY_FILE, "")
+        words = ("exec", "deploy/fairway-operator", "--", "python3", "-c", ASK, endpoint, node, authority)
+        found: dict[str, float] = json.loads(cluster.plane.kubectl(*SYSTEM, *words)) if authority else {}
+        return found
+
+    nodes = {one["metadata"]["name"]: one["status"] for one in got(cluster, "gpunodes")["items"]}
+    assert len(nodes) == 2
+    for name, status in nodes.items():
+        assert status["endpoint"].startswith("https://")
+        wait_for("an answer", lambda at=status["endpoint"], name=name: len(asked(at, name)) == 2, 120.0, lambda: why(cluster))
+    first, second = nodes
+    assert asked(nodes[first]["endpoint"], second) == {}

@@ -1,6 +1,7 @@
-"""How busy the GPUs of a node are, asked of its agent over HTTP when somebody wants to know: no writes, no chatter.
+"""How busy the GPUs of a node are, asked of its agent over HTTPS on demand: no writes, no polling.
 
-Who asks shows a token (`known.py`).
+Who asks shows a token (`known.py`), after it has verified the agent. Agents of an earlier version are asked over HTTP: the
+endpoint that an agent wrote into its own `GpuNode` says which.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
+from fairway.runtime.secured.listener import Listener
+from fairway.runtime.secured.peer import Peer, dial
 from fairway.units.number import finite
 
 PATH = "/use"
@@ -29,24 +32,26 @@ log = logging.getLogger("fairway.agent")
 class BusyServer:
     """Answers `GET /use` with `{"GPU-1": 0.87}`, to those who are known."""
 
-    def __init__(self, use: Use, known: Judge) -> None:
+    def __init__(self, use: Use, known: Judge, tls: ssl.SSLContext | None = None) -> None:
+        """With `tls` connections without TLS are refused."""
         self._use = use
         self._known = known
-        self._server: asyncio.Server | None = None
+        self._server = Listener(tls, self._answer, _HEAD_LIMIT)
 
     async def open(self, port: int) -> int:
         """Listen; returns the port."""
-        both = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both else socket.AF_INET
-        listening = socket.create_server(("", port), family=family, dualstack_ipv6=both)
-        self._server = await asyncio.start_server(self._answer, sock=listening, limit=_HEAD_LIMIT)
-        found: int = listening.getsockname()[1]
-        return found
+        return await self._server.open(port)
 
     async def close(self) -> None:
         """Answer nobody any more."""
-        if self._server is not None:
-            self._server.close()
+        self._server.close()
+
+    async def _said(self) -> tuple[str, bytes]:
+        try:
+            return "200 OK", json.dumps(await self._use()).encode()
+        except Exception as problem:  # The failure is this answer's.
+            log.exception("cannot say how busy the GPUs are")
+            return "500 Internal Server Error", json.dumps({"error": repr(problem)}).encode()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -57,12 +62,14 @@ class BusyServer:
                 if line.split(b" ")[:2] == [b"GET", PATH.encode()]:
                     status = "401 Unauthorized"
                     if await self._known(_token(headers)):
-                        status, body = "200 OK", json.dumps(await self._use()).encode()
+                        status, body = await self._said()
                 head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n".encode()
                 writer.write(head + f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             log.debug("a question was not answered: %s", error)
+        except Exception:  # The next question is answered all the same.
+            log.exception("a question was not answered")
         finally:
             writer.close()
 
@@ -77,14 +84,18 @@ def _token(headers: list[bytes]) -> str:
     return ""
 
 
-async def ask(endpoint: str, token: str) -> dict[str, float]:
-    """How busy each GPU is that this agent knows; nothing when it does not answer in time, or no sense."""
-    place = urlsplit(endpoint)
-    if place.hostname is None or place.port is None:
-        return {}
+async def ask(endpoint: str, token: str, name: str = "", trusted: ssl.SSLContext | None = None) -> dict[str, float]:
+    """How busy each GPU is that this agent knows; nothing when it does not answer in time, or no sense.
+
+    An `https` endpoint must show a certificate of `name` that `trusted` verifies before it is shown the token.
+    """
     try:
+        place = urlsplit(endpoint)
+        if place.hostname is None or place.port is None or (place.scheme == "https" and not name):
+            return {}
+        peer = Peer(f"{place.hostname}:{place.port}", name if place.scheme == "https" else "")
         async with asyncio.timeout(PATIENCE):
-            reader, writer = await asyncio.open_connection(place.hostname, place.port)
+            reader, writer = await dial(peer, trusted)
             try:
                 shown = f"Authorization: Bearer {token}\r\n" if token else ""
                 writer.write(f"GET {PATH} HTTP/1.1\r\nHost: {place.netloc}\r\n{shown}Connection: close\r\n\r\n".encode())

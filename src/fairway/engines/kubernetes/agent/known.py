@@ -11,7 +11,6 @@ from pathlib import Path
 
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.paths import Resource
-from fairway.errors import FairwayError
 
 AUDIENCE = "fairway-agent"
 """For whom the operator's token is. The API server itself takes none that is for others: whoever hears it can only ask agents."""
@@ -62,7 +61,7 @@ class Known:
         body = {"apiVersion": REVIEWS.api_version, "kind": REVIEWS.kind, "metadata": {}, "spec": spec}
         try:
             status = (await self._client.create(REVIEWS, body)).get("status", {})
-        except FairwayError as error:
+        except Exception as error:  # noqa: BLE001 - without an answer the caller may not know.
             log.warning("could not learn who asks how busy GPUs are: %s", error)
             return False
         # Where a server knows no audiences it names none, and then any token would do: that is no proof.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from fairway.app.fault import Faults
 from fairway.app.ports import Clock
 from fairway.devices.probe import Probe
 from fairway.engines.kubernetes import gpus
@@ -21,12 +22,17 @@ from fairway.engines.kubernetes.client.connection import Connection
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.client.watch import Scope
 from fairway.engines.kubernetes.objects import GpuNode, Node
-from fairway.errors import FairwayError, UsageError
+from fairway.errors import UsageError
+from fairway.runtime.secured.leaf import TOKEN, Leaf, authority_of, token_of
 from fairway.state.node import Device
 
 log = logging.getLogger("fairway.agent")
 
 MANAGER = "fairway-agent"
+AGENT = "agent"
+LOOK, DRIVER, RECALL, LISTEN, USE = "look at the GPUs", "read the driver", "recall", "listen", "measure use"
+SAY_GPUS = "say what GPUs there are"
+"""Work of the agent that may fail."""
 LEAST_REST = 1.0
 """Seconds between two looks at the least, whoever changes our objects."""
 
@@ -49,6 +55,12 @@ class AgentSettings:
     """`FAIRWAY_AGENT_SETTLE`: seconds for which a device must work until it counts as well again."""
     asked_by: str = ""
     """`FAIRWAY_AGENT_ASKED_BY`: the account that may ask how busy they are; empty: nobody."""
+    operator: str = ""
+    """`FAIRWAY_AGENT_OPERATOR`: who gives the certificate of that port (https); empty: the port is without TLS."""
+    authority: str = ""
+    """`FAIRWAY_AGENT_AUTHORITY`: the file with the authority by which the operator is known."""
+    token: str = TOKEN
+    """`FAIRWAY_AGENT_OPERATOR_TOKEN`: the file with the token that proves this pod to the operator."""
 
     @classmethod
     def from_environment(cls, given: Mapping[str, str]) -> AgentSettings:
@@ -65,6 +77,9 @@ class AgentSettings:
             every=float(given.get("FAIRWAY_AGENT_EVERY") or "5"),
             settle=float(given.get("FAIRWAY_AGENT_SETTLE") or "60"),
             asked_by=given.get("FAIRWAY_AGENT_ASKED_BY", ""),
+            operator=given.get("FAIRWAY_AGENT_OPERATOR", ""),
+            authority=given.get("FAIRWAY_AGENT_AUTHORITY", ""),
+            token=given.get("FAIRWAY_AGENT_OPERATOR_TOKEN") or TOKEN,
         )
 
 
@@ -79,37 +94,72 @@ class Agent:
         own = Scope(fields=f"metadata.name={settings.node}")
         self._nodes = Mirror(self._client, kinds.NODES, own)
         self._gpu_nodes = Mirror(self._client, kinds.GPU_NODES, own)
-        self._server = BusyServer(self._use, Known(self._client, settings.asked_by))
+        self._leaf = _leaf(settings)
+        tls = self._leaf.context if self._leaf is not None else None
+        self._server = BusyServer(self._use, Known(self._client, settings.asked_by), tls)
         self._endpoint = ""
         self._health = Health(settings.settle)
+        self._faults = Faults(clock)
+        self._devices: tuple[Device, ...] = ()
+        """As they were found last."""
+        self._driver = ""
+        self._port = 0
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Look and say, until cancelled. What was said stays."""
+        """Look and say, until cancelled. What was said stays. Each duty fails by itself and is tried again with back-off."""
         following = [asyncio.create_task(mirror.run()) for mirror in (self._nodes, self._gpu_nodes)]
+        following += [asyncio.create_task(self._leaf.keep())] if self._leaf is not None else []
         try:
-            port = await self._server.open(self._settings.port)
-            if self._settings.address:
-                address = self._settings.address
-                self._endpoint = f"http://{f'[{address}]' if ':' in address else address}:{port}"
+            await self._open()
             await self._nodes.synced()
             await self._gpu_nodes.synced()
-            said = self._gpu_nodes.get(self._settings.node)
-            self._health = Health(self._settings.settle, gpus.devices_of(said, excluding=False) if said is not None else ())
+            with self._faults.contain(AGENT, RECALL):
+                self._recall()
             self._gpu_nodes.listen(self._heard)
             while True:
                 self._wake.clear()
-                found = await asyncio.to_thread(self._probe.devices, _anybody)
-                await self._say(self._health.judge(found, time.monotonic()))
+                await self._open()
+                await self._look()
+                await self._say(self._devices)
                 await self._rest()
         finally:
             await self._server.close()
             for one in following:
                 one.cancel()
 
+    def _recall(self) -> None:
+        """What an earlier agent said stands until this one has looked."""
+        said = self._gpu_nodes.get(self._settings.node)
+        if said is not None:
+            self._devices = gpus.devices_of(said, excluding=False)
+            self._driver = said.status.driver
+            self._health = Health(self._settings.settle, self._devices)
+
+    async def _open(self) -> None:
+        """Answer how busy the GPUs are, if that is not done yet."""
+        if self._port or not self._faults.due(AGENT, LISTEN):
+            return
+        with self._faults.contain(AGENT, LISTEN):
+            self._port = await self._server.open(self._settings.port)
+            if self._settings.address:
+                address = self._settings.address
+                scheme = "https" if self._leaf is not None else "http"
+                self._endpoint = f"{scheme}://{f'[{address}]' if ':' in address else address}:{self._port}"
+
+    async def _look(self) -> None:
+        """What was found last stands while looking fails."""
+        if self._faults.due(AGENT, LOOK):
+            with self._faults.contain(AGENT, LOOK):
+                found = await asyncio.to_thread(self._probe.devices, _anybody)
+                self._devices = self._health.judge(found, time.monotonic())
+        if self._faults.due(AGENT, DRIVER):
+            with self._faults.contain(AGENT, DRIVER):
+                self._driver = await asyncio.to_thread(self._probe.driver)
+
     def _heard(self, _key: str, _before: GpuNode | None, now: GpuNode | None) -> None:
         if now is None:
-            # Somebody wants it told from the beginning: what is not there any more is forgotten.
+            # It is to be told from the beginning: what is not there any more is forgotten.
             self._health = Health(self._settings.settle)
         self._wake.set()
 
@@ -122,22 +172,28 @@ class Agent:
             return
 
     async def _say(self, devices: tuple[Device, ...]) -> None:
-        node = self._nodes.get(self._settings.node)
+        node, known = self._nodes.get(self._settings.node), self._gpu_nodes.get(self._settings.node)
         if node is None:
             return
-        if devices:
+        # A node without GPUs has no object, unless there is a failure to show.
+        if devices or self._failing() or (known is not None and known.status.faults):
             # Who places first: it must hear of a sick device before anybody else does.
-            await self._trying(self._tell_gpus(node, devices), "say what GPUs there are")
-        await self._trying(self._tell_condition(node, devices), "say whether they work")
-        await self._trying(self._tell_taint(node, devices), "keep pods away from broken GPUs")
+            await self._trying(lambda: self._tell_gpus(node, devices), SAY_GPUS)
+        await self._trying(lambda: self._tell_condition(node, devices), "say whether they work")
+        await self._trying(lambda: self._tell_taint(node, devices), "keep pods away from broken GPUs")
 
-    async def _trying(self, work: Awaitable[None], what: str) -> None:
-        try:
-            await work
-        except errors.Conflict as error:
-            log.debug("could not %s: %s; the next look will", what, error)
-        except FairwayError as error:
-            log.warning("could not %s: %s; it is tried again", what, error)
+    async def _trying(self, work: Callable[[], Awaitable[None]], what: str) -> None:
+        if not self._faults.due(AGENT, what):
+            return
+        with self._faults.contain(AGENT, what):
+            try:
+                await work()
+            except errors.Conflict as error:
+                log.debug("could not %s: %s; the next look will", what, error)
+
+    def _failing(self) -> tuple[str, ...]:
+        """What fails, and why; without how often, so that nothing is written again and again."""
+        return tuple(sorted(fault.text for fault in self._faults.all() if fault.work != SAY_GPUS))
 
     async def _tell_gpus(self, node: Node, devices: tuple[Device, ...]) -> None:
         name = self._settings.node
@@ -148,7 +204,7 @@ class Agent:
             except errors.AlreadyExists:
                 return  # The mirror is behind; it wakes us.
         by = report.giver_of(node, known.spec.managed)
-        status = report.status_of(devices, self._probe.driver(), by, self._endpoint)
+        status = report.status_of(devices, self._driver, by, self._endpoint, self._failing())
         if known.status != status:
             body = report.status_body(name, status, self._clock.now())
             self._gpu_nodes.put(await self._client.apply_status(kinds.GPU_NODES, body, manager=MANAGER))
@@ -170,7 +226,17 @@ class Agent:
             log.info("the taints of %s were changed by others meanwhile: %s", node.metadata.name, error)
 
     async def _use(self) -> dict[str, float]:
-        return await asyncio.to_thread(self._probe.use)
+        found: dict[str, float] = {}
+        with self._faults.contain(AGENT, USE):
+            found.update(await asyncio.to_thread(self._probe.use))
+        return found
+
+
+def _leaf(settings: AgentSettings) -> Leaf | None:
+    """Who gives the certificate of the port; None where the port is without TLS."""
+    if not settings.operator:
+        return None
+    return Leaf(settings.operator, lambda: token_of(settings.token), lambda: authority_of(settings.authority))
 
 
 def _anybody(_pid: int) -> bool:

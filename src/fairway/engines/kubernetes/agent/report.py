@@ -22,8 +22,10 @@ TAINT = Taint(f"{marks.DOMAIN}/gpu-unhealthy", "", "NoSchedule")
 SICK = "its driver reports errors that make results wrong, or it does not answer"
 
 
-def status_of(devices: Sequence[Device], driver: str, handed_out_by: str, endpoint: str) -> GpuNodeStatus:
-    """What is told of the devices."""
+def status_of(
+    devices: Sequence[Device], driver: str, handed_out_by: str, endpoint: str, faults: Sequence[str] = ()
+) -> GpuNodeStatus:
+    """What is told of the devices, and what the agent fails at."""
     found = tuple(
         Gpu(
             uuid=one.uuid,
@@ -37,7 +39,7 @@ def status_of(devices: Sequence[Device], driver: str, handed_out_by: str, endpoi
         )
         for one in devices
     )
-    return GpuNodeStatus(found, driver, handed_out_by, endpoint)
+    return GpuNodeStatus(found, driver, handed_out_by, endpoint, tuple(faults))
 
 
 def giver_of(node: Node, managed: bool) -> str:
@@ -64,6 +66,7 @@ def status_body(name: str, status: GpuNodeStatus, now: float) -> Body:
         "driver": status.driver,
         "handedOutBy": status.handed_out_by,
         "endpoint": status.endpoint,
+        "faults": list(status.faults),
         "heartbeat": stamp(now),
         "gpus": [_gpu(one) for one in own],
     }

@@ -14,18 +14,19 @@ from fairway.engines.kubernetes.scheduler.follow import Bind
 from fairway.engines.kubernetes.scheduler.gangs import Place
 from fairway.engines.kubernetes.scheduler.pace import Pace
 from fairway.engines.kubernetes.scheduler.volumes import Volumes
-from fairway.errors import FairwayError
 
 log = logging.getLogger("fairway.scheduler")
 
 IN_FLIGHT = 24
 """Gangs at a time."""
 TRIES = 3
+PAUSES = (1.0, 2.0, 4.0)
+"""Seconds between tries to take a pod back; its gang is taken back again later when none succeeds."""
 GANG_TIMEOUT = 30.0
 """Seconds after which a gang that is bound in part is taken back."""
 
-Gave = Callable[[Sequence[Pod]], None]
-"""Told of pods whose bindings were given up."""
+Gave = Callable[[Sequence[Pod], BaseException | None], None]
+"""Told of pods whose bindings were given up, and why."""
 Bound = Callable[[Pod, Place], None]
 
 
@@ -46,9 +47,9 @@ class Binder:
         if gang.claims and self._volumes is not None:
             try:
                 await self._volumes.bind(gang.claims)
-            except FairwayError as error:
+            except Exception as error:  # noqa: BLE001 - the failure is the gang's.
                 log.warning("%s could not be bound: %s", gang.key, error)
-                self._gave_up([pod for pod, _ in gang.pods])
+                self._gave_up([pod for pod, _ in gang.pods], error)
                 return False
         async with self._turns:
             try:
@@ -60,7 +61,7 @@ class Binder:
         if not failed:
             return True
         log.warning("%s could not be bound: %s", gang.key, failed[0])
-        await self.take_back([pod for pod, _ in gang.pods])
+        await self.take_back([pod for pod, _ in gang.pods], failed[0])
         return False
 
     async def _bind(self, pod: Pod, place: Place) -> None:
@@ -86,19 +87,28 @@ class Binder:
         """Whether this very pod sits there already: the answer to an earlier try may have been lost."""
         try:
             found = await self._client.get(kinds.PODS, pod.metadata.name, pod.metadata.namespace)
-        except FairwayError:
+        except Exception:  # noqa: BLE001 - then it is not known to be there.
             return False
         return found.metadata.uid == pod.metadata.uid and found.spec.node_name == place.node
 
-    async def take_back(self, pods: Sequence[Pod]) -> None:
+    async def take_back(self, pods: Sequence[Pod], problem: BaseException | None = None) -> None:
         """Nothing can be unbound, so that what was bound is deleted; whoever made it makes it again."""
-        for pod in pods:
-            try:
-                found = await self._client.get(kinds.PODS, pod.metadata.name, pod.metadata.namespace)
-                if found.metadata.uid == pod.metadata.uid and found.spec.node_name:
-                    await self._client.delete(kinds.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
-            except errors.NotFound:
-                continue
-            except FairwayError as error:
-                log.warning("%s/%s of a half bound gang is left: %s", pod.metadata.namespace, pod.metadata.name, error)
-        self._gave_up(pods)
+        left = list(pods)
+        for pause in (*PAUSES, 0.0):
+            left = [pod for pod in left if not await self._is_taken_back(pod)]
+            if not left:
+                break
+            await asyncio.sleep(pause)
+        self._gave_up(pods, problem)
+
+    async def _is_taken_back(self, pod: Pod) -> bool:
+        try:
+            found = await self._client.get(kinds.PODS, pod.metadata.name, pod.metadata.namespace)
+            if found.metadata.uid == pod.metadata.uid and found.spec.node_name:
+                await self._client.delete(kinds.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
+        except errors.NotFound:
+            return True
+        except Exception as error:  # noqa: BLE001 - the others are taken back all the same.
+            log.warning("%s/%s of a half bound gang is left: %s", pod.metadata.namespace, pod.metadata.name, error)
+            return False
+        return True

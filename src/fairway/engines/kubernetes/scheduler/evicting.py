@@ -13,7 +13,6 @@ from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.objects import Pod
 from fairway.engines.kubernetes.scheduler.follow import Room
 from fairway.engines.kubernetes.times import stamp
-from fairway.errors import FairwayError
 from fairway.plan.scheduling import explain
 from fairway.state.job import Leaving
 
@@ -26,40 +25,47 @@ BUDGET_PAUSE = 10.0
 """Seconds until a pod that its disruption budget protects is asked again."""
 BUDGET_TRIES = 30
 
-Stays = Callable[[Sequence[Pod]], None]
-"""Told of pods that could not be asked to go."""
+Asked = Callable[[Sequence[Pod], Exception | None], None]
+"""Told of pods that were asked to go, and of the problem where they could not be, or did not go."""
 
 
 class Evictor:
     """Asks gangs to make room."""
 
-    def __init__(self, client: Client, clock: Clock, stays: Stays) -> None:
+    def __init__(self, client: Client, clock: Clock, asked: Asked) -> None:
         self._client = client
         self._clock = clock
-        self._stays = stays
+        self._asked = asked
 
     async def make_room(self, room: Room) -> None:
         """Say it on every pod; the operator lets the run save and leave. Whoever cannot be asked stays, and that is told."""
+        try:
+            await self._make_room(room)
+        except Exception as problem:  # noqa: BLE001 - the failure is the gang's.
+            self._asked(room.pods, problem)
+
+    async def _make_room(self, room: Room) -> None:
         words = explain.eviction(room.eviction)
         leaving = Leaving(room.eviction.cause.value, words, self._clock.now(), dict(room.eviction.sizes))
         ours = [pod for pod in room.pods if pod.metadata.labels.get(marks.MANAGED_BY) == marks.MANAGER]
         others = [pod for pod in room.pods if pod not in ours]
-        asked = [await self._trying(self._mark(pod, leaving), pod) for pod in ours]
-        asked += await asyncio.gather(*(self._trying(self._evict(pod, words), pod) for pod in others))
-        if not any(asked):
-            self._stays(room.pods)
+        if not room.pods:
             return
-        await self._insist([pod for pod, told in zip(ours, asked, strict=False) if told])
+        problems = [await self._trying(self._mark(pod, leaving), pod) for pod in ours]
+        problems += await asyncio.gather(*(self._trying(self._evict(pod, words), pod) for pod in others))
+        self._asked(room.pods, problems[0] if all(problems) else None)
+        await self._insist([pod for pod, problem in zip(ours, problems, strict=False) if problem is None])
 
-    async def _trying(self, work: Awaitable[None], pod: Pod) -> bool:
+    async def _trying(self, work: Awaitable[None], pod: Pod) -> Exception | None:
+        """What went wrong; None when nothing did."""
         try:
             await work
         except errors.NotFound:
-            return True  # It went by itself.
-        except FairwayError as error:
+            return None  # It went by itself.
+        except Exception as error:  # noqa: BLE001 - the other pods are asked all the same.
             log.warning("could not ask %s/%s to leave: %s", pod.metadata.namespace, pod.metadata.name, error)
-            return False
-        return True
+            return error
+        return None
 
     async def _mark(self, pod: Pod, leaving: Leaving) -> None:
         place = "/metadata/annotations/" + marks.LEAVE.replace("/", "~1")
@@ -73,8 +79,10 @@ class Evictor:
             return
         graces = [pod.spec.termination_grace_period_seconds for pod in pods]
         await asyncio.sleep(max(DEFAULT_GRACE if grace is None else grace for grace in graces) + PATIENCE)
-        for pod in pods:
-            await self._trying(self._delete_if_it_stays(pod), pod)
+        problems = [await self._trying(self._delete_if_it_stays(pod), pod) for pod in pods]
+        for problem in problems:
+            if problem is not None:
+                raise problem
 
     async def _delete_if_it_stays(self, pod: Pod) -> None:
         name, namespace, uid = pod.metadata.name, pod.metadata.namespace, pod.metadata.uid
@@ -111,3 +119,5 @@ class Evictor:
             await self._client.apply_status(kinds.PODS, body, manager="fairway-scheduler")
         except (errors.NotFound, errors.Conflict):
             return  # It is gone already.
+        except Exception as error:  # noqa: BLE001 - it was evicted all the same.
+            log.warning("could not say why %s/%s was evicted: %s", pod.metadata.namespace, pod.metadata.name, error)

@@ -6,12 +6,13 @@ What was decided is assumed until the cluster shows it or the binding fails: bet
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.objects import GpuNode, Node, Pod, key_of
 from fairway.engines.kubernetes.scheduler import gangs, memory
+from fairway.engines.kubernetes.scheduler.broken import GANG, NODE, QUEUE, BrokenError
 from fairway.engines.kubernetes.scheduler.families import Families
 from fairway.engines.kubernetes.scheduler.gangs import Member, Place
 from fairway.engines.kubernetes.scheduler.ground import Ground
@@ -19,11 +20,12 @@ from fairway.engines.kubernetes.scheduler.halves import Halves
 from fairway.engines.kubernetes.scheduler.narrowing import Narrowed, Narrowing
 from fairway.engines.kubernetes.scheduler.storage import ToBind
 from fairway.plan.scheduling import explain, preempt
-from fairway.plan.scheduling.decision import Evict, Start
+from fairway.plan.scheduling.decision import Evict, Obstacle, Start
 from fairway.plan.scheduling.delta import Asked, Left, NodeGone, NodeSeen, QueueGone, QueueSet, Sits, Withdrawn
 from fairway.plan.scheduling.request import Request
 from fairway.plan.scheduling.scheduler import Scheduler
 from fairway.plan.scheduling.shape import Seat
+from fairway.plan.scheduling.waiting import LineKey
 from fairway.state.job import Hold, JobKey
 from fairway.state.queue import Queue
 
@@ -64,8 +66,21 @@ class Outcome:
     wake_at: float | None = None
 
 
+@dataclass(slots=True)
+class Pending:
+    """What was decided and is not seen on the cluster yet: a core that is made anew takes it over."""
+
+    assumed: dict[str, Place]
+    leaving: set[str]
+    promised: dict[str, str]
+    held_until: dict[JobKey, float]
+
+
 class Follower:
-    """A core, and how far it has followed the cluster."""
+    """A core, and how far it has followed the cluster.
+
+    After an exception it may be inconsistent: make another one.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
@@ -89,6 +104,8 @@ class Follower:
         self._families = Families()
         self._halves = Halves()
         self._paused: dict[JobKey, float] = {}
+        self._held_until: dict[JobKey, float] = {}
+        """Gangs that could not be bound, and when they may be tried again."""
         self._retried: set[JobKey] = set()
         """Gangs whose places were taken back the last time that they got some."""
         self._seen: tuple[tuple[int, int], int] = ((0, 0), 0)
@@ -97,6 +114,8 @@ class Follower:
         """Gangs that wait and of which the core does not know now, by their queue."""
         self.refused: dict[JobKey, str] = {}
         """Gangs that can have no place from this scheduler, and why."""
+        self.closed: dict[str, str] = {}
+        """Queues that cannot be used, and why: what is in them waits."""
 
     # The cluster changes
 
@@ -120,9 +139,12 @@ class Follower:
                 self._finished.add(gang)
         else:
             own[key] = now
+            assumed = self._assumed.get(now.metadata.uid)
             if now.spec.node_name:
                 self._assumed.pop(now.metadata.uid, None)
                 self._lies(key, now, now.spec.node_name)
+            elif assumed is not None:
+                self._lies(key, now, assumed.node)
         self._dirty.add(gang)
 
     def _lies(self, key: str, pod: Pod | None, node: str) -> None:
@@ -153,6 +175,34 @@ class Follower:
                 self.narrowing.drop(key_of(pod))
             self._dirty.add(gangs.key_of_gang(pod))
 
+    def hold_until(self, key: JobKey, until: float) -> None:
+        """Do not start this gang before then."""
+        self._held_until[key] = until
+        self._dirty.add(key)
+
+    def close(self, queue: str, cause: str) -> None:
+        """A queue cannot be used: its gangs wait."""
+        self.closed[queue] = cause
+
+    def open(self, queue: str) -> None:
+        """A queue can be used again."""
+        if self.closed.pop(queue, None) is not None:
+            self._dirty |= {key for key, name in self.held_back.items() if name == queue}
+
+    def assumed(self, pod: Pod) -> Place | None:
+        """The place that a pod is taken to have until its binding is seen."""
+        return self._assumed.get(pod.metadata.uid)
+
+    def pending(self) -> Pending:
+        """What is not seen on the cluster yet."""
+        return Pending(dict(self._assumed), set(self._leaving), dict(self.narrowing.storage.promised), dict(self._held_until))
+
+    def resume(self, pending: Pending) -> None:
+        """Take over what another core decided; before it hears of pods."""
+        self._assumed, self._leaving = dict(pending.assumed), set(pending.leaving)
+        self.narrowing.storage.promised.update(pending.promised)
+        self._held_until.update(pending.held_until)
+
     def forget(self, now: float) -> None:
         """Runs that have left and do not come back are of no use any more."""
         memory.forget(self.scheduler.ledger, self._gangs.keys(), now)
@@ -166,8 +216,12 @@ class Follower:
     # Deciding
 
     def decide(self, now: float) -> Outcome:
-        """Tell the core what has changed, and let it decide. What it decides is assumed."""
-        self._tell_places(now)
+        """Tell the core what has changed, and let it decide. What it decides is assumed.
+
+        `BrokenError` names the objects for which that failed.
+        """
+        broken = BrokenError()
+        self._tell_places(now, broken)
         if self.ground.generation != self._generation:
             self._generation = self.ground.generation
             self._dirty |= set(self.scheduler.ledger.room.keys())
@@ -175,24 +229,38 @@ class Follower:
         while self._dirty:
             dirty, self._dirty = sorted(self._dirty), set()
             for key in dirty:
-                self._tell_gang(key, now)
+                with broken.noting(GANG, key):
+                    self._tell_gang(key, now)
+        broken.check()
         if not self._begun:
             memory.drop_stale(self.scheduler.ledger)
             self._begun = True
         self._finished.clear()
-        self._tell_places(now)  # Gangs may have brought host ports that no node had so far.
+        self._tell_places(now, broken)  # Gangs may have brought host ports that no node had so far.
+        broken.check()
         decision = self.scheduler.decide(now)
-        binds = tuple(bind for start in decision.starts if (bind := self._start(start, now)) is not None)
+        binds = self._starts(decision.starts, now)
         rooms = tuple(Room(each, tuple(self._gangs.get(each.key, {}).values())) for each in decision.evictions)
         self._leaving.update(pod.metadata.uid for room in rooms for pod in room.pods)
-        return Outcome(binds, rooms, tuple(self._halves.overdue(now)), self._wake(decision.wake_at, now))
+        return Outcome(tuple(binds), rooms, tuple(self._halves.overdue(now)), self._wake(decision.wake_at, now))
+
+    def _starts(self, starts: Sequence[Start], now: float) -> list[Bind]:
+        broken, binds = BrokenError(), []
+        for start in starts:
+            with broken.noting(GANG, start.key):
+                bind = self._start(start, now)
+                if bind is not None:
+                    binds.append(bind)
+        broken.check()
+        return binds
 
     def _look_again(self, now: float) -> None:
         """Gangs whose places depend on others are looked at whenever others have changed."""
         company, ledger = self.narrowing.company, self.scheduler.ledger
-        for key in [key for key, until in self._paused.items() if until <= now]:
-            del self._paused[key]
-            self._dirty.add(key)
+        for waiting in (self._paused, self._held_until):
+            for key in [key for key, until in waiting.items() if until <= now]:
+                del waiting[key]
+                self._dirty.add(key)
         version, terms = self._seen
         if company.terms != terms:
             self._dirty |= set(ledger.room.keys())
@@ -205,26 +273,36 @@ class Follower:
 
     def _wake(self, at: float | None, now: float) -> float | None:
         """Those whose turn comes when another of their kind has started are looked at once more, at once."""
-        again = [*self._paused.values(), *([half] if (half := self._halves.next()) is not None else [])]
+        again = [*self._paused.values(), *self._held_until.values()]
+        half = self._halves.next()
+        if half is not None:
+            again.append(half)
         if self._dirty and self._families.waiting:
             again.append(now)
         return min([*again, *([at] if at is not None else [])], default=None)
 
-    def _tell_places(self, now: float) -> None:
-        ledger = self.scheduler.ledger
+    def _tell_places(self, now: float, broken: BrokenError) -> None:
         for name, described in self._queues.items():
-            if described is not None:
-                self.scheduler.apply(QueueSet(described), now)
-            elif name in ledger.queues:
-                self.scheduler.apply(QueueGone(name), now)
+            with broken.noting(QUEUE, name):
+                self._tell_queue(name, described, now)
         self._queues.clear()
         for name in sorted(self.ground.changed):
-            value = self.ground.node(name)
-            if value is None and name in ledger.nodes:
-                self.scheduler.apply(NodeGone(name), now)
-            elif value is not None and ledger.nodes.get(name) != value:
-                self.scheduler.apply(NodeSeen(value), now)
+            with broken.noting(NODE, name):
+                self._tell_node(name, now)
         self.ground.changed.clear()
+
+    def _tell_queue(self, name: str, described: Queue | None, now: float) -> None:
+        if described is not None:
+            self.scheduler.apply(QueueSet(described), now)
+        elif name in self.scheduler.ledger.queues:
+            self.scheduler.apply(QueueGone(name), now)
+
+    def _tell_node(self, name: str, now: float) -> None:
+        value, known = self.ground.node(name), self.scheduler.ledger.nodes
+        if value is None and name in known:
+            self.scheduler.apply(NodeGone(name), now)
+        elif value is not None and known.get(name) != value:
+            self.scheduler.apply(NodeSeen(value), now)
 
     def members(self, key: JobKey) -> list[Member]:
         """The pods of a gang that are not over."""
@@ -259,6 +337,11 @@ class Follower:
         """What the core is asked for, where that depends on others; None when it is not asked now."""
         waiting = gangs.startable(members) if asks is not None else []
         self.held_back.pop(key, None)
+        if asks is not None and (asks.queue in self.closed or key in self._held_until):
+            self.held_back[key] = asks.queue
+            self._narrowed.pop(key, None)
+            self._dirty.update(self._families.leave(key))
+            return None
         if asks is None or not any(self.narrowing.concerns(member.pod) for member in waiting):
             self._narrowed.pop(key, None)
             self._dirty.update(self._families.leave(key))
@@ -319,22 +402,41 @@ class Follower:
 
     # Telling why
 
-    def holds(self, now: float) -> dict[JobKey, Hold]:
-        """Why gangs wait: those first in line, as far as there is an answer for so many."""
-        ledger = self.scheduler.ledger
+    def holds(self, now: float, silent: Collection[JobKey] = ()) -> dict[JobKey, Hold]:
+        """Why gangs wait: those first in line, as far as there is an answer for so many; none where a `silent` one is first.
+
+        `BrokenError` names the gangs for which looking for an answer fails.
+        """
+        ledger, broken = self.scheduler.ledger, BrokenError()
         lines = sorted(ledger.room.lines(), key=lambda line: line.rank())[:MOST_EXPLAINED]
-        heads = [head for line in lines if (head := line.first()) is not None]
-        found, spared = explain.obstacles(ledger, heads, now), preempt.sparing(ledger, heads, now)
+        heads = [head for line in lines if (head := line.first()) is not None and head.key not in silent]
+        found, spared = self._obstacles(heads, now)
         told: dict[JobKey, Hold] = {}
         for line in lines:
             head, obstacle = line.first(), found.get(line.key)
             if head is None or obstacle is None:
                 continue
-            hold = self.ground.with_plugins(explain.hold(head, obstacle, ledger.nodes, spared.get(head.key, ())))
-            told |= {each.key: self._in_words(each.key, hold) for each in line.in_order()}
+            with broken.noting(GANG, head.key):
+                hold = self.ground.with_plugins(explain.hold(head, obstacle, ledger.nodes, spared.get(head.key, ())))
+                told |= {each.key: self._in_words(each.key, hold) for each in line.in_order()}
+        broken.check()
         told |= {key: self._in_words(key, None) for key, found in self._narrowed.items() if found.request is None}
         told |= {key: told[first] for key, first in self._families.followers() if first in told}
+        told |= {key: _closed(name, self.closed[name]) for key, name in self.held_back.items() if name in self.closed}
         return told | {key: Hold("unsupported", words) for key, words in self.refused.items()}
+
+    def _obstacles(self, heads: Sequence[Request], now: float) -> tuple[dict[LineKey, Obstacle], dict[JobKey, list[JobKey]]]:
+        ledger = self.scheduler.ledger
+        try:
+            return explain.obstacles(ledger, heads, now), preempt.sparing(ledger, heads, now)
+        except Exception:
+            broken = BrokenError()
+            for head in heads:
+                with broken.noting(GANG, head.key):
+                    explain.obstacles(ledger, [head], now)
+                    preempt.sparing(ledger, [head], now)
+            broken.check()
+            raise
 
     def _in_words(self, key: JobKey, hold: Hold | None) -> Hold:
         """Where the core knows names of nodes only, it is said here why they are not others."""
@@ -343,6 +445,10 @@ class Follower:
             return hold
         words = narrowed.words if narrowed is not None else ""
         return Hold("placement", f"no node will do: {words}", "it goes on by itself when that changes")
+
+
+def _closed(queue: str, cause: str) -> Hold:
+    return Hold("fault", f"its queue {queue} cannot be used: {cause}", "it goes on by itself when the queue works again")
 
 
 def _gets_no_place(pod: Pod) -> bool:

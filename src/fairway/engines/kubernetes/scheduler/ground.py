@@ -28,6 +28,10 @@ class Held:
 
     pods: dict[str, PodNeed] = field(default_factory=dict)
     ports: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    devices: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """GPUs that pods hold which are left out of scheduling."""
+    unknown: set[str] = field(default_factory=set)
+    """Pods whose resources are not known: nothing is placed beside them."""
 
 
 class Ground:
@@ -85,14 +89,41 @@ class Ground:
 
     def see_stranger(self, key: str, pod: Pod | None) -> None:
         """A pod that another scheduler placed holds room, or no longer does."""
-        node = pod.spec.node_name if pod is not None and not pod.over else ""
-        before = self._where_is.get(key, "")
-        if before and before != node:
+        self._see_on(key, pod, pod.spec.node_name if pod is not None and not pod.over else "")
+
+    def hold(self, key: str, pod: Pod, node: str, devices: tuple[str, ...]) -> None:
+        """A pod that is left out of scheduling holds its room there; where that is not known, the node gets no other pod."""
+        self.release(key)
+        held = self._held.setdefault(node, Held())
+        self._where_is[key] = node
+        self.changed.add(node)
+        if devices:
+            held.devices[key] = devices
+        try:
+            self._see_on(key, pod, node)
+        except Exception:  # noqa: BLE001 - whatever cannot be read of it, its room is not given away.
+            held.unknown.add(key)
+
+    def hold_unknown(self, key: str, node: str) -> None:
+        """A pod that cannot be read at all lies there: the node gets no other pod."""
+        self.release(key)
+        self._held.setdefault(node, Held()).unknown.add(key)
+        self._where_is[key] = node
+        self.changed.add(node)
+
+    def release(self, key: str) -> None:
+        """The pod holds nothing any more that was held by its key."""
+        before = self._where_is.pop(key, "")
+        if before:
             held = self._held[before]
-            held.pods.pop(key, None)
-            held.ports.pop(key, None)
-            self._where_is.pop(key)
+            for kept in (held.pods, held.ports, held.devices):
+                kept.pop(key, None)
+            held.unknown.discard(key)
             self.changed.add(before)
+
+    def _see_on(self, key: str, pod: Pod | None, node: str) -> None:
+        if self._where_is.get(key, node) != node:
+            self.release(key)
         if not node or pod is None:
             return
         need, ports = need_of(pod), host_ports(pod)
@@ -131,7 +162,8 @@ class Ground:
         for ports in held.ports.values():
             other |= dict.fromkeys(ports, 0)
         labels = found.metadata.labels
-        devices = gpus.ours(found, self._gpus.get(name))
+        kept = {device for own in held.devices.values() for device in own}
+        devices = tuple(one for one in gpus.ours(found, self._gpus.get(name)) if one.uuid not in kept)
         room = amounts.whole(given.get("pods", "110")) - len(held.pods)
         return Node(
             name,
@@ -140,7 +172,7 @@ class Ground:
             devices=devices,
             other={what: max(0, count) for what, count in sorted(other.items())},
             labels=dict(labels),
-            taints=self._taint_texts(found, room),
+            taints=self._taint_texts(found, 0 if held.unknown else room),
             rack=next((labels[label] for label in marks.RACK_LABELS if label in labels), ""),
             tasks=max(1, room),
         )

@@ -13,7 +13,6 @@ from collections.abc import Collection
 
 from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
-from fairway.errors import FairwayError
 from fairway.plan.scheduling import memory as core
 from fairway.plan.scheduling.ledger import Ledger, key_of
 from fairway.plan.scheduling.memory import SchedulerMemory
@@ -76,7 +75,8 @@ def read(text: str) -> SchedulerMemory:
     """What was written; nothing, and whatever cannot be read, gives an empty memory."""
     try:
         return core.decode(zlib.decompress(base64.b64decode(text, validate=True))) if text else SchedulerMemory()
-    except (ValueError, zlib.error):
+    except Exception as problem:  # noqa: BLE001 - what is remembered is an aid: without it the core learns again.
+        log.warning("what earlier schedulers have learnt cannot be read and is not used: %r", problem)
         return SchedulerMemory()
 
 
@@ -100,14 +100,14 @@ class Keeper:
             found = await self._client.get(kinds.CONFIG_MAPS, NAME, self._namespace)
         except errors.NotFound:
             return SchedulerMemory()
-        except FairwayError as error:
+        except Exception as error:  # noqa: BLE001 - as above.
             log.warning("what earlier schedulers have learnt could not be read: %s", error)
             return SchedulerMemory()
         self._written = found.data.get(FIELD, "")
         return read(self._written)
 
     async def keep(self, memory: SchedulerMemory) -> None:
-        """Write it, if it is another than before."""
+        """Write it, if it is another than before. Raises what went wrong."""
         text = write(memory)
         if text == self._written:
             return
@@ -117,9 +117,5 @@ class Keeper:
             "metadata": {"name": NAME, "namespace": self._namespace},
             "data": {FIELD: text},
         }
-        try:
-            await self._client.apply(kinds.CONFIG_MAPS, body, manager=MANAGER)
-        except FairwayError as error:
-            log.warning("what was learnt could not be kept: %s", error)
-            return
+        await self._client.apply(kinds.CONFIG_MAPS, body, manager=MANAGER)
         self._written = text

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from fairway.app.fault import Faults
 from fairway.engines.kubernetes.client import kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.objects import Custom
@@ -23,6 +24,7 @@ log = logging.getLogger("fairway.scheduler")
 
 MANAGER = "fairway-scheduler-status"
 MOST_REASONS = 5
+STATUS = "write status"
 
 
 def described(name: str, found: Custom) -> Queue | None:
@@ -38,23 +40,30 @@ def described(name: str, found: Custom) -> Queue | None:
 
 
 def statuses(
-    ledger: Ledger, holds: Mapping[JobKey, Hold], held_back: Mapping[JobKey, str] = MappingProxyType({})
+    ledger: Ledger,
+    holds: Mapping[JobKey, Hold],
+    held_back: Mapping[JobKey, str] = MappingProxyType({}),
+    closed: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, dict[str, Any]]:
-    """By queue: what its object says of it. Only queues that are described. `held_back` are those that the core does not know."""
+    """By queue: what its object says of it. Only queues that are described, and those that are `closed` because they fail.
+
+    `held_back` are gangs that the core does not know.
+    """
     waiting = {name: [request.key for request in ledger.room.requests(name)] for name in ledger.room.queues()}
     for key, name in held_back.items():
         waiting.setdefault(name, []).append(key)
     running = Counter(each.request.queue for each in ledger.running.values())
     found = {}
-    for name in ledger.queues:
+    for name in {**ledger.queues, **closed}:
         used = ledger.accounts.used.get(name, {})
         dominant, share = ledger.accounts.dominant(name)
+        fault = [{"reason": "fault", "count": len(waiting.get(name, ())), "message": closed[name]}] if name in closed else []
         found[name] = {
             "running": running[name],
             "waiting": len(waiting.get(name, ())),
             "used": {what: explain.number(what, count) for what, count in sorted(used.items()) if count},
             "share": f"{share:.0%} of {dominant}" if dominant else "",
-            "reasons": _reasons([holds[key] for key in waiting.get(name, ()) if key in holds]),
+            "reasons": fault or _reasons([holds[key] for key in waiting.get(name, ()) if key in holds]),
         }
     return found
 
@@ -69,22 +78,21 @@ def _reasons(holds: list[Hold]) -> list[dict[str, Any]]:
 class QueueTelling:
     """Writes statuses that have changed."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, faults: Faults) -> None:
         self._client = client
+        self._faults = faults
         self._told: dict[str, dict[str, Any]] = {}
 
-    async def tell(self, found: Mapping[str, dict[str, Any]]) -> None:
-        """Say how queues stand, where that is another than what was said."""
+    async def tell(self, found: Mapping[str, dict[str, Any]]) -> bool:
+        """Say how queues stand, where that is another than what was said. False when something is left to say."""
         for name in [name for name in self._told if name not in found]:
             del self._told[name]
         for name, status in found.items():
-            if self._told.get(name) == status:
+            if self._told.get(name) == status or not self._faults.due(f"queue:{name}", STATUS):
                 continue
             kind = kinds.JOB_QUEUES
             body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "status": status}
-            try:
+            with self._faults.contain(f"queue:{name}", STATUS):
                 await self._client.apply_status(kind, body, manager=MANAGER)
-            except FairwayError as error:
-                log.debug("could not say how queue %s stands: %s", name, error)
-                continue
-            self._told[name] = status
+                self._told[name] = status
+        return all(self._told.get(name) == status for name, status in found.items())

@@ -59,7 +59,7 @@ class Storage:
         self._users: dict[str, dict[str, str]] = {}
         """By claim: the node of each pod that mounts it."""
         self._mounts: dict[str, tuple[str, ...]] = {}
-        self._promised: dict[str, str] = {}
+        self.promised: dict[str, str] = {}
         """By volume: the claim that it was chosen for, until that is seen."""
         self.version = 0
 
@@ -84,6 +84,7 @@ class Storage:
         if found is None:
             among.pop(key, None)
         else:
+            _check(found)
             among[key] = found
         self.version += 1
 
@@ -164,7 +165,7 @@ class Storage:
 
     def _is_free(self, volume: PersistentVolume, claim: Claim) -> bool:
         key = f"{claim.metadata.namespace}/{claim.metadata.name}"
-        if self._promised.get(volume.metadata.name, key) != key:
+        if self.promised.get(volume.metadata.name, key) != key:
             return False
         holder = volume.spec.claim_ref
         if holder is None:
@@ -213,7 +214,7 @@ class Storage:
                 continue
             volume = self._volume_for(claim, node)
             if volume is not None:
-                self._promised[volume.metadata.name] = key
+                self.promised[volume.metadata.name] = key
                 self.version += 1
             found.append(ToBind(claim, node.metadata.name, volume))
         return tuple(found)
@@ -222,7 +223,7 @@ class Storage:
         """Nothing is promised any more: it is done, or was given up."""
         for one in wanted:
             if one.volume is not None:
-                self._promised.pop(one.volume.metadata.name, None)
+                self.promised.pop(one.volume.metadata.name, None)
         self.version += 1
 
 
@@ -246,6 +247,14 @@ def _suits(volume: PersistentVolume, claim: Claim) -> bool:
         and volume.metadata.deletion_timestamp is None
         and (asked.selector is None or rule_of(asked.selector).holds(volume.metadata.labels))
     )
+
+
+def _check(found: object) -> None:
+    """Raise for what cannot be read of it now, so that it is not met when a pod looks for a volume."""
+    if isinstance(found, PersistentVolume):
+        _size(found.spec.capacity)
+    elif isinstance(found, Claim):
+        _size(found.spec.resources.requests)
 
 
 def _size(given: dict[str, str]) -> int:

@@ -8,34 +8,43 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from fairway.app.fault import SCHEDULER, Faults
 from fairway.app.ports import Clock
 from fairway.engines.kubernetes import marks
-from fairway.engines.kubernetes.client import kinds
+from fairway.engines.kubernetes.client import errors, kinds
 from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.client.paths import Resource
 from fairway.engines.kubernetes.leader import micro_time
-from fairway.engines.kubernetes.objects import Pod
+from fairway.engines.kubernetes.objects import Pod, Thing, key_of
 from fairway.engines.kubernetes.times import stamp
-from fairway.errors import FairwayError
+from fairway.state.fault import FIRST_RETRY, LONGEST_RETRY
 from fairway.state.job import Hold
 
 log = logging.getLogger("fairway.scheduler")
 
 CAPACITY = frozenset({"cpu", "memory", "gpu", "tasks", "nodes", "placement", "rack"})
 """Reasons that more nodes would help with: node autoscalers look for them."""
+REASONS = {"unsupported": "UnsupportedConstraint", "fault": "SchedulerError"}
+"""Words for reasons that are neither of queues nor of room."""
 MOST_UNSAID = 20_000
 """Events that wait to be written; older ones are dropped."""
 WRITERS = 8
+MOST_TRIES = 8
+"""So often an Event is written before it is dropped."""
+STATUS = "write status"
 MANAGER = "fairway-scheduler"
 
 
 class Telling:
     """Writes conditions and Events in the background."""
 
-    def __init__(self, client: Client, clock: Clock, identity: str) -> None:
+    def __init__(self, client: Client, clock: Clock, identity: str, faults: Faults) -> None:
+        self._faults = faults
         self._client = client
         self._clock = clock
         self._identity = identity
-        self._unsaid: deque[Mapping[str, Any]] = deque(maxlen=MOST_UNSAID)
+        self._unsaid: deque[tuple[Mapping[str, Any], int]] = deque(maxlen=MOST_UNSAID)
+        """Each with how often it was tried."""
         self._something = asyncio.Event()
         self._told: dict[str, str] = {}
         """By uid of the pod: why it waits, as it was told."""
@@ -49,16 +58,24 @@ class Telling:
         words = f"Successfully assigned {pod.metadata.namespace}/{pod.metadata.name} to {node}"
         self._event(pod, "Normal", "Scheduled", "Binding", words)
 
-    async def waits(self, pod: Pod, hold: Hold) -> None:
-        """A pod waits for this reason; said once for each reason."""
+    async def waits(self, pod: Pod, hold: Hold) -> bool:
+        """A pod waits for this reason; said once for each reason. False when that is left to say."""
         if self._told.get(pod.metadata.uid) == hold.message:
-            return
-        self._told[pod.metadata.uid] = hold.message
+            return True
+        subject = f"pod:{key_of(pod)}"
+        if not self._faults.due(subject, STATUS):
+            return False
+        with self._faults.contain(subject, STATUS):
+            await self._say_why(pod, hold)
+            self._told[pod.metadata.uid] = hold.message
+        return self._told.get(pod.metadata.uid) == hold.message
+
+    async def _say_why(self, pod: Pod, hold: Hold) -> None:
         reason = "Unschedulable" if hold.reason in CAPACITY or "/" in hold.reason else "FairwayQueue"
         told = {
             "type": "PodScheduled",
             "status": "False",
-            "reason": "UnsupportedConstraint" if hold.reason == "unsupported" else reason,
+            "reason": REASONS.get(hold.reason, reason),
             "message": hold.message,
             "lastTransitionTime": stamp(self._clock.now()),
         }
@@ -70,11 +87,15 @@ class Telling:
         }
         try:
             await self._client.apply_status(kinds.PODS, body, manager=MANAGER)
-        except FairwayError as error:
-            self._told.pop(pod.metadata.uid, None)
-            log.debug("could not say why %s waits: %s", pod.metadata.name, error)
+        except (errors.NotFound, errors.Conflict) as error:
+            log.debug("%s is gone, or another of its name is there: %s", pod.metadata.name, error)
             return
         self._event(pod, "Warning", "FailedScheduling", "Scheduling", hold.message)
+
+    def happened(self, resource: Resource[Any], thing: Thing, reason: str, words: str) -> None:
+        """Something happened to an object that is the scheduler's own doing: work on it fails, or works again."""
+        kind = "Normal" if reason == "Recovered" else "Warning"
+        self._event(thing, kind, reason, "Scheduling", words, resource)
 
     def forget(self, pod: Pod) -> None:
         """The pod is gone."""
@@ -103,37 +124,50 @@ class Telling:
                 self._something.clear()
                 await self._something.wait()
                 await when.wait()
-            body = self._unsaid.popleft()
+            body, tries = self._unsaid.popleft()
             try:
                 await self._client.create(kinds.EVENTS, body, body["metadata"]["namespace"])
-            except FairwayError as error:
-                log.debug("an event is lost: %s", error)
+            except errors.AlreadyExists:
+                continue  # The answer to an earlier try was lost.
+            except Exception as problem:  # noqa: BLE001 - the failure is the Event's: others are written.
+                self._faults.fail(SCHEDULER, "create event", problem)
+                self._write_later(body, tries + 1, problem)
+            else:
+                self._faults.clear(SCHEDULER, "create event")
 
-    def _event(self, pod: Pod, kind: str, reason: str, action: str, words: str) -> None:
+    def _write_later(self, body: Mapping[str, Any], tries: int, problem: Exception) -> None:
+        lasting = isinstance(problem, errors.ApiError) and not isinstance(problem, errors.Unavailable | errors.TooManyRequests)
+        if tries >= MOST_TRIES or lasting:
+            log.debug("an event is lost: %s", problem)
+            return
+        delay = min(LONGEST_RETRY, FIRST_RETRY * 2.0 ** (tries - 1))
+        asyncio.get_running_loop().call_later(delay, self._put, body, tries)
+
+    def _put(self, body: Mapping[str, Any], tries: int) -> None:
+        self._unsaid.append((body, tries))
+        self._something.set()
+
+    def _event(self, thing: Thing, kind: str, reason: str, action: str, words: str, resource: Resource[Any] = kinds.PODS) -> None:
         self._number += 1
         now = self._clock.now()
-        self._unsaid.append(
-            {
-                "apiVersion": kinds.EVENTS.api_version,
-                "kind": kinds.EVENTS.kind,
-                "metadata": {
-                    "name": f"{pod.metadata.name}.{int(now * 1000):x}{self._number:x}",
-                    "namespace": pod.metadata.namespace,
-                },
-                "eventTime": micro_time(now),
-                "reportingController": marks.SCHEDULER,
-                "reportingInstance": self._identity,
-                "type": kind,
-                "reason": reason,
-                "action": action,
-                "note": words[:1000],
-                "regarding": {
-                    "apiVersion": "v1",
-                    "kind": "Pod",
-                    "namespace": pod.metadata.namespace,
-                    "name": pod.metadata.name,
-                    "uid": pod.metadata.uid,
-                },
-            }
-        )
-        self._something.set()
+        namespace = thing.metadata.namespace or "default"
+        body = {
+            "apiVersion": kinds.EVENTS.api_version,
+            "kind": kinds.EVENTS.kind,
+            "metadata": {"name": f"{thing.metadata.name}.{int(now * 1000):x}{self._number:x}", "namespace": namespace},
+            "eventTime": micro_time(now),
+            "reportingController": marks.SCHEDULER,
+            "reportingInstance": self._identity,
+            "type": kind,
+            "reason": reason,
+            "action": action,
+            "note": words[:1000],
+            "regarding": {
+                "apiVersion": resource.api_version,
+                "kind": resource.kind,
+                "namespace": thing.metadata.namespace,
+                "name": thing.metadata.name,
+                "uid": thing.metadata.uid,
+            },
+        }
+        self._put(body, 0)

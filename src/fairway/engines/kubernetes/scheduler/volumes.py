@@ -59,7 +59,7 @@ class Volumes:
             names = ", ".join(one.claim.metadata.name for one in wanted if not self._is_bound(one))
             message = f"the volume claims {names} were not bound within {VOLUME_TIMEOUT:g} s"
             raise VolumeTimeoutError(message, fix="see what the storage class's provisioner says of them") from error
-        except FairwayError:
+        except Exception:
             await self._take_back(wanted)
             raise
         finally:
@@ -103,7 +103,7 @@ class Volumes:
                 await self._client.patch(kinds.CLAIMS, claim.name, claim.namespace, changes)
             except (errors.NotFound, errors.Invalid, errors.Conflict):
                 continue  # It is gone, or somebody else has chosen.
-            except FairwayError as error:
+            except Exception as error:  # noqa: BLE001 - the others are taken back all the same.
                 log.warning("the node chosen for %s/%s stays chosen: %s", claim.namespace, claim.name, error)
 
 

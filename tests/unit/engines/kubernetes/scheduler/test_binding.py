@@ -43,7 +43,7 @@ def test_the_time_of_a_gang_begins_with_its_turn(monkeypatch: pytest.MonkeyPatch
     async def scene() -> list[bool]:
         binder = Binder(
             cast(Client, Server()),
-            lambda pods: given_up.extend(pod.metadata.name for pod in pods),
+            lambda pods, _: given_up.extend(pod.metadata.name for pod in pods),
             lambda pod, _: bound.append(pod.metadata.name),
         )
         stuck = [binder.bind(gang(f"stuck-{number}")) for number in range(IN_FLIGHT)]

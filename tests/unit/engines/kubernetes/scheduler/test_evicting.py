@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
@@ -65,7 +66,11 @@ def made(name: str) -> Pod:
 def ask(server: Server, name: str) -> list[str]:
     """Ask one pod to go; who stays."""
     stayed: list[str] = []
-    evictor = Evictor(cast(Client, server), cast(Any, Hour()), lambda pods: stayed.extend(pod.metadata.name for pod in pods))
+
+    def tell(pods: Sequence[Pod], problem: Exception | None) -> None:
+        stayed.extend(pod.metadata.name for pod in pods if problem is not None)
+
+    evictor = Evictor(cast(Client, server), cast(Any, Hour()), tell)
     room = Room(Evict(JobKey("team", name), Cause.PRIORITY, JobKey("team", "urgent")), (made(name),))
     asyncio.run(evictor.make_room(room))
     return stayed

@@ -1,0 +1,387 @@
+"""A core whose failures are contained: an object that it fails for is left out, shown, and tried again with back-off.
+
+An exception may leave a core half-way. It is thrown away then, and another is made of what the first remembered and of what
+was heard of the cluster. What a pod that is left out holds stays taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from fairway.app.fault import SCHEDULER, Faults
+from fairway.app.ports import Clock
+from fairway.engines.kubernetes.client.watch import Unreadable
+from fairway.engines.kubernetes.objects import Pod, key_of
+from fairway.engines.kubernetes.scheduler import gangs, memory
+from fairway.engines.kubernetes.scheduler.broken import GANG, GPU_NODE, NODE, POD, QUEUE, BrokenError, Unit
+from fairway.engines.kubernetes.scheduler.containment.world import World, build, find_culprit, hear, unit_of
+from fairway.engines.kubernetes.scheduler.follow import Follower, Outcome, Pending
+from fairway.engines.kubernetes.scheduler.storage import ToBind
+from fairway.plan.scheduling.memory import SchedulerMemory
+from fairway.plan.scheduling.scheduler import Scheduler
+from fairway.state.fault import Fault
+from fairway.state.job import Hold, JobKey
+
+log = logging.getLogger("fairway.scheduler")
+
+READ, SCHEDULE, EXPLAIN, BIND = "read", "schedule", "explain", "bind"
+"""Work on an object that may fail."""
+MOST_CULPRITS = 20
+"""Rounds of leaving out within one decision, before the rest waits for the next."""
+BUSY_KINDS = frozenset({POD, NODE, GPU_NODE})
+"""Kinds that change by themselves: one that is left out is tried by time alone, any other when it changes."""
+FIX = "it is tried again by itself"
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: Any = ""
+
+
+class _Placed(msgspec.Struct, frozen=True):
+    spec: _Spec = _Spec()
+
+
+class Guarded:
+    """Hears of the cluster and decides; raises nothing."""
+
+    def __init__(self, clock: Clock, kept: SchedulerMemory | None = None) -> None:
+        self._clock = clock
+        self.faults = Faults(clock)
+        self.follower = Follower(Scheduler(kept))
+        self.world = World()
+        self._out: dict[Unit, str] = {}
+        """What is left out, and the work that failed."""
+        self._trying: dict[Unit, str] = {}
+        """What was left out and takes part again, until a decision was made with it."""
+        self._unreadable: dict[Unit, Unreadable] = {}
+        self.undecoded: dict[str, Mapping[str, Unreadable]] = {}
+        """By kind and key: what mirrors cannot decode now."""
+
+    def remember(self, kept: SchedulerMemory) -> None:
+        """Begin with what an earlier scheduler learnt; before anything is heard."""
+        try:
+            self.follower = Follower(Scheduler(kept))
+        except Exception as problem:  # noqa: BLE001 - what is remembered is an aid: without it the core learns again.
+            self.faults.fail(SCHEDULER, "read memory", problem)
+
+    # Hearing
+
+    def hear(self, kind: str, key: str, before: Any, now: Any) -> None:
+        """An object came, changed or went."""
+        if before is None and now is None:
+            self._readable(Unit(kind, key))
+            return  # Its last state was never read.
+        self.world.put(kind, key, now)
+        self._readable(Unit(kind, key))
+        unit = self._left_out(kind, key, now if now is not None else before)
+        if unit is None:
+            self._tell(kind, key, before, now)
+        elif kind == POD:
+            self._hold(key, now)
+            self._forget_empty(unit)
+        elif now is None:
+            self._forget(unit)
+        elif kind not in BUSY_KINDS:
+            self._take_in(unit)
+
+    def _tell(self, kind: str, key: str, before: Any, now: Any) -> None:
+        try:
+            hear(self.follower, kind, key, before, now)
+        except Exception as problem:  # noqa: BLE001 - the failure is the object's.
+            if now is not None:
+                self._leave_out(Unit(kind, key), READ, problem)
+            else:
+                self.faults.fail(str(Unit(kind, key)), READ, problem)  # It is gone, so that nothing is tried again.
+            self._rebuild(self.follower.pending())
+
+    def _left_out(self, kind: str, key: str, thing: Any) -> Unit | None:
+        """The unit as part of which an object is left out; None when it is not."""
+        if not self._out:
+            return None
+        own = Unit(kind, key)
+        if own in self._out or kind != POD:
+            return own if own in self._out else None
+        try:
+            gang = unit_of(thing)
+        except Exception:  # noqa: BLE001 - it shows when the pod is told of.
+            return None
+        return gang if gang in self._out else None
+
+    def unreadable(self, kind: str, found: Unreadable) -> None:
+        """An object cannot be decoded. Of one that could be before, the last state counts."""
+        key = key_of(found.head)
+        unit = Unit(kind, key)
+        self._unreadable[unit] = found
+        self.faults.fail(str(unit), READ, ValueError(found.cause))
+        self._hold_unreadable(unit, self.follower)
+
+    def _readable(self, unit: Unit) -> None:
+        if self._unreadable.pop(unit, None) is not None:
+            self.faults.clear(str(unit), READ)
+            if unit.kind == POD:
+                self.follower.ground.release(unit.name)
+
+    # Leaving out
+
+    def _leave_out(self, unit: Unit, work: str, problem: Exception) -> None:
+        self._trying.pop(unit, None)
+        self._out[unit] = work
+        self.faults.fail(str(unit), work, problem)
+
+    def _forget(self, unit: Unit) -> None:
+        self._out.pop(unit, None)
+        self.faults.clear(str(unit))
+        if unit.kind == QUEUE:
+            self.follower.open(unit.name)
+
+    def _forget_empty(self, unit: Unit) -> None:
+        """Nothing is left that could fail when its pods are gone."""
+        if not any(True for _ in self._pods_of(unit)):
+            self._forget(unit)
+
+    def _pods_of(self, unit: Unit) -> Iterable[tuple[str, Pod]]:
+        if unit.kind == POD:
+            found = self.world.get(POD, unit.name)
+            return [(unit.name, found)] if found is not None else []
+        return ((key, pod) for key, pod in self.world.pods() if self._left_out(POD, key, pod) == unit)
+
+    def _rebuild(self, pending: Pending, *, forget: bool = False) -> None:
+        """Another core. Whatever cannot be told to it is left out, too."""
+        kept = "" if forget else self._remembered()
+        while True:
+            try:
+                follower = build(self.world, memory.read(kept), pending, self._out)
+                break
+            except BrokenError as broken:
+                for unit, problem in broken.causes.items():
+                    self._leave_out(unit, READ, problem)
+        for unit in self._out:
+            if unit.kind == QUEUE:
+                follower.close(unit.name, self._cause(unit))
+        self.follower = follower
+        self._hold_all()
+
+    def _remembered(self) -> str:
+        try:
+            return memory.write(self.follower.scheduler.ledger.memory)
+        except Exception as problem:  # noqa: BLE001 - what it remembers is an aid: without it the core learns again.
+            self.faults.fail(SCHEDULER, "write memory", problem)
+            return ""
+
+    def _hold_all(self) -> None:
+        if any(unit.kind in (GANG, POD) for unit in self._out):
+            for key, pod in self.world.pods():
+                if self._left_out(POD, key, pod) is not None:
+                    self._hold(key, pod)
+        for unit in self._unreadable:
+            self._hold_unreadable(unit, self.follower)
+
+    def _hold(self, key: str, pod: Pod | None) -> None:
+        """What a pod that is left out holds stays taken."""
+        ground = self.follower.ground
+        assumed = self.follower.assumed(pod) if pod is not None else None
+        node = "" if pod is None or pod.over else pod.spec.node_name or (assumed.node if assumed is not None else "")
+        if pod is None or not node:
+            ground.release(key)
+        else:
+            ground.hold(key, pod, node, gangs.devices_of(pod) or (assumed.devices if assumed is not None else ()))
+
+    def _hold_unreadable(self, unit: Unit, follower: Follower) -> None:
+        if unit.kind != POD or self.world.get(POD, unit.name) is not None:
+            return
+        try:
+            node = msgspec.json.decode(self._unreadable[unit].raw, type=_Placed).spec.node_name
+        except msgspec.DecodeError:
+            return
+        if node and isinstance(node, str):
+            follower.ground.hold_unknown(unit.name, node)
+
+    # Trying again
+
+    def _retry(self) -> None:
+        for unit, work in list(self._out.items()):
+            if self.faults.due(str(unit), work):
+                self._take_in(unit)
+        for unit, found in list(self._unreadable.items()):
+            if unit.name not in self.undecoded.get(unit.kind, {}):
+                self._readable(unit)  # It went while nothing was followed.
+            elif self.faults.due(str(unit), READ):
+                self.faults.fail(str(unit), READ, ValueError(found.cause))  # It still is: it changes only with the object.
+
+    def _take_in(self, unit: Unit) -> None:
+        pods = list(self._pods_of(unit)) if unit.kind in (GANG, POD) else []
+        self._trying[unit] = self._out.pop(unit)
+        for key, pod in pods:
+            self.follower.ground.release(key)
+            self._tell(POD, key, None, pod)
+        if unit.kind == QUEUE:
+            self.follower.open(unit.name)
+        if unit.kind not in (GANG, POD):
+            self._tell(unit.kind, unit.name, None, self.world.get(unit.kind, unit.name))
+
+    # Deciding
+
+    async def decide(self, now: float) -> Outcome:
+        """Decide upon everything that can be decided upon."""
+        self._retry()
+        for _ in range(MOST_CULPRITS):
+            pending = self.follower.pending()
+            try:
+                outcome = self.follower.decide(now)
+            except BrokenError as broken:
+                for unit, problem in broken.causes.items():
+                    self._leave_out(unit, SCHEDULE, problem)
+                self._rebuild(pending)
+            except Exception as problem:  # noqa: BLE001 - what it fails for is found below.
+                self._rebuild(pending)
+                if not await self._blame(problem, now):
+                    break
+            else:
+                for unit, work in self._trying.items():
+                    self.faults.clear(str(unit), work)
+                self._trying.clear()
+                self.faults.clear(SCHEDULER, SCHEDULE)
+                return replace(outcome, wake_at=_earlier(outcome.wake_at, self.faults.next_retry(now)))
+        return Outcome(wake_at=_earlier(now + 1.0, self.faults.next_retry(now)))
+
+    async def _blame(self, problem: Exception, now: float) -> bool:
+        """Find what deciding fails for, and leave it out. False when it is no object that could be left out."""
+        kept, pending, world, out = self._remembered(), self.follower.pending(), self.world.without(()), dict(self._out)
+        # It takes long on a large cluster: the lease is renewed meanwhile.
+        found = await asyncio.to_thread(find_culprit, world, kept, pending, out, now)
+        if found is not None and found[0] is not None:
+            self._leave_out(found[0], SCHEDULE, found[1])
+            self._rebuild(self.follower.pending())
+            return True
+        if found is not None and kept and await asyncio.to_thread(find_culprit, World(), "", pending, out, now) is None:
+            self.faults.fail(SCHEDULER, "read memory", found[1])
+            self._rebuild(self.follower.pending(), forget=True)
+            return True
+        self.faults.fail(SCHEDULER, SCHEDULE, problem)
+        return False
+
+    # What became of decisions
+
+    def not_bound(self, pods: Sequence[Pod], problem: BaseException | None) -> None:
+        """Bindings of these pods were given up: their places are free, and the gang is tried again with back-off."""
+        subject = self.subject(pods[0])
+        if isinstance(problem, Exception):
+            self.faults.fail(subject, BIND, problem)
+        try:
+            self.follower.failed(pods)
+            for fault in self.faults.of(subject):
+                if fault.work == BIND:
+                    self.follower.hold_until(gangs.key_of_gang(pods[0]), fault.retry_at)
+        except Exception as error:  # noqa: BLE001 - the failure is the gang's.
+            pending = self.follower.pending()
+            for pod in pods:
+                pending.assumed.pop(pod.metadata.uid, None)
+                self._leave_out(Unit(POD, key_of(pod)), READ, error)
+            self._rebuild(pending)
+        for pod in pods:
+            key, found = key_of(pod), self.world.get(POD, key_of(pod))
+            if found is not None and self._left_out(POD, key, found) is not None:
+                self._hold(key, found)
+
+    def stays(self, pods: Sequence[Pod]) -> None:
+        """These could not be asked to make room: the core may choose anew."""
+        try:
+            self.follower.stays(pods)
+        except Exception as error:  # noqa: BLE001 - the failure is the gang's.
+            pending = self.follower.pending()
+            pending.leaving.difference_update(pod.metadata.uid for pod in pods)
+            for pod in pods:
+                self._leave_out(Unit(POD, key_of(pod)), READ, error)
+            self._rebuild(pending)
+
+    def release(self, wanted: Iterable[ToBind]) -> None:
+        """Volumes are promised to these claims no longer."""
+        self.follower.narrowing.storage.release(wanted)
+
+    def forget(self, now: float) -> None:
+        """Runs that have left and do not come back are of no use any more."""
+        try:
+            self.follower.forget(now)
+        except Exception as problem:  # noqa: BLE001 - it is tried again the next time.
+            self.faults.fail(SCHEDULER, "forget", problem)
+            self._rebuild(self.follower.pending())
+
+    def subject(self, pod: Pod) -> str:
+        """By which name the failures of a pod's gang are known; the pod's own where its gang cannot be told."""
+        try:
+            return str(unit_of(pod))
+        except Exception:  # noqa: BLE001 - it shows when the pod is told of.
+            return str(Unit(POD, key_of(pod)))
+
+    # Telling
+
+    def holds(self, now: float) -> dict[Unit, Hold]:
+        """Why gangs wait, and pods that are left out of theirs."""
+        silent = [key for key, _ in self._faulty(EXPLAIN) if not self.faults.due(str(Unit(GANG, str(key))), EXPLAIN)]
+        told: dict[JobKey, Hold] = {}
+        try:
+            told = self.follower.holds(now, silent)
+            for key, _ in self._faulty(EXPLAIN):
+                if key not in silent:
+                    self.faults.clear(str(Unit(GANG, str(key))), EXPLAIN)
+            self.faults.clear(SCHEDULER, EXPLAIN)
+        except BrokenError as broken:
+            for unit, problem in broken.causes.items():
+                self.faults.fail(str(unit), EXPLAIN, problem)
+            self._rebuild(self.follower.pending())
+        except Exception as problem:  # noqa: BLE001 - without an answer they wait all the same.
+            self.faults.fail(SCHEDULER, EXPLAIN, problem)
+            self._rebuild(self.follower.pending())
+        found = {Unit(GANG, str(key)): hold for key, hold in told.items()}
+        for work in (EXPLAIN, BIND):
+            found |= {Unit(GANG, str(key)): _hold(fault) for key, fault in self._faulty(work)}
+        for unit in self._out:
+            faults = self.faults.of(str(unit))
+            if faults and unit.kind in (GANG, POD):
+                found[unit] = _hold(faults[0])
+        return found
+
+    def _faulty(self, work: str) -> list[tuple[JobKey, Fault]]:
+        """Gangs for which this work fails."""
+        found = [fault for fault in self.faults.all() if fault.work == work and fault.subject.startswith(f"{GANG}:")]
+        return [(JobKey(*fault.subject.removeprefix(f"{GANG}:").split("/", 1)), fault) for fault in found]
+
+    def waiting(self, unit: Unit) -> list[Pod]:
+        """The pods of a gang that have no place."""
+        if unit in self._out:
+            return [pod for _, pod in self._pods_of(unit) if not pod.spec.node_name and not pod.over]
+        try:
+            members = self.follower.members(JobKey(*unit.name.split("/", 1)))
+        except Exception as problem:  # noqa: BLE001 - the failure is the gang's.
+            self.faults.fail(str(unit), EXPLAIN, problem)
+            return []
+        return [member.pod for member in members if member.place is None]
+
+    def object_of(self, subject: str) -> tuple[str, Any] | None:
+        """The kind and the object that a fault is shown on; None when there is none."""
+        kind, _, name = subject.partition(":")
+        if kind == GANG:
+            pods = [pod for _, pod in self.world.pods() if self.subject(pod) == subject]
+            return (POD, min(pods, key=lambda pod: pod.metadata.name)) if pods else None
+        unit = Unit(kind, name)
+        if unit in self._unreadable:
+            return kind, self._unreadable[unit].head
+        thing = self.world.things.get(kind, {}).get(name)
+        return (kind, thing) if thing is not None else None
+
+    def _cause(self, unit: Unit) -> str:
+        return next((fault.text for fault in self.faults.of(str(unit))), "it fails")
+
+
+def _hold(fault: Fault) -> Hold:
+    return Hold("fault", f"the scheduler cannot place it: {fault.text}", FIX)
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    return min((at for at in (one, other) if at is not None), default=None)

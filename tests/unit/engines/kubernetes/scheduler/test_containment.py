@@ -1,0 +1,479 @@
+"""A failure of the scheduler's core is contained: an exception at any call leaves other pods alone and names its cause."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+from scheduling_world import bound, gang_pod, node, pod
+
+from fairway.engines.kubernetes.client.watch import Unreadable
+from fairway.engines.kubernetes.objects import Claim, CsiNode, Custom, GpuNode, PersistentVolume, Pod, StorageClass, Thing, key_of
+from fairway.engines.kubernetes.scheduler import follow, gangs, memory, queues
+from fairway.engines.kubernetes.scheduler.broken import KINDS, POD, Unit
+from fairway.engines.kubernetes.scheduler.company import Company
+from fairway.engines.kubernetes.scheduler.containment import world
+from fairway.engines.kubernetes.scheduler.containment.guarded import Guarded
+from fairway.engines.kubernetes.scheduler.families import Families
+from fairway.engines.kubernetes.scheduler.ground import Ground
+from fairway.engines.kubernetes.scheduler.halves import Halves
+from fairway.engines.kubernetes.scheduler.narrowing import Narrowing
+from fairway.engines.kubernetes.scheduler.storage import Storage
+from fairway.plan.scheduling import explain, preempt
+from fairway.plan.scheduling.delta import NodeSeen, QueueSet
+from fairway.plan.scheduling.scheduler import Scheduler
+from fairway.state.fault import LAPSE, LONGEST_RETRY
+from fairway.state.job import JobKey
+
+BOOM = "boom 4711"
+VICTIM = JobKey("team", "mnist-1")
+GANG = f"gang:{VICTIM}"
+VICTIM_POD = "mnist-1-worker-0-r0"
+LATER = {"metadata": {"name": "later"}, "provisioner": "x", "volumeBindingMode": "WaitForFirstConsumer"}
+
+
+class ManualClock:
+    """A clock that a test moves."""
+
+    time = 1_700_000_000.0
+
+    def now(self) -> float:
+        return self.time
+
+
+def victim(**more: Any) -> Pod:
+    """A gang of one, whose place depends on a volume."""
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    return gang_pod(0, 1, more.pop("cpu", "1"), volumes=volumes, **more)
+
+
+def named(kind: type[Any], name: str, **more: Any) -> Any:
+    data = {"metadata": {"name": name, **more.pop("metadata", {})}, **more}
+    return msgspec.json.decode(msgspec.json.encode(data), type=kind)
+
+
+class House:
+    """A guarded core that was told of a small cluster."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.guarded = Guarded(self.clock)
+        self.pods: dict[str, Pod] = {}
+
+    def furnish(self) -> None:
+        """Everything but pods of ours."""
+        hear = self.guarded.hear
+        hear("namespace", "team", None, named(Thing, "team"))
+        hear("class", "later", None, msgspec.convert(LATER, StorageClass))
+        hear("driver", "a", None, named(CsiNode, "a", spec={"drivers": []}))
+        spec = {"storageClassName": "later", "resources": {"requests": {"storage": "1Gi"}}, "accessModes": ["ReadWriteOnce"]}
+        hear("claim", "team/data", None, named(Claim, "data", metadata={"namespace": "team"}, spec=spec))
+        for name in ("a", "b"):
+            hear("node", name, None, node(name))
+        hear("gpunode", "a", None, named(GpuNode, "a"))
+        hear("queue", "red", None, named(Custom, "red", spec={"quota": {"cpu": "2"}}))
+        self.put(pod("stranger", scheduler="default-scheduler", nodeName="a"))
+
+    def put(self, one: Pod) -> None:
+        self.guarded.hear(POD, key_of(one), self.pods.get(key_of(one)), one)
+        self.pods[key_of(one)] = one
+
+    def gone(self, one: Pod) -> None:
+        self.guarded.hear(POD, key_of(one), self.pods.pop(key_of(one)), None)
+
+    async def decide(self, turns: int = 3, step: float = 0.3) -> dict[str, str]:
+        """Who was bound where; what is bound is seen bound."""
+        found: dict[str, str] = {}
+        for _ in range(turns):
+            for name, where in bound(await self.guarded.decide(self.clock.now())).items():
+                found[name] = where
+                one = self.pods[f"team/{name}"]
+                self.put(msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, node_name=where)))
+            self.clock.time += step
+        return found
+
+    def causes(self) -> list[str]:
+        return [f"{fault.subject}: {fault.text}" for fault in self.guarded.faults.all()]
+
+
+def names_victim(*values: object) -> bool:
+    """Whether the victim's name stands in an argument."""
+    return any(_names(value) for value in values)
+
+
+def _names(value: object) -> bool:
+    if isinstance(value, str):
+        return value in (f"team/{VICTIM_POD}", f"uid-{VICTIM_POD}")
+    if isinstance(value, list | tuple):
+        return any(_names(each) for each in value)
+    if isinstance(value, Pod):
+        return value.metadata.name == VICTIM_POD
+    inner = [getattr(value, name, None) for name in ("key", "request", "running", "pod")]
+    return value == VICTIM or any(each is not None and _names(each) for each in inner)
+
+
+def of_victim(*args: Any) -> bool:
+    return names_victim(*args)
+
+
+def waits(ledger: Any, *_: Any) -> bool:
+    return VICTIM in ledger.room
+
+
+def name_is(name: str, at: int = 1) -> Callable[..., bool]:
+    return lambda *args: args[at] == name
+
+
+def always(*_: Any) -> bool:
+    return True
+
+
+BOUND, WAITING, GONE, GIVEN_UP, FORGETTING = "bound", "waiting", "gone", "given up", "forgetting"
+
+
+@dataclass(frozen=True)
+class Place:
+    """One call at which an exception is raised."""
+
+    owner: Any
+    """A module or a class."""
+    name: str
+    only: Callable[..., bool] = of_victim
+    subject: str = GANG
+    """The object that must name the cause."""
+    when: str = BOUND
+    """What must happen to reach it."""
+    label: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.owner.__name__.rpartition('.')[2]}.{self.name}{f'-{self.label}' if self.label else ''}"
+
+
+def is_node(_scheduler: Any, delta: Any, _now: float) -> bool:
+    return isinstance(delta, NodeSeen) and delta.node.name == "a"
+
+
+def is_queue(_scheduler: Any, delta: Any, _now: float) -> bool:
+    return isinstance(delta, QueueSet) and delta.queue.name == "red"
+
+
+POD_SUBJECT = f"pod:team/{VICTIM_POD}"
+PLACES = [
+    Place(gangs, "key_of_gang", subject=POD_SUBJECT),
+    Place(gangs, "member_of"),
+    Place(gangs, "problem"),
+    Place(gangs, "request_of"),
+    Place(gangs, "running_of"),
+    Place(gangs, "startable"),
+    Place(gangs, "place_of", only=lambda seat, _nodes: seat.role == "worker"),
+    Place(memory, "drop_stale", only=waits),
+    Place(memory, "forget", only=always, subject="scheduler", when=FORGETTING),
+    Place(explain, "obstacles", only=lambda _ledger, heads, _now: names_victim(list(heads)), when=WAITING),
+    Place(explain, "hold", when=WAITING),
+    Place(preempt, "sparing", only=lambda _ledger, heads, _now: names_victim(list(heads)), when=WAITING),
+    Place(Ground, "with_plugins", only=always, when=WAITING),
+    Place(Ground, "node", only=lambda ground, name: name == "a" and "a" in ground._objects, subject="node:a"),
+    Place(Ground, "see", only=name_is("a"), subject="node:a"),
+    Place(Ground, "see_gpus", only=name_is("a"), subject="gpunode:a"),
+    Place(Ground, "see_stranger", only=name_is("team/stranger"), subject="pod:team/stranger"),
+    Place(Narrowing, "concerns"),
+    Place(Narrowing, "narrowed"),
+    Place(Narrowing, "put"),
+    Place(Narrowing, "seat"),
+    Place(Narrowing, "drop", subject=POD_SUBJECT, when=GIVEN_UP),
+    Place(Company, "node", only=name_is("a"), subject="node:a"),
+    Place(Company, "space", only=name_is("team"), subject="namespace:team"),
+    Place(Storage, "to_bind"),
+    Place(Storage, "see", only=name_is("team/data", 2), subject="claim:team/data", label="claim"),
+    Place(Storage, "see", only=name_is("later", 2), subject="class:later", label="class"),
+    Place(Storage, "see", only=name_is("a", 2), subject="driver:a", label="driver"),
+    Place(Families, "join"),
+    Place(Families, "leave"),
+    Place(Families, "leads"),
+    Place(Halves, "look"),
+    Place(gangs.Shapes, "forget", subject=POD_SUBJECT, when=GONE),
+    Place(Scheduler, "apply"),
+    Place(Scheduler, "apply", only=is_node, subject="node:a", label="node"),
+    Place(Scheduler, "apply", only=is_queue, subject="queue:red", label="queue"),
+    Place(Scheduler, "decide", only=lambda scheduler, _now: VICTIM in scheduler.ledger.room),
+    Place(queues, "described", only=name_is("red", 0), subject="queue:red"),
+]
+ELSEWHERE = {
+    "Halves.overdue": "asks about no object; a gang in it fails in `look`",
+    "Halves.next": "asks about no object; a gang in it fails in `look`",
+    "Families.followers": "asks about no object; a gang in it fails in `join`",
+    "gangs.Shapes": "makes an empty table",
+}
+"""Calls that no case breaks, each with the reason."""
+
+
+@contextmanager
+def broken(place: Place) -> Iterator[list[int]]:
+    """Raise at the place for as long as this lasts; counts how often."""
+    real = getattr(place.owner, place.name)
+    hits: list[int] = []
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if place.only(*args):
+            hits.append(1)
+            raise RuntimeError(BOOM)
+        return real(*args, **kwargs)
+
+    setattr(place.owner, place.name, call)
+    try:
+        yield hits
+    finally:
+        setattr(place.owner, place.name, real)
+
+
+async def provoke(house: House, place: Place) -> None:
+    """Come to the failure."""
+    if place.when == WAITING:
+        house.put(victim(cpu="100"))
+    else:
+        house.put(victim())
+    await house.decide()
+    if place.when == GONE:
+        house.gone(house.pods[f"team/{VICTIM_POD}"])
+    elif place.when == FORGETTING:
+        house.guarded.forget(house.clock.now())
+    house.guarded.holds(house.clock.now())
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+async def test_another_pod_is_placed_and_the_broken_object_names_the_cause(place: Place) -> None:
+    house = House()
+    with broken(place) as hits:
+        house.furnish()
+        if place.when == GIVEN_UP:
+            house.put(victim())
+            assert VICTIM_POD in bound(await house.guarded.decide(house.clock.now()))
+            house.guarded.not_bound([victim()], None)
+        else:
+            await provoke(house, place)
+        house.put(pod("other"))
+        assert "other" in await house.decide()
+        assert hits, "the failure was never reached"
+        told = [event for event in house.guarded.faults.take_events() if event.reason == "Fault"]
+        assert {event.subject for event in told} == {place.subject}
+        assert all(BOOM in event.message for event in told)
+        if place.subject == GANG and place.owner is not memory:
+            assert BOOM in house.guarded.holds(house.clock.now())[Unit("gang", str(VICTIM))].message
+    await recovers(house, place)
+
+
+async def recovers(house: House, place: Place) -> None:
+    """Within one longest back-off everything is placed again, by the same object."""
+    house.clock.time += LONGEST_RETRY
+    await house.decide(12, 1.0)
+    house.guarded.holds(house.clock.now())
+    house.clock.time += LAPSE + LONGEST_RETRY
+    assert house.causes() == []
+    found = house.pods.get(f"team/{VICTIM_POD}")
+    if place.when in (BOUND, GIVEN_UP, FORGETTING):
+        assert found is not None
+        assert found.spec.node_name
+    elif place.when == WAITING:
+        assert found is not None
+        assert not found.spec.node_name
+        assert "CPUs" in house.guarded.holds(house.clock.now())[Unit("gang", str(VICTIM))].message
+
+
+async def test_what_a_pod_that_is_left_out_holds_is_not_given_away() -> None:
+    house = House()
+    house.guarded.hear("node", "a", None, node("a", cpu="2"))
+    house.put(gang_pod(0, 1))
+    assert await house.decide() == {VICTIM_POD: "a"}
+    with broken(Place(gangs, "running_of")):
+        house.put(pod("more", cpu="2"))
+        house.put(pod("fits", cpu="1"))
+        house.put(gang_pod(0, 1, nodeName="a", phase="Running"))
+        assert await house.decide() == {"fits": "a"}
+        assert GANG in {fault.subject for fault in house.guarded.faults.all()}
+
+
+async def test_a_node_with_a_pod_whose_needs_are_unknown_gets_no_other_pod() -> None:
+    house = House()
+    for name in ("a", "b"):
+        house.guarded.hear("node", name, None, node(name))
+    raw = b'{"metadata": {"name": "odd", "namespace": "team"}, "spec": {"nodeName": "a", "containers": 4}}'
+    head = msgspec.json.decode(raw, type=Thing)
+    odd = Unreadable(head, "containers is no list", raw)
+    mirrored = {"team/odd": odd}
+    house.guarded.undecoded[POD] = mirrored
+    house.guarded.unreadable(POD, odd)
+    house.put(pod("x"))
+    assert await house.decide() == {"x": "b"}
+    assert house.causes() == ["pod:team/odd: read failed: ValueError: containers is no list"]
+    house.clock.time += LONGEST_RETRY + LAPSE / 2
+    await house.decide()
+    assert house.causes(), "it cannot be read still"
+    mirrored.clear()
+    house.put(pod("y", nodeSelector={"kubernetes.io/hostname": "a"}))
+    assert await house.decide() == {"y": "a"}
+    assert house.causes() == []
+
+
+async def test_places_that_were_decided_are_taken_over_by_the_next_core() -> None:
+    """Its binding is under way when another gang breaks the core: nothing else gets the place, and it is not bound twice."""
+    house = House()
+    house.guarded.hear("node", "a", None, node("a", cpu="1"))
+    house.put(pod("x"))
+    assert bound(await house.guarded.decide(house.clock.now())) == {"x": "a"}
+    with broken(Place(gangs, "problem")) as hits:
+        house.put(gang_pod(0, 1))
+        house.put(pod("y"))
+        assert await house.decide() == {}
+        assert hits
+    house.guarded.not_bound([pod("x")], None)
+    assert await house.decide(1) == {"x": "a"}
+
+
+async def test_a_decision_that_broke_half_way_was_never_made() -> None:
+    """The second of two starts fails: the first is decided upon again, and bound once."""
+    house = House()
+    house.guarded.hear("node", "a", None, node("a", cpu="2"))
+    for one in (pod("a-first"), gang_pod(0, 1)):
+        house.put(one)
+    with broken(Place(gangs, "place_of", only=lambda seat, _nodes: seat.role == "worker")):
+        outcome = await house.guarded.decide(house.clock.now())
+        assert bound(outcome) == {"a-first": "a"}
+        assert bound(await house.guarded.decide(house.clock.now())) == {}
+
+
+async def test_gangs_of_a_queue_that_fails_wait_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House()
+    real = queues.described
+
+    def fail(name: str, found: Custom) -> Any:
+        if name == "red":
+            raise RuntimeError(BOOM)
+        return real(name, found)
+
+    monkeypatch.setattr(queues, "described", fail)
+    house.furnish()
+    mark = {"fairway.dev/queue": "red"}
+    one = gang_pod(0, 1)
+    noted = {**one.metadata.annotations, **mark}
+    house.put(msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, annotations=noted)))
+    house.put(pod("other"))
+    assert await house.decide() == {"other": "a"}
+    hold = house.guarded.holds(house.clock.now())[Unit("gang", str(VICTIM))]
+    assert hold.message == f"its queue red cannot be used: read failed: RuntimeError: {BOOM}"
+    follower = house.guarded.follower
+    told = queues.statuses(follower.scheduler.ledger, {}, follower.held_back, follower.closed)["red"]
+    assert told["waiting"] == 1
+    assert BOOM in told["reasons"][0]["message"]
+    monkeypatch.setattr(queues, "described", real)
+    before, now = (named(Custom, "red", spec={"quota": {"cpu": cpu}}) for cpu in ("2", "3"))
+    house.guarded.hear("queue", "red", before, now)
+    assert await house.decide() == {VICTIM_POD: "a"}, "a queue that changes is tried at once"
+    assert house.causes() == []
+
+
+async def test_memory_that_breaks_every_decision_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House()
+    house.guarded.follower.scheduler.ledger.memory.usage["red"] = (0.5, 1000.0)
+    real = Scheduler.decide
+
+    def fail(scheduler: Scheduler, now: float) -> Any:
+        if "red" in scheduler.ledger.memory.usage:
+            raise RuntimeError(BOOM)
+        return real(scheduler, now)
+
+    monkeypatch.setattr(Scheduler, "decide", fail)
+    house.furnish()
+    house.put(pod("other"))
+    assert await house.decide() == {"other": "a"}
+    assert house.causes() == [f"scheduler: read memory failed: RuntimeError: {BOOM}"]
+
+
+async def test_a_core_that_fails_without_any_object_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House()
+    house.furnish()
+    house.put(pod("other"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Scheduler, "decide", lambda *_: 1 / 0)
+        outcome = await house.guarded.decide(house.clock.now())
+        assert outcome.wake_at == house.clock.now() + 1.0
+        assert house.causes() == ["scheduler: schedule failed: ZeroDivisionError: division by zero"]
+    house.clock.time += 1.0
+    assert await house.decide() == {"other": "a"}
+    assert house.causes() == []
+
+
+async def test_a_gang_that_could_not_be_bound_is_held_with_back_off_and_says_why() -> None:
+    house = House()
+    house.guarded.hear("node", "a", None, node("a", cpu="1"))
+    house.put(pod("x"))
+    times = []
+    for _ in range(4):
+        began = house.clock.now()
+        while not bound(await house.guarded.decide(house.clock.now())):
+            house.clock.time += 0.25
+        times.append(house.clock.now() - began)
+        house.guarded.not_bound([pod("x")], OSError("no"))
+        assert "bind failed: no" in house.guarded.holds(house.clock.now())[Unit("gang", "team/pod/x")].message
+    assert times == [0.0, 1.0, 2.0, 4.0]
+    house.put(pod("y"))
+    assert bound(await house.guarded.decide(house.clock.now())) == {"y": "a"}, "its place is free meanwhile"
+
+
+OWNERS: dict[str, Any] = {
+    "gangs": gangs,
+    "memory": memory,
+    "explain": explain,
+    "preempt": preempt,
+    "queues": queues,
+    "self.ground": Ground,
+    "self.narrowing": Narrowing,
+    "self.narrowing.company": Company,
+    "narrowing.company": Company,
+    "storage": Storage,
+    "self._families": Families,
+    "self._halves": Halves,
+    "self._shapes": gangs.Shapes,
+    "self.scheduler": Scheduler,
+}
+"""Whose calls are broken, by how the sources name them."""
+PLAIN = {"again", "binds", "broken", "found", "given", "kept", "known", "ledger", "left", "line", "logging", "own", "parts"}
+PLAIN |= {"self", "follower", "spared", "waiting"}
+"""Containers, the core's own tables, and calls within the same module."""
+
+
+def test_every_call_of_the_core_is_broken_once_or_has_a_reason() -> None:
+    called = set()
+    for source in (inspect.getsource(follow.Follower), inspect.getsource(world.hear)):
+        for call in ast.walk(ast.parse(source)):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+                owner = ast.unparse(call.func.value)
+                if owner in OWNERS:
+                    called.add(f"{OWNERS[owner].__name__.rpartition('.')[2]}.{call.func.attr}")
+                else:
+                    root = owner.partition(".")[0].partition("[")[0].partition("(")[0]
+                    assert root in PLAIN, f"{owner} has no owner here"
+    tried = {str(place).partition("-")[0] for place in PLACES}
+    assert called - tried - set(ELSEWHERE) == set(), "these are not broken by any test"
+    assert (tried | set(ELSEWHERE)) - called == set(), "there are no such calls"
+
+
+def test_every_kind_that_is_followed_is_broken_once() -> None:
+    tried = {place.subject.partition(":")[0] for place in PLACES}
+    assert set(KINDS) - tried == {"volume"}, "tested with the sizes of volumes"
+
+
+async def test_a_volume_whose_size_cannot_be_read_is_left_out_and_others_are_used() -> None:
+    house = House()
+    house.furnish()
+    house.guarded.hear("volume", "odd", None, named(PersistentVolume, "odd", spec={"capacity": {"storage": "much"}}))
+    house.put(victim())
+    assert await house.decide() == {VICTIM_POD: "a"}
+    assert house.causes() == ["volume:odd: read failed: ValueError: 'much' is no quantity"]
+    house.guarded.hear("volume", "odd", named(PersistentVolume, "odd"), None)
+    assert house.causes() == []
