@@ -11,6 +11,8 @@ from pathlib import Path
 import fairway
 from cluster.control_plane import ControlPlane
 from cluster.process import wait_for
+from fairway.engines.kubernetes.install.agent import AUTHORITY, AUTHORITY_FILE
+from fairway.engines.kubernetes.proof import AUDIENCE
 
 SYSTEM = "fairway-system"
 ACCOUNT = "fairway-agent"
@@ -19,10 +21,14 @@ ACCOUNT = "fairway-agent"
 class Agents:
     """One process a node; what GPUs each finds stands in a file of its own."""
 
-    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+    def __init__(self, plane: ControlPlane, folder: Path, operator: str = "") -> None:
+        """`operator`: who gives their ports certificates; without, they are of a version without TLS."""
         self.plane = plane
         self.folder = folder
+        self.operator = operator
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.bound: dict[str, dict[str, str]] = {}
+        """The pods that tokens are made for, by node."""
 
     def gpus(self, node: str, said: str) -> None:
         """What the node's probe finds from now on: `8xA100,sick:3`."""
@@ -30,13 +36,13 @@ class Agents:
         fresh.write_text(said)
         fresh.rename(self.folder / f"{node}.gpus")
 
-    def start(self, node: str, said: str = "", *, managed: bool = True) -> None:
-        """Start the agent of a node."""
+    def start(self, node: str, said: str = "", *, managed: bool = True, tls: bool = True) -> None:
+        """Start the agent of a node; without `tls` as one of an earlier version."""
         if said:
             self.gpus(node, said)
         with (self.folder / f"{node}.log").open("ab") as log:
             command = [sys.executable, "-m", "fairway.engines.kubernetes.agent"]
-            env = self.environment(node, managed=managed)
+            env = self.environment(node, managed=managed) | (self.secured(node) if tls and self.operator else {})
             self.processes[node] = subprocess.Popen(command, env=env, stderr=log, stdout=log)
 
     def environment(self, node: str, *, managed: bool = True) -> dict[str, str]:
@@ -52,6 +58,21 @@ class Agents:
             "FAIRWAY_AGENT_EVERY": "1",
             "FAIRWAY_AGENT_SETTLE": "2",
             "FAIRWAY_FAKE_GPUS": f"@{self.folder / f'{node}.gpus'}",
+        }
+
+    def secured(self, node: str) -> dict[str, str]:
+        """What a kubelet adds so that the agent speaks TLS: the authority that the operator wrote, and a token for it."""
+        self.kubeconfig(node)
+        authority, token = self.folder / "ca.pem", self.folder / f"{node}.token"
+        path = f"/api/v1/namespaces/{SYSTEM}/configmaps/{AUTHORITY}"
+        written = lambda: (self.plane.get(path)[1].get("data") or {}).get(AUTHORITY_FILE, "")  # noqa: E731
+        wait_for("the operator's authority", lambda: bool(written()), 60.0)
+        authority.write_text(written())
+        token.write_text(self.token(ACCOUNT, audiences=[AUDIENCE], boundObjectRef=self.bound[node]))
+        return {
+            "FAIRWAY_AGENT_OPERATOR": self.operator,
+            "FAIRWAY_AGENT_AUTHORITY": str(authority),
+            "FAIRWAY_AGENT_OPERATOR_TOKEN": str(token),
         }
 
     def kill(self, node: str) -> None:
@@ -112,6 +133,7 @@ class Agents:
         status, pod = self.plane.request("POST", pods, body)
         assert status == 201, pod
         bound = {"kind": "Pod", "apiVersion": "v1", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        self.bound[node] = bound
         token = self.token(ACCOUNT, boundObjectRef=bound)
         cluster = {"server": self.plane.server, "certificate-authority": str(self.plane.authority.pair.certificate)}
         path.write_text(

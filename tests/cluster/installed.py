@@ -36,6 +36,8 @@ class Installed:
         self.plane = plane
         self.folder = folder
         self.installation = Installation(image="fairway:test", runtimes={"default": Runtime("none")})
+        self.endpoint = ""
+        """Where pods reach the operator, in tests that have it listen there."""
         self._nursery: Nursery | None = None
         self.processes: dict[str, Forked] = {}
 

@@ -77,6 +77,7 @@ STORIES = {
 """By process: everything at which it dies in some story."""
 NOWHERE = {
     ("agent", "api.create/tokenreviews"): "a question: the API server answers it and keeps nothing",
+    ("operator", "api.create/tokenreviews"): "a question: the API server answers it and keeps nothing",
     ("operator", "api.create/subjectaccessreviews"): "a question: the API server answers it and keeps nothing",
     ("operator", "api.apply/podgroups"): "for neighbours that place in our stead; applied again before each gang is made",
 }

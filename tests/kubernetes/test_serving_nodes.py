@@ -6,22 +6,27 @@ Operator, scheduler, routers and replicas are pods with the rights that the inst
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
+import subprocess
+import sys
 import tarfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from cluster import image
+from cluster.network import inside
 from cluster.nodes import RealCluster
 from cluster.process import wait_for
 from cluster.record import Person, available
 from cluster.served import write_model
 
 from fairway.engines.kubernetes import marks
-from fairway.engines.kubernetes.install.manifests import manifests
+from fairway.engines.kubernetes.install.manifests import endpoint, manifests
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
 
 pytestmark = pytest.mark.timeout(600)
@@ -86,6 +91,43 @@ numpy.save(os.path.join(folder, "rows.npy"), numpy.arange(2000, dtype="float32")
 """
 
 
+LISTEN = """
+import socket, struct, sys
+folder = sys.argv[1]
+heard = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
+files = {port: open(f"{folder}/{port}", "ab", buffering=0) for port in (8081, 20010)}
+print("listens", flush=True)
+while True:
+    packet = heard.recv(65535)
+    if packet[9] != socket.IPPROTO_TCP:
+        continue
+    start = (packet[0] & 15) * 4
+    ports = struct.unpack_from("!HH", packet, start)
+    data = packet[start + (packet[start + 12] >> 4) * 4 : struct.unpack_from("!H", packet, 2)[0]]
+    for port in set(ports) & set(files):
+        files[port].write(data)
+"""
+
+
+@contextlib.contextmanager
+def listening(place: Place, folder: Path) -> Iterator[Callable[[int], bytes]]:
+    """Capture what crosses the network of every node at the ports where the operator asks pods; all of it, by port."""
+    processes = []
+    for number, node in enumerate(place.cluster.nodes):
+        (own := folder / str(number)).mkdir(parents=True)
+        command = inside(node.pid, sys.executable, "-c", LISTEN, own)
+        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "listens\n"
+        yield lambda port: b"".join(path.read_bytes() for path in folder.glob(f"*/{port}"))
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
 class Place:
     """Fairway on real nodes, with its services."""
 
@@ -96,7 +138,12 @@ class Place:
         runs.mkdir()
         runs.chmod(0o777)  # pods that the nodes run as others than root must get there
         table = {"default": Runtime(image.FAIRWAY)}
-        volumes: dict[str, Any] = {"run_volume": {"hostPath": {"path": str(runs)}}, "record": {"emptyDir": {}}}
+        record = folder / "record"
+        record.mkdir()
+        record.chmod(0o777)
+        volumes: dict[str, Any] = {
+            name: {"hostPath": {"path": str(at)}} for name, at in (("run_volume", runs), ("record", record))
+        }
         self.installation = Installation(image=image.FAIRWAY, runtimes=table, **volumes)
 
     def install(self) -> None:
@@ -285,3 +332,68 @@ def test_a_model_is_run_over_a_dataset_by_pods_that_share_the_work(place: Place,
     ann.run("data", "pull", "few@1", "few")
     found = (ann.work / "few" / "part-000000000000.jsonl").read_text()
     assert [json.loads(line)["y"] for line in found.splitlines()] == [[4.0, 5.0], [33.0, 43.0]]
+
+
+def test_the_operator_asks_pods_over_tls_and_those_of_before_as_before_until_they_are_replaced(
+    place: Place, ann: Person, tmp_path: Path
+) -> None:
+    def lead(scheme: str) -> None:
+        """Have the operator be one of before, or of this version; its record stays."""
+        known = endpoint(place.installation).replace("https", scheme, 1)
+        place.kubectl("-n", "fairway-system", "set", "env", "deploy/fairway-operator", f"FAIRWAY_OPERATOR_ENDPOINT={known}")
+        place.kubectl("-n", "fairway-system", "rollout", "status", "deploy/fairway-operator", "--timeout=180s")
+        wait_for("the record", lambda: available(place.cluster.plane), PATIENCE, place.why)
+
+    def ports() -> set[str]:
+        """The names of ports of the service's pods."""
+        pods = json.loads(place.kubectl("get", "pods", "-l", "fairway.dev/service=secret", "-o", "json"))["items"]
+        containers = [one for pod in pods for part in ("containers", "initContainers") for one in pod["spec"].get(part, ())]
+        return {port["name"] for one in containers for port in one.get("ports", ())}
+
+    def release(model: str) -> None:
+        place.serve("secret", model=model)
+        served = lambda: place.status("secret").get("serves") == model  # noqa: E731
+        wait_for(f"{model} is served", served, PATIENCE, place.why)
+        place.until("all of it answers", "secret", ready="2/2", phase="Ready")
+
+    def secret() -> bytes:
+        (found,) = json.loads(place.kubectl("get", "secrets", "-l", "fairway.dev/service=secret", "-o", "json"))["items"]
+        return base64.b64decode(found["data"]["router"])
+
+    lead("http")
+    versions = []
+    for add in (5, 6, 7):
+        write_model(ann.work / "adds.onnx", add)
+        versions.append(ann.run("model", "register", "adds", "adds.onnx").stdout.strip())
+    with listening(place, tmp_path / "before") as heard:
+        # Routers of before get their plan without TLS: the capture has the token.
+        release(versions[0])
+        token = secret()
+        wait_for("the token is heard", lambda: token in heard(8081), PATIENCE, place.why)
+    assert "control" in ports()
+    place.start("secret-asker", ASK, "secret")
+    wait_for("requests", lambda: place.phase("secret-asker") == "Running", PATIENCE, place.why)
+    wait_for("answers", lambda: '"5.0"' in place.kubectl("logs", "secret-asker", "--tail=1"), PATIENCE, place.why)
+    release(versions[1])
+    wait_for("answers", lambda: '"6.0"' in place.kubectl("logs", "secret-asker", "--tail=1"), PATIENCE, place.why)
+
+    # The operator is upgraded: pods are replaced, one after the other.
+    lead("https")
+    wait_for("all of them are new", lambda: ports() == {"http", "control-tls", "load-tls"}, PATIENCE, place.why)
+    place.until("all of it answers", "secret", ready="2/2", phase="Ready")
+    with listening(place, tmp_path / "after") as heard:
+        # An operator that begins opens all connections anew.
+        place.kubectl("-n", "fairway-system", "rollout", "restart", "deploy/fairway-operator")
+        place.kubectl("-n", "fairway-system", "rollout", "status", "deploy/fairway-operator", "--timeout=180s")
+        release(versions[2])
+        for port in (8081, 20010):
+            # A record of TLS with data in it.
+            wait_for(f"data at {port}", lambda port=port: b"\x17\x03\x03" in heard(port), PATIENCE, place.why)
+        assert secret() == token
+        for said in (token, b"put {", b"/fairway/load", b"busy_seconds"):
+            assert said not in heard(8081) + heard(20010)
+    place.kubectl("exec", "secret-asker", "--", "touch", "/tmp/stop")
+    wait_for("the requests end", lambda: place.phase("secret-asker") == "Succeeded", PATIENCE, place.why)
+    answers = json.loads(place.kubectl("logs", "secret-asker", "--tail=1").splitlines()[-1])
+    assert answers["failed"] == 0, answers
+    assert set(answers["answers"]) == {"5.0", "6.0", "7.0"}

@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from fairway.app.ports import Clock
 from fairway.app.service_ports import Sight, Watched
+from fairway.runtime.secured.lines import Lines
+from fairway.runtime.secured.peer import Peer
 from fairway.state.load import ReplicaLoad
 from fairway.units import number
 
@@ -106,6 +109,47 @@ async def replica_load(address: str, clock: Clock) -> ReplicaLoad | None:
     """How busy a server of ours says it is; None when it does not say."""
     load, _ = await told_load(address, clock)
     return load
+
+
+class PodLoads:
+    """Asks replicas in pods how busy they are: over TLS those that were made with it, the others as before."""
+
+    def __init__(self, trusted: ssl.SSLContext | None) -> None:
+        """`trusted` verifies those that speak TLS."""
+        self._lines = Lines(trusted, LIMIT)
+
+    async def ask(self, peer: Peer, clock: Clock) -> ReplicaLoad | None:
+        """How busy it says it is; None when it does not say, or is not the pod that it should be."""
+        if not peer.name:
+            return await replica_load(peer.address, clock)
+        question = f"GET {LOAD_PATH} HTTP/1.1\r\nHost: {peer.name}\r\n\r\n".encode()
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                status, body = await self._lines.ask(peer, b"", question, _answer)
+        except (OSError, TimeoutError, ValueError, EOFError) as error:
+            log.debug("%s at %s does not say how busy it is: %s", peer.name, peer.address, error)
+            return None
+        return read_load(body, clock.now())[0] if status == 200 else None
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._lines.close()
+
+
+async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Status and body of an answer that says how long it is."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError as error:
+        message = "the answer has no end"
+        raise ValueError(message) from error
+    first, *fields = head.decode("latin-1").split("\r\n")
+    told = dict(field.lower().split(": ", 1) for field in fields if ": " in field)
+    length = int(told.get("content-length", "0"))
+    if not 0 <= length <= LIMIT:
+        message = f"an answer of {length} bytes"
+        raise ValueError(message)
+    return int(first.split(" ")[1]) if " " in first else 0, await reader.readexactly(length)
 
 
 async def told_load(address: str, clock: Clock) -> tuple[ReplicaLoad | None, str]:

@@ -9,6 +9,8 @@ import pytest
 from fairway.errors import UsageError
 from fairway.serving.bench.drive import drive, request_bytes
 from fairway.serving.bench.result import knee, point
+from fairway.views.bench import BenchPoint, BenchView, bench_text
+from fairway.views.table import Page
 
 
 @asynccontextmanager
@@ -80,3 +82,14 @@ def test_the_knee_is_where_more_load_only_waits() -> None:
     assert best is not None
     assert best.connections == 4
     assert knee([point(1, 1.0, [], {0: 3})]) is None
+
+
+def test_the_last_point_is_no_knee() -> None:
+    one = point(1, 1.0, [0.01] * 100, {200: 100})
+    assert knee([one]) is None
+    assert knee([one, point(4, 1.0, [0.01] * 390, {200: 390})]) is None
+    shown = BenchPoint(1, 100.0, 1.0, 1.0, 1.0, 1.0, 100, 0)
+    text = bench_text(BenchView("http://x", 1.0, (shown,)), Page())
+    assert "no knee was found: 1 connection was tried" in text
+    assert "the knee is at" not in text
+    assert "<- knee" not in text

@@ -2,6 +2,7 @@
 
 The authority is made once and lies in the operator's home, as the key of tokens does. It lives for ten years. The certificate
 that the operator shows is made anew at every start and lives for a month; it is renewed while connections are open.
+Pods that the operator asks get certificates of the same authority, each with a name of its own; these live for a day.
 Two years before an authority ends the next one is made: new pods trust both, and the older one signs for as long as it can.
 """
 
@@ -33,6 +34,10 @@ YEAR, DAY = 365 * 86400.0, 86400.0
 AUTHORITY_LIFE, AUTHORITY_OVERLAP = 10 * YEAR, 2 * YEAR
 LEAF_LIFE, LEAF_LEFT = 30 * DAY, 20 * DAY
 """How long a certificate lives, and how much of that must be left."""
+POD_LIFE, POD_RENEW = DAY, DAY / 2
+"""How long a pod's certificate lives, and when the pod asks for the next one."""
+SKEW = 3600.0
+"""Seconds before now at which a pod's certificate begins: the clock of an operator on another node may be behind."""
 _BEGINNING = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 """Of an authority: clocks of nodes may be wrong by much."""
 _USES = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only")
@@ -80,8 +85,8 @@ class Authority:
         # A clock that was put back makes a certificate one of the future.
         if begins <= now and now + LEAF_LEFT < ends:
             return False
-        signer = next((one for one in self._known if _ends(one) > now + LEAF_LIFE), self._known[-1])
-        leaf = _leaf(signer, self._names, now)
+        signer = self._signer(now + LEAF_LIFE)
+        leaf = _leaf(signer, self._names, (now - DAY, now + LEAF_LIFE), "fairway-operator")
         with tempfile.NamedTemporaryFile(prefix="fairway-tls-") as file:
             # The standard library takes files alone; this one is for its owner, and gone at once.
             file.write(leaf.key + leaf.certificate)
@@ -89,6 +94,22 @@ class Authority:
             self._context.load_cert_chain(file.name)
         self._leaf_span = (now - DAY, now + LEAF_LIFE)
         return True
+
+    def issue(self, name: str) -> OwnCertificate:
+        """A new key, and a short certificate for a pod of this name."""
+        now = self._now()
+        return _leaf(self._signer(now + POD_LIFE), (name,), (now - SKEW, now + POD_LIFE), "fairway-pod")
+
+    def trusted(self) -> ssl.SSLContext:
+        """Verifies pods: by these authorities alone, and by the name that each must have."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_verify_locations(cadata=self.certificates)
+        return context
+
+    def _signer(self, until: float) -> OwnCertificate:
+        """The oldest that lives so long: most pods know it."""
+        return next((one for one in self._known if _ends(one) > until), self._known[-1])
 
     def _read(self) -> list[OwnCertificate]:
         """The authorities that are there and not over, the oldest first."""
@@ -145,13 +166,13 @@ def _authority(now: float) -> OwnCertificate:
     return _signed(builder, key, key)
 
 
-def _leaf(signer: OwnCertificate, names: Sequence[str], now: float) -> OwnCertificate:
+def _leaf(signer: OwnCertificate, names: Sequence[str], span: tuple[float, float], called: str) -> OwnCertificate:
     key, issuer = ec.generate_private_key(ec.SECP256R1()), x509.load_pem_x509_certificate(signer.certificate)
     own = serialization.load_pem_private_key(signer.key, None)
     assert isinstance(own, ec.EllipticCurvePrivateKey)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fairway-operator")])
-    ends = min(now + LEAF_LIFE, _ends(signer))
-    begins = datetime.datetime.fromtimestamp(now - DAY, datetime.UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, called)])
+    ends = min(span[1], _ends(signer))
+    begins = datetime.datetime.fromtimestamp(span[0], datetime.UTC)
     builder = _begun(key, name, issuer.subject, begins, ends, signs=False)
     # Strict clients, as Python 3.13 is one, ask for the key identifiers.
     identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value

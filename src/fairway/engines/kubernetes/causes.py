@@ -97,7 +97,7 @@ def of_refusal(message: str) -> Cause | None:
         return Cause("namespace quota", _short(words), "say these resources in the document")
     if match := _HOOK.search(message) or _POLICY.search(message):
         words = f"the cluster's rule {match['name']} refuses it: {match['why'] or 'it does not say why'}"
-        return Cause("admission", _short(words), "change what the rule names, or ask whoever runs the cluster")
+        return Cause("admission", _short(words), "change what the rule names, or ask the administrator of the cluster")
     if match := _SECURITY.search(message):
         words = f"the namespace allows pods of level {match['level']} only: {match['why']}"
         return Cause("admission", _short(words), "ask for less, or use a namespace that allows it")

@@ -59,6 +59,11 @@ def status() -> Schema:
             },
             "handedOutBy": schemas.text("Who hands them out: Fairway, a device plug-in, or nobody."),
             "endpoint": schemas.text("Where the agent says how busy they are."),
+            "faults": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "What the agent fails at and tries again, each with its cause.",
+            },
             "gpus": {
                 "type": "array",
                 "description": "Every GPU.",

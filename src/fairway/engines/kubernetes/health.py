@@ -14,8 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fairway.app.fault import Faults
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.leader import Leader
+from fairway.state.fault import Fault
 
 log = logging.getLogger("fairway.health")
 
@@ -36,6 +38,8 @@ class Health:
     mirrors: Sequence[Mirror[Any]]
     """What is followed."""
     leader: Leader
+    faults: Faults | None = None
+    """What fails."""
 
     def waits_for(self) -> tuple[str, ...]:
         """What is not complete yet; nothing when the process is ready."""
@@ -54,6 +58,9 @@ class Health:
             return 200, self.metrics()
         return 404, "there are /healthz, /readyz and /metrics\n"
 
+    def _failing(self) -> tuple[Fault, ...]:
+        return self.faults.all() if self.faults is not None else ()
+
     def metrics(self) -> str:
         """In the text format of Prometheus."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -65,6 +72,12 @@ class Health:
                 "gauge",
                 "Objects of the cluster that are followed.",
                 {f'{{kind="{mirror.resource.plural}"}}': len(mirror) for mirror in self.mirrors},
+            ),
+            *_metric(
+                "fairway_faults",
+                "gauge",
+                "Work that fails now and is tried again, by the object that it is done for.",
+                {f'{{subject="{fault.subject}",work="{fault.work}"}}': fault.tries for fault in self._failing()},
             ),
             *_metric(
                 "process_cpu_seconds_total", "counter", "Processor time that was used.", {"": usage.ru_utime + usage.ru_stime}

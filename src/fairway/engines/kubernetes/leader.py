@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.kinds import LEASES
 from fairway.engines.kubernetes.objects import Lease
 from fairway.errors import RefusedError
+
+log = logging.getLogger("fairway.leader")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,12 @@ class Leader:
             # Looked at again at the next turn: what was seen may be old, so the next try reads first.
             self._reread = True
             return False
+        except errors.ApiError:
+            raise  # It will not pass by itself: the rights are missing, or the kind.
+        except Exception:  # It is looked at again all the same; a leader that fails for long stops by itself.
+            log.exception("the lease %s/%s could not be read or written; it is tried again", self._namespace, self._name)
+            self._reread = True
+            return False
 
     async def _take(self) -> bool:
         if self._reread or not self.leading:
@@ -174,8 +183,8 @@ class Leader:
         body["spec"].update(holderIdentity="", leaseDurationSeconds=1)
         try:
             await self._client.replace(LEASES, body, self._namespace)
-        except errors.ApiError:
-            pass  # it runs out by itself
+        except Exception as problem:  # noqa: BLE001 - it runs out by itself.
+            log.debug("the lease was not given back: %s", problem)
 
 
 def micro_time(seconds: float) -> str:

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 
-from fairway.runtime import contract
+from fairway.runtime import contract, stop
 from fairway.runtime.pod import ending, environment, remote, trust
 from fairway.runtime.pod.carrying import Carrying, Operator
 from fairway.runtime.pod.measuring import Measuring
@@ -19,6 +19,13 @@ from fairway.runtime.pod.telling import Telling
 
 TERMINATION_LOG = "/dev/termination-log"
 CANNOT_RUN = 127
+LOOK_AGAIN = 0.1
+"""Seconds between two looks whether a program still listens."""
+LINGER = 0.3
+"""Seconds for what is left when no program listens any more."""
+LAST_PART = 0.2
+LAST_SECONDS = 5.0
+"""SIGTERM comes this part of the grace before its end, at most so many seconds, when a program that listens has not ended."""
 NOT_BROUGHT = 74
 """The program succeeded, and what it left could not be brought to the operator (EX_IOERR)."""
 
@@ -29,7 +36,9 @@ class Runner:
     def __init__(self, order: PodOrder) -> None:
         self._order = order
         self._processes = Processes(order)
+        self._term_at: float | None = None
         self._kill_at: float | None = None
+        self._patient = False
         self._remote: Listener | None = None
 
     def run(self) -> int:
@@ -53,7 +62,8 @@ class Runner:
             self._processes.reap()
             if self._processes.culprit is not None:
                 # The others would wait for it forever.
-                self._stop()
+                self._stop(ask=False)
+            self._term_when_due()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._tell(signal.SIGKILL)
                 self._kill_at = time.monotonic() + 1.0
@@ -74,7 +84,8 @@ class Runner:
         ranks = max(len(order.starts), wish.ranks if wish is not None else 0)
         # What is carried counts when it has arrived, and not before.
         checkpoints = "" if order.carries else order.checkpoints
-        measuring = Measuring(order.attempt, ranks, order.events, self._processes.printed)
+        work = order.cwd if order.detects else ""
+        measuring = Measuring(order.attempt, ranks, order.events, self._processes.printed, work, order.decided)
         return Telling(task, number, measuring, checkpoints, endpoint, token)
 
     def _carrying(self) -> Carrying | None:
@@ -95,16 +106,48 @@ class Runner:
                 file.write(text)
 
     def _wait(self, heard: int) -> None:
-        patience = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+        due = [at for at in (self._term_at, self._kill_at) if at is not None]
+        patience = max(0.0, min(due) - time.monotonic()) if due else None
+        if patience is not None and self._patient:
+            patience = min(patience, LOOK_AGAIN)
         ready, _, _ = select.select([heard], [], [], patience)
         numbers = os.read(heard, 64) if ready else b""
         if signal.SIGTERM in numbers or signal.SIGINT in numbers:
-            self._stop()
+            self._stop(ask=True)
 
-    def _stop(self) -> None:
-        if self._kill_at is None:
-            self._kill_at = time.monotonic() + self._order.grace
+    def _stop(self, *, ask: bool) -> None:
+        """End everything within the grace. `ask`: the request comes first, and SIGTERM waits for those who listen for it."""
+        if self._kill_at is not None:
+            return
+        now = time.monotonic()
+        self._term_at, self._kill_at = now, now + self._order.grace
+        if ask and self._request_stop() and self._listens():
+            self._patient = True
+            self._term_at = self._kill_at - min(LAST_SECONDS, self._order.grace * LAST_PART)
+        self._term_when_due()
+
+    def _term_when_due(self) -> None:
+        if self._term_at is None:
+            return
+        now = time.monotonic()
+        if self._patient and not self._listens():
+            self._patient = False
+            self._term_at = min(self._term_at, now + LINGER)
+        if now >= self._term_at:
+            self._term_at, self._patient = None, False
             self._tell(signal.SIGTERM)
+
+    def _request_stop(self) -> bool:
+        """Let `should_stop()` turn true; whether it does."""
+        try:
+            with open(os.path.join(self._order.attempt, contract.STOP_FILE), "w", encoding="utf-8"):
+                return True
+        except OSError:
+            return False
+
+    def _listens(self) -> bool:
+        shared = self._order.starts[0].env.get(contract.SHARED_DIR, "") if self._order.starts else ""
+        return bool(shared) and stop.has_listeners(shared)
 
     def _tell(self, number: int) -> None:
         self._processes.tell(number)

@@ -6,6 +6,8 @@ import json
 import os
 from typing import Any
 
+from fairway.runtime import contract
+
 VARIABLE = "FAIRWAY_POD_ORDER"
 TOKEN = "FAIRWAY_TOKEN"
 """Proves to the operator who speaks; our first process has it, the program does not."""
@@ -26,6 +28,8 @@ class Start:
     def environment(self, given: dict[str, str]) -> dict[str, str]:
         """The whole environment; `PYTHONPATH` is joined in front of what is there."""
         found = {**given, **{name: value for name, value in self.env.items() if name not in self.gives_way or name not in given}}
+        if contract.UNBUFFERED in given and contract.UNBUFFERED in self.gives_way:
+            found.pop(contract.LINES, None)
         before = given.get("PYTHONPATH", "")
         if before and "PYTHONPATH" in self.env:
             found["PYTHONPATH"] = self.env["PYTHONPATH"] + os.pathsep + before
@@ -70,6 +74,8 @@ class PodOrder:
         outputs: dict[str, str] | None = None,
         pattern: str = "",
         events: str = "",
+        detects: bool = False,
+        decided: list[str] | None = None,
     ) -> None:
         self.task = task
         """`worker-0`."""
@@ -99,6 +105,10 @@ class PodOrder:
         """An expression that finds metrics in what the processes print; empty: none are there."""
         self.events = events
         """Where TensorBoard's event files appear."""
+        self.detects = detects
+        """Whether metrics are looked for in the usual lines and files."""
+        self.decided = decided or []
+        """Names that stop conditions ask for: those are not detected."""
 
     def encode(self) -> str:
         """As text."""

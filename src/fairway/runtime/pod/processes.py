@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import IO
 
@@ -14,6 +17,11 @@ from fairway.runtime.pod.measuring import Printed
 from fairway.runtime.pod.order import PodOrder, Start
 
 _PRINTING = threading.Lock()
+_PIPE = 1 << 20
+_GATHER = 0.005
+"""Seconds in which lines gather before they are passed on together; the pipe holds what comes meanwhile."""
+_SET_PIPE_SIZE = 1031
+"""`fcntl.F_SETPIPE_SZ`, which Python names since 3.10."""
 
 
 class Process:
@@ -36,7 +44,7 @@ class Processes:
         """The first that failed."""
         self.of_others: Callable[[int, int], None] = _nobody
         """Told of the end of children that are none of these."""
-        self.printed = Printed(order.pattern) if order.pattern else None
+        self.printed = Printed(order.pattern) if order.pattern or order.detects else None
         """Who reads what they print; None: nobody."""
 
     def start(self, environment: dict[str, str]) -> None:
@@ -128,10 +136,16 @@ def _pump(source: IO[bytes], mark: bytes, rank: int, heard: Printed | None) -> N
 
 def _pass_on(source: IO[bytes], heard: Printed) -> None:
     """Pass everything on as it comes, also lines that have no end yet."""
-    while data := os.read(source.fileno(), 1 << 16):
+    handle = source.fileno()
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(handle, _SET_PIPE_SIZE, _PIPE)
+    while data := os.read(handle, _PIPE):
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         heard.hear(0, data)
+        if len(data) < _PIPE // 2:
+            # A program that prints line by line would otherwise wake us for each.
+            time.sleep(_GATHER)
 
 
 def _nobody(_pid: int, _status: int) -> None:

@@ -14,17 +14,17 @@ import urllib.request
 AUTHORITY = "FAIRWAY_OPERATOR_CA"
 
 
-def context() -> ssl.SSLContext:
+def context(authority: str = "") -> ssl.SSLContext:
     """How a connection to the operator is made; without an authority of its own, by those of the image."""
-    authority = os.environ.get(AUTHORITY, "")
+    authority = authority or os.environ.get(AUTHORITY, "")
     return ssl.create_default_context(cadata=authority) if authority else ssl.create_default_context()
 
 
-def urlopen(request: urllib.request.Request, timeout: float) -> http.client.HTTPResponse:
-    """The operator's answer. No proxy is asked: the token is for the operator alone."""
+def urlopen(request: urllib.request.Request, timeout: float, authority: str = "") -> http.client.HTTPResponse:
+    """The operator's answer; `authority` (PEM) goes before the variable. No proxy is asked: the token is for it alone."""
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
     if request.type == "https":
-        handlers.append(urllib.request.HTTPSHandler(context=context()))
+        handlers.append(urllib.request.HTTPSHandler(context=context(authority)))
     found: http.client.HTTPResponse = urllib.request.build_opener(*handlers).open(request, timeout=timeout)
     return found
 

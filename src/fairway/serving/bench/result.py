@@ -45,6 +45,11 @@ def point(connections: int, seconds: float, taken: Sequence[float], statuses: di
 
 
 def knee(points: Sequence[Point]) -> Point | None:
-    """Where more connections stop to pay: the point of the greatest power, among those without failures when there are any."""
+    """Where more connections stop to pay: the point of the greatest power, among those without failures when there are any.
+
+    None when nothing was answered, or when no more connections were tried: what lies beyond the last point is not known.
+    """
     sound = [found for found in points if found.answered and not found.failed] or [found for found in points if found.answered]
-    return max(sound, key=lambda found: (found.power, -found.connections), default=None)
+    best = max(sound, key=lambda found: (found.power, -found.connections), default=None)
+    beyond = best is not None and any(found.connections > best.connections for found in points)
+    return best if beyond else None

@@ -1,6 +1,7 @@
 """The socket through which a router process is told its plan and asked what it saw: a Unix socket, or in a pod a port.
 
-At a port the first line is the token. A request is one line: a word and, after a blank, what belongs to it. So is the answer.
+A port speaks TLS, unless the router was made without it; the first line there is the token. A request is one line: a word and,
+after a blank, what belongs to it. So is the answer.
 
     put PLAN    follow this plan; answered `serving VERSION` or `draining VERSION` when it is in force
     look        what was counted
@@ -15,9 +16,11 @@ import asyncio
 import hmac
 import os
 import socket
+import ssl
 from pathlib import Path
 
 from fairway.errors import BugError
+from fairway.runtime.secured.listener import Listener
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.wire import decode_plan, encode_load
 from fairway.version import __version__
@@ -65,7 +68,7 @@ class Control:
         self._listener = os.dup(listener.fileno())
         self._watchers: set[asyncio.StreamWriter] = set()
         self._greeters: dict[asyncio.StreamWriter, None] = {}
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | Listener | None = None
         self._wake_due = False
         self._told = 0.0
 
@@ -77,8 +80,8 @@ class Control:
         hidden.chmod(0o600)
         hidden.rename(path)
 
-    async def start_at_port(self, port: int, token: str) -> int:
-        """Listen at a port of the whole machine, for those who know the token; the port."""
+    async def start_at_port(self, port: int, token: str, tls: ssl.SSLContext | None = None) -> int:
+        """Listen at a port of the whole machine, for those who know the token; the port. With `tls` by TLS alone."""
 
         async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             self._greeters[writer] = None
@@ -96,8 +99,8 @@ class Control:
             else:
                 writer.transport.abort()
 
-        self._server = await asyncio.start_server(greet, "", port, limit=_GREETING_LIMIT)
-        return int(self._server.sockets[0].getsockname()[1])
+        listener = self._server = Listener(tls, greet, _GREETING_LIMIT)
+        return await listener.open(port)
 
     def wake(self) -> None:
         """Tell those who watch."""

@@ -19,7 +19,7 @@ from fairway.serving.router.chunks import LAST, encode
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.head import AnswerHead, BadHeadError, RequestHead, request_id_of
 from fairway.serving.router.mirror import send_copy
-from fairway.serving.router.outcome import TARGET
+from fairway.serving.router.outcome import TARGET, is_own
 from fairway.serving.router.place import Place
 from fairway.serving.router.replay import Replay
 from fairway.serving.router.upstream import Upstream
@@ -100,6 +100,9 @@ class Exchange:
         """Find a backend, or wait for one."""
         if self.head.target == TARGET:
             self.refuse(*self._desk.note_outcome(self.head))
+            return
+        if is_own(self.head.target):
+            self.refuse(404, "paths below /fairway/ are Fairway's own; clients report to /fairway/outcome")
             return
         self._desk.arrived += 1
         if self._fits:

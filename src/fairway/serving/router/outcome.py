@@ -14,9 +14,11 @@ from __future__ import annotations
 import hmac
 import math
 import re
+from urllib.parse import unquote_to_bytes
 
 from fairway.serving.router.head import RequestHead
 
+OWN = b"/fairway/"
 TARGET = b"/fairway/outcome"
 MOST_OUTCOMES = 32
 """Kinds of outcome that a revision may have."""
@@ -24,6 +26,12 @@ LARGEST = 1e12
 """The largest value, of either sign: sums of as many as can ever be counted, and of their squares, stay finite."""
 
 _OUTCOME = re.compile(rb"([A-Za-z0-9_.-]{1,64})=([-+.0-9eE]{1,32})")
+
+
+def is_own(target: bytes) -> bool:
+    """Whether a path is one of Fairway's own: routers and replicas speak there with the daemon, not with clients."""
+    path = target.partition(b"?")[0]
+    return unquote_to_bytes(path).startswith(OWN) if b"%" in path else path.startswith(OWN)
 
 
 def is_allowed(head: RequestHead, token: str) -> bool:

@@ -22,6 +22,7 @@ from pathlib import Path
 import uvloop
 
 from fairway.errors import BugError
+from fairway.runtime.secured.leaf import Leaf
 from fairway.serving.router.client import ClientConnection
 from fairway.serving.router.control import Control
 from fairway.serving.router.desk import Desk, Limits
@@ -43,6 +44,8 @@ class Orders:
     port: int
     control: int
     token: str
+    operator: str = ""
+    """Who gives the certificate of the control port; empty: the port is without TLS."""
 
 
 def read_orders(arguments: list[str], environment: Mapping[str, str]) -> Orders:
@@ -51,11 +54,12 @@ def read_orders(arguments: list[str], environment: Mapping[str, str]) -> Orders:
     parser.add_argument("--plan", type=Path, required=True, help="the file with the plan to begin with")
     parser.add_argument("--port", type=int, required=True, help="where requests come")
     parser.add_argument("--control", type=int, required=True, help="where plans come")
+    parser.add_argument("--operator", default="", help="who gives the certificate of that port (https); without it no TLS")
     given = parser.parse_args(arguments)
     token = environment.get(TOKEN, "")
     if not token:
         parser.error(f"{TOKEN} is not set; without it anybody could tell the router where requests go")
-    return Orders(given.plan, given.port, given.control, token)
+    return Orders(given.plan, given.port, given.control, token, given.operator)
 
 
 class RouterPod:
@@ -70,6 +74,7 @@ class RouterPod:
         self._listener = socket.create_server(("", orders.port), backlog=4096)
         self._listener.setblocking(False)
         self._control = Control(self._desk, self._listener)
+        self._leaf = Leaf(orders.operator) if orders.operator else None
         self._server: asyncio.Server | None = None
 
     async def run(self) -> None:
@@ -77,17 +82,20 @@ class RouterPod:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._drain)
         self._read_plan()
-        control = await self._control.start_at_port(self._orders.control, self._orders.token)
+        tls = self._leaf.context if self._leaf is not None else None
+        control = await self._control.start_at_port(self._orders.control, self._orders.token, tls)
         self._server = await loop.create_server(lambda: ClientConnection(self._desk), sock=self._listener, backlog=4096)
         port = self._listener.getsockname()[1]
         sys.stderr.write(f"requests come to port {port}, plans to port {control}\n")
         sys.stderr.flush()
         gc.freeze()
-        sweeper = loop.create_task(self._sweep())
+        beside = [loop.create_task(self._sweep())]
+        beside += [loop.create_task(self._leaf.keep())] if self._leaf is not None else []
         try:
             await self._ended.wait()
         finally:
-            sweeper.cancel()
+            for task in beside:
+                task.cancel()
             self._control.close()
 
     def _read_plan(self) -> None:

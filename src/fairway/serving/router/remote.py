@@ -1,12 +1,15 @@
-"""How routers in pods are talked to: told their plan, asked what they saw, listened to."""
+"""How routers in pods are talked to: told their plan, asked what they saw, listened to. Their token follows the handshake."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from dataclasses import replace
 
 from fairway.app.ports import Clock
+from fairway.runtime.secured.lines import Lines
+from fairway.runtime.secured.peer import Peer, dial
 from fairway.serving.router.control import LINE_LIMIT
 from fairway.serving.router.wire import add_loads, check_plan, decode_load, encode_plan
 from fairway.state.load import RouteLoad
@@ -16,38 +19,42 @@ ANSWER_SECONDS = 2.0
 
 
 class RemoteRouters:
-    """Talks to routers by address (`HOST:PORT` of the control port) and token. `OSError` when one does not answer."""
+    """Talks to routers by control port and token. `OSError` when one does not answer, or is not the pod that it should be."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, trusted: ssl.SSLContext | None = None) -> None:
+        """`trusted` verifies those that speak TLS."""
         self._clock = clock
+        self._trusted = trusted
+        self._lines = Lines(trusted, LINE_LIMIT)
 
-    async def put(self, address: str, token: str, plan: RoutePlan) -> None:
+    async def put(self, peer: Peer, token: str, plan: RoutePlan) -> None:
         """Tell one the plan; it is in force when this returns."""
         check_plan(plan)
-        said = await _ask(address, token, b"put " + encode_plan(plan))
+        said = await self._ask(peer, token, b"put " + encode_plan(plan))
         if said.split(b" ")[0] not in (b"serving", b"draining"):
-            message = f"the router at {address} does not take the plan: {said.decode(errors='replace') or 'it hung up'}"
+            message = f"the router at {peer.address} does not take the plan: {said.decode(errors='replace') or 'it hung up'}"
             raise OSError(message)
 
-    async def look(self, address: str, token: str) -> RouteLoad:
+    async def look(self, peer: Peer, token: str) -> RouteLoad:
         """What one has counted."""
-        said = await _ask(address, token, b"look")
+        said = await self._ask(peer, token, b"look")
         if not said:
-            message = f"the router at {address} says nothing"
+            message = f"the router at {peer.address} says nothing"
             raise OSError(message)
         try:
             load, now = decode_load(said), self._clock.now()
         except ValueError as error:
             # It died in the middle of its answer, or its address is somebody else's by now.
-            message = f"the router at {address} says {said[:100]!r}: {error}"
+            message = f"the router at {peer.address} says {said[:100]!r}: {error}"
             raise OSError(message) from error
         return replace(load, time=now, held_since=None if load.held_since is None else now + load.held_since)
 
-    async def follow(self, address: str, token: str, wake: Callable[[], None]) -> None:
+    async def follow(self, peer: Peer, token: str, wake: Callable[[], None]) -> None:
         """Call `wake` whenever one sees something urgent, until it hangs up."""
-        reader, writer = await _open(address, token)
+        async with asyncio.timeout(ANSWER_SECONDS):
+            reader, writer = await dial(peer, self._trusted, LINE_LIMIT)
         try:
-            writer.write(b"watch\n")
+            writer.write(token.encode() + b"\nwatch\n")
             while line := await reader.readline():
                 if line == b"wake\n":
                     wake()
@@ -58,21 +65,21 @@ class RemoteRouters:
         """What several routers of one service saw."""
         return add_loads(loads)
 
+    def close(self) -> None:
+        """Hang up."""
+        self._lines.close()
 
-async def _open(address: str, token: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    host, _, port = address.rpartition(":")
-    async with asyncio.timeout(ANSWER_SECONDS):
-        reader, writer = await asyncio.open_connection(host, int(port), limit=LINE_LIMIT)
-    writer.write(token.encode() + b"\n")
-    return reader, writer
+    async def _ask(self, peer: Peer, token: str, line: bytes) -> bytes:
+        """The answer of a router to one line; empty when it hangs up."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await self._lines.ask(peer, token.encode() + b"\n", line + b"\n", _answer)
+        except EOFError:
+            return b""
 
 
-async def _ask(address: str, token: str, line: bytes) -> bytes:
-    """The answer of a router to one line; empty when it hangs up."""
-    reader, writer = await _open(address, token)
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            writer.write(line + b"\n")
-            return (await reader.readline()).strip()
-    finally:
-        writer.close()
+async def _answer(reader: asyncio.StreamReader) -> bytes:
+    line = await reader.readline()
+    if not line:
+        raise EOFError
+    return line.strip()

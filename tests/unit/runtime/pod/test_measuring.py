@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairway.runtime import contract
+from fairway.runtime.pod import measuring as measuring_module
 from fairway.runtime.pod.measuring import LONGEST, MOST, Measuring, Printed
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "tensorboard" / "simple-scalars.tfevents"
@@ -73,3 +74,31 @@ def test_a_better_source_silences_the_lesser_ones(tmp_path: Path) -> None:
     assert [point["source"] for point in measuring.new_points()] == ["report"]
     printed.hear(0, b"step 3 loss 0.5\n")
     assert measuring.new_points() == []
+
+
+def test_usual_lines_and_files_are_read_where_nothing_is_said(tmp_path: Path) -> None:
+    printed = Printed()
+    work = tmp_path / "code"
+    table = work / "lightning_logs" / "version_0" / "metrics.csv"
+    table.parent.mkdir(parents=True)
+    measuring = Measuring(str(tmp_path), 2, "", printed, str(work), ["accuracy"])
+    printed.hear(1, b"step 3 loss=0.5 accuracy=0.9\nsome text 1.2.3\nstep 4 lo")
+    table.write_text("step,val_loss\n3,0.75\n")
+    found = [(point["rank"], point["step"], point["metrics"], point["source"]) for point in measuring.new_points()]
+    assert found == [(0, 3, {"val_loss": 0.75}, "auto"), (1, 3, {"loss": 0.5}, "auto")]
+    report(tmp_path, 5)
+    printed.hear(1, b"ss=0.25\n")
+    assert [point["source"] for point in measuring.new_points()] == ["report"]
+    printed.hear(1, b"step 6 loss=0.25\n")
+    assert measuring.new_points() == []
+
+
+def test_a_flood_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring_module, "HEARD", 1000)
+    monkeypatch.setattr("time.monotonic", lambda: 5.0)
+    printed = Printed()
+    printed.hear(0, b"step 1 loss=0.5\n")
+    printed.hear(0, b"step 2 loss=0.5\n" * 1000 + b"step 2 val_")
+    monkeypatch.setattr("time.monotonic", lambda: 7.0)
+    printed.hear(0, b"loss=0.7\nstep 3 loss=0.5\n")
+    assert [point["step"] for point in printed.new_points()] == [1, 3]

@@ -40,7 +40,7 @@ def lives(pid: int) -> bool:
     """Whether it runs; what is dead and waits for its parent does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -53,6 +53,14 @@ def test_what_is_read_for_metrics_is_printed_all_the_same(tmp_path: Path) -> Non
     told = order(tmp_path, python("import sys\nprint('loss 1')\nsys.stdout.flush()\nsys.stderr.write('no end')"))
     told.pattern = "loss (?P<loss>.*)"
     assert finish(told) == (0, "loss 1\nno end")
+
+
+def test_a_flood_that_is_looked_at_for_metrics_arrives_whole(tmp_path: Path) -> None:
+    told = order(tmp_path, python("for number in range(50_000): print(number, 'loss=0.5', flush=number % 7 == 0)"))
+    told.detects = True
+    code, printed = finish(told)
+    assert code == 0
+    assert printed.splitlines() == [f"{number} loss=0.5" for number in range(50_000)]
 
 
 def test_lines_of_the_second_process_are_marked(tmp_path: Path) -> None:
@@ -144,3 +152,24 @@ def test_an_order_and_an_end_survive_being_text() -> None:
     }
     assert ending.decode("something a program wrote") is None
     assert ending.decode('{"code": 1}') is None
+
+
+def test_a_program_that_asks_should_stop_saves_before_sigterm_comes(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    asks = python(
+        "import time, fairway\n"
+        "print('up', fairway.should_stop(), flush=True)\n"
+        "while not fairway.should_stop():\n"
+        "    time.sleep(0.01)\n"
+        "time.sleep(0.5)\n"
+        "print('saved', flush=True)",
+        FAIRWAY_SHARED_DIR=str(tmp_path / "shared"),
+        FAIRWAY_ATTEMPT_DIR=str(tmp_path / "attempt"),
+        FAIRWAY_JOB="mnist-7",
+    )
+    running = begin(order(tmp_path, asks))
+    assert running.stdout is not None
+    assert running.stdout.readline() == "up False\n"
+    running.send_signal(signal.SIGTERM)
+    printed, _ = running.communicate(timeout=30)
+    assert (running.returncode, printed) == (0, "saved\n")

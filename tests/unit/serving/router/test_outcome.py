@@ -110,3 +110,14 @@ async def test_over_the_network(stage: Stage) -> None:
     answer = Answer(await stage.talk(post.format(f"fairway-outcome: x=1\r\n{TOKEN}").encode()))
     assert answer.status == 200
     assert stage.load().revisions[1].outcomes == {"x": (1, 1.0, 1.0)}
+
+
+@pytest.mark.parametrize(
+    "target", ["/fairway/load", "/fairway/", "/%66airway/load", "/fairway%2Fload?x=1", "http://x/fairway/load"]
+)
+async def test_paths_that_are_fairways_own_do_not_reach_a_replica(stage: Stage, target: str) -> None:
+    replica = await stage.one()
+    raw = await stage.talk(f"GET {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
+    assert raw.startswith(b"HTTP/1.1 404 ")
+    assert stage.load().revisions.get(1) is None or stage.load().revisions[1].arrived == 0
+    del replica

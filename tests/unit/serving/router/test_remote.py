@@ -10,12 +10,21 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fairway.app.system import SystemClock
+from fairway.runtime.secured.peer import Peer
 from fairway.serving.router.control import Control
 from fairway.serving.router.desk import Desk, Limits
 from fairway.serving.router.remote import RemoteRouters
 from fairway.state.route import WHOLE, Backend, RoutePlan
 
 PLAN = RoutePlan("team/adds", (Backend("r1-1", 1, "127.0.0.1:9"),), ((1, WHOLE),))
+
+
+@pytest.fixture
+async def routers() -> AsyncIterator[RemoteRouters]:
+    """Those who talk to them."""
+    found = RemoteRouters(SystemClock())
+    yield found
+    found.close()
 
 
 @asynccontextmanager
@@ -32,28 +41,26 @@ async def control() -> AsyncIterator[tuple[Desk, Control, str]]:
             found.close()
 
 
-async def test_a_plan_is_in_force_when_it_was_put_and_what_was_counted_is_told() -> None:
+async def test_a_plan_is_in_force_when_it_was_put_and_what_was_counted_is_told(routers: RemoteRouters) -> None:
     async with control() as (desk, _, address):
-        routers = RemoteRouters(SystemClock())
-        await routers.put(address, "secret", PLAN)
+        await routers.put(Peer(address), "secret", PLAN)
         assert desk.routes.plan == PLAN
         desk.arrived = 7
-        load = await routers.look(address, "secret")
+        load = await routers.look(Peer(address), "secret")
         assert (load.arrived, load.epoch) == (7, "epoch")
         assert routers.together([load, load]).arrived == 14
 
 
-async def test_who_does_not_know_the_token_is_not_heard() -> None:
+async def test_who_does_not_know_the_token_is_not_heard(routers: RemoteRouters) -> None:
     async with control() as (desk, _, address):
-        routers = RemoteRouters(SystemClock())
         with pytest.raises(OSError, match="does not take the plan: it hung up"):
-            await routers.put(address, "guess", PLAN)
+            await routers.put(Peer(address), "guess", PLAN)
         with pytest.raises(OSError, match="says nothing"):
-            await routers.look(address, "")
+            await routers.look(Peer(address), "")
         assert desk.routes.plan.backends == ()
 
 
-async def test_a_line_before_the_token_is_bounded() -> None:
+async def test_a_line_before_the_token_is_bounded(routers: RemoteRouters) -> None:
     async def flood(address: str) -> int:
         host, port = address.split(":")
         loop, sent = asyncio.get_running_loop(), 0
@@ -72,34 +79,34 @@ async def test_a_line_before_the_token_is_bounded() -> None:
             sent = await asyncio.gather(*(flood(address) for _ in range(10)))
         assert max(sent) < 8_000_000, "refused once more than the sockets' buffers hold has come"
         assert not told._greeters
-        await RemoteRouters(SystemClock()).put(address, "secret", PLAN)
+        await routers.put(Peer(address), "secret", PLAN)
         assert desk.routes.plan == PLAN
 
 
-async def test_many_who_show_no_token_do_not_shut_out_who_does() -> None:
+async def test_many_who_show_no_token_do_not_shut_out_who_does(routers: RemoteRouters) -> None:
     async with control() as (desk, told, address):
         host, port = address.split(":")
         silent = [await asyncio.open_connection(host, int(port)) for _ in range(100)]
         async with asyncio.timeout(20.0):
             while len(told._greeters) != 64:
                 await asyncio.sleep(0.01)
-        await RemoteRouters(SystemClock()).put(address, "secret", PLAN)
+        await routers.put(Peer(address), "secret", PLAN)
         assert desk.routes.plan == PLAN
         for _, writer in silent:
             writer.close()
 
 
-async def test_a_plan_may_be_longer_than_what_is_read_at_once() -> None:
+async def test_a_plan_may_be_longer_than_what_is_read_at_once(routers: RemoteRouters) -> None:
     backends = tuple(Backend(f"r1-{number}", 1, "127.0.0.1:9") for number in range(2_000))
     async with control() as (desk, _, address):
-        await RemoteRouters(SystemClock()).put(address, "secret", RoutePlan("team/adds", backends, ((1, WHOLE),)))
+        await routers.put(Peer(address), "secret", RoutePlan("team/adds", backends, ((1, WHOLE),)))
         assert len(desk.routes.plan.backends) == 2_000
 
 
-async def test_whoever_follows_hears_what_is_urgent_and_when_it_is_over() -> None:
+async def test_whoever_follows_hears_what_is_urgent_and_when_it_is_over(routers: RemoteRouters) -> None:
     async with control() as (_, told, address):
         woken = asyncio.Event()
-        following = asyncio.create_task(RemoteRouters(SystemClock()).follow(address, "secret", woken.set))
+        following = asyncio.create_task(routers.follow(Peer(address), "secret", woken.set))
         while not woken.is_set():
             told.wake()
             await asyncio.sleep(0.01)
@@ -116,15 +123,15 @@ async def test_the_listening_socket_is_given_to_nobody_over_the_network() -> Non
         writer.close()
 
 
-async def test_one_that_is_not_there_is_an_error_of_the_network() -> None:
+async def test_one_that_is_not_there_is_an_error_of_the_network(routers: RemoteRouters) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(OSError, match=r"refused|Connect"):
-        await RemoteRouters(SystemClock()).put(f"127.0.0.1:{port}", "secret", PLAN)
+        await routers.put(Peer(f"127.0.0.1:{port}"), "secret", PLAN)
 
 
 @pytest.mark.parametrize("said", [b'{"epoch": "e1", "arri', b"HTTP/1.1 400 Bad Request\r\n"])
-async def test_half_an_answer_and_a_stranger_at_the_address_are_told_as_such(said: bytes) -> None:
+async def test_half_an_answer_and_a_stranger_at_the_address_are_told_as_such(said: bytes, routers: RemoteRouters) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         writer.write(said)
@@ -134,4 +141,4 @@ async def test_half_an_answer_and_a_stranger_at_the_address_are_told_as_such(sai
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
         with pytest.raises(OSError, match=f"the router at {address} says b'"):
-            await RemoteRouters(SystemClock()).look(address, "secret")
+            await routers.look(Peer(address), "secret")

@@ -199,7 +199,7 @@ _BY_HTTP: dict[int, type[ApiError]] = {
 }
 _FIXES: dict[type[ApiError], str] = {
     Unauthorized: "log in to the cluster again, or check the credentials of the context in the kubeconfig",
-    Forbidden: "ask whoever runs the cluster for this permission (`kubectl auth can-i` tells what you have)",
+    Forbidden: "ask the administrator of the cluster for this permission (`kubectl auth can-i` tells what you have)",
     Unavailable: "check that the API server runs and that its address in the kubeconfig is right",
 }
 

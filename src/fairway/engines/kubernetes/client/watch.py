@@ -34,6 +34,8 @@ class Unreadable:
 
     head: Thing
     cause: str
+    raw: bytes = b""
+    """As it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ async def _ask(client: Client, resource: Resource[T], scope: Scope, course: Cour
             scope.namespace,
             labels=scope.labels,
             fields=scope.fields,
-            unreadable=lambda item, cause: unreadable.append(Unreadable(_thing.decode(item), cause)),
+            unreadable=lambda item, cause: unreadable.append(Unreadable(_thing.decode(item), cause, bytes(item))),
         )
         course.reached(listed.resource_version)
         yield Whole(listed.items, tuple(unreadable))
@@ -176,7 +178,7 @@ class _Reading(Generic[T]):
         try:
             thing = self._decode(event.object)
         except msgspec.ValidationError as error:
-            self._note_unreadable(Unreadable(_thing.decode(event.object), str(error)), event.type, changes)
+            self._note_unreadable(Unreadable(_thing.decode(event.object), str(error), bytes(event.object)), event.type, changes)
             return None
         if self._initial is not None:
             self._initial.append(thing)

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from fairway.engines.kubernetes.agent.report import CONDITION, TAINT
 from fairway.engines.kubernetes.install.accounts import cluster_role
-from fairway.engines.kubernetes.install.processes import USER
+from fairway.engines.kubernetes.install.processes import USER, endpoint
 from fairway.engines.kubernetes.install.roles import CLUSTER_RULES
 from fairway.engines.kubernetes.install.shape import PART_OF, Manifest, head
 from fairway.engines.kubernetes.operator.installation import Installation
+from fairway.engines.kubernetes.proof import projected
+from fairway.runtime.secured.leaf import TOKEN_FOLDER
 from fairway.spec.crd import GROUP
 
 NAME = "fairway-agent"
 PORT = 8081
 ADMISSION = "admissionregistration.k8s.io/v1"
+AUTHORITY = "fairway-authority"
+"""The ConfigMap with the operator's certificate authority. It is installed empty: the operator writes it."""
+AUTHORITY_FILE = "ca.pem"
+AUTHORITY_FOLDER = "/etc/fairway-authority"
 
 
 def agent(installation: Installation) -> list[Manifest]:
     """Everything that the agents need, in order."""
-    return [*account(installation.namespace), *policy(installation.namespace), _daemon_set(installation)]
+    authority = head("ConfigMap", AUTHORITY, installation.namespace)
+    return [*account(installation.namespace), *policy(installation.namespace), authority, _daemon_set(installation)]
 
 
 def account(namespace: str) -> list[Manifest]:
@@ -97,6 +104,10 @@ def _daemon_set(installation: Installation) -> Manifest:
         "env": _variables(installation),
         "ports": [{"containerPort": PORT, "name": "use"}],
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+        "volumeMounts": [
+            {"name": name, "mountPath": path, "readOnly": True}
+            for name, path in (("authority", AUTHORITY_FOLDER), ("operator", TOKEN_FOLDER))
+        ],
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -111,8 +122,13 @@ def _daemon_set(installation: Installation) -> Manifest:
             "runAsNonRoot": True,
             "runAsUser": USER,
             "runAsGroup": USER,
+            "fsGroup": USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
+        "volumes": [
+            {"name": "authority", "configMap": {"name": AUTHORITY, "optional": True}},
+            {"name": "operator", **projected()},
+        ],
         # It must speak of nodes that keep others away, and of those above all.
         "tolerations": [{"operator": "Exists"}],
         "nodeSelector": {"kubernetes.io/os": "linux", **installation.gpu_nodes},
@@ -134,6 +150,8 @@ def _variables(installation: Installation) -> list[Manifest]:
         {"name": "FAIRWAY_AGENT_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "FAIRWAY_AGENT_PORT", "value": str(PORT)},
         {"name": "FAIRWAY_AGENT_ASKED_BY", "value": f"system:serviceaccount:{installation.namespace}:fairway-operator"},
+        {"name": "FAIRWAY_AGENT_OPERATOR", "value": endpoint(installation)},
+        {"name": "FAIRWAY_AGENT_AUTHORITY", "value": f"{AUTHORITY_FOLDER}/{AUTHORITY_FILE}"},
         {"name": "FAIRWAY_AGENT_MANAGED", "value": "true" if installation.gpus == "fairway" else "false"},
         # NVIDIA's runtime brings NVML in, and nothing that computes: no privilege is needed.
         {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},

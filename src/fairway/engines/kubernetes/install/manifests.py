@@ -14,13 +14,12 @@ from fairway.engines.kubernetes.install import aggregation
 from fairway.engines.kubernetes.install.accounts import account, cluster_role
 from fairway.engines.kubernetes.install.agent import agent
 from fairway.engines.kubernetes.install.pod_marks import pod_marks
-from fairway.engines.kubernetes.install.processes import budget, deployment, monitor
+from fairway.engines.kubernetes.install.processes import PORT, budget, deployment, endpoint, monitor
 from fairway.engines.kubernetes.install.roles import NEIGHBOUR_RULES
 from fairway.engines.kubernetes.install.shape import Manifest, Section, head, labels
 from fairway.engines.kubernetes.install.vouching import vouching
 from fairway.engines.kubernetes.operator.installation import Installation
 
-PORT = 8080
 CONFIG = "fairway-installation"
 CONFIG_FOLDER = "/etc/fairway"
 HOME = "/var/lib/fairway"
@@ -39,11 +38,6 @@ def manifests(installation: Installation) -> list[Manifest]:
 def everything(installation: Installation) -> list[Manifest]:
     """All objects that any installation with these names may have: what another one may have left."""
     return [one for section in SECTIONS for one in section.objects(installation)]
-
-
-def endpoint(installation: Installation) -> str:
-    """Where pods tell the operator of themselves."""
-    return f"https://fairway-operator.{installation.namespace}.svc.{installation.cluster_domain}:{PORT}"
 
 
 def settings(installation: Installation) -> str:

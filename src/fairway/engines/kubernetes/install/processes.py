@@ -9,10 +9,17 @@ from fairway.engines.kubernetes import health
 from fairway.engines.kubernetes.install.shape import PART_OF, Manifest, head
 from fairway.engines.kubernetes.operator.installation import PROCESS_RESOURCES, Installation
 
+PORT = 8080
+"""Where the operator answers pods."""
 HEALTH_PORT = 8081
 USER = 65532
 """Nobody on any machine: a process that gets out of its container is nobody's."""
 NAME = "app.kubernetes.io/name"
+
+
+def endpoint(installation: Installation) -> str:
+    """Where pods tell the operator of themselves."""
+    return f"https://fairway-operator.{installation.namespace}.svc.{installation.cluster_domain}:{PORT}"
 
 
 def deployment(

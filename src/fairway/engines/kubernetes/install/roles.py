@@ -53,6 +53,8 @@ CLUSTER_RULES: dict[str, tuple[Rule, ...]] = {
         _rule(GROUP, ("trainingjobs", "modelservices"), "create", "patch", "delete"),
         _rule(GROUP, ("jobqueues",), *FOLLOW, "create", "patch", "delete"),
         _rule("authorization.k8s.io", ("subjectaccessreviews",), "create"),
+        # A pod that asks for its certificate shows a token, and the API server says for which pod it was made.
+        _rule("authentication.k8s.io", ("tokenreviews",), "create"),
         # The API server must know our certificate.
         {**_rule("apiregistration.k8s.io", ("apiservices",), "patch"), "resourceNames": ["v1alpha1.record.fairway.dev"]},
     ),

@@ -57,6 +57,8 @@ class GpuNodeStatus(Part, frozen=True):
     handed_out_by: str = ""
     endpoint: str = ""
     """Where the agent says how busy they are."""
+    faults: tuple[str, ...] = ()
+    """What the agent fails at, each with its cause."""
 
 
 class GpuNode(Thing, frozen=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -93,6 +94,8 @@ class KubernetesEngine:
         self._refused: dict[JobKey, tuple[str, str]] = {}
         """What was not taken of what a run's pods said: the task, or empty for all of them, and the words."""
         self._background: set[asyncio.Future[None]] = set()
+        self.trusted: ssl.SSLContext | None = None
+        """Verifies agents; None where the operator has no authority."""
         self.may_end: Callable[[JobKey], bool] = lambda _key: True
         """Whether the record knows of the run what there is to know: pods of any other run are left alone."""
         self.forgetting: Callable[[JobKey], None] = lambda _key: None
@@ -333,8 +336,7 @@ class KubernetesEngine:
         pod = self._find(key)
         if pod is None or not pod.over or report.exit is None:
             return report
-        tail = await self._keeping.keep(pod, key)
-        return replace(report, exit=replace(report.exit, tail=report.exit.tail or tail))
+        return replace(report, exit=observe.with_last_words(report.exit, await self._keeping.keep(pod, key)))
 
     async def _settle(self, asked: set[TaskKey]) -> None:
         self._told_over |= self._strays.found(asked, _steady())
@@ -402,7 +404,7 @@ class KubernetesEngine:
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
         """What is known of what their pods use."""
         pods = {key: pod for key in keys if (pod := self._find(key)) is not None}
-        return await pod_usage.look(self._client, pods, self._gpu_nodes)
+        return await pod_usage.look(self._client, pods, self._gpu_nodes, self.trusted)
 
 
 def _run_of(pod: Pod) -> JobKey | None:

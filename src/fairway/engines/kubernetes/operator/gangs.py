@@ -153,7 +153,7 @@ class Gangs:
         wrong += network.refusals(job, allowed)
         wrong += inputs(job.spec.data, allowed, around.find, given).refused
         if wrong:
-            raise RefusedError("; ".join(wrong), fix="take it out of the document, or ask whoever runs the cluster")
+            raise RefusedError("; ".join(wrong), fix="take it out of the document, or ask the administrator of the cluster")
         if job.spec.code.git is not None and not around.code:
             clone.check(job.spec.code.git.url, job.spec.code.git.ref)
         runtime = self.runtime(job)

@@ -23,12 +23,12 @@ from fairway.engines.kubernetes.operator.tailing import Tailing
 from fairway.errors import FairwayError
 from fairway.registry.carried import Carried
 from fairway.runtime import contract
+from fairway.runtime.failure.cause import REACH
 from fairway.state.job import Job, JobKey
 from fairway.state.task import TaskKey
 
 log = logging.getLogger("fairway.operator")
 
-TAIL_BYTES = 8192
 CHUNK = 1 << 16
 _FILE = re.compile(r"(?:\.(?=.*part$))?(?P<role>[^.].*)-(?P<index>[0-9]+)#(?P<attempt>[0-9]+)\.(?:log|part)")
 _LOST = "fairway: what it printed after this is lost"
@@ -50,7 +50,7 @@ class Keeping:
     # When a pod has ended
 
     async def keep(self, pod: Pod, key: TaskKey) -> str:
-        """Put the log into the record, once; its last lines. A log that cannot be read any more is no reason to wait."""
+        """Put the log into the record, once; its last part. A log that cannot be read any more is no reason to wait."""
         path = self.path(key)
         if not await asyncio.to_thread(path.exists):
             await self.tailing.settled(f"{pod.metadata.namespace}/{pod.metadata.name}")
@@ -261,7 +261,7 @@ def _lost(why: str) -> bytes:
 def _tail(path: Path) -> str:
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - TAIL_BYTES))
+        file.seek(max(0, size - REACH))
         text = file.read().decode(errors="replace")
     # Our own word is none of the program's: by its last words, failures are told apart.
     return text[: text.rindex(_LOST)] if _LOST in text else text

@@ -76,7 +76,7 @@ def topology(job: Job, tasks: tuple[Task, ...], cluster_domain: str, service: st
         )
         for task in sorted(tasks, key=lambda task: (order.index(task.key.role), task.key.index))
     ]
-    return Topology(job.key.name, job.key.namespace, tuple(members), job.attempt)
+    return Topology(job.key.name, job.key.namespace, tuple(members), job.attempt, job.origin.starters)
 
 
 def labels(key: TaskKey) -> dict[str, str]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import signal as signals
+from dataclasses import replace
 from typing import Any
 
 from fairway.engines.kubernetes import causes, marks
 from fairway.engines.kubernetes.objects import ContainerStatus, Pod, Terminated, condition
 from fairway.engines.kubernetes.times import seconds
+from fairway.runtime.failure.cause import find
 from fairway.runtime.pod import ending
 from fairway.state.phase import TaskPhase
 from fairway.state.task import Exit, TaskKey, TaskReport
 from fairway.units.number import int64
 
+TAIL = 8192
+"""Characters of the log that are kept with the end."""
 TASK = "task"
 """The container in which the task runs."""
 
@@ -69,9 +73,11 @@ def report(key: TaskKey, pod: Pod) -> TaskReport:
 
 
 def phase_of(pod: Pod) -> TaskPhase:
-    """Where the task is in its life. Whoever was told to end by us is stopped, whatever its exit code says."""
+    """Where the task is in its life. A task that was ended by us is stopped, whatever its exit code says."""
     if pod.status.phase == "Succeeded":
-        return TaskPhase.SUCCEEDED
+        # A program that saves on request exits with 0, and is not done for that.
+        asked = marks.DELETED_FOR in pod.metadata.annotations and _was_deleted_first(pod)
+        return TaskPhase.STOPPED if asked else TaskPhase.SUCCEEDED
     if pod.status.phase == "Failed":
         return TaskPhase.STOPPED if marks.DELETED_FOR in pod.metadata.annotations else TaskPhase.FAILED
     if pod.status.phase == "Running":
@@ -102,6 +108,22 @@ def exit_of(pod: Pod) -> Exit:
         return Exit(code, number or None, out_of_memory=killed, by_us=by_us, tail=tail, disrupted=disrupted)
     said, killer, rank = (int64(record[name]) for name in ("code", "signal", "rank"))
     return Exit(said, killer, rank or 0, killed, by_us, tail=marks.storable(record["words"]), disrupted=disrupted)
+
+
+def with_last_words(ended: Exit, log: str) -> Exit:
+    """The end with what the last part of the log says of it: the last lines, and what the rank that failed raised."""
+    ended = replace(ended, tail=ended.tail or log[-TAIL:])
+    if ended.code == 0 or ended.by_us:
+        return ended
+    cause = find(log)
+    return replace(
+        ended,
+        traceback_digest=cause.digest,
+        error=marks.storable(cause.error),
+        error_rank=int64(cause.rank),
+        error_code=int64(cause.code),
+        error_signal=int64(cause.signal),
+    )
 
 
 def damage(pod: Pod) -> str:

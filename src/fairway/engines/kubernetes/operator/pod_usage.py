@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,18 +14,27 @@ from fairway.engines.kubernetes.client import errors
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import GpuNode, Pod
+from fairway.engines.kubernetes.proof import agent_name
 from fairway.state.task import TaskKey
 
 METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods"
 """What metrics-server serves."""
 
 
-async def look(client: Client, pods: Mapping[TaskKey, Pod], gpu_nodes: Mirror[GpuNode] | None) -> dict[TaskKey, TaskUsage]:
-    """What those of these pods use that run, as far as anybody says so; those of which nothing is known are left out."""
+async def look(
+    client: Client,
+    pods: Mapping[TaskKey, Pod],
+    gpu_nodes: Mirror[GpuNode] | None,
+    trusted: ssl.SSLContext | None = None,
+) -> dict[TaskKey, TaskUsage]:
+    """What those of these pods use that run, as far as it is measured; pods without a measurement are left out.
+
+    `trusted` verifies agents.
+    """
     running = {key: pod for key, pod in pods.items() if pod.status.phase == "Running"}
     spaces = {pod.metadata.namespace for pod in running.values()}
     measured = {space: await _measured(client, space) for space in spaces}
-    used = await _use(running.values(), gpu_nodes)
+    used = await _use(running.values(), gpu_nodes, trusted)
     found = {}
     for key, pod in running.items():
         cpu, memory = measured[pod.metadata.namespace].get(pod.metadata.name, (None, None))
@@ -54,10 +64,11 @@ def _sum(containers: Iterable[Mapping[str, Any]]) -> tuple[float, int]:
     return cpu, sum(amounts.whole(one.get("memory", "0")) for one in used)
 
 
-async def _use(pods: Iterable[Pod], gpu_nodes: Mirror[GpuNode] | None) -> dict[str, float]:
+async def _use(pods: Iterable[Pod], gpu_nodes: Mirror[GpuNode] | None, trusted: ssl.SSLContext | None) -> dict[str, float]:
     """How busy the devices are that these pods have; each node is asked once."""
     names = {pod.spec.node_name for pod in pods if _devices(pod)}
     nodes = [found for name in names if gpu_nodes is not None and (found := gpu_nodes.get(name)) is not None]
     token = known.own_token() if nodes else ""
-    answers = await asyncio.gather(*(busy.ask(one.status.endpoint, token) for one in nodes if one.status.endpoint))
+    asked = [(one.status.endpoint, agent_name(one.metadata.name)) for one in nodes if one.status.endpoint]
+    answers = await asyncio.gather(*(busy.ask(endpoint, token, name, trusted) for endpoint, name in asked))
     return {uuid: part for answer in answers for uuid, part in answer.items()}

@@ -24,6 +24,8 @@ from fairway.runtime.pod.archive import BadArchiveError
 
 _TOP = ("__init__.py", "version.py")
 CODE = "/v1/given/code"
+HOOK = "sitecustomize.py"
+"""Python imports it by itself from the top of a folder on PYTHONPATH."""
 AUTHORITY_FILE = "operator-ca.pem"
 """Beside `fairway` in the folder of the runtime."""
 
@@ -36,6 +38,7 @@ def bring_runtime(target: Path) -> None:
     for name in _TOP:
         shutil.copyfile(source / name, package / name)
     shutil.copytree(source / "runtime", package / "runtime", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copyfile(package / "runtime" / "startup" / HOOK, target / HOOK)
 
 
 def bring_code(bundle: Path, target: Path) -> int:

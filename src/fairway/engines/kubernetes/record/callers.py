@@ -116,5 +116,5 @@ async def review(client: Client, caller: Caller, verb: str, resource: Resource[A
         f' "{resource.plural}" in API group "{resource.group}"{where}'
     ).replace("'", '"')
     reason = status.get("reason") or ""
-    fix = f"ask whoever runs the cluster for this permission (`kubectl auth can-i {verb} {resource.plural}` tells what you have)"
+    fix = f"ask the cluster administrator for this permission (`kubectl auth can-i {verb} {resource.plural}` shows what you have)"
     raise DeniedError(f"{message}: {reason}" if reason else message, fix=fix)

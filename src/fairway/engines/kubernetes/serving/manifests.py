@@ -10,6 +10,7 @@ from typing import Any
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
 from fairway.engines.kubernetes.operator.manifests import gpu
+from fairway.engines.kubernetes.proof import projected
 from fairway.engines.kubernetes.serving import naming
 from fairway.errors import RefusedError
 from fairway.launch.render import render
@@ -17,6 +18,7 @@ from fairway.launch.topology import Folders, Member, Topology
 from fairway.plan.gang import need_of
 from fairway.plan.service.replica import ROLE, SAMPLES_LABEL, new_replica, ready_path, replica_run
 from fairway.runtime.pod.trust import AUTHORITY
+from fairway.runtime.secured.leaf import TOKEN_FOLDER
 from fairway.state.job import Job
 from fairway.state.route import outcome_token
 from fairway.state.service import Revision, Service, ServiceKey
@@ -36,6 +38,8 @@ PYTHON = "python3"
 GIVEN_TOKEN = "FAIRWAY_GIVEN_TOKEN"
 POD_NAME = "FAIRWAY_POD"
 ROUTER_TOKEN = "FAIRWAY_ROUTER_TOKEN"
+PROOF = "operator"
+"""The volume with a pod's token."""
 SECRETS = "fairway-secrets"
 LINGER = 5
 """Seconds that a pod which is told to go serves on, so that everybody hears that it goes."""
@@ -70,6 +74,16 @@ class Around:
     def trust(self) -> list[Manifest]:
         """The variable by which what runs in a pod knows the operator."""
         return [{"name": AUTHORITY, "value": self.authority}] if self.authority else []
+
+    @property
+    def token(self) -> list[Manifest]:
+        """The volume with what proves a pod to the operator, where there is TLS."""
+        return [{"name": PROOF, **projected()}] if self.authority else []
+
+    @property
+    def token_mount(self) -> list[Manifest]:
+        """Where that is mounted."""
+        return [{"name": PROOF, "mountPath": TOKEN_FOLDER, "readOnly": True}] if self.authority else []
 
 
 def deployment(service: Service, revision: Revision, count: int, around: Around) -> Manifest:
@@ -126,21 +140,23 @@ def router(service: ServiceKey, count: int, around: Around) -> Manifest:
     """The Deployment of the router."""
     installation = around.installation
     labels = naming.labels(service, naming.ROUTER)
-    ports = {"http": naming.ROUTER_PORT, "control": naming.CONTROL_PORT}
+    control = naming.CONTROL_TLS if around.authority else "control"
+    ports = {"http": naming.ROUTER_PORT, control: naming.CONTROL_PORT}
     container = {
         "name": "router",
         "image": installation.image,
         "command": [
             *(PYTHON, "-m", "fairway.serving.router.pod", "--plan", f"{PLAN_FOLDER}/{PLAN_FILE}"),
             *("--port", str(naming.ROUTER_PORT), "--control", str(naming.CONTROL_PORT)),
+            *(("--operator", around.endpoint) if around.authority else ()),
         ],
-        "env": [_from_secret(around.secret, ROUTER_TOKEN, "router")],
+        "env": [_from_secret(around.secret, ROUTER_TOKEN, "router"), *around.trust],
         "securityContext": {**_no_rights(), "readOnlyRootFilesystem": True},
         "ports": [{"name": name, "containerPort": port} for name, port in ports.items()],
         "readinessProbe": {"tcpSocket": {"port": naming.ROUTER_PORT}, "periodSeconds": 2},
         "lifecycle": {"preStop": {"sleep": {"seconds": LINGER}}},
         "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
-        "volumeMounts": [{"name": "plan", "mountPath": PLAN_FOLDER, "readOnly": True}],
+        "volumeMounts": [{"name": "plan", "mountPath": PLAN_FOLDER, "readOnly": True}, *around.token_mount],
     }
     pod = {
         "enableServiceLinks": False,
@@ -151,7 +167,7 @@ def router(service: ServiceKey, count: int, around: Around) -> Manifest:
         "affinity": _apart(labels),
         "securityContext": _unprivileged(),
         "containers": [container],
-        "volumes": [{"name": "plan", "configMap": {"name": naming.router_name(service)}}],
+        "volumes": [{"name": "plan", "configMap": {"name": naming.router_name(service)}}, *around.token],
     }
     spec = {
         "replicas": count,
@@ -208,6 +224,9 @@ def _pod(service: Service, revision: Revision, around: Around) -> Manifest:
     volumes += [{"name": "model", "emptyDir": {}}] if revision.model else []
     volumes += [{"name": "code", "emptyDir": {}}] if code_of(revision) else []
     volumes += [{"name": naming.SAMPLES, "emptyDir": {"sizeLimit": SAMPLES_ROOM}}] if samples else []
+    tells = bool(around.authority) and not spec.command  # A server of ours says how busy it is.
+    volumes += around.token if tells else []
+    beside = [*([_reporter(around)] if tells else []), *([_sender(around)] if samples else [])]
     grace = int(quantity.seconds(spec.grace)) + LINGER + KILL_MARGIN + (SENDING if samples else 0)
     return {
         "enableServiceLinks": False,
@@ -217,7 +236,7 @@ def _pod(service: Service, revision: Revision, around: Around) -> Manifest:
         **({"schedulerName": installation.scheduler} if installation.scheduler else {}),
         **({"nodeSelector": dict(role.placement.labels)} if role.placement.labels else {}),
         "securityContext": _unprivileged() if runtime.image == installation.image else _usual(),
-        "initContainers": [*_fetchers(revision, around), *([_sender(around)] if samples else [])],
+        "initContainers": [*_fetchers(revision, around), *beside],
         "containers": [_container(job, revision, runtime)],
         "volumes": [*volumes, *runtime.volumes],
     }
@@ -309,6 +328,24 @@ def _sender(around: Around) -> Manifest:
         "securityContext": _no_rights(),
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
         "volumeMounts": [_samples_mount()],
+    }
+
+
+def _reporter(around: Around) -> Manifest:
+    """Says over TLS how busy the replica is, whatever image that runs; the pod's token is in this container alone."""
+    return {
+        "name": naming.LOAD,
+        "image": around.installation.image,
+        "restartPolicy": "Always",
+        "command": [
+            *(PYTHON, "-m", "fairway.runtime.secured.load", "--operator", around.endpoint),
+            *("--port", str(naming.LOAD_PORT), "--replica", str(naming.REPLICA_PORT)),
+        ],
+        "env": around.trust,
+        "ports": [{"name": naming.LOAD_TLS, "containerPort": naming.LOAD_PORT}],
+        "securityContext": _no_rights(),
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
+        "volumeMounts": around.token_mount,
     }
 
 

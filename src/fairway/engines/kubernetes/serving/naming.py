@@ -6,7 +6,9 @@ import hashlib
 
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.objects import Pod
+from fairway.engines.kubernetes.proof import pod_name
 from fairway.plan.service.replica import OWN_NAMESPACE
+from fairway.runtime.secured.peer import Peer
 from fairway.state.job import JobKey
 from fairway.state.service import ServiceKey
 
@@ -20,6 +22,12 @@ REPLICA_PORT = 20000
 """Where a replica listens; every pod has a network of its own."""
 ROUTER_PORT = 8080
 CONTROL_PORT = 8081
+LOAD_PORT = 20010
+"""Where a container beside a replica says how busy the replica is, over TLS."""
+CONTROL_TLS, LOAD_TLS = "control-tls", "load-tls"
+"""Names of the ports of pods that speak TLS there. Kubernetes refuses changes to the ports of a pod."""
+LOAD = "load"
+"""The container beside a replica that says how busy it is."""
 USUAL_PORT = 80
 """Where a service is asked when its document names no port."""
 
@@ -28,6 +36,24 @@ def by_service(pod: Pod) -> tuple[str, ...]:
     """Under which service a pod is found; none when it is of no service."""
     service = pod.metadata.labels.get(marks.SERVICE)
     return (f"{pod.metadata.namespace}/{service}",) if service is not None else ()
+
+
+def router_peer(pod: Pod) -> Peer:
+    """The control port of a router. The pod's spec decides whether it is TLS, not what the pod answers."""
+    port = _port(pod, CONTROL_TLS)
+    return Peer(f"{pod.status.pod_ip}:{port or CONTROL_PORT}", pod_name(pod.metadata.uid) if port else "")
+
+
+def load_peer(pod: Pod) -> Peer:
+    """The port with the load of a replica. The pod's spec decides whether it is TLS."""
+    port = _port(pod, LOAD_TLS)
+    return Peer(f"{pod.status.pod_ip}:{port or REPLICA_PORT}", pod_name(pod.metadata.uid) if port else "")
+
+
+def _port(pod: Pod, name: str) -> int:
+    """The port of that name; 0 when the pod has none."""
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
+    return next((port.container_port for one in containers for port in one.ports if port.name == name), 0)
 
 
 def is_replica_run(run: JobKey) -> bool:

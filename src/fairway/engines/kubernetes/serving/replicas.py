@@ -7,6 +7,7 @@ Deployments; here pods are recognised as replicas, and what becomes of them is t
 from __future__ import annotations
 
 import logging
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from fairway.app.ports import LogChunk, LogQuery, TaskUsage
@@ -40,6 +41,8 @@ class Replicas:
         self._gpu_nodes = gpu_nodes
         self._taken: dict[str, TaskKey] = {}
         """Pods that were labelled, by uid, until the mirror shows it."""
+        self.trusted: ssl.SSLContext | None = None
+        """Verifies agents; None where the operator has no authority."""
         self.snapshot: Callable[[], Snapshot] = Snapshot
         """What the loop knows; set by whoever has one."""
         self.changed: Callable[[ServiceKey], None] = lambda _key: None
@@ -147,7 +150,7 @@ class Replicas:
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
         """What replicas use, as far as anybody says so."""
         pods = {key: pod for key in keys if (pod := self._pod_of(key)) is not None}
-        return await pod_usage.look(self._client, pods, self._gpu_nodes)
+        return await pod_usage.look(self._client, pods, self._gpu_nodes, self.trusted)
 
     async def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
         """What the replica printed: from its node while it runs, from the record when it has ended."""

@@ -15,6 +15,7 @@ from fairway.engines.kubernetes.objects import Deployment, Pod
 from fairway.engines.kubernetes.serving import load as loads
 from fairway.engines.kubernetes.serving import naming
 from fairway.engines.kubernetes.serving.tally import Tally
+from fairway.runtime.secured.peer import Peer
 from fairway.state.load import ReplicaLoad, RouteLoad
 from fairway.state.route import RoutePlan
 from fairway.state.service import ServiceKey
@@ -26,18 +27,22 @@ log = logging.getLogger("fairway.operator")
 
 
 class Talk(Protocol):
-    """How a router is talked to, by the address of its control port and its token. `OSError`: it does not answer."""
+    """How a router is talked to, by its control port and its token. `OSError`: it does not answer, or is not who it should be."""
 
-    async def put(self, address: str, token: str, plan: RoutePlan) -> None:
+    async def put(self, peer: Peer, token: str, plan: RoutePlan) -> None:
         """Tell one the plan."""
         ...
 
-    async def look(self, address: str, token: str) -> RouteLoad:
+    async def look(self, peer: Peer, token: str) -> RouteLoad:
         """What one has counted."""
         ...
 
-    async def follow(self, address: str, token: str, wake: Callable[[], None]) -> None:
+    async def follow(self, peer: Peer, token: str, wake: Callable[[], None]) -> None:
         """Call `wake` when one sees something urgent, until it hangs up."""
+        ...
+
+    def close(self) -> None:
+        """Hang up."""
         ...
 
     def together(self, loads: list[RouteLoad]) -> RouteLoad:
@@ -50,7 +55,7 @@ class _Line:
     """The connection to one router pod."""
 
     service: ServiceKey
-    address: str
+    peer: Peer
     attending: asyncio.Task[None] | None = None
     up: bool = False
 
@@ -99,6 +104,7 @@ class ClusterRouter:
         for line in self._lines.values():
             self._hang_up(line)
         self._lines.clear()
+        self._talk.close()
 
     async def put(self, plan: RoutePlan) -> int:
         """Follow this plan from now on; the port at which the service is asked."""
@@ -149,7 +155,7 @@ class ClusterRouter:
             self._hang_up(self._lines.pop(place))
         if runs and place not in self._lines:
             service = ServiceKey(pod.metadata.namespace, pod.metadata.labels[marks.SERVICE])
-            line = self._lines[place] = _Line(service, f"{pod.status.pod_ip}:{naming.CONTROL_PORT}")
+            line = self._lines[place] = _Line(service, naming.router_peer(pod))
             self._attend(line)
 
     def _attend(self, line: _Line) -> None:
@@ -168,30 +174,32 @@ class ClusterRouter:
             try:
                 plan = self.plans.get(line.service)
                 if plan is not None:
-                    await self._talk.put(line.address, token, plan)
+                    await self._talk.put(line.peer, token, plan)
                 if plan is self.plans.get(line.service):
                     line.up = True
-                    await self._talk.follow(line.address, token, self._wake)
+                    await self._talk.follow(line.peer, token, self._wake)
             except (OSError, ValueError) as error:
                 # ValueError: it sends a line without an end.
-                log.debug("the router of %s at %s: %s; tried again", line.service, line.address, error)
+                log.debug("the router of %s at %s: %s; tried again", line.service, line.peer.address, error)
             line.up = False
             await asyncio.sleep(AGAIN)
 
     async def _tell(self, line: _Line, plan: RoutePlan) -> None:
         try:
-            await self._talk.put(line.address, self._token(line.service), plan)
+            await self._talk.put(line.peer, self._token(line.service), plan)
         except OSError as error:
-            log.warning("the router of %s at %s did not hear its plan: %s; it is told again", line.service, line.address, error)
+            log.warning(
+                "the router of %s at %s did not hear its plan: %s; it is told again", line.service, line.peer.address, error
+            )
             self._attend(line)
 
     async def _look_at(self, line: _Line) -> RouteLoad | None:
         try:
-            found = loads.checked_route(await self._talk.look(line.address, self._token(line.service)))
+            found = loads.checked_route(await self._talk.look(line.peer, self._token(line.service)))
         except (OSError, ValueError, RecursionError) as error:
             bad = not isinstance(error, OSError)
             if bad and self.refused.get(line.service) != str(error):
-                log.warning("the router of %s at %s counts what cannot be: %s; left out", line.service, line.address, error)
+                log.warning("the router of %s at %s counts what cannot be: %s; left out", line.service, line.peer.address, error)
             if bad:
                 self.refused[line.service] = str(error)
             self._attend(line)

@@ -15,6 +15,7 @@ from fairway.engines.kubernetes.objects import Pod
 from fairway.engines.kubernetes.serving import naming, seating
 from fairway.engines.kubernetes.serving.load import checked_replica
 from fairway.plan.service.replica import OWN_NAMESPACE
+from fairway.runtime.secured.peer import Peer
 from fairway.state.job import JobKey
 from fairway.state.load import ReplicaLoad
 from fairway.state.service import ServiceKey
@@ -24,8 +25,8 @@ log = logging.getLogger("fairway.operator")
 ASK_EVERY = 1.0
 """Seconds between two questions how busy a replica is."""
 
-AskLoad = Callable[[str, Clock], Awaitable[ReplicaLoad | None]]
-"""How busy the server at an address says it is."""
+AskLoad = Callable[[Peer, Clock], Awaitable[ReplicaLoad | None]]
+"""How busy a server says it is."""
 
 
 class PodWatch:
@@ -96,26 +97,29 @@ class PodWatch:
         await asyncio.gather(*asking, return_exceptions=True)
 
     def _is_ready(self, name: str, target: Watched) -> bool:
+        return self._ready_pod(name, target) is not None
+
+    def _ready_pod(self, name: str, target: Watched) -> Pod | None:
         run = JobKey(*name.split("/", 1))
-        return any(
-            seating.is_ready(pod) and target.address == f"{pod.status.pod_ip}:{naming.REPLICA_PORT}"
-            for pod in self._pods.indexed(naming.BY_SERVICE, naming.service_of(run))
-            if pod.metadata.labels.get(marks.REPLICA) == run.name
-        )
+        pods = self._pods.indexed(naming.BY_SERVICE, naming.service_of(run))
+        own = (pod for pod in pods if pod.metadata.labels.get(marks.REPLICA) == run.name)
+        at = (pod for pod in own if target.address == f"{pod.status.pod_ip}:{naming.REPLICA_PORT}")
+        return next((pod for pod in at if seating.is_ready(pod)), None)
 
     async def _ask_on(self, name: str, target: Watched) -> None:
         while target.tells_load:
-            if self._is_ready(name, target):
-                load, known = await self._load(name, target.address), self.seen().get(name)
+            pod = self._ready_pod(name, target)
+            if pod is not None:
+                load, known = await self._load(name, naming.load_peer(pod)), self.seen().get(name)
                 if load is not None and known is not None:
                     self._seen[name] = replace(known, load=load)
             await asyncio.sleep(ASK_EVERY)
 
-    async def _load(self, name: str, address: str) -> ReplicaLoad | None:
+    async def _load(self, name: str, peer: Peer) -> ReplicaLoad | None:
         """How busy the replica says it is; None when it does not say, or says what cannot be."""
         try:
-            found = await self._ask(address, self._clock)
+            found = await self._ask(peer, self._clock)
             return checked_replica(found) if found is not None else None
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            log.debug("%s at %s does not say how busy it is: %s", name, address, error)
+            log.debug("%s at %s does not say how busy it is: %s", name, peer.address, error)
             return None

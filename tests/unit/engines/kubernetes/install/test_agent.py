@@ -23,7 +23,8 @@ def test_it_is_part_of_what_is_installed() -> None:
 
 def test_it_has_no_privilege_and_sees_nothing_of_the_host() -> None:
     pod = the("DaemonSet")["spec"]["template"]["spec"]
-    assert not {"hostPID", "hostNetwork", "hostIPC", "volumes"} & set(pod)
+    assert not {"hostPID", "hostNetwork", "hostIPC"} & set(pod)
+    assert {name for volume in pod["volumes"] for name in volume} == {"name", "configMap", "projected"}
     context = pod["containers"][0]["securityContext"]
     assert context["capabilities"] == {"drop": ["ALL"]}
     assert (context["allowPrivilegeEscalation"], context.get("privileged", False)) == (False, False)

@@ -357,6 +357,14 @@ def test_who_was_ended_by_us_is_stopped_whatever_its_code_says() -> None:
     assert told.exit.by_us
 
 
+@pytest.mark.parametrize(("at", "phase"), [("00:01:20", TaskPhase.STOPPED), ("00:02:30", TaskPhase.SUCCEEDED)])
+def test_who_saves_on_request_and_exits_with_0_is_stopped_and_not_done(at: str, phase: TaskPhase) -> None:
+    found = seen(phase="Succeeded", node="a", containerStatuses=[ended(0)], annotations={marks.DELETED_FOR: "priority"})
+    plain = msgspec.to_builtins(found)
+    plain["metadata"] |= {"deletionTimestamp": f"2026-01-01T{at}Z", "deletionGracePeriodSeconds": 30}
+    assert observe.report(KEY, msgspec.convert(plain, Pod)).phase is phase
+
+
 def test_code_that_could_not_be_brought_is_said_in_words() -> None:
     failed = {"name": "code", "state": {"terminated": {"exitCode": 1, "message": "x\nReadError: not a gzip file\n"}}}
     told = observe.report(KEY, seen(phase="Failed", node="a", initContainerStatuses=[failed]))

@@ -59,6 +59,8 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 OF_ONE_MACHINE = {"OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include"}
 """Variables that only a gang on loopback has."""
+OF_A_NODE = re.compile(r"(OMPI_COMM_WORLD_)?LOCAL_(RANK|WORLD_SIZE|SIZE)|GROUP_(RANK|WORLD_SIZE)|FAIRWAY_FIRST_ON_NODE")
+"""Variables that count over a node: on one machine all tasks are on the same, and each pod is one of its own."""
 OF_SEVERAL = re.compile(r"FAIRWAY_REMOTE_HOSTS|(OMPI|PRTE)_MCA_(plm.*|(orte|prte)_(leave_session_attached|keep_fqdn_hostnames))")
 """Variables that only a gang on several machines has: how MPI reaches the others."""
 
@@ -96,7 +98,8 @@ def plain(text: str, topology: Topology, folders: dict[str, str]) -> str:
 
 
 def seen(argv: Any, env: dict[str, str], topology: Topology, folders: dict[str, str]) -> tuple[list[str], dict[str, str]]:
-    known = {name: value for name, value in env.items() if name not in OF_ONE_MACHINE and not OF_SEVERAL.fullmatch(name)}
+    apart = [name for name in env if name in OF_ONE_MACHINE or OF_SEVERAL.fullmatch(name) or OF_A_NODE.fullmatch(name)]
+    known = {name: value for name, value in env.items() if name not in apart}
     return (
         [plain(word, topology, folders) for word in argv],
         {name: plain(value, topology, folders) for name, value in known.items()},
@@ -128,7 +131,7 @@ def test_a_pod_gets_what_a_process_gets(framework: str, shape: str) -> None:
     here = on_one_machine(there)
     local = replace(FOLDERS, outputs=FOLDERS.outputs if job.spec.outputs else {}, data=dict(job.spec.data))
     for task, member in zip(tasks, here.members, strict=True):
-        told = order(job, task, there, dict(job.spec.data), mpi.agent(job.spec, Runtime("x"), INJECTED))
+        told = order(job, task, there, dict(job.spec.data), mpi.agent(job, Runtime("x"), INJECTED))
         launch = render(job.key.name, job.spec, here, member, local)
         pods = {CODE: "<code>", attempt_folder(task.key): "<attempt>", INJECTED: "<inject>", f"{RUN}/": "<run>/"}
         assert [seen(start.argv, start.env, there, pods) for start in told.starts] == [
@@ -154,7 +157,7 @@ def test_only_pods_of_mpi_listen(framework: str) -> None:
 
 def orders(shape: str) -> dict[str, PodOrder]:
     job, tasks, topology = gang("mpi", SHAPES[shape])
-    agent = mpi.agent(job.spec, Runtime("x", python="/opt/python3"), INJECTED)
+    agent = mpi.agent(job, Runtime("x", python="/opt/python3"), INJECTED)
     return {task.key.task: order(job, task, topology, {}, agent) for task in tasks}
 
 

@@ -6,11 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairway.app.ports import Changes
 from fairway.app.submission import Submission
+from fairway.bootstrap.pods import following
 from fairway.bootstrap.registry import ClusterSubmissions, Registry
+from fairway.engines.kubernetes.objects import Custom
 from fairway.engines.kubernetes.people import CALLER, Caller
 from fairway.engines.kubernetes.record.rights import AUTHENTICATED, REMEMBERED, Rights, account_of, asking, vouched
 from fairway.errors import DeniedError, RefusedError, UsageError
@@ -207,3 +210,25 @@ def test_a_name_does_not_lead_into_another_namespace(tmp_path: Path) -> None:
     for name in ("team-a/mnist", "../mnist", "default/mnist"):
         with pytest.raises(UsageError, match="names a namespace"):
             models.own(name, "team-b")
+
+
+async def test_a_service_follows_a_model_of_another_namespace_by_the_rights_of_its_user(tmp_path: Path) -> None:
+    world = World(tmp_path, ("ann", "models", "vision", "mnist"))
+    of_ann, of_bob = ({"fairway.dev/user": user, "fairway.dev/groups": "[]"} for user in ("ann", "bob"))
+    objects = {f"team/{name}": _object(notes) for name, notes in (("ann", of_ann), ("bob", of_bob))}
+    check = following(world.rights, objects)  # type: ignore[arg-type]
+    service = a_service()
+
+    def of(name: str, model: str) -> Any:
+        return replace(service, key=ServiceKey("team", name), spec=service.spec.model_copy(update={"model": model}))
+
+    await check(of("ann", "vision/mnist@champion"))
+    await check(of("bob", "mnist@champion"))
+    await check(of("bob", ""))
+    for name in ("bob", "gone"):
+        with pytest.raises(DeniedError, match="model"):
+            await check(of(name, "vision/mnist@champion"))
+
+
+def _object(annotations: dict[str, str]) -> Custom:
+    return msgspec.convert({"metadata": {"name": "x", "namespace": "team", "annotations": annotations}}, Custom)

@@ -15,6 +15,7 @@ from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Deployment, Pod
 from fairway.engines.kubernetes.serving import naming, router
 from fairway.engines.kubernetes.serving.router import ClusterRouter
+from fairway.runtime.secured.peer import Peer
 from fairway.state.load import RouteLoad
 from fairway.state.route import WHOLE, Backend, RoutePlan
 from fairway.state.service import ServiceKey
@@ -31,22 +32,25 @@ class Talk:
         self.silent: set[str] = set()
         self.heard = asyncio.Condition()
 
-    async def put(self, address: str, token: str, plan: RoutePlan) -> None:
+    async def put(self, peer: Peer, token: str, plan: RoutePlan) -> None:
         assert token == "token of adds"
-        self._reach(address)
-        self.told[address] = plan
+        self._reach(peer.address)
+        self.told[peer.address] = plan
         async with self.heard:
             self.heard.notify_all()
 
-    async def look(self, address: str, token: str) -> RouteLoad:
+    async def look(self, peer: Peer, token: str) -> RouteLoad:
         del token
-        self._reach(address)
+        self._reach(peer.address)
         return RouteLoad(1.0, arrived=10)
 
-    async def follow(self, address: str, token: str, wake: Callable[[], None]) -> None:
+    async def follow(self, peer: Peer, token: str, wake: Callable[[], None]) -> None:
         del token, wake
-        self._reach(address)
+        self._reach(peer.address)
         await asyncio.Event().wait()
+
+    def close(self) -> None:
+        self.told.clear()
 
     def together(self, loads: list[RouteLoad]) -> RouteLoad:
         return RouteLoad(1.0, arrived=sum(load.arrived for load in loads))

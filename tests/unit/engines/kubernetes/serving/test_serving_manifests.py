@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes.objects import Pod
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
 from fairway.engines.kubernetes.serving import manifests, naming
 from fairway.errors import RefusedError
 from fairway.plan.service import commands
 from fairway.runtime.pod import samples
+from fairway.runtime.secured.peer import Peer
 from fairway.spec.service import ServiceSpec
 from fairway.state.job import Origin
 from fairway.state.service import Service, ServiceKey
@@ -167,7 +170,39 @@ def test_what_speaks_to_the_operator_knows_it_by_its_authority() -> None:
     found = service(model="adds@3", sampling={"rate": "50%", "dataset": "rows"})
     known = replace(AROUND, authority="PEM")
     pod = manifests.deployment(found, found.revisions[0], 1, known)["spec"]["template"]["spec"]
-    assert [one["name"] for one in pod["initContainers"]] == ["model", "samples"]
+    assert [one["name"] for one in pod["initContainers"]] == ["model", "load", "samples"]
     for one in pod["initContainers"]:
         assert {"name": "FAIRWAY_OPERATOR_CA", "value": "PEM"} in one["env"]
     assert "FAIRWAY_OPERATOR_CA" not in str(made(found))
+
+
+def seen(template: dict[str, Any]) -> Pod:
+    """A pod of a template, as the operator sees it."""
+    body = {"metadata": {"name": "a", "uid": "uid-a"}, "spec": template["spec"], "status": {"podIP": "10.0.0.7"}}
+    return msgspec.convert(body, Pod)
+
+
+def test_a_pod_made_with_an_authority_is_asked_by_tls_under_its_own_name() -> None:
+    found, known = service(), replace(AROUND, authority="PEM", endpoint="https://operator:8080")
+    replica = manifests.deployment(found, found.revisions[0], 1, known)["spec"]["template"]
+    router = manifests.router(KEY, 2, known)["spec"]["template"]
+    assert naming.load_peer(seen(replica)) == Peer("10.0.0.7:20010", "uid-a.pod.fairway.internal")
+    assert naming.router_peer(seen(router)) == Peer("10.0.0.7:8081", "uid-a.pod.fairway.internal")
+    words = router["spec"]["containers"][0]["command"]
+    assert words[words.index("--operator") + 1] == "https://operator:8080"
+
+
+def test_a_pod_made_without_an_authority_is_asked_as_before() -> None:
+    replica, router = made(service())["spec"]["template"], manifests.router(KEY, 2, AROUND)["spec"]["template"]
+    assert naming.load_peer(seen(replica)) == Peer("10.0.0.7:20000")
+    assert naming.router_peer(seen(router)) == Peer("10.0.0.7:8081")
+    assert "--operator" not in router["spec"]["containers"][0]["command"]
+
+
+def test_the_token_of_a_pod_is_in_no_container_that_runs_what_users_wrote() -> None:
+    known = replace(AROUND, authority="PEM")
+    for found in (service(), service(command=["serve"], environment={"image": "theirs"})):
+        pod = manifests.deployment(found, found.revisions[0], 1, known)["spec"]["template"]["spec"]
+        (task,) = pod["containers"]
+        assert "operator" not in {one["name"] for one in task["volumeMounts"]}
+    assert "load" not in {one["name"] for one in pod["initContainers"]}, "a command of a user does not say how busy it is"

@@ -16,6 +16,7 @@ from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Pod
 from fairway.engines.kubernetes.serving import naming
 from fairway.engines.kubernetes.serving.sights import PodWatch
+from fairway.runtime.secured.peer import Peer
 from fairway.state.load import ReplicaLoad
 from fairway.state.service import ServiceKey
 
@@ -36,8 +37,8 @@ async def test_a_replica_is_ready_when_its_pod_is_and_not_when_somebody_ends_it(
     pods: Mirror[Pod] = Mirror(client, kinds.PODS, indexes={naming.BY_SERVICE: naming.by_service})
     asked = asyncio.Event()
 
-    async def ask(address: str, clock: Clock) -> ReplicaLoad:
-        assert address == TARGET.address
+    async def ask(peer: Peer, clock: Clock) -> ReplicaLoad:
+        assert peer == Peer(TARGET.address)
         asked.set()
         return ReplicaLoad(clock.now(), served=3)
 

@@ -107,7 +107,7 @@ def _container(job: Job, task: Task, topology: Topology, installation: Installat
     most = {name: str(value) for name, value in capped.items() if value is not None}
     counted = {name: value for name, value in requests.items() if name not in ("cpu", "memory")}
     shared_memory = {"name": "shm", "mountPath": SHARED_MEMORY}
-    agent = mpi.agent(job.spec, runtime, INJECTED)
+    agent = mpi.agent(job, runtime, INJECTED)
     told = order(job, task, topology, data.values, agent, carries=not installation.shares_runs)
     return {
         "name": "task",
@@ -179,6 +179,8 @@ def order(job: Job, task: Task, topology: Topology, data: dict[str, str], agent:
         carries=carries,
         outputs=folders.outputs if carries else {},
         pattern=job.spec.metrics.pattern,
+        detects=job.spec.metrics.auto,
+        decided=sorted(job.spec.stop.decided_by),
         events=posixpath.join(CODE, job.spec.tensorboard.dir) if job.spec.tensorboard.dir else folders.tensorboard,
     )
 

@@ -1,0 +1,108 @@
+"""`python -m fairway.runtime.secured.load --operator URL --port PORT --replica PORT`: says over TLS how busy a replica is.
+
+It runs beside the replica, in the same pod, and asks it over loopback: what the replica answers crosses the network encrypted,
+and by the pod's certificate the operator knows which pod says it. The replica needs neither key nor token, whatever image it
+runs. Standard library only, Python 3.9 and newer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+
+from fairway.runtime.secured.leaf import Leaf
+from fairway.runtime.secured.listener import Listener
+
+PATH = b"/fairway/load"
+HOST = "127.0.0.1"
+LARGEST = 64 << 10
+"""Bytes of an answer that are passed on."""
+SILENCE = 3.0
+"""Seconds for an answer of the replica."""
+IDLE = 60.0
+"""Seconds without a question after which a connection is closed."""
+_HEAD = 8192
+
+
+class Reporter:
+    """Passes one question on, and no other: the port leads to nothing else of the replica."""
+
+    def __init__(self, replica: int) -> None:
+        self._replica = replica
+
+    async def met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer at one connection until it is closed, or idle."""
+        loop = asyncio.get_running_loop()
+        idle = loop.call_later(IDLE, writer.transport.abort)
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                idle.cancel()
+                idle = loop.call_later(IDLE, writer.transport.abort)
+                asked = head.split(b" ", 2)[:2] == [b"GET", PATH]
+                status, body = await self._ask() if asked else (b"404 Not Found", b"")
+                writer.write(b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (status, len(body)))
+                writer.write(body)
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return  # Who asked is gone, or sends no request.
+        finally:
+            idle.cancel()
+            writer.close()
+
+    async def _ask(self) -> tuple[bytes, bytes]:
+        """Status and body of the replica's answer; 503 when it gives none in time."""
+        try:
+            reader, writer = await asyncio.open_connection(HOST, self._replica, limit=LARGEST)
+        except OSError:
+            return b"503 Service Unavailable", b""
+        late = asyncio.get_running_loop().call_later(SILENCE, writer.transport.abort)
+        try:
+            writer.write(b"GET %b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % PATH)
+            head = await reader.readuntil(b"\r\n\r\n")
+            body = bytearray()
+            while len(body) <= LARGEST:
+                more = await reader.read(LARGEST)
+                if not more:
+                    break
+                body += more
+            if head.split(b" ", 2)[1:2] != [b"200"] or len(body) > LARGEST:
+                return b"503 Service Unavailable", b""
+            return b"200 OK", bytes(body)
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return b"503 Service Unavailable", b""
+        finally:
+            late.cancel()
+            writer.close()
+
+
+async def serve(operator: str, port: int, replica: int) -> None:
+    """Answer until told to end."""
+    leaf, ended, loop = Leaf(operator), asyncio.Event(), asyncio.get_running_loop()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(one, ended.set)
+    listener = Listener(leaf.context, Reporter(replica).met, _HEAD)
+    await listener.open(port)
+    keeping = loop.create_task(leaf.keep())
+    try:
+        await ended.wait()
+    finally:
+        keeping.cancel()
+        listener.close()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The entry point."""
+    parser = argparse.ArgumentParser(prog="fairway-load", description="Say over TLS how busy a replica is.")
+    parser.add_argument("--operator", required=True, help="who gives the certificate (https)")
+    parser.add_argument("--port", type=int, required=True, help="where the operator asks")
+    parser.add_argument("--replica", type=int, required=True, help="the port of the replica, in this pod")
+    given = parser.parse_args(arguments)
+    asyncio.run(serve(given.operator, given.port, given.replica))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

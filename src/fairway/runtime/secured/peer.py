@@ -1,0 +1,35 @@
+"""The pod that the operator dials. Standard library only, Python 3.9 and newer."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Where a pod listens, and the name that its certificate must have."""
+
+    address: str
+    """`HOST:PORT`."""
+    name: str = ""
+    """Empty: the pod was made by a version that speaks without TLS."""
+
+
+async def dial(
+    peer: Peer, trusted: ssl.SSLContext | None, limit: int = 1 << 16
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to the pod; where it has a name, after its certificate was verified. Raises `OSError` or `ValueError`.
+
+    A pod with a name is never asked without TLS, whatever it answers.
+    """
+    host, _, text = peer.address.rpartition(":")
+    port = int(text)
+    if not 0 < port < 1 << 16:
+        raise ValueError(f"{text} is no port")
+    if not peer.name:
+        return await asyncio.open_connection(host.strip("[]"), port, limit=limit)
+    if trusted is None:
+        raise OSError(f"{peer.address} speaks TLS, and there is no authority to verify it by")
+    return await asyncio.open_connection(host.strip("[]"), port, limit=limit, ssl=trusted, server_hostname=peer.name)
