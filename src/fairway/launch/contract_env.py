@@ -6,6 +6,7 @@ import json
 
 from fairway.launch.seat import Seat
 from fairway.runtime import contract
+from fairway.spec.job import Framework
 from fairway.units import quantity
 
 
@@ -22,6 +23,7 @@ def contract_variables(seat: Seat) -> dict[str, str]:
         contract.LOCAL_RANK: str(seat.local_rank),
         contract.LOCAL_WORLD_SIZE: str(seat.local_world_size),
         contract.WORLD_SIZE: str(seat.world_size),
+        contract.FIRST_ON_NODE: str(int(seat.first_on_node)),
         contract.PEERS: json.dumps(peers(seat), separators=(",", ":")),
         contract.CHECKPOINT_DIR: folders.checkpoints,
         contract.CHECKPOINT_EVERY: quantity.show_number(quantity.seconds(seat.spec.checkpoint.every)),
@@ -52,7 +54,15 @@ def python_path(seat: Seat, given: str) -> dict[str, str]:
 def default_variables(seat: Seat) -> dict[str, str]:
     """Good defaults for any process."""
     threads = thread_count(seat)
-    return {"PYTHONUNBUFFERED": "1"} | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
+    output = {contract.UNBUFFERED: "1", contract.LINES: "1", "PYTHONFAULTHANDLER": "1"}
+    return output | error_file(seat) | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
+
+
+def error_file(seat: Seat) -> dict[str, str]:
+    """Where torchrun leaves the error of the rank that failed first, for frameworks that may use it."""
+    if seat.spec.framework not in (Framework.AUTO, Framework.PYTORCH):
+        return {}
+    return {"TORCHELASTIC_ERROR_FILE": f"{seat.folders.attempt}/error-{seat.local_rank}.json"}
 
 
 def thread_count(seat: Seat) -> int | None:

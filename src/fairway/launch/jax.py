@@ -9,6 +9,7 @@ that pass them by hand read.
 from __future__ import annotations
 
 from fairway.launch.seat import Adapter, Seat
+from fairway.runtime import contract
 
 
 def variables(seat: Seat) -> dict[str, str]:
@@ -23,11 +24,11 @@ def variables(seat: Seat) -> dict[str, str]:
         "JAX_COORDINATOR_BIND_ADDRESS": address,
         "JAX_NUM_PROCESSES": str(seat.world_size),
         "JAX_PROCESS_ID": str(seat.rank),
-        "OMPI_MCA_orte_hnp_uri": f"4096.0;tcp://{address}",
+        contract.JAX_SIGN: f"{contract.NO_LAUNCHER}{address}",
         "OMPI_COMM_WORLD_SIZE": str(seat.world_size),
         "OMPI_COMM_WORLD_RANK": str(seat.rank),
-        "OMPI_COMM_WORLD_LOCAL_RANK": str(seat.local_rank),
-        "OMPI_COMM_WORLD_LOCAL_SIZE": str(seat.local_world_size),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(seat.node_local_rank),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": str(seat.node_local_world_size),
     }
     devices = _devices(seat)
     return found | ({"JAX_LOCAL_DEVICE_IDS": devices} if devices else {})

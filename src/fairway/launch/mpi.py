@@ -105,7 +105,7 @@ def _hosts(seat: Seat) -> tuple[Member, ...]:
 
 
 def _has_workers_only(seat: Seat) -> bool:
-    return seat.spec.framework is Framework.MPI and set(seat.spec.roles) == {"worker"}
+    return seat.framework is Framework.MPI and set(seat.spec.roles) == {"worker"}
 
 
 def _starts_ranks(seat: Seat) -> bool:

@@ -1,4 +1,8 @@
-"""MXNet: the `DMLC_*` variables of its parameter servers. Roles: worker, server (or ps) and one scheduler."""
+"""`DMLC_*`: for MXNet's parameter servers, and for the tracker of XGBoost.
+
+MXNet has roles: worker, server (or ps) and one scheduler. Without a scheduler these are the variables of a tracker, which
+a program of XGBoost starts in its first worker.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,9 @@ _ROLES = {"worker": "worker", "chief": "worker", "master": "worker", "server": "
 def variables(seat: Seat) -> dict[str, str]:
     """Who this process is, how many others there are, and where the scheduler listens."""
     schedulers = seat.topology.role("scheduler")
-    if not schedulers or seat.member.role not in _ROLES:
+    if not schedulers:
+        return _tracker(seat)
+    if seat.member.role not in _ROLES:
         return {}
     return {
         "DMLC_ROLE": _ROLES[seat.member.role],
@@ -19,6 +25,18 @@ def variables(seat: Seat) -> dict[str, str]:
         "DMLC_NUM_WORKER": str(_count(seat, "worker")),
         "DMLC_NUM_SERVER": str(_count(seat, "server")),
         "DMLC_NODE_HOST": seat.member.host,
+    }
+
+
+def _tracker(seat: Seat) -> dict[str, str]:
+    """Where the tracker is to listen, and which of its workers this process is."""
+    if seat.first is None or seat.rank is None or seat.starter:
+        return {}
+    return {
+        "DMLC_TRACKER_URI": seat.first.host,
+        "DMLC_TRACKER_PORT": str(seat.first.ports[1]),
+        "DMLC_TASK_ID": str(seat.rank),
+        "DMLC_NUM_WORKER": str(seat.world_size),
     }
 
 

@@ -9,6 +9,7 @@ from fairway.launch.contract_env import contract_variables, default_variables, p
 from fairway.launch.macro_values import macro_values
 from fairway.launch.seat import Adapter, Seat
 from fairway.launch.topology import Folders, Launch, Member, Process, Topology
+from fairway.runtime import contract
 from fairway.spec.job import Framework, JobSpec
 from fairway.spec.macros import expand
 
@@ -30,8 +31,8 @@ def render(job_name: str, spec: JobSpec, topology: Topology, member: Member, fol
 
     Variables, the weakest first: defaults, what the framework reads, the document's, the role's, the task contract.
     """
-    adapter = ADAPTERS[spec.framework]
     seat = Seat(job_name, spec, topology, member, folders)
+    adapter = ADAPTERS[seat.framework]
     script = {SCRIPT: seat.role.script} if seat.role.script else {}
     seats = [Seat(job_name, spec, topology, member, folders, local) for local in range(adapter.processes(seat))]
     return Launch(tuple(_process(adapter, each) for each in seats), script | adapter.files(seat))
@@ -41,6 +42,8 @@ def _process(adapter: Adapter, seat: Seat) -> Process:
     values = macro_values(seat)
     given = {name: expand(text, values) for name, text in (seat.spec.env | seat.role.env).items()}
     defaults = default_variables(seat) | adapter.defaults(seat)
+    if contract.UNBUFFERED in given:
+        del defaults[contract.LINES]
     env = defaults | adapter.variables(seat) | given | contract_variables(seat) | python_path(seat, given.get("PYTHONPATH", ""))
     gives_way = frozenset(defaults) - frozenset(given)
     return Process(adapter.command(seat, _argv(seat, values)), env, seat.local_rank, gives_way)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fairway.units.roles import computes
@@ -55,6 +56,8 @@ class Topology:
     members: tuple[Member, ...]
     attempt: int = 0
     """The gang's attempt: frameworks use it to keep old and new peers apart."""
+    starters: Mapping[str, str] = field(default_factory=dict)
+    """By role: the launcher that a script file of the role's command was seen to call."""
 
     def role(self, name: str) -> tuple[Member, ...]:
         """The members of one role."""

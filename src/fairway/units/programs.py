@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -40,9 +41,13 @@ _BY_MODULE = {
     "deepspeed.launcher.runner": Starter.DEEPSPEED,
 }
 
-_PYTHON = re.compile(r"(python|pypy)[0-9.]*")
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*|\$\{?\w*(?i:python)\w*(:?-[^}]*)?\}?")
+"""An interpreter by name, or by a variable of a script that is named for one: `$PYTHON`, `${PYTHON:-python3}`."""
 _PYTHON_OPTIONS_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh"})
+_SHELL_OPTIONS_WITH_VALUE = frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"})
+_KEYWORDS = frozenset({"if", "then", "else", "elif", "do", "while", "until", "!", "{"})
+"""Words of bash before a command."""
 _RUNNERS = frozenset({"uv", "poetry", "pipenv", "pixi", "pdm", "hatch", "rye", "conda", "mamba", "micromamba"})
 """`uv run torchrun ...`: their second word is `run`."""
 _WRAPPER_VALUES = {
@@ -97,23 +102,114 @@ def starter_at(argv: Sequence[str]) -> tuple[Starter, int] | None:
     return None
 
 
-def starts_its_own_processes(argv: Sequence[str]) -> bool:
-    """Whether the command starts a replica's ranks itself, so that the engine must start it once only."""
-    return starter_of(argv) is not None
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a starter: which one, and the words behind its name."""
+
+    starter: Starter
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptFile:
+    """A file that a command runs as a script."""
+
+    path: str
+    by_shell: bool
+    """Whether a shell reads it by name; else its first line says what reads it."""
+
+
+Read = Callable[[ScriptFile], str | None]
+"""The text of a shell script; None when there is none, or it is no shell script."""
 
 
 def starter_in_script(text: str) -> Starter | None:
     """The first starter that a bash script calls by a plain command; None when none."""
-    for line in text.replace("\\\n", " ").splitlines():
-        for words in _commands(line):
-            found = starter_of(words)
-            if found:
-                return found
+    found = call_in_script(text)
+    return found.starter if found else None
+
+
+def call_of(argv: Sequence[str]) -> Call | None:
+    """The call of a starter by a command, also inside the text of a `bash -c`; None when there is none."""
+    found = starter_at(argv)
+    if found is None:
+        return None
+    starter, place = found
+    if place < len(argv) or not _has_shell_text(argv):
+        return Call(starter, tuple(argv[place:]))
+    return next((call for word in argv if (call := call_in_script(word)) and call.starter is starter), Call(starter))
+
+
+def call_in_script(text: str) -> Call | None:
+    """The first call of a starter in a bash script; None when there is none."""
+    return next((call for words in _script_commands(text) if (call := call_of(words) or _assigned_call(words))), None)
+
+
+def call_behind(argv: Sequence[str], text: str, read: Read) -> Call | None:
+    """The call of a starter by a command or the `text` of a script, also in a script file, or in one that this calls."""
+    found = call_of(argv) or call_in_script(text)
+    if found:
+        return found
+    for file in [*_files(argv), *_files_in(text)]:
+        inner = read(file) or ""
+        found = call_in_script(inner) or next(
+            (call for other in _files_in(inner) if (call := call_in_script(read(other) or ""))), None
+        )
+        if found:
+            return found
     return None
 
 
+def _script_commands(text: str) -> Iterator[list[str]]:
+    for line in text.replace("\\\n", " ").splitlines():
+        yield from _commands(line)
+
+
+def _assigned_call(words: Sequence[str]) -> Call | None:
+    """`LAUNCHER="torchrun --nnodes 2"`: a call that a variable holds."""
+    for word in words:
+        if not _ASSIGNMENT.fullmatch(word):
+            return None
+        found = call_of(word.partition("=")[2].split())
+        if found:
+            return found
+    return None
+
+
+def _files(argv: Sequence[str]) -> list[ScriptFile]:
+    """The script file that a command runs; none when it runs none."""
+    at = 0
+    while at < len(argv):
+        name = argv[at].rpartition("/")[2]
+        if name in _SHELLS or argv[at] in ("source", "."):
+            return _operand(argv, at + 1)
+        if "/" in argv[at] or name.endswith((".sh", ".bash")):
+            return [ScriptFile(argv[at], by_shell=False)]
+        following = _behind_wrapper(argv, at, name)
+        if following is None:
+            return []
+        at = following
+    return []
+
+
+def _operand(argv: Sequence[str], at: int) -> list[ScriptFile]:
+    while at < len(argv) and argv[at][:1] in ("-", "+"):
+        if not argv[at].startswith("--") and argv[at].endswith("c"):
+            return _files_in(_word(argv, at + 1))
+        at += 2 if argv[at] in _SHELL_OPTIONS_WITH_VALUE else 1
+    return [ScriptFile(argv[at], by_shell=True)] if at < len(argv) else []
+
+
+def _files_in(text: str) -> list[ScriptFile]:
+    return [file for words in _script_commands(text) for file in _files(words)]
+
+
+def _has_shell_text(argv: Sequence[str]) -> bool:
+    return any(word.rpartition("/")[2] in _SHELLS for word in argv)
+
+
 def _commands(line: str) -> Iterator[list[str]]:
-    """The simple commands of one line of bash, without the assignments in front of them."""
+    """The simple commands of one line of bash, without the assignments in front of them; alone, those are what it does."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="();&|")
     lexer.whitespace_split = True
     try:
@@ -122,8 +218,11 @@ def _commands(line: str) -> Iterator[list[str]]:
         # A quote that goes on in the next line: no starter is called that way.
         return
     for apart, command in itertools.groupby(words, lambda word: set(word) <= set("();&|")):
-        if not apart:
-            yield list(itertools.dropwhile(_ASSIGNMENT.fullmatch, command))
+        if apart:
+            continue
+        assigned = list(itertools.dropwhile(_KEYWORDS.__contains__, command))
+        called = list(itertools.dropwhile(_ASSIGNMENT.fullmatch, assigned))
+        yield called or assigned
 
 
 def _word(argv: Sequence[str], at: int) -> str:
@@ -151,7 +250,7 @@ def _behind_shell(argv: Sequence[str], at: int) -> tuple[Starter, int] | None:
         if not argv[at].startswith("--") and argv[at].endswith("c"):
             found = starter_in_script(_word(argv, at + 1))
             return (found, len(argv)) if found else None
-        at += 1
+        at += 2 if argv[at] in _SHELL_OPTIONS_WITH_VALUE else 1
     return None
 
 

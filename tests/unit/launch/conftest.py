@@ -36,7 +36,11 @@ def launch() -> Callable[..., dict[str, Launch]]:
     """What each task of a gang is made of, by name: `launch({"worker": 2}, framework="jax", roles={"worker": {...}})`."""
 
     def make(
-        sizes: dict[str, int], members: dict[str, dict[str, Any]] | None = None, attempt: int = 0, **spec: Any
+        sizes: dict[str, int],
+        members: dict[str, dict[str, Any]] | None = None,
+        attempt: int = 0,
+        starters: dict[str, str] | None = None,
+        **spec: Any,
     ) -> dict[str, Launch]:
         fields = members or {}
         roles = spec.pop("roles", {})
@@ -48,7 +52,7 @@ def launch() -> Callable[..., dict[str, Launch]]:
         document = JobSpec.model_validate({"roles": shape, **spec})
         named = [(name, index) for name, count in sizes.items() for index in range(count)]
         gang = tuple(member(name, index, place, **fields.get(name, {})) for place, (name, index) in enumerate(named))
-        topology = Topology("mnist-7", "default", gang, attempt)
+        topology = Topology("mnist-7", "default", gang, attempt, starters or {})
         return {each.name: render("mnist-7", document, topology, each, folders) for each in gang}
 
     return make

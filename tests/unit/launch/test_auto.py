@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from fairway.state.launching import LIGHTNING
+
 
 def test_all_three_together(launch):
     env = launch({"worker": 2})["worker-1"].processes[0].env
@@ -24,10 +28,49 @@ def test_several_processes_a_task_leave_tensorflow_out(launch):
     assert "TF_CONFIG" not in env
 
 
-def test_alone_a_program_may_start_ranks_by_itself(launch):
-    env = launch({"worker": 1})["worker-0"].processes[0].env
+def test_one_worker_gets_the_same_variables_as_many(launch):
+    one = launch({"worker": 1})["worker-0"].processes[0].env
+    many = launch({"worker": 2})["worker-0"].processes[0].env
+    assert set(many) - set(one) <= {"ACCELERATE_USE_CPU", "OMP_NUM_THREADS"}  # those are about several ranks on one machine
+    assert (one["RANK"], one["WORLD_SIZE"], one["LOCAL_RANK"], one["LOCAL_WORLD_SIZE"]) == ("0", "1", "0", "1")
+    assert (one["JAX_NUM_PROCESSES"], one["JAX_COORDINATOR_ADDRESS"]) == ("1", "127.0.0.1:20002")
+    assert json.loads(one["TF_CONFIG"]) == {"cluster": {"worker": ["127.0.0.1:20000"]}, "task": {"type": "worker", "index": 0}}
+    assert (one["DMLC_NUM_WORKER"], one["DMLC_TASK_ID"]) == ("1", "0")
+
+
+@pytest.mark.parametrize(
+    ("members", "starters"),
+    [({}, {"worker": LIGHTNING}), ({"worker": {"devices": ("GPU-a", "GPU-b")}}, {})],
+    ids=["lightning", "one process with two GPUs"],
+)
+def test_alone_a_program_may_start_ranks_by_itself(launch, members, starters):
+    env = launch({"worker": 1}, members=members, starters=starters)["worker-0"].processes[0].env
     assert (env["RANK"], env["WORLD_SIZE"]) == ("0", "1")
     assert not {"LOCAL_RANK", "TORCHELASTIC_RUN_ID", "TF_CONFIG", "OMPI_COMM_WORLD_SIZE"} & set(env)
+
+
+def test_lightning_with_peers_is_one_of_them(launch):
+    env = launch({"worker": 2}, starters={"worker": LIGHTNING})["worker-1"].processes[0].env
+    assert (env["RANK"], env["TORCHELASTIC_RUN_ID"]) == ("1", "mnist-7")
+    # A worker is a node to it: `Trainer(num_nodes=2, devices=1)` has one device.
+    assert (env["LOCAL_RANK"], env["GROUP_RANK"]) == ("0", "1")
+
+
+def test_roles_of_mxnet_are_known_by_default(launch):
+    made = launch({"scheduler": 1, "server": 1, "worker": 2})
+    env = made["server-0"].processes[0].env
+    assert (env["DMLC_ROLE"], env["DMLC_PS_ROOT_PORT"], env["DMLC_NUM_WORKER"]) == ("server", "20000", "2")
+    assert "DMLC_TRACKER_URI" not in made["worker-0"].processes[0].env
+
+
+def test_workers_of_xgboost_find_their_tracker(launch):
+    env = launch({"worker": 2})["worker-1"].processes[0].env
+    assert {name: env[name] for name in env if name.startswith("DMLC_")} == {
+        "DMLC_TRACKER_URI": "127.0.0.1",
+        "DMLC_TRACKER_PORT": "20001",
+        "DMLC_TASK_ID": "1",
+        "DMLC_NUM_WORKER": "2",
+    }
 
 
 def test_the_last_of_an_elastic_gang_still_has_its_rank(launch):

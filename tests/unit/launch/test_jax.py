@@ -15,8 +15,8 @@ def test_variables(launch):
         "OMPI_MCA_orte_hnp_uri": "4096.0;tcp://127.0.0.1:20002",
         "OMPI_COMM_WORLD_SIZE": "4",
         "OMPI_COMM_WORLD_RANK": "3",
-        "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-        "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "3",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
     }
 
 

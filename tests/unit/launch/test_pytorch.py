@@ -15,10 +15,10 @@ def test_rank_variables_of_a_gang(launch):
         "MASTER_PORT": "20001",
         "RANK": "3",
         "WORLD_SIZE": "4",
-        "LOCAL_RANK": "1",
-        "LOCAL_WORLD_SIZE": "2",
-        "GROUP_RANK": "1",
-        "GROUP_WORLD_SIZE": "2",
+        "LOCAL_RANK": "3",
+        "LOCAL_WORLD_SIZE": "4",
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
         "TORCHELASTIC_RUN_ID": "mnist-7",
         "TORCHELASTIC_RESTART_COUNT": "1",
         "TORCHELASTIC_MAX_RESTARTS": "5",
@@ -26,7 +26,33 @@ def test_rank_variables_of_a_gang(launch):
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
     assert {name: last.get(name) for name in wanted} == wanted
-    assert not [name for name in last if name.startswith("PET_")]
+    # A launcher that the process calls itself sees as many nodes as there are processes.
+    assert (last["PET_NNODES"], last["PET_NODE_RANK"], last["PET_NPROC_PER_NODE"]) == ("4", "3", "1")
+    assert (last["PET_MASTER_PORT"], last["PET_RDZV_BACKEND"]) == ("20001", "static")
+
+
+@pytest.mark.parametrize("framework", ["auto", "pytorch"])
+def test_a_launcher_that_a_script_calls_joins(launch, framework):
+    """Started once a worker, with the worker's ranks; what the script does besides finds its rank too."""
+    made = launch(
+        {"worker": 2},
+        members={"worker": {"processes": 1, "slots": 2}},
+        roles={"worker": {"command": ("bash", "train.sh")}},
+        starters={"worker": "torchrun"},
+        framework=framework,
+    )
+    (only,) = made["worker-1"].processes
+    wanted = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_NPROC_PER_NODE": "2", "RANK": "2", "WORLD_SIZE": "4"}
+    assert {name: only.env[name] for name in wanted} == wanted
+    assert not [name for name in only.env if name.startswith("TORCHELASTIC_") and name != "TORCHELASTIC_ERROR_FILE"]
+
+
+def test_deepspeed_gets_a_port_of_its_own(launch):
+    def argv(*words):
+        return launch({"worker": 1}, roles={"worker": {"command": ("deepspeed", *words)}})["worker-0"].processes[0].argv
+
+    assert argv("train.py", "--lr", "1") == ("deepspeed", "--master_port", "20001", "train.py", "--lr", "1")
+    assert argv("--master_port=4", "train.py") == ("deepspeed", "--master_port=4", "train.py")
 
 
 def test_ranks_are_distinct_and_cover_the_world(launch):

@@ -36,12 +36,14 @@ def test_contract_of_each_process(launch):
         "FAIRWAY_PEERS": '{"chief":["127.0.0.1:20000"],"ps":["127.0.0.1:20010"],"worker":["127.0.0.1:20020","127.0.0.1:20030"]}',
         "FAIRWAY_CHECKPOINT_DIR": "/job/checkpoints",
         "FAIRWAY_CHECKPOINT_EVERY": "300",
+        "FAIRWAY_FIRST_ON_NODE": "0",
         "FAIRWAY_CHECKPOINT_KEEP": "3",
         "FAIRWAY_TENSORBOARD_DIR": "/job/tensorboard",
         "FAIRWAY_ATTEMPT_DIR": "/job/attempt",
         "FAIRWAY_SHARED_DIR": "/job/shared",
         "FAIRWAY_OUTPUT_MODEL": "/job/outputs/model",
         "FAIRWAY_DATA_TRAIN_SET": "/data/train",
+        "FAIRWAY_LINES": "1",
     }
     assert second.local_rank == 1
 
@@ -124,6 +126,8 @@ def test_output_is_unbuffered_unless_somebody_said_otherwise(launch):
     assert "PYTHONUNBUFFERED" in plain.gives_way
     said = launch({"worker": 1}, env={"PYTHONUNBUFFERED": ""})["worker-0"].processes[0]
     assert said.env["PYTHONUNBUFFERED"] == ""
+    assert plain.env["FAIRWAY_LINES"] == "1"
+    assert "FAIRWAY_LINES" not in said.env
     assert "PYTHONUNBUFFERED" not in said.gives_way
 
 
@@ -146,7 +150,9 @@ def test_threads(launch, sizes, members, resources, threads):
 
 def test_command_adds_nothing_of_a_framework(launch):
     env = launch({"worker": 2}, framework="command")["worker-0"].processes[0].env
-    assert {name for name in env if not name.startswith("FAIRWAY_")} == {"OMP_NUM_THREADS", "PYTHONPATH", "PYTHONUNBUFFERED"}
+    assert {name for name in env if not name.startswith("FAIRWAY_")} == {
+        "OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "PYTHONPATH", "PYTHONUNBUFFERED",
+    }  # fmt: skip
 
 
 def test_peers_are_json(launch):

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from fairway.units.programs import Starter, starter_at, starter_in_script, starter_of, starts_its_own_processes
+from fairway.units.programs import Starter, starter_at, starter_in_script, starter_of
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,10 @@ from fairway.units.programs import Starter, starter_at, starter_in_script, start
 def test_commands(command, starter):
     argv = shlex.split(command)
     assert starter_of(argv) is starter
-    assert starts_its_own_processes(argv) is (starter is not None)
 
 
 def test_nothing_to_run_starts_nothing():
-    assert not starts_its_own_processes(())
+    assert starter_of(()) is None
 
 
 @pytest.mark.parametrize(

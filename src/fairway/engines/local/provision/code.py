@@ -12,7 +12,9 @@ from pathlib import Path
 
 from fairway.app import crash
 from fairway.engines.local.folders import make_private
+from fairway.engines.local.provision.commit import lay_commit
 from fairway.engines.local.provision.git import GitFetcher
+from fairway.engines.local.provision.missing import environments_of
 from fairway.engines.local.provision.programs import Say
 from fairway.errors import RefusedError
 from fairway.registry import snapshot
@@ -43,7 +45,7 @@ class CodePlace:
         digest = await self._digest(job, folder, say)
         if not digest:
             return make_private(target)
-        await asyncio.to_thread(self._lay_out, digest, target)
+        await asyncio.to_thread(self._lay_out, job, digest, target)
         return target
 
     async def _digest(self, job: Job, folder: Path, say: Say) -> str:
@@ -71,8 +73,20 @@ class CodePlace:
             os.replace(aside, note)
         return taken.digest
 
-    def _lay_out(self, digest: str, target: Path) -> None:
-        snapshot.materialise(snapshot.load(digest, self._blobs), self._blobs, target)
+    def _lay_out(self, job: Job, digest: str, target: Path) -> None:
+        source = Path(job.origin.folder, job.spec.code.path)
+
+        def complete(copy: Path) -> None:
+            if not job.origin.folder or not job.spec.code.path:
+                return
+            lay_commit(copy, job.origin.commit, source)
+            for name in environments_of(job.spec, source):
+                if not os.path.lexists(copy / name):
+                    # An environment works only where it was made: the caller's own is meant.
+                    (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                    os.symlink((source / name).resolve(), copy / name)
+
+        snapshot.materialise(snapshot.load(digest, self._blobs), self._blobs, target, complete=complete)
 
 
 def _in_place(job: Job) -> Path:

@@ -13,6 +13,7 @@ from fairway.app import crash
 
 _TOP = ("__init__.py", "version.py")
 _PACKAGE = "runtime"
+_HOOK = Path(_PACKAGE, "startup", "sitecustomize.py")
 
 
 def provide_runtime(home: Path, source: Path | None = None) -> Path:
@@ -32,6 +33,9 @@ def provide_runtime(home: Path, source: Path | None = None) -> Path:
             copy = aside / "fairway" / path.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
+            if path == source / _HOOK:
+                # Python imports it by itself from the top of a folder on PYTHONPATH.
+                shutil.copyfile(path, aside / _HOOK.name)
         with crash.reach("registry.rename"):
             os.rename(aside, target)
     except OSError:

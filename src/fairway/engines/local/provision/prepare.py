@@ -27,6 +27,7 @@ from fairway.registry.blobs import Blobs
 from fairway.registry.dataset import Datasets, is_reference
 from fairway.registry.model import Models
 from fairway.state.job import Job
+from fairway.units import conditions
 
 _LEFTOVERS = (
     *(
@@ -44,13 +45,6 @@ _LEFTOVERS = (
     "fetched/*",
 )
 """Where things are made before they get their names."""
-
-_MACHINE_VARIABLES = re.compile(
-    r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|LD_LIBRARY_PATH|CUDA_HOME|CUDA_PATH"
-    r"|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|(?i:https?_proxy|no_proxy|all_proxy)"
-    r"|(PIP|UV)_\w+|XDG_(CACHE|CONFIG|DATA)_HOME|FAIRWAY_HOME"
-)
-"""What a task gets of the daemon's environment when it does not run with the caller's: the machine's, not the person's."""
 
 MODEL = "model://"
 """Before a model version, in the data of a run: its files."""
@@ -132,7 +126,7 @@ class Preparer:
     def _base_environment(self, job: Job, folder: Path) -> dict[str, str]:
         if not job.origin.keeps_environment:
             return dict(self._machine)
-        return base_environment(job, folder)
+        return {"PATH": os.defpath} | base_environment(job, folder)
 
     async def _interpreter(self, job: Job, work_dir: Path, base: Mapping[str, str], say: Say) -> Interpreter:
         asked = job.spec.environment
@@ -147,19 +141,29 @@ class Preparer:
         return interpreter.of(str(built / "bin" / "python"))
 
     def _data(self, job: Job) -> dict[str, str]:
-        return {name: self._resolved(f"data.{name}", text, job.origin.folder) for name, text in job.spec.data.items()}
+        inputs = Inputs(self._datasets, self._models)
+        return {name: inputs.resolve(f"data.{name}", text, job.origin.folder) for name, text in job.spec.data.items()}
 
-    def _resolved(self, field_name: str, text: str, folder: str) -> str:
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Where the inputs of runs lie."""
+
+    datasets: Datasets
+    models: Models
+
+    def resolve(self, field_name: str, text: str, folder: str) -> str:
+        """The path or URI of an input, from its text in a document and the caller's folder. Raises when there is none."""
         if text.startswith("pvc://"):
             message = f"{field_name} is {text!r}: volume claims exist on a cluster only"
             raise RefusedError(message, fix="name a path or a dataset here, or submit to the cluster with --context")
         if text.startswith(MODEL):
-            return str(self._models.folder(self._models.get(text.removeprefix(MODEL))))
+            return str(self.models.folder(self.models.get(text.removeprefix(MODEL))))
         if _URI.fullmatch(text):
             return text
         path = Path(folder or "/", os.path.expanduser(text))
         if is_reference(text) and not path.exists():
-            return self._datasets.locate(text)
+            return self.datasets.locate(text)
         if not path.exists():
             message = f"{field_name} is {text!r}: there is no {path}"
             raise NotFoundError(message, fix="name a path that exists, a URI, or a dataset version such as mnist@3")
@@ -168,8 +172,7 @@ class Preparer:
 
 def machine_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that belongs to the machine, with a path in any case."""
-    kept = {name: value for name, value in environ.items() if _MACHINE_VARIABLES.fullmatch(name)}
-    return {"PATH": os.defpath} | kept
+    return {"PATH": os.defpath} | conditions.machine_variables(environ)
 
 
 def _callers(job: Job) -> str:
