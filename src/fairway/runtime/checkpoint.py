@@ -70,6 +70,7 @@ def save(step: int, *, sharded: bool = False, keep: int | None = None, timeout: 
         OSError: the disk is full or damaged; what was there before is untouched.
     """
     entry = _entry(step, meta)
+    _listen()
     root = directory()
     root.mkdir(parents=True, exist_ok=True)
     token = context.attempt_token() if sharded else ""
@@ -84,6 +85,7 @@ def save(step: int, *, sharded: bool = False, keep: int | None = None, timeout: 
             raise IncompleteError(message)
         _publish(root, folder, entry, _keep(keep))
     _pace.saved()
+    stop.saved()
 
 
 def latest(*, deep: bool = False) -> Checkpoint | None:
@@ -91,6 +93,7 @@ def latest(*, deep: bool = False) -> Checkpoint | None:
 
     Sizes are compared always, digests with `deep`.
     """
+    _listen()
     return next((found for found in history() if found.intact(deep=deep)), None)
 
 
@@ -115,7 +118,14 @@ def should_checkpoint(step: int | None = None) -> bool:
     take part (`sharded`), broadcast rank 0's answer. `step` is for readers of your code; the decision is by time.
     """
     del step
+    _listen()
     return context.rank() == 0 and _pace.due()
+
+
+def _listen() -> None:
+    """The process that saves takes requests to stop, also where it never asks `should_stop()`."""
+    if context.rank() == 0:
+        stop.listen()
 
 
 def _entry(step: int, meta: dict[str, Any]) -> dict[str, Any]:
@@ -158,7 +168,7 @@ class _Pace:
         self._last = time.monotonic()
 
     def due(self) -> bool:
-        request, stopping = _request_time(), stop.should_stop()
+        request, stopping = _request_time(), stop.requested()
         every = float(os.environ.get(contract.CHECKPOINT_EVERY) or "inf")
         now = time.monotonic()
         if now - self._last < every and request <= self._request and stopping <= self._told_to_stop:

@@ -66,13 +66,28 @@ def world_size() -> int:
 
 
 def local_rank() -> int:
-    """This process among those of its task, from 0: which of the task's GPUs is its own."""
+    """This process among those of its task, from 0: which of the task's GPUs is its own.
+
+    The variable `LOCAL_RANK` may differ: it counts over all tasks of the run on this node where no GPU depends on it.
+    """
     return _placed(3, 0)
 
 
 def local_world_size() -> int:
     """How many processes the task has."""
     return _placed(4, 1)
+
+
+def local_leader() -> bool:
+    """Whether this process is the one of its node that does what is done once there, such as a download.
+
+    True in exactly one process of the run on each node, at each attempt, under every launcher; on Kubernetes a pod is a node,
+    since pods share no folder. The others must wait for it: a barrier, or a file that appears when it is done. True
+    outside of a job.
+    """
+    first = os.environ.get(contract.FIRST_ON_NODE, "1") != "0"
+    # A program that starts ranks by itself (Lightning) tells them by this variable alone.
+    return first and local_rank() == 0 and _number("LOCAL_RANK", 0) == 0
 
 
 def peers() -> dict[str, list[str]]:
@@ -136,9 +151,17 @@ def _folder(variable: str) -> Path | None:
 
 def _placed(column: int, otherwise: int) -> int:
     for row in _LAUNCHERS:
-        if row[0] in os.environ:
+        if row[0] in os.environ and not _is_ours(row[0]):
             return _number(row[column], 1 if column in (2, 4) else 0)
     return _number(_OURS[column], otherwise)
+
+
+def _is_ours(sign: str) -> bool:
+    """Whether the engine itself set the variables of this launcher, for programs that look for them."""
+    if sign == "TORCHELASTIC_RUN_ID":
+        return in_job() and os.environ[sign] == job()
+    from_jax = os.environ.get(contract.JAX_SIGN, "").startswith(contract.NO_LAUNCHER)
+    return sign == "OMPI_COMM_WORLD_RANK" and from_jax and "PMIX_NAMESPACE" not in os.environ
 
 
 def _number(variable: str, otherwise: int) -> int:

@@ -10,8 +10,8 @@ from pathlib import Path
 from fairway.runtime import number
 from fairway.runtime.growing import EventFile, GrowingFolder
 
-REPORT, TENSORBOARD, LOG = "report", "tensorboard", "log"
-SOURCES = (REPORT, TENSORBOARD, LOG)
+REPORT, TENSORBOARD, LOG, AUTO = "report", "tensorboard", "log", "auto"
+SOURCES = (REPORT, TENSORBOARD, LOG, AUTO)
 """Where metrics come from, the best first: as soon as one has spoken, the lesser ones do not count any more for that run."""
 
 _EVENTS = "tfevents"

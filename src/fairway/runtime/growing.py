@@ -22,6 +22,7 @@ EVENT_READ_LIMIT = 256 * 1024
 _BLOCK = 1 << 20
 _MOST_NAMES = 100_000
 """Names of one folder that are looked at."""
+_TAIL = 4096
 _CLOCK_STEP = 20_000_000
 """Nanoseconds; the kernel's file times may lag this much."""
 
@@ -34,6 +35,8 @@ class GrowingFile:
         self.offset = offset
         self.written = 0.0
         """When it was last written to, as of the last look."""
+        self.tail = b""
+        """The beginning of the line that has no end yet, as of the last look."""
 
     def new_bytes(self, limit: int = READ_LIMIT, refuse: number.Refuse = number.ignore) -> bytes:
         """What was appended since `offset`, which the caller advances by what it could use.
@@ -68,10 +71,26 @@ class GrowingFile:
         if not end and len(data) == READ_LIMIT:
             # No line is that long: pass it over rather than read it again for ever.
             end = len(data)
+        self.tail = data[end : end + _TAIL]
         at, self.offset = self.offset, self.offset + end
         for line in data[:end].splitlines(keepends=True):
             yield at, line.rstrip(b"\r\n")
             at += len(line)
+
+    def newest_lines(self, limit: int, refuse: number.Refuse = number.ignore) -> Iterator[tuple[int, bytes]]:
+        """`new_lines` of the last `limit` bytes; what was appended before those is passed over."""
+        try:
+            end = os.path.getsize(self.path)
+        except OSError:
+            return
+        cut = end - self.offset > limit
+        if cut:
+            self.offset = end - limit
+        lines = self.new_lines(refuse)
+        if cut:
+            # What is left of the line that was cut may look like another one.
+            next(lines, None)
+        yield from lines
 
 
 class EventFile(GrowingFile):

@@ -101,7 +101,7 @@ class Shards:
                 taken = book.take(lease)
                 if taken is None:
                     # Others still hold shards that may come free, unless we are told to end.
-                    if book.complete() or stop.should_stop():
+                    if book.complete() or stop.requested():
                         return
                     time.sleep(_POLL)
                     continue

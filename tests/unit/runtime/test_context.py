@@ -101,3 +101,37 @@ def test_a_restart_by_torchrun_is_another_start(monkeypatch: pytest.MonkeyPatch)
     assert context.attempt_token() == "2.0"
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert context.attempt_token() == "2.1"
+
+
+def test_the_variables_of_the_engine_itself_are_no_launcher(in_job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`LOCAL_RANK` counts over a node there, and a metrics file or a device over the task."""
+    ours = {"TORCHELASTIC_RUN_ID": context.job(), "RANK": "7", "LOCAL_RANK": "3", "OMPI_COMM_WORLD_RANK": "7"}
+    ours |= {"OMPI_MCA_orte_hnp_uri": "4096.0;tcp://127.0.0.1:1", "OMPI_COMM_WORLD_LOCAL_RANK": "3"}
+    for name, value in ours.items():
+        monkeypatch.setenv(name, value)
+    assert (context.rank(), context.local_rank()) == (0, 0)
+    monkeypatch.setenv("PMIX_NAMESPACE", "prterun@1")  # mpirun, out of the engine's sight
+    assert (context.rank(), context.local_rank()) == (7, 3)
+
+
+@pytest.mark.parametrize(
+    ("variables", "leads"),
+    [
+        ({}, True),
+        ({"FAIRWAY_FIRST_ON_NODE": "1", "LOCAL_RANK": "0"}, True),
+        ({"FAIRWAY_FIRST_ON_NODE": "0", "LOCAL_RANK": "0"}, False),
+        ({"FAIRWAY_FIRST_ON_NODE": "1", "FAIRWAY_LOCAL_RANK": "1"}, False),
+        ({"FAIRWAY_FIRST_ON_NODE": "1", "TORCHELASTIC_RUN_ID": "none", "LOCAL_RANK": "0"}, True),
+        ({"FAIRWAY_FIRST_ON_NODE": "1", "TORCHELASTIC_RUN_ID": "none", "LOCAL_RANK": "1"}, False),
+        ({"FAIRWAY_FIRST_ON_NODE": "0", "TORCHELASTIC_RUN_ID": "none", "LOCAL_RANK": "0"}, False),
+        ({"FAIRWAY_FIRST_ON_NODE": "1", "LOCAL_RANK": "1"}, False),
+    ],
+    ids=[
+        "outside of a job", "first", "another task", "another process", "torchrun", "its second rank", "torchrun in another task",
+        "a rank of Lightning's own",
+    ],
+)  # fmt: skip
+def test_one_process_leads_its_node(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], leads: bool) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert context.local_leader() is leads

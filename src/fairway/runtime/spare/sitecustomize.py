@@ -59,7 +59,13 @@ def _load_the_users_own() -> None:
     if found is not None and found.loader is not None:
         module = importlib.util.module_from_spec(found)
         sys.modules["sitecustomize"] = module
-        found.loader.exec_module(module)
+        try:
+            found.loader.exec_module(module)
+        except ImportError as error:
+            # Fairway's own, which found none behind it.
+            if error.name != "sitecustomize":
+                raise
+            del sys.modules["sitecustomize"]
 
 
 def _is_shadowed(folder: str) -> bool:
@@ -69,10 +75,10 @@ def _is_shadowed(folder: str) -> bool:
 
 def _become(channel: socket.socket) -> None:
     size = struct.calcsize("i")
-    header, carried, _flags, _address = channel.recvmsg(_HEADER.size, socket.CMSG_SPACE(2 * size))
+    header, carried, _flags, _address = channel.recvmsg(_HEADER.size, socket.CMSG_SPACE(3 * size))
     length, _count = _HEADER.unpack(header)
     ((_level, _kind, descriptors),) = carried
-    given, output = struct.unpack("2i", descriptors[: 2 * size])
+    given, output, error = struct.unpack("3i", descriptors[: 3 * size])
     text = bytearray()
     while len(text) < length:
         piece = channel.recv(length - len(text))
@@ -87,9 +93,9 @@ def _become(channel: socket.socket) -> None:
     os.environ.update({**locale, **told["env"]})
     os.dup2(given, 0)
     os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(given)
-    os.close(output)
+    os.dup2(error, 2)
+    for descriptor in (given, output, error):
+        os.close(descriptor)
     _name(os.path.basename(told["name"]).encode())
     channel.sendall(b"t")
 

@@ -1,0 +1,209 @@
+"""Metrics in files that frameworks write on their own: TensorBoard's, Lightning's and Hugging Face's, in their usual places.
+
+Looked for below the working folder, and only files that were written during the run. Standard library only, Python 3.9 and newer.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from fairway.runtime import number
+from fairway.runtime.detect import sources
+from fairway.runtime.eventfolder import EventFolder, joined
+from fairway.runtime.growing import GrowingFile, GrowingFolder
+from fairway.runtime.regular import read_regular
+
+USUAL = ("runs", "logs", "lightning_logs", "tb_logs", "tensorboard")
+"""Folders of event files, in the working folder or in a folder in it, such as the `output_dir` of a Trainer."""
+TABLE, STATE = "metrics.csv", "trainer_state.json"
+_CSV_FOLDER = "lightning_logs"
+_LIMIT = 4 << 20
+"""Bytes of a table or of a state that are read; of a larger one nothing is."""
+_EVENT_LIMIT = 1 << 20
+_MOST_FOLDERS = 200
+_MOST_ENTRIES = 10_000
+"""Names of one folder that are looked at."""
+_CHECKPOINT = "checkpoint-"
+_MOST_STATES = 1000
+_AT = ("step", "global_step")
+_NO_METRICS = frozenset({"step", "global_step", "epoch", "total_flos", "train_runtime", "eval_runtime"})
+
+Point = tuple[float, "int | None", dict[str, float]]
+Offset = Callable[[Path], int]
+
+
+class FoundFiles:
+    """The files of one run below its working folder.
+
+    Promises: a look at folders in which nothing changed costs a stat each; one look reads a bounded number of bytes.
+    """
+
+    def __init__(self, work: Path, since: float, offset: Offset = lambda _path: 0, host: str = "") -> None:
+        """`since`: when the run was made; files not written after that are of others. `host`: of others' event files too."""
+        self._since = since
+        self._offset = offset
+        self._host = host
+        self._work = work
+        self._folders: dict[Path, GrowingFolder] = {work: GrowingFolder(work)}
+        self._events: dict[Path, EventFolder] = {}
+        self._tables: dict[Path, Rows] = {}
+        self._history = History(work, since, offset(work / STATE))
+        self._versions: dict[Path, GrowingFolder] = {}
+
+    def new_points(self, refuse: number.Refuse = number.ignore) -> Iterator[tuple[str, Point]]:
+        """(which kind of file, point) for all that is new: the best kind first."""
+        self._look()
+        read = 0
+        for folder in list(self._events.values()):
+            folder.look(self._offset)
+            for path, file in folder.files.items():
+                if self._host not in path.name or read >= _EVENT_LIMIT:
+                    continue
+                before = file.offset
+                for moment, step, values in joined(file, folder.prefix(path), refuse):
+                    yield sources.EVENTS, (moment, step, values)
+                read += max(0, file.offset - before)
+        for table in list(self._tables.values()):
+            for point in table.new_points(refuse):
+                yield sources.TABLE, point
+        for point in self._history.new_points(refuse):
+            yield sources.STATE, point
+
+    def positions(self) -> dict[Path, int]:
+        """How far each file was read."""
+        found = {path: file.offset for folder in self._events.values() for path, file in folder.files.items()}
+        found.update((path, table.offset) for path, table in self._tables.items())
+        found[self._history.path] = self._history.offset
+        return {path: offset for path, offset in found.items() if offset}
+
+    def _look(self) -> None:
+        """Find folders and tables that came up."""
+        known = len(self._folders)
+        for folder in list(self._folders.values()):
+            self._list(folder)
+        for folder in list(self._folders.values())[known:]:
+            self._list(folder)
+        for path, versions in self._versions.items():
+            if versions.changed():
+                for name in versions.names():
+                    table = path / name / TABLE
+                    if name.startswith("version_") and table not in self._tables and len(self._tables) < _MOST_FOLDERS:
+                        self._tables[table] = Rows(table, self._since, self._offset(table))
+
+    def _list(self, folder: GrowingFolder) -> None:
+        if folder.changed():
+            for entry in _entries(folder.path):
+                self._take(folder.path, entry)
+
+    def _take(self, parent: Path, entry: os.DirEntry[str]) -> None:
+        path = Path(entry.path)
+        if entry.name == STATE:
+            self._history.offer(path)
+        elif path in self._folders or path in self._events or not _is_folder(entry):
+            return
+        elif entry.name in USUAL:
+            self._events[path] = EventFolder(path, self._since)
+            if entry.name == _CSV_FOLDER:
+                self._versions[path] = GrowingFolder(path)
+        elif entry.name.startswith(_CHECKPOINT):
+            self._history.offer(path / STATE)
+        elif parent == self._work and not entry.name.startswith(".") and len(self._folders) < _MOST_FOLDERS:
+            self._folders[path] = GrowingFolder(path)
+
+
+class Rows(GrowingFile):
+    """A table of Lightning's CSVLogger. Its `offset` counts rows: the file is written anew when a column is added."""
+
+    def __init__(self, path: Path, since: float, offset: int) -> None:
+        super().__init__(path, offset)
+        self._since = since
+        self._seen = (0, 0)
+
+    def new_points(self, refuse: number.Refuse) -> Iterator[Point]:
+        """The rows since the last time."""
+        try:
+            found = os.stat(self.path)
+            if (found.st_size, found.st_mtime_ns) == self._seen or found.st_mtime < self._since - 1.0:
+                return
+            self._seen = found.st_size, found.st_mtime_ns
+            lines = read_regular(self.path, _LIMIT).decode("utf-8", "replace").splitlines(keepends=True)
+        except OSError as error:
+            refuse("file", f"{self.path.name} is not read: {error.strerror or error}")
+            return
+        if lines and not lines[-1].endswith("\n"):
+            lines.pop()
+        for row in csv.DictReader(lines[:1] + lines[1 + self.offset :]):
+            self.offset += 1
+            values = {name: _number(text) for name, text in row.items() if name and isinstance(text, str) and text}
+            yield from _point(found.st_mtime, values, refuse)
+
+
+class History:
+    """The newest `trainer_state.json`: each one holds all that was logged until then."""
+
+    def __init__(self, work: Path, since: float, offset: int) -> None:
+        self.path = work / STATE
+        """What the position is known by: the state itself moves from checkpoint to checkpoint."""
+        self.offset = offset
+        self._since = since
+        self._offered: dict[Path, bool] = {}
+        """Whether each was read. A checkpoint's folder is there before the state is written into it."""
+
+    def offer(self, path: Path) -> None:
+        """A state that is there or will be."""
+        if len(self._offered) < _MOST_STATES:
+            self._offered.setdefault(path, False)
+
+    def new_points(self, refuse: number.Refuse) -> Iterator[Point]:
+        """The entries since the last time."""
+        for path in [path for path, read in self._offered.items() if not read]:
+            try:
+                moment = os.stat(path).st_mtime
+                self._offered[path] = moment < self._since - 1.0
+                state = None if self._offered[path] else json.loads(read_regular(path, _LIMIT))
+            except (OSError, ValueError, RecursionError):
+                continue
+            self._offered[path] = True
+            logged = state.get("log_history") if isinstance(state, dict) else None
+            for entry in (logged if isinstance(logged, list) else [])[self.offset :]:
+                self.offset += 1
+                if isinstance(entry, dict):
+                    yield from _point(moment, entry, refuse)
+
+
+def _point(moment: float, values: dict[str, Any], refuse: number.Refuse) -> Iterator[Point]:
+    step = next((number.int64(values[name]) for name in _AT if name in values), None)
+    metrics: dict[str, object] = {
+        name: value for name, value in values.items() if name not in _NO_METRICS and number.real(value) is not None
+    }
+    point = number.point(moment, step, metrics, refuse) if metrics else None
+    if point is not None:
+        yield point
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(islice(entries, _MOST_ENTRIES), key=lambda entry: entry.name)
+    except OSError:
+        return []
