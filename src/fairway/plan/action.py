@@ -36,6 +36,8 @@ class EvictTask:
     key: TaskKey
     grace: float
     reason: str
+    ask: bool = False
+    """First let `should_stop()` turn true; SIGTERM waits for programs that ask it, for most of the grace."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from fairway.plan import cycle
 from fairway.state.job import JobKey
+from fairway.state.node import Node
 from fairway.state.queue import Queue
 from fairway.state.snapshot import Snapshot
+from fairway.state.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +42,10 @@ def find(snapshot: Snapshot, now: float, *, places: bool, skip: Set[JobKey] = fr
     alone = problem([], [])
     if alone is not None:
         return Culprit(alone)
-    found = _first_bad(len(runs), lambda count: problem(runs[:count], []))
+    found = first_bad(len(runs), lambda count: problem(runs[:count], []))
     if found is not None:
         return Culprit(found[1], run=runs[found[0] - 1])
-    found = _first_bad(len(queues), lambda count: problem(runs, queues[:count]))
+    found = first_bad(len(queues), lambda count: problem(runs, queues[:count]))
     return Culprit(found[1], queue=queues[found[0] - 1].name) if found is not None else None
 
 
@@ -56,7 +59,29 @@ def part(snapshot: Snapshot, runs: Collection[JobKey], queues: Collection[Queue]
     return trial
 
 
-def _first_bad(most: int, problem: Callable[[int], Exception | None]) -> tuple[int, Exception] | None:
+def less(nodes: Sequence[Node], held: Iterable[Task]) -> tuple[Node, ...]:
+    """The nodes without what these tasks hold: for tasks that the planner must not see, and whose room is not free."""
+    tasks = list(held)
+    return tuple(_less(node, [task for task in tasks if task.node == node.name]) for node in nodes)
+
+
+def _less(node: Node, tasks: Sequence[Task]) -> Node:
+    if not tasks:
+        return node
+    holders = {device: str(task.key.run) for task in tasks for device in task.devices}
+    other = Counter(node.other)
+    for task in tasks:
+        other.subtract(task.need.other)
+    return replace(
+        node,
+        cpu=max(0.0, node.cpu - sum(task.need.cpu for task in tasks)),
+        memory=max(0, node.memory - sum(task.need.memory for task in tasks)),
+        devices=tuple(replace(one, busy_with=one.busy_with or holders.get(one.uuid, "")) for one in node.devices),
+        other={name: max(0, count) for name, count in other.items()},
+    )
+
+
+def first_bad(most: int, problem: Callable[[int], Exception | None]) -> tuple[int, Exception] | None:
     """The smallest count with which it fails, and how; None when it does not fail with all."""
     last = problem(most)
     if last is None:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from fairway.spec.job import Framework, JobSpec, Role
 from fairway.spec.resources import gpu_ask
 from fairway.state.job import Job
+from fairway.state.launching import framework_of, starter_of
 from fairway.state.task import Need, Task, TaskKey
-from fairway.units import programs, quantity
+from fairway.units import quantity
 
 OUT_OF_MEMORY_FACTOR = 1.5
 
@@ -26,12 +27,12 @@ def largest_sizes(spec: JobSpec) -> dict[str, int]:
 
 def folds_into_one(job: Job) -> bool:
     """Whether the workers become one task because one launcher starts all their processes on one machine."""
-    return not job.origin.spread and first_starts_all(job.spec)
+    return not job.origin.spread and first_starts_all(job)
 
 
-def first_starts_all(spec: JobSpec) -> bool:
+def first_starts_all(job: Job) -> bool:
     """Whether the first worker starts the processes of all: MPI without a task that launches."""
-    return spec.framework is Framework.MPI and set(spec.roles) == {"worker"}
+    return framework_of(job.spec, job.origin.starters) is Framework.MPI and set(job.spec.roles) == {"worker"}
 
 
 def make_tasks(job: Job, sizes: dict[str, int], capacity_cpu: float, now: float) -> list[Task]:
@@ -40,7 +41,7 @@ def make_tasks(job: Job, sizes: dict[str, int], capacity_cpu: float, now: float)
     share = _automatic_cpu(spec, sizes, capacity_cpu)
     made: list[Task] = []
     for name, role in spec.roles.items():
-        ranks = process_count(role)
+        ranks = process_count(job, name)
         fold = folds_into_one(job)
         copies = 1 if fold else sizes[name]
         bundle = sizes[name] if fold else 1
@@ -62,14 +63,13 @@ def another_task(job: Job, name: str, index: int, like: Sequence[Task], now: flo
     role = job.spec.roles[name]
     need = next((task.need for task in like if task.key.role == name), None) or need_of(role, 1.0, job.memory_factor)
     key = TaskKey(job.key.namespace, job.key.name, name, index, job.attempt)
-    return Task(key, need=need, processes=process_count(role), slots=slot_count(role), ready=True, created=now)
+    return Task(key, need=need, processes=process_count(job, name), slots=slot_count(role), ready=True, created=now)
 
 
-def process_count(role: Role) -> int:
-    """Processes that the engine starts for one replica."""
-    if programs.starts_its_own_processes(role.command) or programs.starter_in_script(role.script):
-        return 1
-    return slot_count(role)
+def process_count(job: Job, name: str) -> int:
+    """Processes that the engine starts for one replica of a role: one where a launcher starts the ranks."""
+    role = job.spec.roles[name]
+    return 1 if starter_of(role, job.origin.starters.get(name, "")) else slot_count(role)
 
 
 def slot_count(role: Role) -> int:

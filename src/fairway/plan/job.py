@@ -11,6 +11,7 @@ from fairway.plan.plan import Draft
 from fairway.spec import condition
 from fairway.spec.job import RestartScope, SuccessPolicy
 from fairway.state.job import Hold, Job, Leaving, Outcome, Resume
+from fairway.state.launching import separate_worlds
 from fairway.state.phase import Intent, JobPhase, TaskPhase
 from fairway.state.task import Task
 from fairway.units import quantity
@@ -45,14 +46,14 @@ def end(draft: Draft, job: Job, phase: JobPhase, outcome: Outcome, grace: float)
     """Decide how the run ends; it is over when the last of its tasks is."""
     job = replace(job, phase=JobPhase.STOPPING, ending=phase, outcome=outcome, hold=None, not_before=None, leaving=None)
     draft.put_job(job)
-    _evict(draft, draft.tasks_of(job.key), grace, outcome.reason)
+    _evict(draft, draft.tasks_of(job.key), grace, outcome.reason, ask=_asks(job))
     _finish_when_over(draft, job, draft.tasks_of(job.key))
 
 
 def _finish_when_over(draft: Draft, job: Job, tasks: Sequence[Task]) -> None:
     grace = quantity.seconds(job.spec.grace)
     if job.nudged is None:
-        _evict(draft, tasks, grace, "Ending")
+        _evict(draft, tasks, grace, "Ending", ask=_asks(job))
     elif draft.now >= job.nudged + grace:
         _evict(draft, tasks, grace, "StopCondition")
     elif any(not task.phase.over for task in tasks):
@@ -69,9 +70,21 @@ def _finish_when_over(draft: Draft, job: Job, tasks: Sequence[Task]) -> None:
     draft.put_job(replace(job, phase=job.ending, ending=None, started=started, finished=finished, nudged=None, hold=None))
     outcome = job.outcome or Outcome("Completed")
     draft.tell(job.key, job.ending.value, outcome.message or outcome.reason)
+    apart = separate_worlds(task for task in left if task.key.attempt >= job.attempt)
+    if apart:
+        draft.tell(job.key, "SeparateWorlds", apart)
 
 
-def _evict(draft: Draft, tasks: Sequence[Task], grace: float, reason: str) -> None:
+def _asks(job: Job) -> bool:
+    """Whether the tasks of a run that ends have work to save: they are stopped, and nothing of them has failed.
+
+    The tasks of an interrupted run got SIGINT, which is a request already.
+    """
+    reason = job.outcome.reason if job.outcome is not None else ""
+    return reason == "Timeout" or (job.ending is JobPhase.STOPPED and reason != exits.INTERRUPTED)
+
+
+def _evict(draft: Draft, tasks: Sequence[Task], grace: float, reason: str, *, ask: bool = False) -> None:
     for task in tasks:
         if task.phase.over:
             continue
@@ -83,7 +96,7 @@ def _evict(draft: Draft, tasks: Sequence[Task], grace: float, reason: str) -> No
         since = task.evicting_since
         if since is None or draft.now >= since + grace + BROKEN_GRACE:
             # The second time it should be gone already: the supervisor kills after the grace. Ask again, harder.
-            draft.actions.append(EvictTask(task.key, grace if since is None else 0.0, reason))
+            draft.actions.append(EvictTask(task.key, grace if since is None else 0.0, reason, ask=ask and since is None))
             draft.put_task(replace(task, evicting_since=draft.now))
             since = draft.now
         draft.wake(since + grace + BROKEN_GRACE)
@@ -123,7 +136,7 @@ def _stop_condition(job: Job) -> str:
 
 def _check_success(draft: Draft, job: Job, current: Sequence[Task]) -> bool:
     deciding = [task for task in current if task.key.role in _deciding_roles(job)]
-    if gang.first_starts_all(job.spec):
+    if gang.first_starts_all(job):
         deciding = [task for task in deciding if task.key.index == 0]  # the others are there for what it starts
     if not deciding or any(task.phase is not TaskPhase.SUCCEEDED for task in deciding):
         return False
@@ -150,19 +163,23 @@ def _check_failures(draft: Draft, job: Job, current: Sequence[Task]) -> bool:
     if _waits_for_cause(draft, job, failed, current):
         return True
     culprit = exits.cause(failed)
-    verdict = exits.judge(culprit, job.last_failure, job.progress.step)
+    verdict = exits.judge(culprit, job)
     outcome = Outcome(verdict.reason, verdict.message, culprit.key.task, culprit.exit.code if culprit.exit else None)
     spent = verdict.counted and job.restarts >= job.spec.restart.max
     if verdict.final or spent:
         if spent and not verdict.final and job.spec.restart.max:
             outcome = replace(outcome, message=f"{outcome.message}; all {job.spec.restart.max} restarts are used up")
-        end(draft, job, JobPhase.FAILED, outcome, BROKEN_GRACE)
+        interrupted = verdict.reason == exits.INTERRUPTED
+        # The others were interrupted, too, and may still save.
+        grace = quantity.seconds(job.spec.grace) if interrupted else BROKEN_GRACE
+        end(draft, job, JobPhase.STOPPED if interrupted else JobPhase.FAILED, outcome, grace)
         return True
     job = replace(
         job,
         outcome=outcome,
         hold=None,
-        last_failure=verdict.signature,
+        last_failure=verdict.signature or job.last_failure,
+        trail=verdict.trail,
         restarts=job.restarts + verdict.counted,
         memory_factor=gang.OUT_OF_MEMORY_FACTOR if verdict.reason == "OutOfMemory" else job.memory_factor,
     )
@@ -211,7 +228,7 @@ def make_room(draft: Draft, job: Job, leaving: Leaving) -> None:
 
 def _leave(draft: Draft, job: Job, tasks: Sequence[Task]) -> None:
     assert job.leaving is not None
-    _evict(draft, tasks, quantity.seconds(job.spec.grace), job.leaving.cause)
+    _evict(draft, tasks, quantity.seconds(job.spec.grace), job.leaving.cause, ask=True)
     if any(not task.phase.over for task in draft.tasks_of(job.key)):
         return
     draft.put_job(
@@ -221,6 +238,7 @@ def _leave(draft: Draft, job: Job, tasks: Sequence[Task]) -> None:
             attempt=max((task.key.attempt for task in tasks), default=job.attempt) + 1,
             sizes=dict(job.leaving.sizes),
             resume=_resume(job, draft.now),
+            trail=exits.came_to(job),
             evictions=job.evictions + 1,
             leaving=None,
             hold=None,
@@ -273,11 +291,12 @@ def _restart_task(draft: Draft, job: Job, task: Task) -> None:
 
 
 def _backoff(job: Job) -> float:
-    """The first restart is at once; after that the wait doubles."""
-    if job.restarts <= 1:
+    """The first restart is at once; after that the wait doubles. The same for requests to start again that bring no progress."""
+    times = max(job.restarts, job.trail.requeues)
+    if times <= 1:
         return 0.0
     first, longest = quantity.seconds(job.spec.restart.backoff), quantity.seconds(job.spec.restart.backoff_max)
-    return min(longest, first * 2.0 ** min(job.restarts - 2, 30))
+    return min(longest, first * 2.0 ** min(times - 2, 30))
 
 
 def _start(draft: Draft, job: Job, tasks: Sequence[Task], current: Sequence[Task]) -> bool:

@@ -9,12 +9,15 @@ from fairway.plan import gang as gangs
 from fairway.plan.scheduling.request import Request, Running
 from fairway.plan.scheduling.shape import WHOLE, Gang, Part, Seat, Shape, Where, device_memory, milli_on
 from fairway.plan.service.replica import service_of
-from fairway.spec.resources import Placement
+from fairway.spec.resources import Placement, gpu_ask
 from fairway.state.job import Job
 from fairway.state.node import Node
 from fairway.state.phase import TaskPhase
 from fairway.state.task import Need, Task
 from fairway.units import quantity
+
+NO_DEVICE = "none"
+"""No device has this name: for a caller whose `CUDA_VISIBLE_DEVICES` names none."""
 
 
 def request_of(job: Job, tasks: Sequence[Task], capacity_cpu: float) -> Request:
@@ -50,7 +53,7 @@ def gang_of(job: Job, tasks: Sequence[Task], capacity_cpu: float) -> Gang:
             continue
         need = own[0].need if own else gangs.need_of(role, min(1.0, capacity_cpu), job.memory_factor)
         most = len(own) if fixed else max(len(own), limits.get(name, 0))
-        wish = role.placement
+        wish = placement_of(job, name)
         parts.append(Part(name, shape_of(need, wish), len(own), most, wish.together, wish.apart))
     return Gang(tuple(parts), any(role.placement.same_rack for role in job.spec.roles.values()))
 
@@ -60,7 +63,7 @@ def running_of(job: Job, tasks: Sequence[Task], nodes: Mapping[str, Node], known
     sitting = [task for task in tasks if task.phase.holds_resources]
     if not sitting:
         return None
-    seats = tuple(_seat(task, job.spec.roles[task.key.role].placement, nodes) for task in sitting)
+    seats = tuple(_seat(task, placement_of(job, task.key.role), nodes) for task in sitting)
     leaving = job.ending is not None or job.leaving is not None or all(task.evicting_since is not None for task in sitting)
     since = min((task.started for task in sitting if task.started is not None), default=now)
     if known is not None and {(seat.role, seat.index, seat.node) for seat in known.seats} == {
@@ -90,6 +93,15 @@ def running_of(job: Job, tasks: Sequence[Task], nodes: Mapping[str, Node], known
 def resumes(job: Job) -> bool:
     """Whether the run goes on where it was after it had to leave: it has shown that it saves checkpoints."""
     return job.progress.checkpoint_step is not None
+
+
+def placement_of(job: Job, name: str) -> Placement:
+    """Where a role may be placed: as its document says, else on the GPUs that its caller may see."""
+    role = job.spec.roles[name]
+    visible = job.origin.conditions.devices if job.origin.conditions is not None else None
+    if visible is None or role.placement.devices or not gpu_ask(role.resources).count:
+        return role.placement
+    return role.placement.model_copy(update={"devices": visible or (NO_DEVICE,)})
 
 
 def shape_of(need: Need, wish: Placement) -> Shape:
@@ -140,7 +152,7 @@ def _whole_gang(job: Job, sitting: Sequence[Task], *, may_grow: bool) -> Gang:
             continue
         fold = gangs.folds_into_one(job)
         least, most = (1, 1) if fold else (role.replicas.min, role.replicas.max if may_grow else len(own))
-        wish = role.placement
+        wish = placement_of(job, name)
         parts.append(Part(name, shape_of(own[0].need, wish), min(least, len(own)), most, wish.together, wish.apart))
     return Gang(tuple(parts), any(role.placement.same_rack for role in spec.roles.values()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fairway.spec.job import JobSpec
+from fairway.state.activity import Stall
 from fairway.state.phase import Intent, JobPhase
 
 
@@ -25,6 +26,21 @@ class JobKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Conditions:
+    """Under which conditions the caller's shell runs programs. They hold for the tasks of the run too."""
+
+    nice: int = 0
+    umask: int | None = None
+    """None: as the engine has it."""
+    affinity: tuple[int, ...] = ()
+    """CPUs; empty: any."""
+    limits: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By name, as in `RLIMIT_NOFILE`: soft and hard, -1 for none."""
+    devices: tuple[str, ...] | None = None
+    """`CUDA_VISIBLE_DEVICES`: the only GPUs that the run may use, by index or UUID. None: any."""
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Who asked, from where, and with what."""
 
@@ -41,6 +57,18 @@ class Origin:
     """Whether the caller's environment was kept beside the run, for an in-place run."""
     stdin: str = ""
     """Where the caller hands out its standard input while it watches the run; empty: the run has none."""
+    starters: dict[str, str] = field(default_factory=dict)
+    """By role: the launcher (`units.programs.Starter`) that a script file of the role's command calls."""
+    cautions: tuple[str, ...] = ()
+    """What its author should know of how its launchers work together."""
+    conditions: Conditions | None = None
+    """Those of the caller; None: those of the engine."""
+    commit: str = ""
+    """The commit that the folder of the code was at when it was copied; empty when it is not known."""
+    left_out: tuple[str, ...] = ()
+    """Paths that the ignore files of the folder kept out of the copy, folders with a slash: the first of them."""
+    stderr_apart: bool = False
+    """Whether the caller's standard error leads to another place than its standard output."""
     spread: bool = False
     """Whether its tasks have machines of their own, as on a cluster, so that nothing is folded into one task."""
 
@@ -78,6 +106,20 @@ class Resume:
     """Work done after that checkpoint and lost."""
     lost_steps: int | None = None
     """The same in steps, where they were reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """What the attempts before came to, so that progress is known from standing still."""
+
+    step: int | None = None
+    """The highest step that any of them reported."""
+    checkpoint: int | None = None
+    """The newest checkpoint that any of them left."""
+    seconds: float | None = None
+    """How long the last one ran."""
+    requeues: int = 0
+    """How often in a row it asked to be started again (exit 75) without progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +178,9 @@ class Job:
     resume: Resume | None = None
     progress: Progress = Progress()
     last_failure: str = ""
-    """Traceback digest and step of the last failure; the same again is a mistake of the program."""
+    """Names the last failure; the same again without progress is a mistake of the program."""
+    trail: Trail = Trail()
+    """What the attempts before came to."""
     memory_factor: float = 1.0
     """Memory asked for is multiplied by this after an out-of-memory end, once."""
     leaving: Leaving | None = None
@@ -147,6 +191,12 @@ class Job:
     """Decided: it ends like this as soon as its tasks are over. `outcome` says why."""
     nudged: float | None = None
     """When its tasks were asked to end by themselves."""
+    stall: Stall | None = None
+    """Set while it seems to hang."""
+    not_numbers: dict[str, int | None] = field(default_factory=dict)
+    """Metrics that were NaN, each with the step at which that was seen first."""
+    logs_removed: dict[str, int] = field(default_factory=dict)
+    """Bytes of output that were removed because there was too much, from the beginning, by process: `worker-0`, `worker-0.1`."""
     logs_gone: bool = False
     """Whether its logs were removed because their time was up."""
     deleting: bool = False

@@ -71,8 +71,22 @@ class Exit:
     traceback_digest: str = ""
     """Names a Python traceback by its frames, so that the same mistake is recognised."""
     reached_step: int | None = None
+    world: int = 0
+    """Ranks of the largest world that a launcher inside the task told its processes of; 0 when none was seen."""
+    leads: bool = False
+    """Whether rank 0 of that world ran in this task."""
+    error: str = ""
+    """What the rank that failed raised, in one line: `RuntimeError: shape mismatch`. Empty when it is not known."""
+    error_rank: int | None = None
+    """That rank, among all of the run; None when it is not known."""
+    error_code: int | None = None
+    """With what that rank exited, where a launcher between told it."""
+    error_signal: int | None = None
+    """Which signal ended that rank, where a launcher between told it."""
     disrupted: str = ""
     """Who ended it from outside, in words: its node was lost, the kubelet refused it. Not the run's fault."""
+    interrupted: bool = False
+    """Whether a person interrupted it (Ctrl-C) and it ended because of that."""
 
 
 @dataclass(frozen=True, slots=True)

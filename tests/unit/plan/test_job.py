@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fairway.plan.action import BindGang, EvictTask, NudgeTask
 from fairway.plan.admit import never_fits
+from fairway.state.job import Leaving
 from fairway.state.node import Device, Node
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Exit
@@ -27,6 +30,17 @@ def test_a_gang_starts_whole_and_succeeds_when_every_worker_has() -> None:
     assert world.job(key).phase is JobPhase.SUCCEEDED
     assert world.job(key).outcome is not None
     assert world.job(key).outcome.reason == "Completed"
+
+
+@pytest.mark.parametrize(("leads", "told"), [((True, True), 1), ((True, False), 0)])
+def test_tasks_that_formed_separate_worlds_are_told_so_once_at_the_end(leads: tuple[bool, bool], told: int) -> None:
+    world = World()
+    key = world.submit("mnist-1", spec())
+    for task, leading in zip(world.tasks(key), leads, strict=True):
+        world.end(task, TaskPhase.SUCCEEDED, Exit(0, world=1, leads=leading))
+    world.turn()
+    assert world.job(key).phase is JobPhase.SUCCEEDED
+    assert [event.reason for event in world.events].count("SeparateWorlds") == told
 
 
 def test_what_does_not_fit_waits_with_the_reason_and_starts_when_there_is_room() -> None:
@@ -163,7 +177,7 @@ def test_back_off_doubles_after_the_first_restart() -> None:
     assert world.tasks(key, alive=True)
 
 
-def test_the_same_traceback_at_the_same_step_twice_is_final() -> None:
+def test_the_same_traceback_without_progress_is_final() -> None:
     world = World()
     key = world.submit("mnist-1", spec(1))
     world.report(key, 10)
@@ -194,12 +208,25 @@ def test_what_cannot_run_is_not_tried_again(code: int) -> None:
     assert world.job(key).phase is JobPhase.FAILED
 
 
+def test_an_interrupted_run_is_stopped_and_not_started_again() -> None:
+    world = World()
+    key = world.submit("mnist-1", spec(restart={"max": 3}))
+    task = next(task for task in world.tasks(key) if task.key.task == "worker-1")
+    world.end(task, TaskPhase.FAILED, Exit(1, interrupted=True))
+    world.turn()
+    job = world.job(key)
+    assert job.phase is JobPhase.STOPPED
+    assert job.outcome is not None
+    assert (job.outcome.reason, job.outcome.task, job.restarts) == ("Interrupted", "worker-1", 0)
+
+
 def test_exit_75_starts_again_and_costs_nothing() -> None:
     world = World()
     key = world.submit("mnist-1", spec(1, restart={"max": 0}))
-    for _ in range(5):
+    for step in range(15):
+        world.report(key, step)
         world.finish(key, "worker-0", 75)
-        assert world.job(key).phase is JobPhase.RUNNING
+        assert world.job(key).phase is JobPhase.RUNNING, "one that makes progress starts again at once"
     assert world.job(key).restarts == 0
 
 
@@ -373,3 +400,23 @@ def test_a_lost_task_counts_as_a_failure() -> None:
     assert world.job(key).phase is JobPhase.FAILED
     assert world.job(key).outcome is not None
     assert world.job(key).outcome.reason == "Lost"
+
+
+@pytest.mark.parametrize("how", ["stop", "timeout", "leave"])
+def test_who_is_stopped_is_asked_first_and_a_broken_gang_is_not(how: str) -> None:
+    world = World()
+    key = world.submit("mnist-1", spec(2, timeout="1h"))
+    world.finish(key, "worker-1", signal=9)
+    broken = [action for action in world.actions if isinstance(action, EvictTask)]
+    assert [(action.key.task, action.ask) for action in broken] == [("worker-0", False)]
+    world.actions.clear()
+    if how == "stop":
+        world.stop(key)
+    elif how == "timeout":
+        world.pass_time(3601)
+    else:
+        world.snapshot.put_job(replace(world.job(key), leaving=Leaving("priority", "makes room", world.now)))
+        world.turn()
+    asked = [action for action in world.actions if isinstance(action, EvictTask)]
+    assert asked
+    assert all(action.ask for action in asked)

@@ -48,7 +48,8 @@ class Estimate:
     confidence: float
     """The chance that it will take between `low` and `high`."""
     basis: str
-    """Whose durations it rests on: `name`, `user`, `size`, `all`, `limit` (what was declared) or `none`."""
+    """Whose durations it rests on: `name`, `user`, `size`, `all`, `limit` (what was declared), `none`, or `service`, which never
+    ends by itself."""
 
 
 def record(history: History, user: str, name: str, gpus: float, duration: float) -> History:
@@ -84,6 +85,11 @@ def estimate(history: History, user: str, name: str, gpus: float, limit: float |
         # It cannot outlast its limit, so nothing is missed above.
         low, median, high, confidence = min(low, left), min(median, left), left, (count - first) / (count + 1)
     return Estimate(low, median, high, round(confidence, 3), basis)
+
+
+def is_known(history: History, user: str, name: str, gpus: float, limit: float | None) -> bool:
+    """Whether anything says how long a run takes: its own limit, or runs that have ended."""
+    return limit is not None or bool(_witnesses(history, user, name, gpus, 0.0)[1])
 
 
 def remaining(history: History, user: str, name: str, gpus: float, limit: float | None, elapsed: float, part: float) -> float:

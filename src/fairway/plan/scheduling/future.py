@@ -7,6 +7,7 @@ other surprises make of it is learnt by `forecast.Calibration`.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -65,6 +66,10 @@ class Prospect:
     """More runs are before it than play a part: it starts later rather than sooner."""
     at_least: float = 0.0
     """How far the play that was broken off had come without seeing it start, where there were too few plays."""
+    guess: bool = False
+    """Whether it rests on runs of which nothing says how long they take: neither a timeout nor runs that have ended."""
+    endless: tuple[str, ...] = ()
+    """Services that hold the room when all else has ended: they never end by themselves. Only where it is `beyond`."""
 
 
 class OutOfPatienceError(Exception):
@@ -108,23 +113,27 @@ def prospect(
 ) -> Prospect:
     """Play it through, as often as `spent` allows."""
     waits: list[float] = []
-    beyond, reached = 0, 0.0
+    beyond, reached, guess = 0, 0.0, False
+    endless: tuple[str, ...] = ()
     for number in range(plays):
+        play = Play(start, forecast.part_in(number))
         try:
-            wait = Play(start, forecast.part_in(number)).wait(HORIZON, spent)
+            wait = play.wait(HORIZON, spent)
         except OutOfPatienceError as cut:
             reached = cut.reached
             break
+        guess = guess or play.guessed
         if wait is None:
             beyond += 1
+            endless = endless or play.endless
         else:
             waits.append(wait)
     played = len(waits) + beyond
     if played < min(LEAST_PLAYS, plays):
         return Prospect(None, played, left_out=start.left_out, at_least=min([reached, *waits]))
     if 2 * len(waits) <= played:
-        return Prospect(None, played, beyond=True, left_out=start.left_out)
-    return Prospect(forecast.calibrated(waits, calibration), played, left_out=start.left_out)
+        return Prospect(None, played, beyond=True, left_out=start.left_out, guess=guess, endless=endless)
+    return Prospect(forecast.calibrated(waits, calibration), played, left_out=start.left_out, guess=guess)
 
 
 class Play:
@@ -141,6 +150,10 @@ class Play:
         """How often something was expected of a run: of several expectations the last one counts."""
         self._coming: list[tuple[float, JobKey, int, Sizes | None]] = []
         """Who ends when; and who leaves when to come again, with how many tasks at most."""
+        self.guessed = False
+        """Whether a run has ended whose length was only guessed."""
+        self.endless: tuple[str, ...] = ()
+        """The services that hold places, once nothing else will happen any more."""
         for node in start.nodes:
             self._scheduler.apply(NodeSeen(node), start.now)
         for queue in start.queues:
@@ -164,6 +177,8 @@ class Play:
             self._carry_out(decision)
             at = self._next_look(decision.wake_at)
             if at is None or at > self._begun + horizon:
+                if not self._coming or self._coming[0][0] == math.inf:
+                    self.endless = self._services()
                 return None
             if spent():
                 raise OutOfPatienceError(self._now - self._begun)
@@ -196,12 +211,18 @@ class Play:
                 self._now = max(self._now, time)
                 self._leave(key, sizes)
 
+    def _services(self) -> tuple[str, ...]:
+        running = self._scheduler.ledger.running.values()
+        return tuple(dict.fromkeys(each.request.service for each in running if each.request.service))
+
     def _step(self) -> float:
         return max(_LEAST_STEP, _STEP * (self._now - self._begun))
 
     def _leave(self, key: JobKey, sizes: Sizes | None) -> None:
         running = self._scheduler.ledger.running[key]
         request = running.request
+        if sizes is None and not self.guessed:
+            self.guessed = not durations.is_known(self._history, request.user, request.name, _gpus(request), request.limit)
         self._scheduler.apply(Left(key, self._now, finished=sizes is None and not running.leaving), self._now)
         if sizes is not None:
             # Who can resume saves before it leaves; who cannot has done nothing.
@@ -215,6 +236,12 @@ class Play:
         heapq.heappush(self._coming, (at, key, turn, sizes))
 
     def _work_left(self, request: Request, running_for: float) -> float:
+        if request.service:
+            return math.inf  # It ends when it is told to, which no play knows.
         ran = self._scheduler.ledger.memory.ran.get(str(request.key), (0.0, 0.0))[0] + max(0.0, running_for)
-        gpus = request.gang.gpus / WHOLE
-        return durations.remaining(self._history, request.user, request.name, gpus, request.limit, ran, self._part(request.key))
+        part = self._part(request.key)
+        return durations.remaining(self._history, request.user, request.name, _gpus(request), request.limit, ran, part)
+
+
+def _gpus(request: Request) -> float:
+    return request.gang.gpus / WHOLE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -325,5 +326,7 @@ def _starts_without(ledger: Ledger, request: Request, gone: Sequence[Running]) -
 
 def _expected(ledger: Ledger, running: Running, now: float) -> durations.Estimate:
     request = running.request
+    if request.service:
+        return durations.Estimate(math.inf, math.inf, math.inf, 0.0, "service")
     ran = ledger.memory.ran.get(str(request.key), (0.0, 0.0))[0] + max(0.0, now - running.since)
     return durations.estimate(ledger.memory.history, request.user, request.name, request.gang.gpus / WHOLE, request.limit, ran)

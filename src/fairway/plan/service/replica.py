@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from fairway.spec.job import Framework, JobSpec, Keep, Replicas, Restart, Role
+from fairway.spec.job import Framework, JobSpec, Keep, Metrics, Replicas, Restart, Role
 from fairway.spec.service import ServiceSpec, ServingRuntime
 from fairway.state.job import Job, JobKey
 from fairway.state.model import CODE_FORMATS
@@ -79,6 +79,8 @@ def replica_run(service: Service, revision: Revision, replica: Replica, python: 
         queue=spec.queue,
         priority=spec.priority,
         keep=Keep(logs=KEPT, record=KEPT),
+        # What a server prints is no training.
+        metrics=Metrics(auto=False),
     )
     return Job(
         key=replica.run,

@@ -129,3 +129,42 @@ def test_of_very_many_before_it_only_some_play_a_part() -> None:
     start = of(made, f"x-{len(requests) - 1}")
     assert len(start.waiting) == future.MOST_WAITING + 1
     assert start.left_out == len(requests) - 2 - future.MOST_WAITING
+
+
+def test_without_a_history_it_is_a_guess() -> None:
+    made = scheduler(1, ask("x-1"), ask("y-1"))
+    found = future.prospect(of(made, "y-1"), EXACT, never)
+    assert found.forecast is not None
+    assert found.guess
+    limited = scheduler(1, ask("x-1", limit=9000.0), ask("y-1"))
+    assert not future.prospect(of(limited, "y-1"), EXACT, never).guess
+    history = durations.record(durations.History(), "", "x-1", 1, 3000.0)
+    known = scheduler(1, ask("x-1"), ask("y-1"), memory=SchedulerMemory(history=history))
+    assert not future.prospect(of(known, "y-1"), EXACT, never).guess
+
+
+def test_a_run_that_does_not_matter_makes_no_guess_of_it() -> None:
+    # On other places a run of unknown length goes on; the one that is waited for has a limit.
+    made = scheduler(2, ask("x-1", limit=2000.0), ask("u-1"), ask("y-1"))
+    found = Play(of(made, "y-1"), lambda key: 0.1 if key.name == "x-1" else 0.9)
+    assert found.wait(future.HORIZON, never) is not None
+    assert not found.guessed
+
+
+def test_there_is_no_estimate_behind_a_service() -> None:
+    history = durations.History()
+    for _ in range(9):
+        # Replicas that were replaced are no witnesses of an end.
+        history = durations.record(history, "", "web-r1-1", 1, 600.0)
+    served = ask("web-r1-1", priority=100, service="web")
+    made = scheduler(1, served, ask("y-1"), memory=SchedulerMemory(history=history))
+    found = future.prospect(of(made, "y-1"), EXACT, never)
+    assert found.forecast is None
+    assert (found.beyond, found.endless) == (True, ("web",))
+
+
+def test_a_service_elsewhere_does_not_matter() -> None:
+    made = scheduler(2, ask("web-r1-1", priority=100, service="web"), ask("x-1", limit=3000.0), ask("y-1"))
+    found = future.prospect(of(made, "y-1"), EXACT, never)
+    assert found.forecast is not None
+    assert found.endless == ()
