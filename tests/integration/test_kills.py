@@ -204,7 +204,7 @@ def test_a_killed_daemon_finds_its_tasks_again_and_learns_how_the_others_ended(h
     home.check_nothing_held()
 
 
-@pytest.mark.parametrize(("word", "code"), [("0", 0), ("3", 1)])
+@pytest.mark.parametrize(("word", "code"), [("0", 0), ("3", 3)])
 def test_who_watches_a_run_sees_its_end_though_the_daemon_was_killed(home: DaemonHome, word: str, code: int) -> None:
     home.start_daemon()
     watching = watch(home)

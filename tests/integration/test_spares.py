@@ -62,7 +62,14 @@ def spares(home: DaemonHome) -> list[int]:
 def warm(home: DaemonHome) -> list[int]:
     """Those that have imported and wait in a read."""
     known = imported(home)
-    return [pid for pid in spares(home) if pid in known and Path(f"/proc/{pid}/stat").read_text().split()[2] == "S"]
+    return [pid for pid in spares(home) if pid in known and sleeps(pid)]
+
+
+def sleeps(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] == "S"
+    except OSError:
+        return False  # It ended meanwhile.
 
 
 def restart(home: DaemonHome, run: str, attempt: int) -> dict[str, int]:

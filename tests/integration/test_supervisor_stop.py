@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+import fairway
 from fairway.engines.local.supervision import control
 from fairway.testing.local_engine import Playground, until
+
+SOURCE = str(Path(fairway.__file__).parent.parent)
 
 SAVES = """
 import signal, sys, time
@@ -25,6 +28,16 @@ signal.signal(signal.SIGTERM, save)
 print("up", flush=True)
 while True:
     time.sleep(0.01)  # a signal that comes just before one long sleep would be seen after it
+"""
+HANDLES = """
+import time
+try:
+    print("up", flush=True)
+    while True:
+        time.sleep(0.01)
+finally:
+    time.sleep(0.5)
+    print("handled", flush=True)
 """
 IGNORES = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)"
 
@@ -47,6 +60,16 @@ async def test_a_stop_lets_the_program_save(playground: Playground) -> None:
     end = await attempt.over()
     assert attempt.log == "up\nsaved\n"
     assert (end["code"], end["by_us"], end["said"]) == (75, True, "preempted")
+
+
+async def test_a_stop_after_an_interrupt_lets_the_program_handle_it(playground: Playground) -> None:
+    attempt = await playground.start(python(HANDLES))
+    await until(lambda: "up" in attempt.log)
+    attempt.ask(op="interrupt")
+    attempt.ask(op="stop", grace=30, reason="a peer was interrupted")
+    await attempt.over()
+    assert "handled\n" in attempt.log
+    assert "KeyboardInterrupt" in attempt.log
 
 
 async def test_after_the_grace_comes_the_kill(playground: Playground) -> None:
@@ -185,3 +208,105 @@ async def test_the_end_is_told_to_who_listens(playground: Playground) -> None:
         heard = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(listening, 100), 10)
     assert heard == b"default/test-1/worker-0#0"
     assert attempt.end is not None
+
+
+ASKS = """
+import os, sys, time
+import fairway
+print("up", fairway.should_stop(), flush=True)
+while not fairway.should_stop():
+    time.sleep(0.01)
+time.sleep(0.5)  # a save; SIGTERM would end it
+print("saved", flush=True)
+"""
+
+
+def shared(playground: Playground) -> dict[str, str]:
+    """What a program needs to ask `should_stop()`."""
+    folder = playground.folder / "shared"
+    folder.mkdir(exist_ok=True)
+    return {"FAIRWAY_SHARED_DIR": str(folder), "FAIRWAY_JOB": "test-1", "PYTHONPATH": SOURCE}
+
+
+async def test_a_program_that_asks_is_not_ended_while_it_saves(playground: Playground) -> None:
+    attempt = await playground.start([sys.executable, "-c", ASKS], env=shared(playground))
+    await until(lambda: "up" in attempt.log)
+    attempt.ask(op="stop", grace=60, reason="StoppedByUser", ask=True)
+    end = await attempt.over()
+    assert attempt.log == "up False\nsaved\n"
+    assert (end["code"], end["by_us"]) == (0, True)
+
+
+async def test_a_launcher_gets_no_sigterm_before_its_ranks_have_saved(playground: Playground) -> None:
+    """As mpirun does, which kills its ranks a second after SIGTERM."""
+    launcher = (
+        "import signal, subprocess, sys\n"
+        "rank = subprocess.Popen([sys.executable, '-c', sys.argv[1]])\n"
+        "signal.signal(signal.SIGTERM, lambda *_: rank.kill())\n"
+        "sys.exit(rank.wait())"
+    )
+    attempt = await playground.start([sys.executable, "-c", launcher, ASKS], env=shared(playground))
+    await until(lambda: "up" in attempt.log)
+    attempt.ask(op="stop", grace=60, ask=True)
+    end = await attempt.over()
+    assert "saved" in attempt.log
+    assert (end["code"], end["by_us"]) == (0, True)
+
+
+async def test_a_worker_waits_for_the_rank_of_another_task_that_asks_for_all(playground: Playground) -> None:
+    """Rank 0 asks and broadcasts the answer; a peer that died of SIGTERM would break its last steps."""
+    env = shared(playground)
+    asking = await playground.start([sys.executable, "-c", ASKS], env=env)
+    silent = await playground.start(["sleep", "600"], env=env)
+    await until(lambda: "up" in asking.log)
+    silent.ask(op="stop", grace=60, ask=True)
+    asking.ask(op="stop", grace=60, ask=True)
+    saved, ended = await asking.over(), await silent.over()
+    assert (saved["code"], ended["signal"]) == (0, signal.SIGTERM)
+    assert ended["finished"] >= saved["finished"]
+
+
+async def test_a_program_that_does_not_ask_gets_sigterm_at_once(playground: Playground) -> None:
+    attempt = await playground.start(["sleep", "600"], env=shared(playground))
+    before = time.monotonic()
+    attempt.ask(op="stop", grace=600, ask=True)
+    assert (await attempt.over())["signal"] == signal.SIGTERM
+    assert time.monotonic() - before < 60
+
+
+async def test_who_asks_and_does_not_end_gets_sigterm_before_the_grace_is_over(playground: Playground) -> None:
+    code = "import fairway, time\nfairway.should_stop()\nprint('up', flush=True)\ntime.sleep(600)"
+    attempt = await playground.start([sys.executable, "-c", code], env=shared(playground))
+    await until(lambda: "up" in attempt.log)
+    attempt.ask(op="stop", grace=5, ask=True)
+    end = await attempt.over()
+    assert (end["signal"], end["by_us"]) == (signal.SIGTERM, True)
+
+
+async def test_a_broken_gang_is_ended_at_once_though_it_asks(playground: Playground) -> None:
+    attempt = await playground.start([sys.executable, "-c", ASKS], env=shared(playground))
+    await until(lambda: "up" in attempt.log)
+    attempt.ask(op="stop", grace=600)
+    assert (await attempt.over())["signal"] == signal.SIGTERM
+
+
+async def test_a_program_that_only_saves_is_ended_after_its_next_checkpoint(playground: Playground) -> None:
+    code = """
+import os, time
+import fairway
+step = 0
+while True:
+    step += 1
+    with fairway.checkpoint.save(step):
+        time.sleep(0.2)
+    print("saved", step, os.path.exists(os.path.join(os.environ["FAIRWAY_ATTEMPT_DIR"], "stop")), flush=True)
+    time.sleep(0.05)
+"""
+    env = {**shared(playground), "FAIRWAY_CHECKPOINT_DIR": str(playground.folder / "checkpoints"), "FAIRWAY_RANK": "0"}
+    attempt = await playground.start([sys.executable, "-c", code], env=env)
+    await until(lambda: "saved 1" in attempt.log)
+    before = time.monotonic()
+    attempt.ask(op="stop", grace=600, ask=True)
+    assert (await attempt.over())["signal"] == signal.SIGTERM
+    assert "True" in attempt.log
+    assert time.monotonic() - before < 60

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from daemon_home import DaemonHome
@@ -37,7 +38,7 @@ SERVER = """
 import http.server, os
 class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        self.send_response(200 if self.path == "/" else 404); self.end_headers()
+        self.send_response(200); self.end_headers()
     do_POST = do_GET
 http.server.HTTPServer(("127.0.0.1", int(os.environ["FAIRWAY_PORT"])), Answer).serve_forever()
 """
@@ -83,6 +84,31 @@ class Target:
         home.ask("serve", "--name", "chat", "--", sys.executable, str(home.work / "server.py"))
         (self.sockets) = [path for path in (*home.path.rglob("*"), *home.runtime.rglob("*")) if path.is_socket()]
         assert len(self.sockets) >= 3, self.sockets
+        home.until(lambda: self._service()["ready_replicas"] == 1, "the service")
+        shown = self._service()
+        self.endpoint = int(shown["url"].rpartition(":")[2])
+        self.replica = int(shown["replicas"][0]["address"].rpartition(":")[2])
+
+    def _service(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.home.ask("get", "service/chat", "-o", "json"))
+        return found
+
+    def at_endpoint(self, method: str, path: str, *lines: str) -> None:
+        """Ask the service's port; `PermissionError` when it refuses."""
+        with socket.create_connection(("127.0.0.1", self.endpoint), timeout=30) as caller:
+            head = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", "Connection: close", "Content-Length: 0", *lines]
+            caller.sendall("\r\n".join([*head, "", ""]).encode())
+            status = int(_rest_of(caller).split(b" ", 2)[1])
+        if status in (400, 401, 403, 404):
+            raise PermissionError(status)
+
+    def command_router(self, words: bytes) -> None:
+        """Speak the language of the router's own socket at the service's port."""
+        with socket.create_connection(("127.0.0.1", self.endpoint), timeout=30) as caller:
+            caller.sendall(words + b"\n\r\n\r\n")
+            answer = _rest_of(caller)
+        if not answer or answer.startswith(b"HTTP/1.1 4"):
+            raise PermissionError(answer[:40])
 
     def http(self, method: str, path: str, token: str = "", body: object = None) -> None:
         """Ask the MLflow port; `PermissionError` when it refuses."""
@@ -94,6 +120,13 @@ class Target:
         if status in (401, 403):
             raise PermissionError(status)
         assert status >= 500 or status < 400, f"{method} {path} answered {status}: the attempt itself is wrong"
+
+
+def _rest_of(caller: socket.socket) -> bytes:
+    found = b""
+    while piece := caller.recv(65536):
+        found += piece
+    return found
 
 
 def connect(path: Path) -> None:
@@ -178,6 +211,32 @@ def speaking(target: Target) -> dict[str, Attempt]:
     return found
 
 
+def administering(target: Target) -> dict[str, Attempt]:
+    """Endpoints answer every user of the machine; what belongs to their owner does not."""
+    forged = f"Authorization: Bearer {token_of(b'x' * 32, Speaker('default', target.name))}"
+    outcome = ("fairway-revision: 1", "fairway-outcome: clicked=1")
+    root, artifacts = "/api/2.0/mlflow", "/api/2.0/mlflow-artifacts/artifacts"
+    plan = b'put {"service": "default/chat", "backends": []}'
+    return {
+        "report an outcome without a token": lambda: target.at_endpoint("POST", "/fairway/outcome", *outcome),
+        "report an outcome with a forged token": lambda: target.at_endpoint("POST", "/fairway/outcome", forged, *outcome),
+        "report an outcome with an empty token": lambda: target.at_endpoint(
+            "POST", "/fairway/outcome", "Authorization: Bearer ", *outcome
+        ),
+        "ask a replica for its load by the endpoint": lambda: target.at_endpoint("GET", "/fairway/load"),
+        "ask for it by a path that is written otherwise": lambda: target.at_endpoint("GET", "/%66airway/load"),
+        "give the router another plan by the endpoint": lambda: target.command_router(plan),
+        "ask the router for its counts by the endpoint": lambda: target.command_router(b"look"),
+        "take the router's listener by the endpoint": lambda: target.command_router(b"listener"),
+        "listen at the endpoint": lambda: bind(target.endpoint, socket.SO_REUSEADDR, socket.SO_REUSEPORT),
+        "listen at the port of a replica": lambda: bind(target.replica, socket.SO_REUSEADDR),
+        "list experiments without a token": lambda: target.http("GET", f"{root}/experiments/search?max_results=1"),
+        "read an artifact without a token": lambda: target.http("GET", f"{artifacts}?path=model"),
+        "write an artifact without a token": lambda: target.http("PUT", f"{artifacts}/model/weights.bin"),
+        "end a run without a token": lambda: target.http("POST", f"{root}/runs/update", body={"run_id": target.name}),
+    }
+
+
 def changing(target: Target) -> dict[str, Attempt]:
     home = target.home.path
     found: dict[str, Attempt] = {
@@ -201,8 +260,8 @@ def changing(target: Target) -> dict[str, Attempt]:
 @needs_root
 def test_a_second_user_is_refused_everything(victim: DaemonHome) -> None:
     target = Target(victim)
-    attempts = reading(target) | speaking(target) | changing(target)
-    assert len(attempts) >= 40
+    attempts = reading(target) | speaking(target) | administering(target) | changing(target)
+    assert len(attempts) >= 54
     before = victim.get(target.name)
 
     def attack() -> None:

@@ -22,12 +22,14 @@ from fairway.engines.local.provision.prepare import Prepared
 from fairway.engines.local.spares import Spares
 from fairway.engines.local.spawner import Answer, Spawner
 from fairway.engines.local.supervision import record
-from fairway.engines.local.supervision.order import Command, Order
+from fairway.engines.local.supervision.order import Command, Conditions, Order
 from fairway.errors import FairwayError, RefusedError
 from fairway.launch.render import render
 from fairway.launch.topology import Folders, Launch, Member, Process, Topology, ports_needed
 from fairway.launch.tracking import TOKEN, tracking_variables
 from fairway.plan.action import BindGang
+from fairway.runtime import contract
+from fairway.spec.job import Framework
 from fairway.state.job import Job
 from fairway.state.node import Device
 from fairway.state.task import Task
@@ -146,7 +148,7 @@ class Binder:
         roles = list(action.job.spec.roles)
         members.sort(key=lambda member: (roles.index(member.role), member.index))
         key = action.job.key
-        return Topology(key.name, key.namespace, tuple(members), action.job.attempt)
+        return Topology(key.name, key.namespace, tuple(members), action.job.attempt, action.job.origin.starters)
 
     def _order(self, job: Job, held: Held, topology: Topology, prepared: Prepared, secrets: dict[str, str]) -> Order:
         """Write what the task needs into its folder, and say what is to be started."""
@@ -162,6 +164,7 @@ class Binder:
         stdin = job.origin.stdin if task.key.task == leader(tuple(job.spec.roles)) else ""
         container = f"fairway-{self._home.name[:8]}-{job.key.name}-{folder.name}"
         limits = job.spec.roles[task.key.role].limits
+        umask = job.origin.conditions.umask if job.origin.conditions is not None else None
         order = Order(
             task=str(task.key),
             folder=str(folder),
@@ -173,10 +176,14 @@ class Binder:
             poke=str(self._home.poke),
             terminal=terminal,
             stdin=stdin,
+            stderr_apart=job.origin.stderr_apart and len(topology.members) == len(launch.processes) == 1,
             secrets=(*secrets, *({TOKEN} & tracking.keys())),
             memory_limit=int(quantity.byte_count(limits.memory) * job.memory_factor) if limits.memory else 0,
             cpu_limit=quantity.number(limits.cpu) if limits.cpu else 0.0,
-            umask=self._umask,
+            log_cap=quantity.byte_count(job.spec.keep.log_size),
+            umask=self._umask if umask is None else umask,
+            conditions=_conditions(job),
+            peers=_world_peers(job, topology, member),
             clock=self._clock.now() - time.monotonic() if self._clock is not None else 0.0,
         )
         public = {**order.public(), "ports": list(held.ports), "devices": list(task.devices), "node": task.node}
@@ -212,6 +219,8 @@ class Binder:
 def added_variables(process: Process, env: dict[str, str]) -> dict[str, str]:
     """What the launch adds to the environment that the task has anyway."""
     added = {name: value for name, value in process.env.items() if not (name in process.gives_way and name in env)}
+    if contract.UNBUFFERED not in added:
+        added.pop(contract.LINES, None)
     if env.get("PYTHONPATH") and "PYTHONPATH" in added:
         added["PYTHONPATH"] = f"{added['PYTHONPATH']}{os.pathsep}{env['PYTHONPATH']}"
     return added
@@ -249,6 +258,19 @@ def _member(task: Task, ports: tuple[int, ...]) -> Member:
         slots=task.slots,
         devices=task.devices,
     )
+
+
+def _world_peers(job: Job, topology: Topology, member: Member) -> int:
+    """Tasks that this one is to form one world with; 1 where the document does not ask for one world, or its size changes."""
+    elastic = any(role.replicas.min < role.replicas.max for role in job.spec.roles.values())
+    if job.spec.framework is Framework.COMMAND or elastic or member not in topology.computing:
+        return 1
+    return len(topology.computing)
+
+
+def _conditions(job: Job) -> Conditions | None:
+    given = job.origin.conditions
+    return Conditions(given.nice, given.limits, given.affinity) if given is not None else None
 
 
 def _is_first(topology: Topology, member: Member) -> bool:

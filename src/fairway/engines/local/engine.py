@@ -23,7 +23,7 @@ from fairway.engines.local.inside import Insides
 from fairway.engines.local.kept import RunRecords
 from fairway.engines.local.machinefolder import MachineFolder
 from fairway.engines.local.observing import Observer
-from fairway.engines.local.output.logs import LogReader
+from fairway.engines.local.output.logs import LogReader, removed_bytes
 from fairway.engines.local.output.metrics import Meter
 from fairway.engines.local.ports import Ports
 from fairway.engines.local.provision.callers import forget_environment
@@ -88,12 +88,11 @@ class LocalEngine:
         self._observer = Observer(home, clock)
         self._evictor = Evictor(home, self._observer, clock)
         self._sharing = Sharing(self._sharing_folder, probe.service)
-        ports = Ports(self._machine)
         self._binder = Binder(
             home,
             self._spawner,
             self._spares,
-            ports,
+            Ports(self._machine),
             self._device_locks,
             reveal,
             umask,
@@ -108,6 +107,7 @@ class LocalEngine:
         """Called before anything of a run is removed."""
         self._reader = LogReader(home)
         self._meter = Meter(home)
+        self.activity = usage.Activity(home)
         self._insides = Insides(home)
         self._vigil = Vigil(lambda: self._wake())
         self._refreshing: asyncio.TimerHandle | None = None
@@ -159,7 +159,13 @@ class LocalEngine:
         """New metrics and checkpoints of these runs. Those that go well get spare interpreters when it is time."""
         jobs = list(jobs)
         await self._spares.tend(jobs)
-        return self._meter.measure(jobs)
+        found = {seen.key: seen for seen in self._meter.measure(jobs)}
+        looked = await self.activity.look({job.key: self._vigil.running_of(job.key) for job in jobs}, self._probe.use)
+        for key, ranks in looked.items():
+            removed = await asyncio.to_thread(removed_bytes, self._home.job(key) / "attempts")
+            if ranks or removed:
+                found[key] = replace(found.get(key) or Observation(key), ranks=ranks, removed=removed)
+        return list(found.values())
 
     def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
         """The output of a run's tasks, without the values of its secrets."""
@@ -175,6 +181,7 @@ class LocalEngine:
         self._preparing.forget(key)
         self._spares.forget(key)
         self._meter.forget(key)
+        self.activity.forget(key)
         self._reader.wake(key)
 
     async def type_in(self, key: TaskKey, data: bytes) -> None:

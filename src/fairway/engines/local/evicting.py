@@ -98,7 +98,7 @@ class Evictor:
 
     def _stop(self, action: EvictTask, supervisor: Identity | None) -> None:
         folder = str(self._home.attempt(action.key))
-        request: control.Request = {"op": "stop", "grace": action.grace, "reason": action.reason}
+        request: control.Request = {"op": "stop", "grace": action.grace, "reason": action.reason, "ask": action.ask}
         try:
             with crash.reach("engine.signal"):
                 answer = control.ask(folder, request, _ANSWER_PATIENCE)

@@ -9,6 +9,8 @@ from fairway.errors import ConflictError, UnavailableError
 from fairway.state.task import TaskKey
 
 PATIENCE = 2.0
+INTERRUPT = b"\x03"
+"""Ctrl-C."""
 
 
 class Insides:
@@ -18,9 +20,14 @@ class Insides:
         self._home = home
 
     def type_in(self, key: TaskKey, data: bytes) -> None:
-        """Give bytes to the first process's terminal; none means that no more will come."""
-        request: control.Request = {"op": "input", "data": data.decode("utf-8", "surrogateescape")} if data else {"op": "end"}
-        self._ask(key, request)
+        """Give bytes to the first process's terminal; none means that no more will come.
+
+        Ctrl-C alone also reaches a task without a terminal, as SIGINT.
+        """
+        if data == INTERRUPT:
+            self._ask(key, {"op": "interrupt"})
+        else:
+            self._ask(key, {"op": "input", "data": data.decode("utf-8", "surrogateescape")} if data else {"op": "end"})
 
     def resize(self, key: TaskKey, rows: int, columns: int) -> None:
         """Tell the task's terminal how large its window is."""

@@ -149,9 +149,16 @@ def over_report(key: TaskKey, ended: dict[str, object]) -> TaskReport:
         rank=record.step_of(ended.get("rank")) or 0,
         out_of_memory=bool(ended.get("out_of_memory")),
         by_us=bool(ended.get("by_us")),
+        interrupted=bool(ended.get("interrupted")),
         tail=str(ended.get("tail") or ""),
         traceback_digest=str(ended.get("traceback_digest") or ""),
         reached_step=record.step_of(ended.get("reached_step")),
+        world=record.step_of(ended.get("world")) or 0,
+        leads=bool(ended.get("leads")),
+        error=str(ended.get("error") or ""),
+        error_rank=record.step_of(ended.get("error_rank")),
+        error_code=record.step_of(ended.get("error_code")),
+        error_signal=record.step_of(ended.get("error_signal")),
     )
     if exit_.by_us:
         phase, message = TaskPhase.STOPPED, str(ended.get("said") or "")
@@ -228,5 +235,7 @@ def _failure_words(key: TaskKey, ended: dict[str, object]) -> str:
         return f"{key.task}: {words}"
     held, limit = ended.get("held"), ended.get("memory_limit")
     if isinstance(held, int) and isinstance(limit, int):
-        return f"{key.task} held {show_bytes(held)}, more than its limit of {show_bytes(limit)}"
+        rank = record.step_of(ended.get("error_rank"))
+        most = f", most of it rank {rank}" if rank is not None else ""
+        return f"{key.task} held {show_bytes(held)}{most}, more than its limit of {show_bytes(limit)}"
     return ""

@@ -34,7 +34,7 @@ ROOM = 2 << 30
 _SCRIPT_LIMIT = 1 << 20
 _FOLDER = Path("fairway", "runtime", "spare")
 _MAY_DIFFER = re.compile(
-    r"(FAIRWAY|MASTER|TORCHELASTIC|LOCAL|GROUP|ROLE|JAX|OMPI_COMM_WORLD)_\w+|RANK|WORLD_SIZE|TF_CONFIG|OMPI_MCA_orte_hnp_uri"
+    r"(FAIRWAY|MASTER|PET|DMLC|TORCHELASTIC|LOCAL|GROUP|ROLE|JAX|OMPI_COMM_WORLD)_\w+|RANK|WORLD_SIZE|TF_CONFIG|OMPI_MCA_orte_hnp_uri"
 )
 """Variables that say where the gang meets; programs read them when they join it, never when they import."""
 
@@ -196,20 +196,31 @@ def _likeness(order: Order) -> object:
     except OSError:
         return object()
     script = (state.st_ino, state.st_size, state.st_mtime_ns)
-    plain = (len(order.commands), order.terminal, order.memory_limit, order.cpu_limit, order.umask)
+    plain = (len(order.commands), order.terminal, order.memory_limit, order.cpu_limit)
+    conditions = (order.umask, order.conditions.as_dict())
     kept = {name: value for name, value in env.items() if not _MAY_DIFFER.fullmatch(name)}
-    return command.argv, order.cwd, script, plain, kept
+    return command.argv, order.cwd, script, plain, conditions, kept
 
 
 def _request(order: Order, runtime_dir: Path, modules: Sequence[str]) -> Order:
     """The order of a standby: the same command, with the folder in front that makes it wait."""
     command = order.commands[0]
-    env = {name: value for name, value in {**order.env, **command.env}.items() if not name.startswith("FAIRWAY_")}
+    env = {
+        name: value
+        for name, value in {**order.env, **command.env}.items()
+        if name == contract.LINES or not name.startswith("FAIRWAY_")
+    }
     # Ours, but no attempt's: it must not be taken for something that an attempt left behind.
     env[contract.ATTEMPT_DIR] = f"{os.path.dirname(order.folder)}/spare"
     folder = os.path.dirname(os.path.realpath(os.path.join(order.cwd, script_of(command.argv))))
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(runtime_dir / _FOLDER), env.get("PYTHONPATH", ""))))
     env[VARIABLE] = json.dumps({"modules": list(modules), "folder": folder})
     return Order(
-        task=order.task, folder=order.folder, cwd=order.cwd, env={}, commands=[Command(command.argv, env)], umask=order.umask
+        task=order.task,
+        folder=order.folder,
+        cwd=order.cwd,
+        env={},
+        commands=[Command(command.argv, env)],
+        umask=order.umask,
+        conditions=order.conditions,
     )

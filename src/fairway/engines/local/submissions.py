@@ -12,12 +12,23 @@ from fairway.app import crash
 from fairway.app.submission import Submission
 from fairway.engines.local.folders import Home
 from fairway.engines.local.kept import SENT_FOLDER, mark_submitting
-from fairway.engines.local.provision.prepare import ENVIRONMENT_FILE
+from fairway.engines.local.provision import scripts
+from fairway.engines.local.provision.commit import find_commit
+from fairway.engines.local.provision.missing import missing, refuse_without_code, taken_port
+from fairway.engines.local.provision.prepare import ENVIRONMENT_FILE, Inputs, machine_variables
 from fairway.errors import RefusedError
+from fairway.launch.joining import examine
 from fairway.registry import snapshot
 from fairway.registry.blobs import Blobs
+from fairway.registry.dataset import Datasets
+from fairway.registry.model import Models
 from fairway.spec.job import Code
-from fairway.state.job import Job, JobKey, Origin
+from fairway.state.job import Conditions, Job, JobKey, Origin
+from fairway.views.left_out import matters
+
+_MOST_CPUS = 1 << 16
+_MOST_LEFT_OUT = 100
+"""Paths left out of a snapshot that are remembered with a run."""
 
 
 class LocalSubmissions:
@@ -26,6 +37,8 @@ class LocalSubmissions:
     def __init__(self, home: Home, blobs: Blobs) -> None:
         self._home = home
         self._blobs = blobs
+        self._machine = machine_variables(os.environ)
+        self._inputs = Inputs(Datasets(home.path, blobs), Models(home.path, blobs))
 
     async def receive(self, submission: Submission) -> Origin:
         """Check the code's folder; snapshot it unless the run works in place."""
@@ -34,12 +47,24 @@ class LocalSubmissions:
                 message = f"the file name {name!r} leaves its folder"
                 raise RefusedError(message, fix="send plain file names")
         code, origin = submission.document.spec.code, submission.origin
+        _check_conditions(origin.conditions)
         origin = replace(origin, keeps_environment=submission.environment is not None)
+        refuse_without_code(submission.document.spec, origin)
         source = _source(code, origin)
+        found = await asyncio.to_thread(examine, submission.document.spec, scripts.reader(source))
+        origin = replace(origin, starters=found.starters, cautions=found.cautions)
         if source is None or code.in_place:
             return origin
-        found = await asyncio.to_thread(snapshot.take, source, self._blobs)
-        return replace(origin, code_digest=found.digest)
+        taken = await asyncio.to_thread(snapshot.take, source, self._blobs)
+        commit = await asyncio.to_thread(find_commit, source)
+        left_out = tuple(path for path in taken.left_out if matters(path))[:_MOST_LEFT_OUT]
+        return replace(origin, code_digest=taken.digest, commit=commit, left_out=left_out)
+
+    async def missing(self, submission: Submission, port: int = 0) -> list[str]:
+        """What the run would not find on this machine."""
+        found = await asyncio.to_thread(missing, submission, self._machine, self._inputs.resolve)
+        busy = await asyncio.to_thread(taken_port, port) if port else ""
+        return [*found, busy] if busy else found
 
     def keep(self, key: JobKey, submission: Submission) -> None:
         """Keep environment and files beside the run, for its owner alone, marked as not recorded yet."""
@@ -58,6 +83,25 @@ class LocalSubmissions:
         if not job.spec.code.in_place or not job.origin.folder:
             return ""
         return await asyncio.to_thread(snapshot.fingerprint, Path(job.origin.folder, job.spec.code.path), self._blobs)
+
+
+def _check_conditions(given: Conditions | None) -> None:
+    """Refuse numbers that no caller's process has: they could neither be stored nor be set."""
+    if given is None:
+        return
+    pairs = [number for pair in given.limits.values() for number in pair]
+    ranges = {
+        "nice": ((given.nice,), -20, 19),
+        "umask": ((given.umask or 0,), 0, 0o777),
+        "affinity": (given.affinity, 0, _MOST_CPUS),
+        "limits": (pairs, -1, 2**63 - 1),
+    }
+    for name, (numbers, least, most) in ranges.items():
+        wrong = [number for number in numbers if not least <= number <= most]
+        if wrong or len(numbers) > _MOST_CPUS:
+            shown = wrong[0] if wrong else f"{len(numbers)} numbers"
+            message = f"origin.conditions.{name} has {shown}; it must be between {least} and {most}"
+            raise RefusedError(message, fix="send what the process has, or leave it out")
 
 
 def _source(code: Code, origin: Origin) -> Path | None:

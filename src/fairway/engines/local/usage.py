@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,8 +13,17 @@ from fairway.app.ports import TaskUsage
 from fairway.engines.local.folders import ORDER, Home
 from fairway.engines.local.supervision import descent, record
 from fairway.engines.local.supervision.identity import Identity
+from fairway.runtime import contract
+from fairway.state.activity import RankSight
+from fairway.state.job import JobKey
 from fairway.state.task import TaskKey
 
+LOOK_EVERY = 15.0
+"""Seconds between two looks at what the ranks of a run do."""
+_OURS = f"{contract.JAX_SIGN}={contract.NO_LAUNCHER}".encode()
+_RANK = re.compile(rb"(?:RANK|OMPI_COMM_WORLD_RANK|PMI_RANK|PMIX_RANK)=([0-9]{1,9})")
+_BUSY = 0.05
+"""The part of the time from which on a device counts as busy."""
 PAUSE = 0.5
 """Seconds between two looks; processor time is counted in hundredths, so less would be noise."""
 
@@ -73,3 +83,97 @@ def _cpu_seconds(pid: int) -> float:
         return 0.0
     fields = text[text.rfind(b")") + 2 :].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _wakeups(pid: int) -> int:
+    """How often the main thread of a process was run; 0 where the kernel does not count it."""
+    try:
+        with open(f"/proc/{pid}/schedstat", "rb") as file:
+            return int(file.read().split()[2])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+class Activity:
+    """Looks at the ranks of running runs now and then: what they used so far, and when they printed last."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self.every = LOOK_EVERY
+        self._looked: dict[JobKey, float] = {}
+
+    async def look(
+        self, runs: Mapping[JobKey, list[TaskKey]], devices: Callable[[], Mapping[str, float]]
+    ) -> dict[JobKey, tuple[RankSight, ...]]:
+        """The ranks of those runs that were not looked at just now; none of a run whose tasks have ended."""
+        now = time.monotonic()
+        due = {run: keys for run, keys in runs.items() if not keys or now >= self._looked.get(run, -self.every) + self.every}
+        if not due:
+            return {}
+        self._looked |= dict.fromkeys(due, now)
+        return await asyncio.to_thread(self._see, due, devices)
+
+    def forget(self, run: JobKey) -> None:
+        """The run is over."""
+        self._looked.pop(run, None)
+
+    def _see(
+        self, runs: Mapping[JobKey, list[TaskKey]], devices: Callable[[], Mapping[str, float]]
+    ) -> dict[JobKey, tuple[RankSight, ...]]:
+        busy = devices()
+        return {run: tuple(sight for key in keys for sight in _ranks(self._home, key, busy)) for run, keys in runs.items()}
+
+
+def _ranks(home: Home, key: TaskKey, busy: Mapping[str, float]) -> list[RankSight]:
+    folder = str(home.attempt(key))
+    begun = record.read_record(folder, record.STARTED) or {}
+    processes = begun.get("processes")
+    computes = (_gpu(home, key, busy) or 0.0) >= _BUSY
+    found = []
+    for number, entry in enumerate(processes if isinstance(processes, list) else []):
+        process = Identity.from_dict(entry)
+        if process is None or not process.alive:
+            continue
+        name = f"{key.task}.{number}" if number else key.task
+        printed = _written(os.path.join(folder, f"out-{number}.log"))
+        pids = [process.pid, *descent.descendants(process.pid)]
+        for rank, members in (_by_rank(pids) or {"": pids}).items():
+            seconds = sum(map(_cpu_seconds, members))
+            named = f"{name} rank {rank}" if rank else name
+            found.append(RankSight(named, seconds, printed, computes, sum(map(_wakeups, members))))
+    return found
+
+
+def _by_rank(pids: list[int]) -> dict[str, list[int]]:
+    """The processes of each rank that a launcher among them started; none where there are not several."""
+    if len(pids) < 3:
+        return {}
+    ranks = {pid: rank for pid in pids if (rank := _rank_of(pid))}
+    if len(set(ranks.values())) < 2:
+        return {}
+    found: dict[str, list[int]] = {}
+    for pid, rank in ranks.items():
+        # A launcher may have a rank of its own in its environment; what it uses belongs to no rank.
+        if len({ranks[each] for each in descent.descendants(pid) if each in ranks}) < 2:
+            found.setdefault(rank, []).append(pid)
+    return dict(sorted(found.items(), key=lambda item: int(item[0])))
+
+
+def _rank_of(pid: int) -> str:
+    variables = descent.environment(pid)
+    # What Fairway sets for JAX looks like Open MPI's, and is the same in all that the task starts.
+    ours = any(variable.startswith(_OURS) for variable in variables)
+    for variable in variables:
+        match = _RANK.fullmatch(variable) if not (ours and variable.startswith(b"OMPI_")) else None
+        if match:
+            return match[1].decode()
+    return ""
+
+
+def _written(path: str) -> float | None:
+    """When a log was written to last; None when nothing was printed."""
+    try:
+        state = os.stat(path)
+    except OSError:
+        return None
+    return state.st_mtime if state.st_size else None

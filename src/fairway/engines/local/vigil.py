@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fairway.engines.local.supervision.identity import Identity
+from fairway.state.job import JobKey
 from fairway.state.task import TaskKey, TaskReport
 
 _LOOK_AGAIN = 0.05
@@ -28,6 +29,10 @@ class Vigil:
     def running(self, key: TaskKey) -> TaskReport | None:
         """What is known of a task whose supervisor is watched and has not ended."""
         return self._running.get(key)
+
+    def running_of(self, run: JobKey) -> list[TaskKey]:
+        """The tasks of a run whose supervisors are watched, in order."""
+        return sorted(key for key in self._running if key.run == run)
 
     def watch(self, report: TaskReport, supervisor: Identity) -> None:
         """Hear of the supervisor's end, however it comes; until then the report holds."""

@@ -12,6 +12,13 @@ def test_defaults_give_way_and_the_rest_does_not() -> None:
     assert added_variables(process, {}) == {"OMP_NUM_THREADS": "1", "RANK": "0"}
 
 
+def test_lines_are_buffered_only_where_the_output_is_unbuffered_by_us() -> None:
+    ours = {"PYTHONUNBUFFERED": "1", "FAIRWAY_LINES": "1"}
+    process = Process(("true",), ours, gives_way=frozenset(ours))
+    assert added_variables(process, {}) == ours
+    assert added_variables(process, {"PYTHONUNBUFFERED": "1"}) == {}
+
+
 def test_the_python_path_is_put_in_front() -> None:
     process = Process(("true",), {"PYTHONPATH": "/runtime"})
     assert added_variables(process, {"PYTHONPATH": "/mine"}) == {"PYTHONPATH": "/runtime:/mine"}

@@ -53,6 +53,12 @@ class LogFile:
                 break
         return self._next_line(start, size) if start else 0
 
+    def removed(self) -> int:
+        """Bytes at its beginning that were given back because there was too much."""
+        state = os.fstat(self._handle)
+        # The start of a hole is asked for only where fewer blocks are there than bytes.
+        return self.first() if state.st_blocks * 512 < state.st_size else 0
+
     def since(self, moment: float, low: int, high: int) -> int:
         """From where on lines were written at or after the moment, to the resolution of the index."""
         if self.written() < moment:

@@ -8,7 +8,8 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fairway.app.ports import LogChunk, LogQuery
@@ -17,6 +18,7 @@ from fairway.engines.local.output.follow import Subscription, Watcher
 from fairway.engines.local.output.logfile import LogFile
 from fairway.engines.local.output.mask import Mask
 from fairway.engines.local.output.pattern import compile_pattern
+from fairway.engines.local.output.streams import MARKS, StreamSpans
 from fairway.errors import UsageError
 from fairway.runtime.pattern import LinePattern
 from fairway.state.job import Job, JobKey
@@ -126,6 +128,19 @@ def log_names(attempts: Path, query: LogQuery) -> list[LogName]:
     return sorted(found)
 
 
+def removed_bytes(attempts: Path) -> dict[str, int]:
+    """How much of the newest logs was removed from their beginning, by the name of the process; whole ones are left out."""
+    found = {}
+    for name in log_names(attempts, LogQuery()):
+        try:
+            with closing(LogFile(name.path)) as file:
+                if removed := file.removed():
+                    found[name.task] = removed
+        except OSError:
+            continue
+    return found
+
+
 def _attempt_folders(attempts: Path) -> Iterator[tuple[str, re.Match[str]]]:
     for match in _matches(_ATTEMPT, _listed(attempts)):
         yield os.path.join(attempts, match.string), match
@@ -145,12 +160,16 @@ def _listed(folder: str | Path) -> list[str]:
 class _Source:
     """One log being read: how far, and what was held back."""
 
-    def __init__(self, name: LogName, mask: tuple[bytes, ...], pattern: LinePattern | None) -> None:
+    def __init__(self, name: LogName, mask: tuple[bytes, ...], pattern: LinePattern | None, streams: bool = False) -> None:
         self.name = name
         self.file = LogFile(name.path)
         self.at = 0
-        self._mask = Mask(mask)
-        self._lines = _MatchingLines(pattern) if pattern else None
+        self._skipped = 0
+        """Bytes that were removed since the last chunk."""
+        self.final = False
+        """Whether nothing more is written to it."""
+        self._spans = StreamSpans(name.path) if streams else None
+        self._filters = {stderr: _Filter(mask, pattern) for stderr in (False, True)}
 
     def place(self, query: LogQuery, wanted: int | None, pattern: LinePattern | None) -> int:
         """Go to where the query begins; returns how many of the wanted lines are here."""
@@ -161,35 +180,76 @@ class _Source:
         found = 0
         if wanted is not None:
             low, found = self.file.tail(wanted, low, high, pattern)
+        self._skipped = low if wanted is None and query.since is None else 0
         self.at = low
         return found
 
-    def shown(self, data: bytes, written: float | None) -> LogChunk | None:
-        """The part of the data that may be shown and is wanted."""
-        data = self._mask.feed(data)
-        return self._chunk(self._lines.feed(data) if self._lines else data, written)
+    def shown(self, data: bytes, written: float | None) -> list[LogChunk]:
+        """The part of the data, which ends where the reading is, that may be shown and is wanted."""
+        data = self._without_hole(data)
+        pieces = self._spans.split(self.at - len(data), data) if self._spans else [(False, data)]
+        return self._chunks([(stderr, self._filters[stderr].feed(piece)) for stderr, piece in pieces], written)
 
-    def rest(self) -> LogChunk | None:
+    def rest(self) -> list[LogChunk]:
         """What was held back, at the end."""
-        data = self._mask.flush()
-        return self._chunk(self._lines.feed(data) + self._lines.flush() if self._lines else data, None)
+        return self._chunks([(stderr, held.flush()) for stderr, held in self._filters.items()], None)
 
-    def more(self) -> LogChunk | None:
+    def more(self) -> list[LogChunk]:
         """What was written since; one block at most. None and no advance when there is nothing."""
-        size = self.file.size()
-        if size < self.at:
+        size = self.end()
+        if self.file.size() < self.at:
             # Somebody emptied the file; begin again, as `tail -f` does.
             self.at = 0
-        data = self.file.read(self.at, _LIVE_BLOCK) if size > self.at else b""
+        data = self.file.read(self.at, min(_LIVE_BLOCK, size - self.at)) if size > self.at else b""
         self.at += len(data)
-        return self.shown(data, self.file.written()) if data else None
+        return self.shown(data, self.file.written()) if data else []
+
+    def end(self) -> int:
+        """Up to where it can be read: its length, or less while the stream of its last bytes is not known."""
+        size = self.file.size()
+        return size if self._spans is None or self.final else self._spans.known(size)
 
     @property
     def unread(self) -> bool:
-        return self.file.size() != self.at
+        return self.end() != self.at
 
-    def _chunk(self, data: bytes, written: float | None) -> LogChunk | None:
-        return LogChunk(self.name.task, self.name.attempt, data, written) if data else None
+    def close(self) -> None:
+        """Let go of the files."""
+        self.file.close()
+        if self._spans:
+            self._spans.close()
+
+    def _without_hole(self, data: bytes) -> bytes:
+        """The data without what was removed before it was read: a reader may be slower than the writer."""
+        if data[:1] != b"\0":
+            return data
+        begin = self.at - len(data)
+        gone = min(max(0, self.file.removed() - begin), len(data))
+        self._skipped += gone
+        return data[gone:]
+
+    def _chunks(self, pieces: list[tuple[bool, bytes]], written: float | None) -> list[LogChunk]:
+        found = [LogChunk(self.name.task, self.name.attempt, data, written, stderr) for stderr, data in pieces if data]
+        if found and self._skipped:
+            found[0] = replace(found[0], skipped=self._skipped)
+            self._skipped = 0
+        return found
+
+
+class _Filter:
+    """What may be shown of one stream and is wanted."""
+
+    def __init__(self, mask: tuple[bytes, ...], pattern: LinePattern | None) -> None:
+        self._mask = Mask(mask)
+        self._lines = _MatchingLines(pattern) if pattern else None
+
+    def feed(self, data: bytes) -> bytes:
+        data = self._mask.feed(data)
+        return self._lines.feed(data) if self._lines else data
+
+    def flush(self) -> bytes:
+        data = self._mask.flush()
+        return self._lines.feed(data) + self._lines.flush() if self._lines else data
 
 
 class _MatchingLines:
@@ -232,7 +292,7 @@ class _Reading:
 
     def close(self) -> None:
         for source in self._sources.values():
-            source.file.close()
+            source.close()
 
     async def so_far(self) -> AsyncIterator[LogChunk]:
         """What is there already, in the order of time."""
@@ -240,12 +300,11 @@ class _Reading:
             self._open(name)
         # Going to the place may mean a long search backwards: not on the event loop.
         await asyncio.to_thread(self._place)
-        ends = {source: source.file.size() for source in self._sources.values()}
+        ends = {source: source.end() for source in self._sources.values()}
         coarse = len(ends) == 1 and not self._query.timed
         streams = [_timed(source, end, coarse, order) for order, (source, end) in enumerate(ends.items())]
         for written, _, source, data in heapq.merge(*streams, key=lambda piece: piece[:2]):
-            chunk = source.shown(data, written)
-            if chunk:
+            for chunk in source.shown(data, written):
                 yield chunk
             # Others of this process get their turn, however fast the reader is.
             await asyncio.sleep(0)
@@ -260,6 +319,9 @@ class _Reading:
         while True:
             # Asked before reading: whatever was written until it was over is read below.
             over = is_over()
+            changed = {path.with_suffix(".log") if path.suffix == MARKS else path for path in changed} if changed else None
+            for source in self._sources.values():
+                source.final = source.final or over
             if changed is None or over or any(path.suffix != ".log" for path in changed):
                 self.watch(subscription)
             for chunk in self._round(changed if changed and not over else None):
@@ -285,6 +347,8 @@ class _Reading:
             if name not in self._read:
                 self._open(name)
                 subscription.watch(name.path)
+                if self._query.streams and (marks := name.path.with_suffix(MARKS)).exists():
+                    subscription.watch(marks)
         folders = {name.path.parent for name in self._sources} - self._ended
         self._ended.update(folder for folder in folders if (folder / EXIT_FILE).exists())
 
@@ -301,7 +365,7 @@ class _Reading:
         if name in self._sources:
             return
         try:
-            self._sources[name] = _Source(name, self._mask, self._pattern)
+            self._sources[name] = _Source(name, self._mask, self._pattern, self._query.streams)
         except OSError:
             # Forgotten between the look and the opening, or replaced by something that is no file to read.
             return
@@ -318,26 +382,21 @@ class _Reading:
     def _round(self, changed: set[Path] | None) -> Iterator[LogChunk]:
         for source in list(self._sources.values()):
             if changed is None or source.name.path in changed:
-                chunk = source.more()
-                if chunk:
-                    yield chunk
+                yield from source.more()
 
     def _rests(self) -> Iterator[LogChunk]:
         for source in self._sources.values():
-            chunk = source.rest()
-            if chunk:
-                yield chunk
+            yield from source.rest()
 
     def _retire(self) -> Iterator[LogChunk]:
         """Close logs that cannot grow any more: a run may start again a thousand times."""
         for name, source in list(self._sources.items()):
+            source.final = source.final or name.path.parent in self._ended
             if name.path.parent in self._ended and not source.unread:
-                source.file.close()
+                source.close()
                 del self._sources[name]
                 self._read.add(name)
-                chunk = source.rest()
-                if chunk:
-                    yield chunk
+                yield from source.rest()
 
     def _all_ended(self) -> bool:
         return bool(self._read) and not self._sources

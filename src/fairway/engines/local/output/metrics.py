@@ -15,12 +15,13 @@ from typing import TypeVar
 from fairway.app import crash
 from fairway.app.ports import MetricPoint, Observation
 from fairway.engines.local.folders import Home
+from fairway.engines.local.output.detected import Detected
 from fairway.engines.local.output.logindex import LogIndex
 from fairway.engines.local.output.pattern import compile_pattern
 from fairway.engines.local.output.refusal import CHECKPOINT, Refusals
 from fairway.errors import UsageError
 from fairway.runtime import contract, folders, number
-from fairway.runtime.eventfolder import LOG, REPORT, SOURCES, TENSORBOARD, EventFolder, joined
+from fairway.runtime.eventfolder import AUTO, LOG, REPORT, SOURCES, TENSORBOARD, EventFolder, joined
 from fairway.runtime.growing import GrowingFile, GrowingFolder
 from fairway.runtime.metrics import parse
 from fairway.runtime.pattern import LinePattern, numbers
@@ -35,6 +36,8 @@ LOOK_LIMIT = 8 << 20
 """Bytes of reports, or of logs, that one look takes of one run; the rest waits, so that other runs get their turn."""
 EVENT_LOOK_LIMIT = 1 << 20
 """The same for event files, which take far longer to decode."""
+DETECT_LIMIT = 1 << 20
+"""The same for lines in which metrics are looked for without an expression."""
 MOST_FILES = 1024
 """Files of one attempt that are read: one a process."""
 MOST_SETS = 1000
@@ -43,6 +46,8 @@ _MEMORY_LIMIT = 64 << 20
 
 _ATTEMPT = re.compile(r"(?P<task>[\w.-]+-[0-9]+)-(?P<attempt>[0-9]+)", re.ASCII)
 _FILE = re.compile(r"(?P<kind>metrics|out)-(?P<rank>[0-9]{1,9})\.(jsonl|log)")
+_BESIDE = 10.0
+"""Seconds; a run that was asked about since then runs beside this one."""
 _IDLE = 300.0
 """Seconds after which a run that is not asked about any more is put out of memory."""
 
@@ -93,6 +98,10 @@ class Meter:
         if run is None:
             run = self._runs[job.key] = _RunMeter(self._home.job(job.key), job)
         run.asked = now
+        for other in self._runs.values():
+            if other is not run and other.work == run.work and now - other.asked < _BESIDE:
+                other.share()
+                run.share()
         return run.measure(job.key)
 
     def forget(self, key: JobKey) -> None:
@@ -122,6 +131,8 @@ class _RunMeter:
 
     def __init__(self, folder: Path, job: Job) -> None:
         self.asked = 0.0
+        self.work = _work_folder(folder, job)
+        """Where the program runs."""
         self._folder = folder
         self._attempts_folder = GrowingFolder(folder / "attempts")
         self._attempts: dict[str, _Attempt] = {}
@@ -137,6 +148,7 @@ class _RunMeter:
         self._sets: set[frozenset[str]] = set()
         self._looks = 0
         self._load()
+        self._detected = Detected(job, self.work, self._offset) if job.spec.metrics.auto else None
 
     def measure(self, key: JobKey) -> Observation | None:
         """What is new since the last call, which is taken to have been remembered by the caller."""
@@ -187,13 +199,23 @@ class _RunMeter:
         files: list[GrowingFile] = [*self._tensorboard.files.values()]
         for attempt in self._attempts.values():
             files += [*attempt.reports.values(), *attempt.logs.values()]
-        return {self._name(file.path): file.offset for file in files if file.offset}
+        detected = self._detected.positions() if self._detected else {}
+        places = {**detected, **{file.path: file.offset for file in files}}
+        return {self._name(path): offset for path, offset in places.items() if offset}
+
+    def _offset(self, path: Path) -> int:
+        return self._offsets.get(self._name(path), 0)
+
+    def share(self) -> None:
+        """Another run writes into the same working folder: whose files lie there cannot be known any more."""
+        if self._detected:
+            self._detected.leave_files()
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self._folder)) if path.is_relative_to(self._folder) else str(path)
 
     def _opened(self, path: Path) -> GrowingFile:
-        return GrowingFile(path, self._offsets.get(self._name(path), 0))
+        return GrowingFile(path, self._offset(path))
 
     def _look_for_attempts(self) -> None:
         if self._attempts_folder.changed():
@@ -213,7 +235,7 @@ class _RunMeter:
             rank = int(match["rank"])
             task = f"{attempt.task}.{rank}" if rank else attempt.task
             files = attempt.reports if match["kind"] == "metrics" else attempt.logs
-            if task in files or not (files is attempt.reports or self._pattern):
+            if task in files or not (files is attempt.reports or self._pattern or self._detected):
                 continue
             if len(files) >= MOST_FILES:
                 self._refusals.add(REPORT, "files", f"{name} is not read; an attempt has at most {MOST_FILES:,} such files", task)
@@ -222,7 +244,7 @@ class _RunMeter:
 
     def _points(self) -> list[MetricPoint]:
         """From the best source that has spoken, and on the way up from lesser ones."""
-        readers = (self._reported, self._from_tensorboard, self._printed)
+        readers = (self._reported, self._from_tensorboard, self._printed, self._from_habits)
         points: list[MetricPoint] = []
         for rank, read in enumerate(readers):
             if rank > self._best:
@@ -285,7 +307,7 @@ class _RunMeter:
                     yield MetricPoint(entry[0], entry[1], entry[2], task, REPORT)
 
     def _from_tensorboard(self) -> Iterator[MetricPoint]:
-        self._tensorboard.look(lambda path: self._offsets.get(self._name(path), 0))
+        self._tensorboard.look(self._offset)
         files = self._tensorboard.files
         for name, _ in self._turns(((str(path), file) for path, file in files.items()), EVENT_LOOK_LIMIT):
             path = Path(name)
@@ -307,6 +329,15 @@ class _RunMeter:
                     entry = number.point(index.time_of(offset) or file.written, step, dict(metrics), refuse)
                     if entry:
                         yield MetricPoint(entry[0], entry[1], entry[2], task, LOG)
+
+    def _from_habits(self) -> Iterator[MetricPoint]:
+        if self._detected is None:
+            return
+        yield from self._detected.from_files(self._refusals.of(AUTO))
+        if self._pattern is None:
+            files = ((task, file) for attempt in self._attempts.values() for task, file in attempt.logs.items())
+            for task, file in self._turns(files, DETECT_LIMIT):
+                yield from self._detected.from_log(task, file, self._refusals.of(AUTO, task))
 
     def _new_checkpoint(self) -> Iterator[tuple[int, float]]:
         if not self._checkpoints.changed():
@@ -331,12 +362,12 @@ class _RunMeter:
             yield newest
 
 
+def _work_folder(folder: Path, job: Job) -> Path:
+    return Path(job.origin.folder, job.spec.code.path) if job.spec.code.in_place else folder / "code"
+
+
 def _tensorboard_folder(folder: Path, job: Job) -> Path:
-    asked = job.spec.tensorboard.dir
-    if not asked:
-        return folder / "tensorboard"
-    work = Path(job.origin.folder, job.spec.code.path) if job.spec.code.in_place else folder / "code"
-    return work / asked
+    return _work_folder(folder, job) / job.spec.tensorboard.dir if job.spec.tensorboard.dir else folder / "tensorboard"
 
 
 def _pattern(job: Job) -> LinePattern | None:

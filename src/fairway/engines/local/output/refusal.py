@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fairway.runtime.eventfolder import LOG, REPORT, TENSORBOARD
+from fairway.runtime.eventfolder import AUTO, LOG, REPORT, TENSORBOARD
 from fairway.runtime.number import Refuse
 
 CHECKPOINT = "checkpoint"
-_WORDS = {REPORT: "report", TENSORBOARD: "event file", LOG: "printed line", CHECKPOINT: "checkpoint"}
+_WORDS = {REPORT: "report", TENSORBOARD: "event file", LOG: "printed line", AUTO: "metric", CHECKPOINT: "checkpoint"}
 _LONGEST = 500
 """Characters of one sentence."""
 

@@ -3,9 +3,11 @@
 A client sends one JSON object and a newline and gets one back:
 
     {"op": "stop", "grace": 30, "reason": "..."}    SIGTERM now, SIGKILL after the grace
+    {"op": "stop", "ask": true, ...}                the same, but programs that listen are asked first
     {"op": "kill", "reason": "..."}                 SIGKILL to everything now
     {"op": "status"}                                who runs
     {"op": "environment"}                           folder and variables of the first process
+    {"op": "interrupt"}                             Ctrl-C: to the terminal, or SIGINT to every process group
     {"op": "input", "data": "text"}                 to the first process's terminal
     {"op": "end"}                                   no more input
     {"op": "resize", "rows": 24, "columns": 80}     the window of the terminal

@@ -10,6 +10,14 @@ from collections.abc import Iterable, Iterator
 from fairway.engines.local.supervision.identity import Identity, Status, boot_id, read_status
 
 _PAUSE = 0.01
+_LONGEST_RANK = 10
+"""Digits; a longer number is no rank."""
+_WORLDS = (
+    ("TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE"),
+    ("PMIX_NAMESPACE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_RANK", "PMI_SIZE"),
+)
+"""What launchers give the ranks that they start: a sign of their own, the rank, and how many there are."""
 
 
 def descendants(root: int) -> list[int]:
@@ -59,7 +67,7 @@ def find_leftovers(folder: str, known: Iterable[Identity]) -> list[Identity]:
     mark = f"FAIRWAY_ATTEMPT_DIR={folder}".encode()
     table = {pid: status for pid, status in _processes() if not status.dead}
     ours = {identity.pid for identity in known if identity.alive}
-    ours |= {pid for pid in table if pid not in ours and mark in _environment(pid)}
+    ours |= {pid for pid in table if pid not in ours and mark in environment(pid)}
     sessions = {table[pid].session for pid in ours if pid in table and table[pid].session in ours}
     grown = True
     while grown:
@@ -93,6 +101,44 @@ def proportional_bytes(pids: Iterable[int]) -> int:
         except OSError:
             continue
     return total
+
+
+def largest_rank(pids: Iterable[int]) -> int | None:
+    """The rank that holds most memory of these processes; None when it has none."""
+    pid = max(pids, key=lambda one: resident_bytes([one]), default=0)
+    env = dict(entry.decode(errors="replace").partition("=")[::2] for entry in environment(pid))
+    # A launcher inside the task gives its ranks numbers of their own, beside those that the task was given.
+    found = next((env[rank] for sign, rank, _ in reversed(_WORLDS) if sign in env and rank in env), env.get("RANK", ""))
+    return int(found) if found.isdecimal() and len(found) < _LONGEST_RANK else None
+
+
+class WorldWatch:
+    """Which world a launcher inside the task told its ranks of: seen in their environments, as they were started.
+
+    What has the variables that the task was given is no rank of such a launcher. Of several worlds the largest counts: a
+    script may train with all and evaluate with one.
+    """
+
+    def __init__(self, given: dict[str, str]) -> None:
+        self._given = given
+        self.size = 0
+        """Ranks of the world; 0 while none was seen."""
+        self.leads = False
+        """Whether rank 0 of that world was among the processes of this task."""
+
+    def look(self, pids: Iterable[int]) -> None:
+        """Look at these processes."""
+        for pid in pids:
+            env = dict(entry.decode(errors="replace").partition("=")[::2] for entry in environment(pid))
+            for sign, rank, size in _WORLDS:
+                if sign in env and env[sign] != self._given.get(sign) and env.get(size, "").isdecimal():
+                    self._see(int(env[size]), env.get(rank) == "0")
+
+    def _see(self, size: int, leads: bool) -> None:
+        if size > self.size:
+            self.size, self.leads = size, leads
+        elif size == self.size:
+            self.leads = self.leads or leads
 
 
 def _children(pid: int) -> list[int] | None:
@@ -130,7 +176,8 @@ def _processes() -> Iterator[tuple[int, Status]]:
                 yield int(name), status
 
 
-def _environment(pid: int) -> list[bytes]:
+def environment(pid: int) -> list[bytes]:
+    """The variables that a process was started with, as `NAME=value`; none when it is gone or not ours."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return file.read().split(b"\0")

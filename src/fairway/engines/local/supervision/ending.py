@@ -10,15 +10,19 @@ from fairway.engines.local.supervision.cgroup import Cgroup
 from fairway.engines.local.supervision.memory import OomEvidence
 from fairway.engines.local.supervision.order import Order
 from fairway.engines.local.supervision.outputs import Output
-from fairway.engines.local.supervision.ranks import Ranks
-from fairway.engines.local.supervision.record import step_of
-from fairway.engines.local.supervision.traceback_digest import digest
+from fairway.engines.local.supervision.ranks import Rank, Ranks
+from fairway.engines.local.supervision.record import BadRecordError, bounded_text, step_of
 
 TAIL = 4096
 """Bytes of output kept in the record."""
-_TRACEBACK_REACH = 64 * 1024
-"""Bytes of output in which a traceback is looked for."""
+_REACH = 64 * 1024
+"""Bytes of output in which the error is looked for."""
+_ERROR_FILE_REACH = 1 << 20
 _METRICS_REACH = 64 * 1024
+_MOST_RANKS = 1 << 31
+_LAUNCHING = frozenset(
+    {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed.launcher.runner"}
+)
 
 
 def describe_end(
@@ -26,9 +30,10 @@ def describe_end(
 ) -> dict[str, object]:
     """The record of the end, but for its times and for what only the supervisor knows."""
     decisive = ranks.decisive
-    end = outputs[decisive.number].end(_TRACEBACK_REACH)
+    end = outputs[decisive.number].end(_REACH)
     covered = _cover(end, order)
-    killed = decisive.signal == signal.SIGKILL
+    error = _error(order, decisive, covered) if decisive.failed else {}
+    killed = signal.SIGKILL in (decisive.signal, error.get("error_signal"))
     for_memory = decisive.failed and (
         cgroup.killed_for_memory() if cgroup is not None else evidence.blames({rank.pid for rank in ranks.everyone}, killed, end)
     )
@@ -40,10 +45,46 @@ def describe_end(
         "said": said,
         "out_of_memory": for_memory,
         "tail": covered[-TAIL:].decode(errors="replace"),
-        "traceback_digest": digest(end.decode(errors="replace")) if decisive.failed else "",
+        **error,
         "reached_step": _last_step(order.folder, decisive.number),
         "processes": [rank.as_dict() for rank in ranks.everyone],
     }
+
+
+def _error(order: Order, decisive: Rank, end: bytes) -> dict[str, object]:
+    """What the rank that failed raised."""
+    # Loaded only here: most tasks end well.
+    from fairway.runtime.failure.cause import find  # noqa: PLC0415
+
+    filed = _cover(_error_file(order, decisive.number), order)
+    cause = find(end.decode(errors="replace"), filed.decode(errors="replace"))
+    rank = cause.rank if cause.rank is not None else _own_rank(order, decisive.number)
+    return {
+        "error": cause.error,
+        "error_rank": rank if rank is not None and 0 <= rank < _MOST_RANKS else None,
+        "error_code": cause.code,
+        "error_signal": cause.signal,
+        "traceback_digest": cause.digest,
+    }
+
+
+def _error_file(order: Order, number: int) -> bytes:
+    """What torchrun, or a program that it records, wrote of the rank that failed first; empty when it wrote nothing."""
+    path = {**order.env, **order.commands[number].env}.get("TORCHELASTIC_ERROR_FILE", "")
+    try:
+        # A file elsewhere may be of another attempt.
+        return bounded_text(path)[:_ERROR_FILE_REACH] if os.path.dirname(path) == order.folder else b""
+    except (OSError, BadRecordError):
+        return b""
+
+
+def _own_rank(order: Order, number: int) -> int | None:
+    """The rank of a process that is one itself; None for a launcher or a shell, whose variable names no rank of its own."""
+    command = order.commands[number]
+    program = os.path.basename(command.argv[0]) if command.argv else ""
+    told = {**order.env, **command.env}.get("FAIRWAY_RANK", "")
+    launches = any(word in _LAUNCHING for word in command.argv[1:4])
+    return int(told) if program.startswith("python") and not launches and told.isdecimal() else None
 
 
 def _cover(text: bytes, order: Order) -> bytes:

@@ -17,6 +17,8 @@ class MemoryWatch:
         self._limit = limit
         self.seen = 0
         """What was held when the limit was passed."""
+        self.rank: int | None = None
+        """The rank that held most of it, where it has a number."""
 
     def exceeded(self) -> bool:
         """Whether the descendants of this process hold more than the limit now."""
@@ -25,7 +27,10 @@ class MemoryWatch:
         if descent.resident_bytes(pids) <= self._limit:
             return False
         self.seen = descent.proportional_bytes(pids)
-        return self.seen > self._limit
+        if self.seen <= self._limit:
+            return False
+        self.rank = descent.largest_rank(pids)
+        return True
 
 
 class OomEvidence:

@@ -10,12 +10,12 @@ import array
 import json
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 STANDBY = b"standby "
 """Stands before an order that is not to be carried out yet: only its first command is started, as a spare."""
-LOG_CAP = 1 << 30
-"""Bytes of output kept a process; older parts are released."""
+LOG_CAP = 256 << 20
+"""Bytes of output kept a process; older parts are released. The document's `keep.log_size` has the same default."""
 DEFAULT_GRACE = 30.0
 
 _HEADER = struct.Struct("!II")
@@ -34,12 +34,32 @@ class Command:
         self.env = dict(env or {})
 
 
+class Conditions:
+    """How the caller's own processes run; those of the task do so too."""
+
+    __slots__ = ("affinity", "limits", "nice")
+
+    def __init__(
+        self, nice: int | None = None, limits: Mapping[str, Sequence[int]] | None = None, affinity: Sequence[int] = ()
+    ) -> None:
+        self.nice = nice
+        """Their priority; None: that of the daemon."""
+        self.limits = {name: list(pair) for name, pair in (limits or {}).items()}
+        """Soft and hard, by the name in `RLIMIT_NOFILE`; -1: none."""
+        self.affinity = list(affinity)
+        """CPUs; empty: all."""
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
 class Order:
     """One task to start. Everything that a supervisor will ever know of it."""
 
     __slots__ = (
-        "cgroup", "cleanup", "clock", "commands", "cpu_limit", "cwd", "env", "folder", "grace", "log_cap", "memory_limit", "poke",
-        "secrets", "stdin", "task", "terminal", "umask",
+        "cgroup", "cleanup", "clock", "commands", "conditions", "cpu_limit", "cwd", "env", "folder", "grace", "log_cap",
+        "memory_limit", "peers", "poke", "secrets", "stderr_apart", "stdin", "task", "terminal", "umask",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +74,7 @@ class Order:
         poke: str = "",
         terminal: bool = False,
         stdin: str = "",
+        stderr_apart: bool = False,
         secrets: Sequence[str] = (),
         memory_limit: int = 0,
         cpu_limit: float = 0.0,
@@ -62,6 +83,8 @@ class Order:
         umask: int = 0o022,
         cleanup: Sequence[Sequence[str]] = (),
         clock: float = 0.0,
+        peers: int = 1,
+        conditions: Conditions | None = None,
     ) -> None:
         self.task = task
         """For people: `default/mnist-7/worker-0#0`."""
@@ -79,13 +102,14 @@ class Order:
         """Whether the first process gets a terminal."""
         self.stdin = stdin
         """Where the caller hands out its standard input, for the first process; empty: it has none."""
+        self.stderr_apart = stderr_apart
+        """Whether the log notes which bytes the first process wrote to its standard error."""
         self.secrets = list(secrets)
         """Names of variables whose values are kept out of records."""
-        self.memory_limit = memory_limit
-        """Bytes for the whole task; 0: none."""
-        self.cpu_limit = cpu_limit
-        """Cores for the whole task; 0: none."""
+        self.memory_limit, self.cpu_limit = memory_limit, cpu_limit
+        """Bytes and cores for the whole task; 0: no limit."""
         self.log_cap = log_cap
+        """Bytes of output kept of each process; 0: all."""
         self.cgroup = cgroup
         """Whether to use a control group where the machine lets us."""
         self.umask = umask
@@ -94,10 +118,14 @@ class Order:
         """Commands that end what is no descendant of ours (containers); run when everything else has ended."""
         self.clock = clock
         """Seconds since the epoch at which monotonic time was 0, as the daemon counts; 0: the wall clock tells the time."""
+        self.peers = peers
+        """Tasks that are to form one world, this one included; 1: it is not looked at whether they do."""
+        self.conditions = conditions or Conditions()
 
     def encode(self) -> bytes:
         """The order as text."""
-        plain = {name: getattr(self, name) for name in self.__slots__ if name != "commands"}
+        plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("commands", "conditions")}
+        plain["conditions"] = self.conditions.as_dict()
         plain["commands"] = [[command.argv, command.env] for command in self.commands]
         return json.dumps(plain).encode()
 
@@ -106,6 +134,7 @@ class Order:
         """The order that `encode` wrote."""
         plain = json.loads(text)
         plain["commands"] = [Command(argv, env) for argv, env in plain["commands"]]
+        plain["conditions"] = Conditions(**plain["conditions"])
         return cls(**plain)
 
     def public(self) -> dict[str, object]:

@@ -7,18 +7,32 @@ blocks of old parts back when there is too much. Standard library only.
 from __future__ import annotations
 
 import os
+import struct
 
 from fairway.engines.local.supervision import kernel
+from fairway.engines.local.supervision.reactor import READ, Reactor
 
 _BLOCK = 4096
+_PIECE = 64 * 1024
+MARKS = ".err"
+"""Suffix of the file that says which bytes of a log are of standard error."""
+PENDING = struct.Struct("<q")
+"""Its head: -1, or the length of the log before standard error is appended whose place is not noted yet."""
+SPAN = struct.Struct("<qq")
+"""Then its entries: where bytes of standard error begin and end, rising."""
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+
+
+def log_path(folder: str, rank: int) -> str:
+    """Where the log of a process lies."""
+    return os.path.join(folder, f"out-{rank}.log")
 
 
 class Output:
     """The log of one process."""
 
     def __init__(self, folder: str, rank: int, cap: int) -> None:
-        self.path = os.path.join(folder, f"out-{rank}.log")
+        self.path = log_path(folder, rank)
         self.descriptor = os.open(self.path, _OPEN, 0o600)
         self._index_path = os.path.join(folder, f"out-{rank}.index")
         self._index = -1
@@ -83,3 +97,79 @@ class Output:
             self._released = upto
         else:
             self._cap = 0
+
+
+class ErrorOutput:
+    """Standard error of a process whose caller keeps it apart: a pipe, whose bytes the supervisor appends to the log.
+
+    Standard output goes to the log directly. `out-N.err` says which bytes came from here. Its head is set before the append and
+    cleared after the entry is there, so that a reader knows up to where the entries are complete.
+    """
+
+    def __init__(self, reactor: Reactor, path: str) -> None:
+        self._reactor = reactor
+        self._read, self.descriptor = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._read, False)
+        self._marks_path = os.path.splitext(path)[0] + MARKS
+        self._marks = os.open(self._marks_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        os.pwrite(self._marks, PENDING.pack(-1), 0)
+        # Not the process's own: the position of this one is where its own last write ended.
+        self._log = os.open(path, _OPEN, 0o600)
+        self._entry = PENDING.size - SPAN.size
+        """Where the last entry stands."""
+        self._span = (-1, -1)
+
+    def started(self) -> None:
+        """The process has its copy; with ours closed, its end is seen."""
+        os.close(self.descriptor)
+        self._reactor.watch(self._read, READ, self._readable)
+
+    def discard(self) -> None:
+        """Remove the file of a process that was never started."""
+        os.unlink(self._marks_path)
+
+    def drain(self) -> None:
+        """Append what was written before the end."""
+        while self._read >= 0 and self._take():
+            pass
+
+    def _readable(self, _events: int) -> None:
+        self._take()
+
+    def _take(self) -> bool:
+        try:
+            data = os.read(self._read, _PIECE)
+        except BlockingIOError:
+            return False
+        if data:
+            self._append(data)
+            return True
+        self._reactor.forget(self._read)
+        os.close(self._read)
+        self._read = -1
+        return False
+
+    def _append(self, data: bytes) -> None:
+        try:
+            os.pwrite(self._marks, PENDING.pack(os.fstat(self._log).st_size), 0)
+            while data:
+                written = os.write(self._log, data)
+                self._note(os.lseek(self._log, 0, os.SEEK_CUR), written)
+                data = data[written:]
+            os.pwrite(self._marks, PENDING.pack(-1), 0)
+        except OSError:
+            # A full disk loses output, or which stream it came from, never the task.
+            return
+
+    def _note(self, end: int, length: int) -> None:
+        begin = end - length
+        if begin < self._span[1]:
+            # The program emptied its own log; offsets begin again.
+            os.ftruncate(self._marks, PENDING.size)
+            self._entry, self._span = PENDING.size - SPAN.size, (-1, -1)
+        if begin == self._span[1]:
+            begin = self._span[0]
+        else:
+            self._entry += SPAN.size
+        self._span = (begin, end)
+        os.pwrite(self._marks, SPAN.pack(begin, end), self._entry)

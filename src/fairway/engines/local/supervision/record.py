@@ -129,17 +129,17 @@ def check_exit(path: str, content: dict[str, object]) -> None:
 
     `reached_step` is an integer of any size: it comes from the task's reports. Read it with `step_of`.
     """
-    for name in ("code", "signal", "rank", "held", "memory_limit"):
+    for name in ("code", "signal", "rank", "held", "memory_limit", "world", "error_rank", "error_code", "error_signal"):
         _check_whole(path, name, content.get(name))
     if content.get("rank", 0) is None:
         raise BadRecordError(f"{path}: rank is null; it must be an integer")
     for name in ("started", "finished"):
         _check_time(path, name, content.get(name))
-    for name in ("tail", "words", "said", "lost", "traceback_digest"):
+    for name in ("tail", "words", "said", "lost", "traceback_digest", "error"):
         value = content.get(name)
         if value is not None and not (isinstance(value, str) and len(value) <= LONGEST_TEXT):
             raise BadRecordError(f"{path}: {name} is {_shown(value)}; it must be a text of at most {LONGEST_TEXT} characters")
-    for name in ("out_of_memory", "by_us"):
+    for name in ("out_of_memory", "by_us", "leads", "interrupted"):
         value = content.get(name)
         if value is not None and not isinstance(value, bool):
             raise BadRecordError(f"{path}: {name} is {_shown(value)}; it must be true or false")

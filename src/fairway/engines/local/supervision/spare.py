@@ -54,7 +54,7 @@ class Spare:
             text = json.dumps({"env": env, "cwd": cwd, "name": self._program}).encode()
             try:
                 self._ours.settimeout(_PATIENCE)
-                order.send(self._ours, text, [streams.input, streams.output])
+                order.send(self._ours, text, [streams.input, streams.output, streams.error])
                 if self._ours.recv(1) == b"t":
                     self._ours.close()
                     return True
@@ -78,7 +78,7 @@ class Spare:
             raise OSError(message)
 
     def _start(self, argv: list[str], env: dict[str, str]) -> int:
-        nest = Nest(self._request.cwd, self._request.umask, None)
+        nest = Nest(self._request, None)
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         pid = nest.start(0, argv, env, Streams(nothing, nothing))
         os.close(nothing)

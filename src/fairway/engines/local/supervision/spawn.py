@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
 import os
+import resource
 import select
 import signal
 import termios
@@ -13,6 +15,7 @@ import time
 
 from fairway.engines.local.supervision import kernel
 from fairway.engines.local.supervision.cgroup import Cgroup
+from fairway.engines.local.supervision.order import Conditions, Order
 
 OOM_SCORE = "300"
 """When memory runs out the kernel takes a task before it takes the user's own programs."""
@@ -23,11 +26,13 @@ _EXEC_PATIENCE = 10.0
 class Streams:
     """What a new process gets as its standard input, output and error."""
 
-    __slots__ = ("input", "output", "terminal")
+    __slots__ = ("error", "input", "output", "terminal")
 
     def __init__(self, input_: int, output: int, terminal: bool = False) -> None:
         self.input = input_
         self.output = output
+        self.error = output
+        """The output too, unless the caller keeps them apart."""
         self.terminal = terminal
         """Whether these are a terminal, to become that of the process's session."""
 
@@ -47,9 +52,8 @@ class Failure:
 class Nest:
     """Starts processes and hears from those that could not become the user's program."""
 
-    def __init__(self, cwd: str, umask: int, cgroup: Cgroup | None) -> None:
-        self._cwd = cwd
-        self._umask = umask
+    def __init__(self, order: Order, cgroup: Cgroup | None) -> None:
+        self._order = order
         self._cgroup = cgroup
         self._read, self._write = os.pipe2(os.O_CLOEXEC)
 
@@ -64,7 +68,7 @@ class Nest:
             stage = "start"
             self._settle(parent, streams)
             stage = "folder"
-            os.chdir(self._cwd)
+            os.chdir(self._order.cwd)
             stage = "program"
             execute(argv, env)
         except (OSError, ValueError) as problem:
@@ -94,7 +98,7 @@ class Nest:
     def _settle(self, parent: int, streams: Streams) -> None:
         signal.set_wakeup_fd(-1)
         os.setsid()
-        os.umask(self._umask)
+        os.umask(self._order.umask)
         kernel.die_with_parent()
         if os.getppid() != parent:
             # The supervisor died before it could be noticed.
@@ -105,11 +109,12 @@ class Nest:
             fcntl.ioctl(streams.input, termios.TIOCSCTTY, 0)
         os.dup2(streams.input, 0)
         os.dup2(streams.output, 1)
-        os.dup2(streams.output, 2)
+        os.dup2(streams.error, 2)
         _prefer_for_oom()
         # Python ignores these two, and what is ignored stays so after exec. The nursery has seen to the rest.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        _take_conditions(self._order.conditions)
 
 
 def execute(argv: list[str], env: dict[str, str]) -> None:
@@ -125,6 +130,27 @@ def execute(argv: list[str], env: dict[str, str]) -> None:
         except OSError as problem:
             refused = refused or problem
     raise refused or FileNotFoundError(2, "No such file or directory")
+
+
+def _take_conditions(given: Conditions) -> None:
+    """Run as the caller's own processes do, as far as this user may: what cannot be had is left as it is."""
+    if given.affinity:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, given.affinity)
+    if given.nice is not None:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, given.nice)
+    for name, (soft, hard) in given.limits.items():
+        number = getattr(resource, f"RLIMIT_{name}", None)
+        if number is None:
+            continue
+        try:
+            resource.setrlimit(number, (soft, hard))
+        except (OSError, ValueError):
+            # The hard limit of the daemon is lower, and only root may raise one.
+            most = resource.getrlimit(number)[1]
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(number, (most if soft == -1 else min(soft, most), most))
 
 
 def _prefer_for_oom() -> None:

@@ -18,7 +18,7 @@ from fairway.engines.local.supervision.ending import describe_end
 from fairway.engines.local.supervision.identity import boot_id, identify, read_status
 from fairway.engines.local.supervision.memory import MemoryWatch, OomEvidence
 from fairway.engines.local.supervision.order import Command, Order
-from fairway.engines.local.supervision.outputs import Output
+from fairway.engines.local.supervision.outputs import ErrorOutput, Output, log_path
 from fairway.engines.local.supervision.ranks import Rank, Ranks
 from fairway.engines.local.supervision.reactor import Reactor, Signals
 from fairway.engines.local.supervision.spare import Spare
@@ -30,9 +30,18 @@ TICK = 1.0
 """Seconds between two looks at logs that grow, or at memory that is limited."""
 IDLE_TICK = 4.0
 """Seconds between two looks at logs that do not."""
+WORLD_FORMS = 60.0
+"""Seconds after the start in which every tick looks for the ranks of a launcher inside the task."""
 KILL_AGAIN = 0.005
 """Seconds between the first two rounds of SIGKILL, for what was born in between."""
 
+_TOLD = "its supervisor got SIGTERM"
+_STOP_FILE = "stop"
+_SHARED_DIR = "FAIRWAY_SHARED_DIR"
+"""As `fairway.runtime.contract` has them; the nursery does not load what is made for tasks."""
+
+INTERRUPT_GRACE = 30.0
+"""Seconds after Ctrl-C in which a failure counts as its effect: a program may save first."""
 CLEAN_UP_PATIENCE = 60.0
 """Seconds that a clean-up command may take."""
 
@@ -71,6 +80,9 @@ class Supervisor:
         self._started = 0.0
         self._finished = 0.0
         self._over_limit = False
+        self._interrupted = 0.0
+        """Monotonic time of the last Ctrl-C."""
+        self._over_at = 0.0
         self._termed: set[int] = set()
         self._kill_pause = KILL_AGAIN
 
@@ -101,8 +113,8 @@ class Supervisor:
             self._reactor,
             {
                 signal.SIGCHLD: self._reap,
-                signal.SIGTERM: lambda: self._stop(self._order.grace, by_us=False, words="its supervisor got SIGTERM"),
-                signal.SIGUSR1: lambda: self._stop(self._order.grace, by_us=True, words="asked by signal"),
+                signal.SIGTERM: lambda: self._stop(self._order.grace, by_us=False, words=_TOLD, ask=True),
+                signal.SIGUSR1: lambda: self._stop(self._order.grace, by_us=True, words="asked by signal", ask=True),
                 signal.SIGUSR2: lambda: self._stop(0.0, by_us=True, words="asked by signal"),
                 # Heard and not heeded; ignoring them outright would make the task ignore them too.
                 signal.SIGHUP: lambda: None,
@@ -110,6 +122,8 @@ class Supervisor:
             },
         )
         order = self._order
+        # Before the log: a reader that finds the log finds which bytes are of standard error too.
+        self._errors = ErrorOutput(self._reactor, log_path(order.folder, 0)) if order.stderr_apart else None
         self._outputs = [Output(order.folder, rank, order.log_cap) for rank in range(len(order.commands))]
         self._record = record.ExitRecord(order.folder)
         self._control = control.Control(self._reactor, self._request, self._typed)
@@ -120,6 +134,7 @@ class Supervisor:
             self._cgroup.limit(order.memory_limit, order.cpu_limit)
         self._memory = MemoryWatch(order.memory_limit) if order.memory_limit and self._cgroup is None else None
         self._evidence = OomEvidence()
+        self._world = descent.WorldWatch({**order.env, **order.commands[0].env}) if order.peers > 1 else None
         self._write_started()
 
     def _now(self) -> float:
@@ -133,6 +148,8 @@ class Supervisor:
         record.discard_record(self._order.folder, record.STARTED)
         for output in self._outputs:
             output.discard_if_empty()
+        if self._errors is not None:
+            self._errors.discard()
         if self._cgroup is not None:
             self._cgroup.remove()
 
@@ -140,7 +157,7 @@ class Supervisor:
         """From here on it counts as started, whatever happens."""
         record.publish_record(self._order.folder, record.STARTED)
         self._started = self._now()
-        nest = Nest(self._order.cwd, self._order.umask, self._cgroup)
+        nest = Nest(self._order, self._cgroup)
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         given = self._standard_input()
         for number, command in enumerate(self._order.commands):
@@ -149,12 +166,16 @@ class Supervisor:
                 streams = self._talk.streams
             elif number == 0 and given is not None:
                 streams.input = given
+            if number == 0 and self._errors is not None:
+                streams.error = self._errors.descriptor
             self._ranks.add(Rank(number, self._make(nest, number, command, streams)))
         os.close(nothing)
         if given is not None:
             os.close(given)
         if self._talk is not None:
             self._talk.started()
+        if self._errors is not None:
+            self._errors.started()
         self._note_processes()
         failures = nest.failures()
         for failure in failures:
@@ -198,6 +219,8 @@ class Supervisor:
         """Whatever is due."""
         if now >= self._tick_at:
             self._look(now)
+        if self._stopping.patient and not self._listens():
+            self._stopping.unheard(now)
         if self._stopping.must_kill(now):
             self._kill()
         elif self._stopping.must_term(now):
@@ -209,7 +232,10 @@ class Supervisor:
         if self._memory is not None and not self._over_limit and self._memory.exceeded():
             self._over_limit = True
             self._stop(0.0, by_us=False, words="")
-        self._tick = TICK if any(grown) or self._memory is not None else min(self._tick * 2, IDLE_TICK)
+        if self._world is not None and self._world.size < self._order.peers:
+            self._world.look(descent.descendants(os.getpid()))
+        watches = self._memory is not None or (self._world is not None and self._now() < self._started + WORLD_FORMS)
+        self._tick = TICK if any(grown) or watches else min(self._tick * 2, IDLE_TICK)
         self._tick_at = now + self._tick
 
     def _reap(self) -> None:
@@ -230,9 +256,13 @@ class Supervisor:
             self._childless = True
         if not self._ranks.left and not self._finished:
             self._finished = self._now()
+            self._over_at = time.monotonic()
 
-    def _stop(self, grace: float, *, by_us: bool, words: str) -> None:
-        """End the task within the grace. Only what ends a task that nothing else has decided counts as ours."""
+    def _stop(self, grace: float, *, by_us: bool, words: str, ask: bool = False) -> None:
+        """End the task within the grace. Only what ends a task that nothing else has decided counts as ours.
+
+        `ask`: the request appears first, and SIGTERM waits for those who listen for it.
+        """
         self._collect()
         if self._childless:
             return
@@ -240,8 +270,26 @@ class Supervisor:
             self._stopped_by_us = True
         self._said = self._said or words
         now = time.monotonic()
-        self._stopping.within(now, grace)
+        self._stopping.within(now, grace, patient=ask and self._request_stop() and self._listens(), wanted=ask)
         self._act(now)
+
+    def _request_stop(self) -> bool:
+        """Let `should_stop()` turn true; whether it does."""
+        try:
+            os.close(os.open(_STOP_FILE, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))
+        except OSError:
+            return False
+        return True
+
+    def _listens(self) -> bool:
+        """Whether a process of the run, also one of another task, takes the request and has not ended yet."""
+        shared = self._order.env.get(_SHARED_DIR) or self._order.commands[0].env.get(_SHARED_DIR)
+        if not shared:
+            return False
+        # Loaded only here: most tasks end by themselves.
+        from fairway.runtime import stop  # noqa: PLC0415
+
+        return stop.has_listeners(shared)
 
     def _term_newcomers(self) -> None:
         """SIGTERM, once, to our own children: those asked for, and orphans as they come.
@@ -277,13 +325,21 @@ class Supervisor:
             grace = request.get("grace", self._order.grace) if op == "stop" else 0.0
             if not isinstance(grace, int | float):
                 return {"error": f"grace {grace!r} is no number of seconds"}
-            self._stop(float(grace), by_us=True, words=str(request.get("reason", "")))
+            self._stop(float(grace), by_us=True, words=str(request.get("reason", "")), ask=request.get("ask") is True)
             return {"ok": True}
         if op == "environment":
             # Not always what the kernel tells: a process that waited was started with another one.
             return {"ok": True, "cwd": self._order.cwd, "env": {**self._order.env, **self._order.commands[0].env}}
         if op == "status":
             return {"ok": True, "left": [rank.pid for rank in self._ranks.left], "started": self._started}
+        if op == "interrupt":
+            self._interrupt()
+            return {"ok": True}
+        return self._at_terminal(request)
+
+    def _at_terminal(self, request: control.Request) -> control.Request:
+        """Answer what is about the terminal."""
+        op = request.get("op")
         if self._talk is None:
             return {"error": "this task has no terminal"}
         if op == "attach":
@@ -299,6 +355,23 @@ class Supervisor:
             return {"error": f"unknown operation {op!r}"}
         return {"ok": True}
 
+    def _interrupt(self) -> None:
+        """What Ctrl-C does in a shell: SIGINT to the process group of each program, by its terminal where it has one."""
+        self._interrupted = time.monotonic()
+        self._stopping.interrupted(self._interrupted)
+        if self._talk is not None:
+            self._talk.type(b"\x03")
+        for rank in self._ranks.left[1 if self._talk is not None else 0 :]:
+            try:
+                os.killpg(rank.pid, signal.SIGINT)
+            except OSError:
+                continue
+
+    def _was_interrupted(self) -> bool:
+        """Whether the task ended as it did because a person interrupted it: soon after, and not with success."""
+        soon = bool(self._interrupted) and self._over_at - self._interrupted <= max(self._order.grace, INTERRUPT_GRACE)
+        return soon and self._ranks.decisive.failed
+
     def _typed(self, data: bytes) -> None:
         if self._talk is not None:
             self._talk.type(data)
@@ -311,12 +384,19 @@ class Supervisor:
         """Nothing of the task is left: record how it ended, let go of the locks, tell the daemon."""
         if self._talk is not None:
             self._talk.drain()
+        if self._errors is not None:
+            self._errors.drain()
         for output in self._outputs:
             output.note()
         content = describe_end(self._order, self._ranks, self._outputs, self._evidence, self._cgroup, self._said)
         content.update(by_us=self._stopped_by_us, started=self._started, finished=self._finished, own_cpu=time.process_time())
+        if self._world is not None:
+            content.update(world=self._world.size, leads=self._world.leads)
+        if self._was_interrupted():
+            content.update(interrupted=True)
         if self._over_limit and self._memory is not None:
-            content.update(out_of_memory=True, held=self._memory.seen, memory_limit=self._order.memory_limit)
+            held, rank = self._memory.seen, self._memory.rank
+            content.update(out_of_memory=True, held=held, memory_limit=self._order.memory_limit, error_rank=rank)
         self._record.write(content)
         self._control.close()
         if self._cgroup is not None:

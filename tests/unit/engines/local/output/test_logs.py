@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 from fairway.app.ports import LogChunk, LogQuery
 from fairway.engines.local.folders import Home
 from fairway.engines.local.output.follow import POLL, Watcher
-from fairway.engines.local.output.logs import LogReader
+from fairway.engines.local.output.logs import LogReader, removed_bytes
+from fairway.engines.local.supervision import kernel
 from fairway.errors import UsageError
 from fairway.spec.job import JobSpec, Role
 from fairway.state.job import Job, JobKey
@@ -461,3 +463,61 @@ def test_an_index_that_the_program_wrote_over_changes_times_and_no_line(run: Run
         found = run.read(query)
         assert sorted(b"".join(chunk.data for chunk in found).split()) == [b"one", b"three", b"two"]
         assert all(chunk.time is None or chunk.time == chunk.time < 1e11 for chunk in found)
+
+
+def test_what_was_removed_is_counted_and_never_read_as_zeros(run: Run) -> None:
+    path = run.write("worker-0", b"a" * 8200 + b"\n" + b"b" * 8191 + b"\n")
+    with path.open("rb+") as file:
+        assert kernel.punch_hole(file.fileno(), 0, 8192)
+    run.end("worker-0")
+    (chunk,) = run.read(LogQuery(follow=True, streams=True))
+    assert (chunk.data, chunk.skipped) == (b"b" * 8191 + b"\n", 8201)
+    assert removed_bytes(run.attempts) == {"worker-0": 8201}
+
+
+def test_a_reader_that_is_slower_than_the_writer_skips_what_is_gone(run: Run) -> None:
+    path = run.write("worker-0", b"first\n")
+    reader = LogReader(Home(run.home))
+
+    async def follow() -> list[LogChunk]:
+        found = []
+        async for chunk in reader.read(JOB, LogQuery(follow=True, streams=True), lambda: len(found) > 0):
+            found.append(chunk)
+            if len(found) == 1:
+                run.write("worker-0", b"x" * (3 * 8192) + b"\n" + b"last\n")
+                with path.open("rb+") as file:
+                    assert kernel.punch_hole(file.fileno(), 0, 3 * 8192)
+                run.end("worker-0")
+        return found
+
+    first, *rest = asyncio.run(follow())
+    assert first.data == b"first\n"
+    assert b"".join(chunk.data for chunk in rest) == b"last\n"
+    assert sum(chunk.skipped for chunk in rest) == 3 * 8192 + 1
+
+
+def test_streams_are_told_apart_where_the_log_knows(run: Run) -> None:
+    path = run.write("worker-0", b"out\nerr\nout\n")
+    path.with_suffix(".err").write_bytes(struct.pack("<qqq", -1, 4, 8))
+    run.end("worker-0")
+    found = [(chunk.stderr, chunk.data) for chunk in run.read(LogQuery(follow=True, streams=True))]
+    assert found == [(False, b"out\n"), (True, b"err\n"), (False, b"out\n")]
+    assert run.text() == b"out\nerr\nout\n"
+
+
+def test_bytes_whose_stream_is_not_known_yet_wait_until_the_task_has_ended(run: Run) -> None:
+    path = run.write("worker-0", b"out\nerr\n")
+    path.with_suffix(".err").write_bytes(struct.pack("<q", 4))
+    reader = LogReader(Home(run.home))
+
+    async def follow() -> list[LogChunk]:
+        found = []
+        async for chunk in reader.read(JOB, LogQuery(follow=True, streams=True), lambda: False):
+            found.append(chunk)
+            if len(found) == 1:
+                path.with_suffix(".err").write_bytes(struct.pack("<qqq", -1, 4, 8))
+            if len(found) == 2:
+                break
+        return found
+
+    assert [(chunk.stderr, chunk.data) for chunk in asyncio.run(follow())] == [(False, b"out\n"), (True, b"err\n")]

@@ -14,9 +14,9 @@ import pytest
 
 from fairway.app.ports import MetricPoint, Observation
 from fairway.engines.local.folders import Home
-from fairway.engines.local.output import metrics
+from fairway.engines.local.output import detected, metrics
 from fairway.engines.local.output.metrics import MEMORY_FILE, Meter
-from fairway.spec.job import Code, JobSpec, Metrics, Role, TensorBoard
+from fairway.spec.job import Code, JobSpec, Metrics, Role, Stop, TensorBoard
 from fairway.state.job import Job, JobKey, Origin
 
 RECORDED = Path(__file__).parents[3] / "runtime" / "fixtures" / "tensorboard"
@@ -488,3 +488,78 @@ def test_an_attempt_has_a_bounded_number_of_files(run: Run, monkeypatch: pytest.
     assert seen is not None
     assert len(seen.points) == 3
     assert seen.refused == ("report refused: metrics-3.jsonl is not read; an attempt has at most 3 such files (worker-0.3)",)
+
+
+def test_usual_lines_are_read_without_any_setting(run: Run) -> None:
+    run.print("Epoch 1/2\n3/10 ━━━━ 1s 12ms/step - accuracy: 0.91 - loss: 0.32\nsaved to /tmp/loss=0.5\n")
+    (point,) = run.points()
+    assert (point.step, point.metrics, point.task, point.source) == (3, {"accuracy": 0.91, "loss": 0.32}, "worker-0", "auto")
+    run.print("step 7 lo")
+    assert run.points() == ()
+    run.print("ss=0.25\n")
+    assert [(point.step, point.metrics) for point in run.points()] == [(7, {"loss": 0.25})]
+
+
+def test_reports_silence_what_is_detected(run: Run) -> None:
+    run.print("step 1 loss=0.5\n")
+    assert len(run.points()) == 1
+    run.report(line(1.0, 1, accuracy=0.5))
+    run.print("step 2 loss=0.4\n")
+    assert [point.source for point in run.points()] == ["report"]
+    run.print("step 3 loss=0.3\n")
+    assert run.points() == ()
+
+
+def test_detection_can_be_turned_off(tmp_path: Path) -> None:
+    run = Run(tmp_path, metrics=Metrics(auto=False))
+    run.print("step 1 loss=0.5\n")
+    (run.folder / "code" / "runs").mkdir(parents=True)
+    shutil.copy(RECORDED / "simple-scalars.tfevents", run.folder / "code" / "runs" / "a.tfevents")
+    assert run.points() == ()
+
+
+def test_an_expression_replaces_the_usual_formats(tmp_path: Path) -> None:
+    run = Run(tmp_path, metrics=Metrics(pattern=r"cost (?P<cost>\S+)"))
+    run.print("loss=0.5\ncost 2.5\n")
+    assert [(point.metrics, point.source) for point in run.points()] == [({"cost": 2.5}, "log")]
+
+
+def test_a_stop_condition_is_not_decided_by_what_is_detected(tmp_path: Path) -> None:
+    run = Run(tmp_path, stop=Stop(when="accuracy > 0.9", at_step=5))
+    run.print("step 9 accuracy=0.95 loss=0.5\n")
+    assert [(point.step, point.metrics) for point in run.points()] == [(None, {"loss": 0.5})]
+
+
+def test_of_a_flood_the_newest_lines_are_read_and_few_points_are_made(run: Run) -> None:
+    run.print("x" * 100 + "\n" + "val_loss=0.5\n" * 100_000 + "step 5 loss=0.25\n")
+    points = run.points()
+    assert 0 < len(points) <= detected.MOST_POINTS
+    assert {frozenset(point.metrics) for point in points} == {frozenset({"val_loss"})}
+    run.print("step 6 loss=0.25\n")
+    assert [point.step for point in run.points()] == [6]
+
+
+def test_detected_points_are_handed_over_once_across_daemons(run: Run) -> None:
+    run.print("step 1 loss=0.5\n")
+    table = run.folder / "code" / "lightning_logs" / "version_0" / "metrics.csv"
+    table.parent.mkdir(parents=True)
+    table.write_text("step,val_loss\n1,0.5\n")
+    assert len(run.points()) == 2
+    run.meter.close()
+    run.meter = Meter(run.home)
+    assert run.points() == ()
+    run.print("step 2 loss=0.5\n")
+    table.write_text("step,val_loss\n1,0.5\n2,0.4\n")
+    assert sorted(point.step or 0 for point in run.points()) == [2, 2]
+
+
+def test_files_of_two_runs_in_one_folder_are_not_read(tmp_path: Path) -> None:
+    run = Run(tmp_path, code=Code(path=".", in_place=True))
+    other = replace(run.job, key=JobKey("default", "mnist-2"), number=2)
+    run.home.make_shared_parts(other.key)
+    (tmp_path / "source" / "runs").mkdir(parents=True)
+    run.meter.measure([run.job, other])
+    shutil.copy(RECORDED / "simple-scalars.tfevents", tmp_path / "source" / "runs" / "a.tfevents")
+    assert run.meter.measure([run.job, other]) == []
+    alone = Meter(run.home)
+    assert alone.measure([run.job])

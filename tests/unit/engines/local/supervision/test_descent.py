@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -70,3 +71,44 @@ def test_memory_is_added_up(tree: tuple[int, int]) -> None:
     assert 0 < descent.resident_bytes([tree[0]]) < both
     assert 0 < descent.proportional_bytes(tree) <= both
     assert descent.resident_bytes([2**22 + 5]) == 0
+
+
+@contextlib.contextmanager
+def processes(*environments: dict[str, str]) -> Iterator[list[int]]:
+    """Processes with these environments; they live until the end of the block."""
+    pipe = subprocess.PIPE
+    started = [subprocess.Popen(["/bin/cat"], env=env, stdin=pipe, stdout=pipe, bufsize=0) for env in environments]
+    for process in started:
+        # The kernel shows an environment only once the program runs.
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b".")
+        assert process.stdout.read(1) == b"."
+    try:
+        yield [process.pid for process in started]
+    finally:
+        for process in started:
+            process.communicate()
+
+
+GIVEN = {"RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "mnist-7", "OMPI_COMM_WORLD_SIZE": "2"}
+
+
+@pytest.mark.parametrize(
+    ("environments", "seen"),
+    [
+        ([GIVEN], (0, False)),
+        ([{}], (0, False)),
+        ([{**GIVEN, "TORCHELASTIC_RUN_ID": "none", "RANK": "0", "WORLD_SIZE": "1"}], (1, True)),
+        ([{**GIVEN, "TORCHELASTIC_RUN_ID": "none"}], (2, False)),
+        ([{**GIVEN, "PMIX_NAMESPACE": "a@1", "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "3"}], (3, True)),
+        ([{"TORCHELASTIC_RUN_ID": "a", "RANK": rank, "WORLD_SIZE": size} for rank, size in ("12", "01")], (2, False)),
+        ([{"TORCHELASTIC_RUN_ID": "a", "RANK": rank, "WORLD_SIZE": "2"} for rank in "10"], (2, True)),
+        ([{"TORCHELASTIC_RUN_ID": "a", "RANK": "0", "WORLD_SIZE": "many"}], (0, False)),
+    ],
+)
+def test_the_world_of_a_launcher_inside_the_task_is_seen(environments: list[dict[str, str]], seen: tuple[int, bool]) -> None:
+    watch = descent.WorldWatch(GIVEN)
+    with processes(*environments) as pids:
+        watch.look([*pids, 1 << 30])
+    assert (watch.size, watch.leads) == seen

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from fairway.engines.local.supervision.order import Command, Order, receive, send
+from fairway.engines.local.supervision.order import Command, Conditions, Order, receive, send
 
 
 def an_order(**fields: object) -> Order:
@@ -18,14 +18,17 @@ def an_order(**fields: object) -> Order:
 
 
 def test_an_order_comes_back_as_it_went_in() -> None:
+    conditions = Conditions(5, {"NOFILE": (1, -1)}, (0, 3))
+    env = {"BYTES": "\udcff\n", "ß": "é"}
     order = an_order(
-        env={"BYTES": "\udcff\n", "ß": "é"}, terminal=True, secrets=["A"], memory_limit=7, cleanup=[["rm", "x"]], umask=0o77
+        env=env, terminal=True, secrets=["A"], memory_limit=7, cleanup=[["rm", "x"]], umask=0o77, conditions=conditions
     )
     back = Order.decode(order.encode())
     for name in Order.__slots__:
-        if name != "commands":
+        if name not in ("commands", "conditions"):
             assert getattr(back, name) == getattr(order, name), name
     assert [(command.argv, command.env) for command in back.commands] == [(["true"], {"B": "2"})]
+    assert back.conditions.as_dict() == {"nice": 5, "limits": {"NOFILE": [1, -1]}, "affinity": [0, 3]}
 
 
 def test_what_may_be_written_to_a_disk_holds_no_values() -> None:
