@@ -21,6 +21,11 @@ IGNORE_FILES = (".gitignore", ".fairwayignore")
 _always = re.compile("|".join(f"(?:{re.escape(name).replace(chr(92) + '*', '[^/]*')})" for name in ALWAYS))
 
 
+def is_always(name: str) -> bool:
+    """Whether a name is left out whatever the rules say."""
+    return _always.fullmatch(name) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One line of an ignore file."""
@@ -45,7 +50,7 @@ class Rules:
 
     def leave_out(self, path: str, name: str, is_folder: bool) -> bool:
         """Whether a path (from the top) whose parent is not left out is left out."""
-        if _always.fullmatch(name):
+        if is_always(name):
             return True
         for length, rules in self._levels:
             part = path[length:]

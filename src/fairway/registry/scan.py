@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairway.errors import RefusedError
-from fairway.registry.ignore import IGNORE_FILES, Rules
+from fairway.registry.ignore import IGNORE_FILES, Rules, is_always
 from fairway.registry.manifest import Entry, stays_inside
 from fairway.runtime.links import EscapeError, check_links
 
@@ -23,6 +24,8 @@ class Found:
     files: dict[str, os.stat_result] = field(default_factory=dict)
     others: list[Entry] = field(default_factory=list)
     """Links and empty folders."""
+    left_out: list[str] = field(default_factory=list)
+    """What the rules of ignore files left out; folders with a slash. Not what is left out always."""
 
     @property
     def size(self) -> int:
@@ -50,9 +53,21 @@ def scan(folder: Path, *, ignoring: bool) -> Found:
         named = "; ".join(walk.refused[:_MOST_NAMED])
         more = f"; and {len(walk.refused) - _MOST_NAMED} more" if len(walk.refused) > _MOST_NAMED else ""
         message = f"{folder} cannot be kept: {named}{more}"
-        code = "leave them out with .fairwayignore, or run in place (--in-place)"
-        raise RefusedError(message, fix=code if ignoring else "put copies in their place, or refer to the folder by its path")
+        raise RefusedError(message, fix=_advice(walk) if ignoring else "put copies in their place, or refer to it by its path")
     return walk.found
+
+
+def _advice(walk: _Walk) -> str:
+    """What to do about code that cannot be kept. A link to data becomes an input; a rule with a slash would not match it."""
+    first = next(iter(walk.outer), "")
+    if not first:
+        return "leave them out with .fairwayignore, or run in place (--in-place)"
+    name = re.sub(r"\W", "_", os.path.basename(first))
+    variable = f"$FAIRWAY_DATA_{name.upper()}"
+    return (
+        f"run in place (--in-place), where the link works as it is; or put a line `{first}`, without a slash at its end, in "
+        f".fairwayignore and hand it over with --data {name}={walk.outer[first]}, which the program finds as {variable}"
+    )
 
 
 class _Walk:
@@ -61,6 +76,8 @@ class _Walk:
         self._ignoring = ignoring
         self.found = Found()
         self.refused: list[str] = []
+        self.outer: dict[str, str] = {}
+        """Links to the outside, and what they lead to."""
 
     def enter(self, inner: str, above: Rules) -> None:
         """Take in one folder (`a/b/`; empty for the top)."""
@@ -84,6 +101,8 @@ class _Walk:
     def _take(self, entry: os.DirEntry[str], path: str, rules: Rules) -> None:
         is_folder = entry.is_dir(follow_symlinks=False)
         if self._ignoring and rules.leave_out(path, entry.name, is_folder):
+            if not is_always(entry.name):
+                self.found.left_out.append(path + "/" * is_folder)
             return
         if is_folder:
             self.enter(path + "/", rules)
@@ -106,6 +125,7 @@ class _Walk:
             self.found.others.append(Entry(path, 0o777, symlink=target))
         else:
             self.refused.append(f"{path} is a link to {os.readlink(full)}, outside of the folder")
+            self.outer[path] = os.path.realpath(full)
 
     def follow_links(self) -> None:
         """Follow the links through each other, as those will who get what is kept."""

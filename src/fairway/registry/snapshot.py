@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +39,8 @@ class Snapshot:
     manifest: Manifest
     read: int = 0
     """How many files had to be read; the others had not changed since they were last."""
+    left_out: tuple[str, ...] = ()
+    """What the ignore files of the folder kept out of it; folders with a slash."""
 
 
 def take(
@@ -67,7 +70,7 @@ def take(
 def _kept(folder: Path, blobs: Blobs, found: Found, *, remembering: bool) -> Snapshot:
     if not remembering:
         manifest, read = _manifest(folder, blobs, found, {})
-        return Snapshot(blobs.put(manifest.encoded()), manifest, read)
+        return Snapshot(blobs.put(manifest.encoded()), manifest, read, tuple(found.left_out))
     memory = _Memory(folder, blobs)
     known = memory.recall(found)
     manifest, read = _manifest(folder, blobs, found, known)
@@ -83,7 +86,7 @@ def _kept(folder: Path, blobs: Blobs, found: Found, *, remembering: bool) -> Sna
     digest = blobs.put(encoded)
     if read:
         memory.keep(found, manifest)
-    return Snapshot(digest, manifest, read)
+    return Snapshot(digest, manifest, read, tuple(found.left_out))
 
 
 def fingerprint(folder: Path, blobs: Blobs, *, limit: int = LIMIT) -> str:
@@ -108,10 +111,18 @@ def load(digest: str, blobs: Blobs) -> Manifest:
     return decode(blobs.read(digest))
 
 
-def materialise(manifest: Manifest, blobs: Blobs, target: Path, *, linked: bool = False) -> None:
+def materialise(
+    manifest: Manifest,
+    blobs: Blobs,
+    target: Path,
+    *,
+    linked: bool = False,
+    complete: Callable[[Path], None] = lambda _folder: None,
+) -> None:
     """Lay the content out as a folder that is whole as soon as it is there; one that is there already stays.
 
-    `linked` shares the blobs' own files, read-only: for content that nobody writes to.
+    `linked` shares the blobs' own files, read-only: for content that is never written to. `complete` adds to the folder
+    before it gets its name.
     """
     check(manifest.entries)
     if target.exists():
@@ -123,6 +134,7 @@ def materialise(manifest: Manifest, blobs: Blobs, target: Path, *, linked: bool 
     try:
         with telling_full_disk(target):
             _lay_out(manifest, blobs, aside, linked)
+            complete(aside)
         with crash.reach("registry.rename"):
             _rename_folder(aside, target)
     finally:

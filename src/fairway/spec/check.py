@@ -219,14 +219,14 @@ def _service_problems(spec: ServiceSpec) -> Iterator[Problem]:
         yield Problem(("spec", "scaling", "utilisation"), "would need replicas without end", "write for example 75%")
     guard = spec.rollout.guard
     if guard.metric and spec.rollout.strategy is RolloutStrategy.SHADOW:
-        message = "compares answers that people saw, and nobody sees those of a shadow release"
+        message = "compares answers that users saw, and those of a shadow release are never shown"
         yield Problem(("spec", "rollout", "guard", "metric"), message, "use strategy: ab, or remove it")
 
 
 def _queue_problems(spec: QueueSpec) -> Iterator[Problem]:
     if not spec.members:
         yield Problem(
-            ("spec", "members"), "is empty", "add at least one, or leave it out for everybody; to close a queue, delete it"
+            ("spec", "members"), "is empty", "add at least one, or leave it out for all users; to close a queue, delete it"
         )
     if quantity.number(spec.weight) <= 0:
         yield Problem(("spec", "weight"), "is no weight", "write more than 0, for example 1; to close a queue, delete it")

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fairway.spec.model import Duration, LinePattern, Name, Retention, SpecModel, StopCondition, VariableName
+from fairway.spec import condition
+from fairway.spec.model import Bytes, Duration, LinePattern, Name, Retention, SpecModel, StopCondition, VariableName
 from fairway.spec.resources import Placement, Resources
 
 
@@ -150,6 +151,12 @@ class Stop(SpecModel):
     when: StopCondition = ""
     """End when this holds: `accuracy >= 0.98`, `loss < 0.1 and step > 500`."""
 
+    @property
+    def decided_by(self) -> frozenset[str]:
+        """The metrics, and `step`, that it asks for."""
+        names = condition.parse(self.when).metrics if self.when else frozenset()
+        return names | {"step"} if self.at_step is not None else names
+
 
 class Restart(SpecModel):
     """What happens after a failure."""
@@ -157,7 +164,7 @@ class Restart(SpecModel):
     max: Annotated[int, Field(ge=0, le=1000)] = 3
     """How many failures are forgiven."""
     scope: RestartScope = RestartScope.GANG
-    """gang: everybody starts again; task: only the one that failed; shrink: the survivors go on, fewer."""
+    """gang: all tasks start again; task: only the one that failed; shrink: the survivors go on, fewer."""
     backoff: Duration = "1s"
     """The wait before the first restart; doubled each time."""
     backoff_max: Duration = "5m"
@@ -180,6 +187,8 @@ class Metrics(SpecModel):
 
     pattern: LinePattern = ""
     """A regular expression over log lines with named groups; a group called `step` is the step."""
+    auto: bool = True
+    """Read the usual log lines and files of frameworks, as long as the code reports nothing; false: read none."""
 
 
 class TensorBoard(SpecModel):
@@ -196,6 +205,8 @@ class Keep(SpecModel):
 
     logs: Retention = "30d"
     """A length of time, or `forever`."""
+    log_size: Bytes = "256Mi"
+    """Output kept of each process; when there is more, the oldest part is removed. 0: all of it."""
     record: Retention = "forever"
     """A length of time, or `forever`."""
 

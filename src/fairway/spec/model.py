@@ -68,7 +68,7 @@ def _member(text: str) -> None:
     meant = suggest.nearest(kind, ("user", "group")) if mark else "user"
     plain = (name if mark else text).strip()
     fix = f"write {meant or 'user'}:{plain}" if _ACCOUNT.fullmatch(plain) else "write for example user:ann or group:nlp"
-    message = f"names nobody: members are user:NAME, group:NAME or *; {fix}"
+    message = f"is no member: members are user:NAME, group:NAME or *; {fix}"
     raise ValueError(message)
 
 
@@ -139,7 +139,7 @@ SharedMemory = Annotated[str, _checked(_shared_memory), _like(f"({_MEMORY}|auto)
 GpuType = Annotated[str, _checked(_gpu_type), _like(r".*\S.*")]
 """What a probe calls a GPU: `A100`."""
 Member = Annotated[str, _checked(_member), _like(r"(\*|(user|group):[^\s:,]+)")]
-"""Who may: `user:ann`, `group:nlp`, or `*` for everybody."""
+"""Who may: `user:ann`, `group:nlp`, or `*` for all users."""
 Name = Annotated[str, AfterValidator(names.check_name), _like("[a-z]([a-z0-9-]*[a-z0-9])?", maxLength=names.NAME_LIMIT)]
 """A DNS label: lower-case letters, digits and dashes, at most 52 characters."""
 VariableName = Annotated[str, AfterValidator(names.check_variable), _like("[A-Za-z_][A-Za-z0-9_]*")]

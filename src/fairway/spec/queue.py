@@ -59,7 +59,7 @@ class QueueSpec(SpecModel):
     """Everything that a queue is."""
 
     members: Annotated[tuple[Member, ...], Field(json_schema_extra={"minItems": 1})] = (EVERYBODY,)
-    """Who may submit to it: `user:ann`, `group:nlp`, or `*` for everybody."""
+    """Who may submit to it: `user:ann`, `group:nlp`, or `*` for all users."""
     weight: Amount = "1"
     """Its share of what is there, beside the weights of the other queues."""
     quota: Allotment = Allotment()

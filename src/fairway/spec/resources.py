@@ -66,7 +66,7 @@ def _milli(share: float) -> int:
 
 
 class Placement(SpecModel):
-    """Where replicas lie, and beside whom."""
+    """Where replicas lie, and beside which others."""
 
     nodes: tuple[str, ...] = ()
     """Only on these nodes."""

@@ -117,7 +117,7 @@ class RolloutStrategy(StrEnum):
     AB = "ab"
     """A part of the traffic for a time, to compare a metric; then all or nothing."""
     SHADOW = "shadow"
-    """The new version answers copies of requests; nobody sees its answers until it takes over."""
+    """The new version answers copies of requests; its answers are not shown until it takes over."""
 
 
 class RolloutStep(SpecModel):
@@ -168,7 +168,7 @@ class RolloutPolicy(SpecModel):
     patience: Duration = "1h"
     """How much longer than its time a step waits for them."""
     unjudged: Literal["pause", "continue"] = "pause"
-    """What happens after that: the release is held until somebody says `fairway rollout resume` or `undo`, or it goes on."""
+    """What happens after that: the release is held until a user says `fairway rollout resume` or `undo`, or it goes on."""
     in_place: bool = False
     """Where there is no room for one replica more: an old one ends before each new one starts, and one is missing meanwhile.
     A service of one replica has none then, and requests wait in the router."""

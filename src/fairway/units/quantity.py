@@ -16,6 +16,8 @@ _MEMORY = {
     "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
 }  # fmt: skip
+_LARGEST, _LARGEST_MEMORY, _LONGEST = 1e9, float(2**60), 1000 * 366 * 86400.0
+"""What is asked for stays below these, so that sums of it fit in 64 bits."""
 _AGES = 1e12
 """Seconds from which on the hours do not matter."""
 _COUNT = {"": 1.0, "m": 0.001, "k": 1000.0}
@@ -30,19 +32,24 @@ def seconds(text: str) -> float:
     if not parts or unclear or whole != text or any(part["unit"] not in _TIME for part in parts):
         message = "is no length of time; write for example 90s, 5m, 1h30m or 2d"
         raise ValueError(message)
-    return sum(float(part["value"]) * _TIME[part["unit"]] for part in parts)
+    return _bounded(
+        sum(float(part["value"]) * _TIME[part["unit"]] for part in parts), _LONGEST, "is longer than a thousand years; write less"
+    )
 
 
 @lru_cache(maxsize=1024)
 def byte_count(text: str) -> int:
     """`2Gi` -> 2147483648; a bare number means bytes."""
-    return int(_single(text, _MEMORY, "is no amount of memory; write for example 512Mi, 2Gi or 1G"))
+    found = _single(text, _MEMORY, "is no amount of memory; write for example 512Mi, 2Gi or 1G")
+    return int(_bounded(found, _LARGEST_MEMORY, "is more memory than there can be; write less"))
 
 
 @lru_cache(maxsize=1024)
 def number(text: str) -> float:
     """`500m` -> 0.5, `2` -> 2.0, `0.25` -> 0.25."""
-    return _single(text, _COUNT, "is no amount; write for example 1, 0.5 or 500m")
+    return _bounded(
+        _single(text, _COUNT, "is no amount; write for example 1, 0.5 or 500m"), _LARGEST, "is more than 1000000000; write less"
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -53,6 +60,12 @@ def percent(text: str) -> float:
     if part > 1:
         raise ValueError(message)
     return part
+
+
+def _bounded(value: float, most: float, message: str) -> float:
+    if value > most:
+        raise ValueError(message)
+    return value
 
 
 def _single(text: str, units: dict[str, float] | dict[str, int], message: str) -> float:

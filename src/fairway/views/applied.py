@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from fairway.units.card import View
 from fairway.views.table import Page
 
 
-class AppliedView(msgspec.Struct, frozen=True):
+class AppliedView(View, frozen=True):
     """One document."""
 
     kind: str

@@ -36,7 +36,8 @@ class BenchView(msgspec.Struct, frozen=True):
     """A point."""
     points: tuple[BenchPoint, ...]
     knee: int = 0
-    """Connections beyond which more load brings more waiting than answers; 0 when nothing was answered."""
+    """Connections beyond which more load brings more waiting than answers; 0 when none was found: nothing was answered, or the
+    most connections that were tried are still the best."""
 
 
 def bench_text(view: BenchView, page: Page) -> str:
@@ -72,8 +73,12 @@ def _curve(points: Sequence[BenchPoint]) -> list[str]:
 
 def _sentence(view: BenchView) -> str:
     found = next((point for point in view.points if point.connections == view.knee), None)
-    if found is None:
+    if not any(point.answered for point in view.points):
         return "nothing was answered"
+    if found is None:
+        most = max(point.connections for point in view.points)
+        tried = "1 connection was" if most == 1 else f"at most {most} connections were"
+        return f"no knee was found: {tried} tried, and more may bring more answers; try --connections 1,2,4,{max(8, 2 * most)}"
     return (
         f"the knee is at {found.connections} connections: {found.rate:,.0f} answers a second, 95 of 100 within "
         f"{_milliseconds(found.p95_ms)}; beyond it more load brings more waiting than answers"

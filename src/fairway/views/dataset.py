@@ -8,6 +8,7 @@ import msgspec
 
 from fairway.state.dataset import DatasetFile, DatasetVersion
 from fairway.units import quantity
+from fairway.units.card import View
 from fairway.views import phrases
 from fairway.views.table import Column, Page, table
 
@@ -24,7 +25,7 @@ class DatasetFileView(msgspec.Struct, frozen=True):
     """Empty where it was not read."""
 
 
-class DatasetView(msgspec.Struct, frozen=True):
+class DatasetView(View, frozen=True):
     """One version of a dataset."""
 
     name: str

@@ -70,6 +70,9 @@ def _head(job: JobView, now: float, page: Page) -> str:
         state += f" for {phrases.span(now - job.created)}"
     if job.restarts:
         state += f", {phrases.count(job.restarts, 'restart')} of at most {job.restarts_max}"
+    if job.attempt > job.restarts:
+        # Those that cost nothing are not among the restarts: making room, a lost node, a resume by hand.
+        state += f", attempt {job.attempt + 1}"
     place = f"{job.namespace}/" if job.namespace != "default" else ""
     lines = [f"{page.paint(place + job.name, 'bold')}  {state}"]
     for name, role in job.roles.items():

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 import msgspec
 
 from fairway.state.event import Event
+from fairway.units.card import View
 
 
-class EventView(msgspec.Struct, frozen=True):
+class EventView(View, frozen=True):
     """One thing that happened."""
 
     time: float

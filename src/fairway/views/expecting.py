@@ -33,11 +33,14 @@ def start_view(found: Prospect) -> StartView:
     """The earliest start as a range."""
     if found.forecast is not None:
         said = found.forecast
-        words = f"{_between(said.low, said.median, said.high)} (confidence {said.confidence:.0%}){_more(found)}"
-        return StartView(words, said.low, said.median, said.high, said.confidence, plays=found.plays)
+        sure = "a guess: nothing says how long the runs before it take" if found.guess else f"confidence {said.confidence:.0%}"
+        words = f"{_between(said.low, said.median, said.high)} ({sure}){_more(found)}"
+        return StartView(words, said.low, said.median, said.high, said.confidence, plays=found.plays, guess=found.guess)
     if found.beyond:
         words = f"not within the next {_about(found.horizon)}, as things stand"
-        return StartView(words, not_before=found.horizon, plays=found.plays)
+        if found.endless:
+            words = f"no estimate: {_held_by(found.endless)}"
+        return StartView(words, not_before=found.horizon, plays=found.plays, guess=found.guess)
     words = "too much goes on to say when"
     if found.at_least >= 60:
         words = f"not within the next {_about(found.at_least)}; too much goes on to say more"
@@ -50,6 +53,7 @@ def change_view(job: Job, change: Change) -> ChangeView | None:
         return None
     value = _value(change)
     wait = change.wait
+    told = wait is not None and wait.basis not in ("none", "service")
     return ChangeView(
         change.kind.value,
         f"{_what(job, change, value)}: {_when(change)}",
@@ -57,7 +61,7 @@ def change_view(job: Job, change: Change) -> ChangeView | None:
         change.role,
         value,
         tuple(key.name for key in change.after),
-        *((wait.low, wait.median, wait.high, wait.confidence) if wait is not None and wait.basis != "none" else ()),
+        *((wait.low, wait.median, wait.high, wait.confidence) if wait is not None and told else ()),
     )
 
 
@@ -118,6 +122,12 @@ def _runs(keys: Sequence[JobKey]) -> str:
     return f"{phrases.listing(shown)} {'has' if len(names) == 1 else 'have'}"
 
 
+def _held_by(services: Sequence[str]) -> str:
+    if len(services) == 1:
+        return f"service {services[0]} holds the room, and a service does not end by itself"
+    return f"services {phrases.listing(list(services))} hold the room, and services do not end by themselves"
+
+
 def _many(job: Job) -> bool:
     return len(job.spec.roles) > 1 or any(role.replicas.max > 1 for role in job.spec.roles.values())
 
@@ -130,7 +140,9 @@ def _when(change: Change) -> str:
 
 def _expected(wait: Estimate, several: bool) -> str:
     if wait.basis == "none":
-        return "nobody knows when that is"
+        return "it is not known when that is"
+    if wait.basis == "service":
+        return "a service does not end by itself; `fairway scale` or `fairway delete` makes room"
     if wait.basis == "limit":
         return f"within {_about(wait.high)}, when {'the last' if several else 'its'} timeout is over at the latest"
     return f"{_between(wait.low, wait.median, wait.high)} (confidence {wait.confidence:.0%})"

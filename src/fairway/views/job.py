@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,11 +11,13 @@ import msgspec
 from fairway.plan.gang import folds_into_one, slot_count
 from fairway.spec.job import Framework, JobSpec
 from fairway.state.fault import Fault
-from fairway.state.job import Job
+from fairway.state.job import Job, Origin
+from fairway.state.launching import separate_worlds
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task
 from fairway.state.tracking import TrackedRun
 from fairway.units import number, quantity
+from fairway.units.card import View
 from fairway.views import phrases
 from fairway.views.fault import FaultView, fault_views
 from fairway.views.flat import MASK, flat_spec, looks_secret
@@ -34,6 +37,8 @@ class ProgressView(msgspec.Struct, frozen=True):
     """Seconds until `at_step` at the present speed."""
     checkpoint_step: int | None = None
     checkpoint_time: float | None = None
+    stall: str = ""
+    """Where it seems to hang: which ranks do nothing, and since when."""
 
 
 class HoldView(msgspec.Struct, frozen=True):
@@ -64,7 +69,7 @@ class RoleView(msgspec.Struct, frozen=True):
     resources: dict[str, Any] = {}
 
 
-class TaskView(msgspec.Struct, frozen=True):
+class TaskView(View, frozen=True):
     """One task at one attempt."""
 
     name: str
@@ -89,12 +94,20 @@ class TaskView(msgspec.Struct, frozen=True):
     exit: str = ""
     """`exit 1`, `SIGKILL`, `out of memory`; empty while it runs."""
     exit_code: int | None = None
+    exit_signal: int | None = None
+    """The number of the signal that ended it."""
+    cpu_used: float | None = None
+    """Cores that it uses now, all its processes together; only `top` looks."""
+    memory_used: int | None = None
+    """Bytes that it uses now; pages that processes share are divided between them."""
+    gpu_used: float | None = None
+    """The part of the time in which its devices compute."""
     message: str = ""
     tail: str = ""
     """The last lines it printed, when it failed."""
 
 
-class JobView(msgspec.Struct, frozen=True):
+class JobView(View, frozen=True):
     """One run."""
 
     name: str
@@ -134,6 +147,10 @@ class JobView(msgspec.Struct, frozen=True):
     """Where the command was typed."""
     code_digest: str
     warnings: tuple[str, ...]
+    commit: str = ""
+    """The commit that its code was at when it was copied; empty when it is not known."""
+    left_out: tuple[str, ...] = ()
+    """What ignore files kept out of the copy of its code and a program may miss; the first hundred."""
     processes: int = 1
     """Ranks of all tasks, whoever starts them."""
     params: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
@@ -148,11 +165,13 @@ class JobView(msgspec.Struct, frozen=True):
     """The model versions that it left behind: `mnist@3`."""
     spec: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """The document in the flat spelling; values that look secret are masked."""
+    terminal: bool = False
+    """Whether its first process has a terminal."""
     faults: tuple[FaultView, ...] = ()
     """What Fairway fails to do for the run at the moment, and retries."""
 
 
-class JobList(msgspec.Struct, frozen=True):
+class JobList(View, frozen=True):
     """A page of runs, newest first."""
 
     jobs: tuple[JobView, ...]
@@ -176,7 +195,6 @@ def job_view(
 ) -> JobView:
     """Everything worth showing of a run."""
     current, earlier = split_attempts(job, tasks)
-    running = [task for task in current if task.phase is TaskPhase.RUNNING]
     sizes = _sizes(job, current)
     return JobView(
         name=job.key.name,
@@ -186,13 +204,12 @@ def job_view(
         phase=job.phase,
         framework=job.spec.framework.value,
         roles=_roles(job.spec, sizes),
-        ready=len(running),
+        ready=sum(task.phase is TaskPhase.RUNNING for task in current),
         replicas=len(current) or (1 if folds_into_one(job) else sum(sizes.values())),
         processes=_processes(job.spec, current, sizes),
         gpus=float(sum(task.need.gpu for task in current) or asked_gpus(job.spec, sizes)),
         priority=job.spec.priority,
         queue=job.spec.queue,
-        user=job.origin.user,
         created=job.created,
         started=job.started,
         finished=job.finished,
@@ -209,17 +226,28 @@ def job_view(
         labels=job.labels,
         outputs=job.spec.outputs,
         folder=folder,
-        origin=job.origin.folder,
-        code_digest=job.origin.code_digest,
-        warnings=(*warnings, *_warnings(job, now)),
+        **_from(job.origin),
+        warnings=(*warnings, *_warnings(job, now), *filter(None, [separate_worlds(current)])),
         params=_fit_to_show(tracked.params) if tracked else msgspec.UNSET,
         tags=_fit_to_show(tracked.tags) if tracked else msgspec.UNSET,
         models=tuple(models),
         tasks=tuple(task_view(task, now) for task in current) if tasks_too else msgspec.UNSET,
         earlier=tuple(task_view(task, now) for task in earlier) if tasks_too else msgspec.UNSET,
         spec=flat_spec(job) if spec_too else msgspec.UNSET,
+        terminal=job.origin.terminal,
         faults=fault_views(faults),
     )
+
+
+def _from(origin: Origin) -> dict[str, Any]:
+    """Who asked, from where, and with which code."""
+    return {
+        "user": origin.user,
+        "origin": origin.folder,
+        "code_digest": origin.code_digest,
+        "commit": origin.commit,
+        "left_out": origin.left_out,
+    }
 
 
 def _fit_to_show(values: dict[str, str]) -> dict[str, str]:
@@ -259,6 +287,7 @@ def task_view(task: Task, now: float) -> TaskView:
         duration=_duration(task.started, task.finished, now),
         exit=phrases.exit_of(end) if end else "",
         exit_code=end.code if end else None,
+        exit_signal=end.signal if end else None,
         message=task.message,
         tail=end.tail if end and unhappy else "",
     )
@@ -330,6 +359,7 @@ def _progress(job: Job, now: float) -> ProgressView:
         remaining=remaining,
         checkpoint_step=known.checkpoint_step,
         checkpoint_time=known.checkpoint_time,
+        stall=phrases.stall(job.stall, now) if job.stall and job.phase is JobPhase.RUNNING else "",
     )
 
 
@@ -342,8 +372,17 @@ def _duration(started: float | None, finished: float | None, now: float) -> floa
     return None if started is None else max(0.0, (now if finished is None else finished) - started)
 
 
+def not_numbers(job: Job) -> tuple[str, ...]:
+    """The metrics of the run that are NaN now."""
+    return tuple(name for name in job.not_numbers if (value := job.progress.metrics.get(name)) is not None and math.isnan(value))
+
+
 def _warnings(job: Job, now: float) -> list[str]:
-    found = []
+    found = list(job.origin.cautions)
+    found += [phrases.not_a_number(name, job.not_numbers[name]) for name in not_numbers(job)]
+    found += [phrases.removed(task, count, job.spec.keep.log_size) for task, count in job.logs_removed.items()]
+    if job.stall is not None and job.phase is JobPhase.RUNNING:
+        found.append(f"it seems to hang: {phrases.stall(job.stall, now)}")
     if job.memory_factor > 1.0:
         found.append(f"it ran out of memory once, and now asks for {job.memory_factor:g} times as much as the document says")
     if (

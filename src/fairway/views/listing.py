@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from fairway.state.phase import JobPhase
 from fairway.units import quantity
@@ -30,6 +31,22 @@ _JOBS = (
     Column("COMMAND", loose=True),
     Column("DETAIL", loose=True),
 )
+
+
+SORTS = ("name", "created", "started", "finished", "duration", "phase", "priority", "gpus", "user", "queue")
+"""What runs can be sorted by."""
+
+
+def sorted_jobs(jobs: Sequence[JobView], key: str) -> tuple[JobView, ...]:
+    """Runs by a field, smallest first; `-duration` for the reverse. Those that have no value yet come last."""
+    name = key.lstrip("-")
+    known = [job for job in jobs if getattr(job, name) is not None]
+    unknown = [job for job in jobs if getattr(job, name) is None]
+    return (*sorted(known, key=lambda job: _sort_value(job, name), reverse=key.startswith("-")), *unknown)
+
+
+def _sort_value(job: JobView, name: str) -> tuple[Any, ...]:
+    return (job.series, job.number) if name == "name" else (getattr(job, name), job.series, job.number)
 
 
 def jobs_text(page_of: JobList, now: float, page: Page = Page(), *, filtered: bool = False) -> str:
@@ -76,6 +93,8 @@ def job_detail(job: JobView) -> str:
         return first_line(job.outcome.message or job.outcome.reason)
     if job.phase is JobPhase.STARTING and job.hold:
         return job.hold.message
+    if job.progress.stall:
+        return f"seems to hang: {job.progress.stall}"
     return progress_words(job)
 
 
@@ -237,22 +256,35 @@ _TOP = (
 
 
 def top_text(jobs: Sequence[JobView], page: Page = Page()) -> str:
-    """`fairway top job`: what the runs that are not over hold, and how fast they go."""
+    """`fairway top job`: what the runs that are not over use of what they hold, and how fast they go."""
     if not jobs:
         return "Nothing runs. Start something with: fairway run -- python train.py\n"
     return table(_TOP, [_top_row(job) for job in jobs], page)
 
 
+def _sum(used: Iterable[float | None]) -> float | None:
+    """What all of them use; None when nothing is known of any."""
+    known = [each for each in used if each is not None]
+    return sum(known) if known else None
+
+
+def _of(used: float | None, show: Callable[[float], str], held: str) -> str:
+    """`0.97 of 1`: what is used, of what is held."""
+    if used is None:
+        return held or "-"
+    return f"{show(used)} of {held}" if held else show(used)
+
+
 def _top_row(job: JobView) -> list[str]:
     tasks = [task for task in job.tasks if task.phase.holds_resources] if isinstance(job.tasks, tuple) else []
     progress = job.progress
-    memory = sum(task.memory for task in tasks)
+    memory, held = sum(task.memory for task in tasks), sum(task.cpu for task in tasks)
     return [
         job.name,
         job.phase.value,
         f"{job.ready}/{job.replicas}",
-        quantity.show_number(round(sum(task.cpu for task in tasks), 2)) if tasks else "-",
-        quantity.show_bytes(memory) if memory else "-",
+        _of(_sum(task.cpu_used for task in tasks), "{:.2f}".format, quantity.show_number(round(held, 2)) if tasks else ""),
+        _of(_sum(task.memory_used for task in tasks), quantity.show_bytes, quantity.show_bytes(memory) if memory else ""),
         quantity.show_number(sum(task.gpu for task in tasks)) if any(task.gpu for task in tasks) else "-",
         f"{progress.step:,}" if progress.step is not None else "-",
         phrases.measure(progress.steps_per_second) if progress.steps_per_second else "-",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-import msgspec
+from fairway.units.card import View
 
 
 class Point(Protocol):
@@ -34,11 +34,11 @@ class Point(Protocol):
 
     @property
     def source(self) -> str:
-        """`report`, `tensorboard`, `log` or `mlflow`."""
+        """`report`, `tensorboard`, `log`, `auto` (detected) or `mlflow`."""
         ...
 
 
-class PointView(msgspec.Struct, frozen=True):
+class PointView(View, frozen=True):
     """One report. A value that is no number is null on the wire."""
 
     time: float
@@ -48,18 +48,26 @@ class PointView(msgspec.Struct, frozen=True):
     source: str = "report"
 
 
-class MetricList(msgspec.Struct, frozen=True):
+class MetricList(View, frozen=True):
     """The points of a run in order of time, and the names that occur."""
 
     names: tuple[str, ...]
     points: tuple[PointView, ...]
 
 
-def metric_list(points: Iterable[Point]) -> MetricList:
-    """Points as they are shown."""
-    shown = tuple(PointView(point.time, point.step, dict(point.metrics), point.task, point.source) for point in points)
+def metric_list(points: Iterable[Point], only: str = "") -> MetricList:
+    """Points as they are shown: with all their values, or with one of them and without the points that lack it."""
+    shown = tuple(
+        PointView(point.time, point.step, _values(point.metrics, only), point.task, point.source)
+        for point in points
+        if not only or only in point.metrics
+    )
     names = dict.fromkeys(name for point in shown for name in point.metrics)
     return MetricList(tuple(names), shown)
+
+
+def _values(metrics: Mapping[str, float | None], only: str) -> dict[str, float | None]:
+    return {only: metrics[only]} if only else dict(metrics)
 
 
 def curves(points: Iterable[Point]) -> dict[str, list[tuple[float, float]]]:

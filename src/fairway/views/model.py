@@ -8,6 +8,7 @@ import msgspec
 
 from fairway.state.model import Lineage, ModelFile, ModelVersion, Signature, TensorSpec
 from fairway.units import quantity
+from fairway.units.card import View
 from fairway.views import phrases
 from fairway.views.table import Column, Page, table
 
@@ -50,7 +51,7 @@ class FileView(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class ModelView(msgspec.Struct, frozen=True):
+class ModelView(View, frozen=True):
     """One version of a model."""
 
     name: str
@@ -101,7 +102,7 @@ class ModelDiffView(msgspec.Struct, frozen=True):
     differences: tuple[DifferenceView, ...]
 
 
-class PromotionView(msgspec.Struct, frozen=True):
+class PromotionView(View, frozen=True):
     """An alias that was moved, or would be."""
 
     alias: str

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from fairway.units.card import View
 from fairway.views import phrases
 from fairway.views.table import Column, Page, table
 
@@ -30,7 +31,7 @@ class MoveView(msgspec.Struct, frozen=True):
     """GPU-seconds: what is done again since its last checkpoint, and the time to start again."""
 
 
-class MovePlanView(msgspec.Struct, frozen=True):
+class MovePlanView(View, frozen=True):
     """The fewest moves that let a waiting run start."""
 
     whom: str = ""

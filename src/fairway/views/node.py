@@ -8,6 +8,7 @@ import msgspec
 
 from fairway.state.node import Device, Node
 from fairway.state.task import Task
+from fairway.units.card import View
 
 
 class DeviceView(msgspec.Struct, frozen=True):
@@ -28,7 +29,7 @@ class DeviceView(msgspec.Struct, frozen=True):
     """Who else uses it."""
 
 
-class NodeView(msgspec.Struct, frozen=True):
+class NodeView(View, frozen=True):
     """One machine."""
 
     name: str

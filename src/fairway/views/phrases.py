@@ -6,6 +6,7 @@ import math
 import signal
 from collections.abc import Sequence
 
+from fairway.state.activity import Stall
 from fairway.state.job import Resume
 from fairway.state.task import Exit
 from fairway.units import quantity
@@ -52,17 +53,46 @@ def measure(value: float | None) -> str:
 
 
 def resume(given: Resume) -> str:
-    """From where the attempt went on, and what that cost."""
+    """From where the attempt went on, and what that cost; where Fairway knows of no checkpoint, that it does not know."""
     work = f"{_whole(given.lost_seconds)} of work" if given.lost_seconds is not None else ""
     steps = count(given.lost_steps, "step") if given.lost_steps else ""
-    lost = f", lost {steps} ({work})" if steps and work else f", lost {steps or work}" if steps or work else ""
+    lost = f"{steps} ({work})" if steps and work else steps or work
     if given.step is None:
-        return f"no checkpoint found: restarted from 0{lost}"
-    return f"resumed from step {given.step:,}{lost}"
+        unknown = "started again; from which step is not known, since Fairway knows of no checkpoint"
+        return f"{unknown}; at most {lost} lost" if lost else unknown
+    return f"resumed from step {given.step:,}" + (f", lost {lost}" if lost else "")
 
 
 def _whole(seconds: float) -> str:
     return quantity.show_seconds(round(seconds)) if seconds >= 1 else "less than 1s"
+
+
+def stall(found: Stall, now: float) -> str:
+    """`worker-1 has used no CPU and printed nothing for 12m while worker-0 waits or computes`."""
+    quiet = span(now - found.since)
+    if not found.idle:
+        took = f" (a step took {span(found.step_seconds)})" if found.step_seconds else ""
+        return f"nothing was printed or reported for {quiet}{took}, but all ranks use CPU"
+    if not found.busy:
+        who = found.idle[0] if len(found.idle) == 1 else f"none of {listing(found.idle[:4])}"
+        used = "has used no CPU and printed nothing" if len(found.idle) == 1 else "has used CPU or printed anything"
+        return f"{who} {used} for {quiet}"
+    more = f" and {len(found.idle) - 3} more" if len(found.idle) > 4 else ""
+    idle = listing(found.idle[: 3 if more else 4]) + more
+    have = "has" if len(found.idle) == 1 else "have"
+    busy = listing(found.busy) if len(found.busy) <= 3 else f"the other {len(found.busy)}"
+    return f"{idle} {have} used no CPU and printed nothing for {quiet} while {busy} {'waits' if len(found.busy) == 1 else 'wait'}"
+
+
+def removed(task: str, count: int, limit: str) -> str:
+    """`the oldest 640 MiB that worker-0 printed were removed (limit 256Mi; more: --log-limit, keep.log_size)`."""
+    size = quantity.show_bytes(count)
+    return f"the oldest {size} that {task} printed were removed (limit {limit}; to keep more: --log-limit or keep.log_size)"
+
+
+def not_a_number(name: str, step: int | None) -> str:
+    """`loss is NaN since step 120`."""
+    return f"{name} is NaN" + (f" since step {step:,}" if step is not None else "")
 
 
 def exit_of(end: Exit) -> str:

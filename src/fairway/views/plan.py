@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, NudgeTask
 from fairway.plan.plan import Plan
 from fairway.state.task import Need, Task
 from fairway.units import quantity
+from fairway.units.card import View
 from fairway.views import phrases
 from fairway.views.flat import flat_spec
 
 
-class PlanView(msgspec.Struct, frozen=True):
+class PlanView(View, frozen=True):
     """A plan: nothing of it was done."""
 
     sentences: tuple[str, ...]
     jobs: tuple[str, ...]
     documents: tuple[dict[str, object], ...] = ()
     """The documents as they were understood, defaults left out."""
+    missing: tuple[str, ...] = ()
+    """What the runs would not find when they start, each with its fix."""
 
 
 def plan_view(plan: Plan) -> PlanView:
@@ -51,8 +52,9 @@ def plan_view(plan: Plan) -> PlanView:
 
 
 def plan_text(plan: PlanView) -> str:
-    """One sentence a line."""
-    return "".join(f"{sentence}\n" for sentence in plan.sentences)
+    """One sentence a line; what is missing comes last."""
+    lines = [*plan.sentences, *(f"missing: {text}" for text in plan.missing)]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def needs(need: Need) -> str:

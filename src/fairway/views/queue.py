@@ -8,6 +8,7 @@ import msgspec
 
 from fairway.state.queue import GPU_TYPE, Queue, QueueStanding
 from fairway.units import quantity
+from fairway.units.card import View
 from fairway.views import phrases
 from fairway.views.table import Column, Page, table
 
@@ -24,7 +25,7 @@ class QueueAmount(msgspec.Struct, frozen=True):
     """What is used beyond the quota."""
 
 
-class QueueView(msgspec.Struct, frozen=True):
+class QueueView(View, frozen=True):
     """One queue and how it stands."""
 
     name: str

@@ -7,6 +7,7 @@ import msgspec
 from fairway.plan.service import guards
 from fairway.plan.service.rollout import MIRROR, SHARE
 from fairway.state.service import Rollout, RolloutPhase, Service
+from fairway.units.card import View
 from fairway.views import phrases
 from fairway.views.table import Column, Page, table
 
@@ -23,7 +24,7 @@ class PastRelease(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class ReleaseView(msgspec.Struct, frozen=True):
+class ReleaseView(View, frozen=True):
     """The release under way, or the last one; and those before."""
 
     name: str

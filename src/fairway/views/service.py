@@ -13,6 +13,7 @@ from fairway.state.fault import Fault
 from fairway.state.load import RouteLoad
 from fairway.state.service import Replica, ReplicaPhase, Revision, Service, ServiceRecord
 from fairway.units import quantity
+from fairway.units.card import View
 from fairway.views import phrases
 from fairway.views.endpoint import EndpointView
 from fairway.views.fault import FaultView, fault_line, fault_views
@@ -47,9 +48,11 @@ class RevisionView(msgspec.Struct, frozen=True):
     phase: str
     created: float
     reason: str = ""
+    failures: int = 0
+    """Replicas of it that ended by themselves in a row."""
 
 
-class ServiceView(msgspec.Struct, frozen=True):
+class ServiceView(View, frozen=True):
     """All there is to know of a service."""
 
     name: str
@@ -101,7 +104,7 @@ class ServiceList(msgspec.Struct, frozen=True):
     services: tuple[ServiceView, ...]
 
 
-class WhyServiceView(msgspec.Struct, frozen=True):
+class WhyServiceView(View, frozen=True):
     """Which rule set the number of replicas."""
 
     name: str
@@ -148,7 +151,8 @@ def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointVi
         follows=service.spec.follow,
         replicas=tuple(_replica(replica, route) for replica in live),
         revisions=tuple(
-            RevisionView(each.number, _serves(each), each.phase, each.created, each.reason) for each in service.revisions
+            RevisionView(each.number, _serves(each), each.phase, each.created, each.reason, each.failures)
+            for each in service.revisions
         ),
         release=release_view(service) if is_active(service.rollout) else None,
         faults=fault_views(faults),

@@ -10,8 +10,10 @@ from fairway.state.job import Job
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task, TaskKey
 from fairway.units import number, quantity
+from fairway.units.card import View
 from fairway.units.roles import leader
 from fairway.views import phrases
+from fairway.views.job import JobView
 from fairway.views.listing import short_device
 from fairway.views.metric import Point
 from fairway.views.table import Column, Page, table
@@ -21,7 +23,7 @@ _RECENT = 5
 """Reports that a speed is taken over; old curves are thin, so that more of them would reach far back."""
 
 
-class TaskUsageView(msgspec.Struct, frozen=True):
+class TaskUsageView(View, frozen=True):
     """One task: what it uses, of what it holds."""
 
     name: str
@@ -41,12 +43,25 @@ class TaskUsageView(msgspec.Struct, frozen=True):
     """As the run's own for the task that speaks for it, else over its last reports; None for one that reports nothing."""
 
 
-class UsageList(msgspec.Struct, frozen=True):
+class UsageList(View, frozen=True):
     """The tasks of one run."""
 
     name: str
     phase: JobPhase
     tasks: tuple[TaskUsageView, ...]
+
+
+def with_use(job: JobView, used: Mapping[str, Used]) -> JobView:
+    """The run with what its tasks use, by name, as (cores, bytes, part of its GPUs)."""
+    if not isinstance(job.tasks, tuple):
+        return job
+    tasks = tuple(
+        msgspec.structs.replace(task, cpu_used=found[0], memory_used=found[1], gpu_used=found[2])
+        if (found := used.get(task.name))
+        else task
+        for task in job.tasks
+    )
+    return msgspec.structs.replace(job, tasks=tasks)
 
 
 def usage_list(job: Job, tasks: Sequence[Task], used: Mapping[TaskKey, Used], points: Iterable[Point]) -> UsageList:

@@ -14,13 +14,15 @@ class StartView(msgspec.Struct, frozen=True):
     low: float | None = None
     median: float | None = None
     high: float | None = None
-    """All three are null when nobody can say."""
+    """All three are null when it cannot be said."""
     confidence: float = 0.0
     """How often such a range holds, 0 to 1."""
     not_before: float = 0.0
     """Where there is no range: it does not start within so many seconds, as things stand."""
     plays: int = 0
     """How many futures were played to their end."""
+    guess: bool = False
+    """Whether it is a guess: nothing says how long the runs before it take, neither a timeout nor runs that have ended."""
 
 
 class ChangeView(msgspec.Struct, frozen=True):

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import msgspec
-
 from fairway.state.event import Event
 from fairway.state.fault import Fault
 from fairway.state.job import Hold, Job
+from fairway.state.launching import separate_worlds
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task
+from fairway.units.card import View
 from fairway.views import phrases
+from fairway.views.advice import advice
 from fairway.views.fault import FaultView, fault_views
-from fairway.views.job import split_attempts
+from fairway.views.job import not_numbers, split_attempts
+from fairway.views.left_out import explain
 from fairway.views.waiting import WaitingView
 
 
-class WhyView(msgspec.Struct, frozen=True):
+class WhyView(View, frozen=True):
     """The answer to `fairway why`."""
 
     name: str
@@ -57,13 +59,15 @@ def why_view(
         job = replace(job, hold=replace(hold, since=job.hold.since if job.hold is not None else 0.0))
     reason, message, helps, since = _failing(faults) if faults and not job.phase.over else _answer(job, tasks, now)
     message = f"{message}; before that it ran, and {left}" if left else message
+    apart = separate_worlds(split_attempts(job, tasks)[0])
+    message = f"{message}; {apart}" if apart else message
     return WhyView(
         name=job.key.name,
         namespace=job.key.namespace,
         phase=job.phase,
         reason=reason,
         message=message,
-        what_would_help=helps,
+        what_would_help=explain(job, tasks) or helps,
         position=waiting.position if waiting is not None else 0,
         since=since,
         tail=_tail(job, tasks),
@@ -79,7 +83,7 @@ def _failing(faults: Sequence[Fault]) -> tuple[str, str, str, float | None]:
 
 def _answer(job: Job, tasks: Sequence[Task], now: float) -> tuple[str, str, str, float | None]:
     if job.phase.over:
-        return _ended(job)
+        return _ended(job, tasks)
     if job.phase is JobPhase.STOPPING:
         left = [task.key.task for task in tasks if not task.phase.over]
         waits = f"; waiting for {phrases.listing(left)} to end" if left else ""
@@ -100,7 +104,7 @@ def _answer(job: Job, tasks: Sequence[Task], now: float) -> tuple[str, str, str,
     if job.hold is not None:
         return job.hold.reason, job.hold.message, job.hold.what_would_help, job.hold.since or None
     if job.phase is JobPhase.RUNNING:
-        return "running", _running(job, tasks), "", job.started
+        return _running_answer(job, tasks, now)
     if job.phase is JobPhase.RESTARTING:
         said = job.outcome.message if job.outcome else "a task ended"
         return "restarting", f"{said}; the gang starts again", "nothing to do; it goes on by itself", None
@@ -117,16 +121,28 @@ def left_for(job: Job, events: Sequence[Event]) -> str:
     return last.message.partition(";")[0] if last is not None and last.reason == "Requeued" else ""
 
 
-def _ended(job: Job) -> tuple[str, str, str, float | None]:
+def _ended(job: Job, tasks: Sequence[Task]) -> tuple[str, str, str, float | None]:
     outcome = job.outcome
     reason = outcome.reason if outcome else job.phase.value
     message = (outcome.message if outcome else "") or job.phase.value.lower()
+    return reason, message, advice(job, list(tasks)), job.finished
+
+
+def _running_answer(job: Job, tasks: Sequence[Task], now: float) -> tuple[str, str, str, float | None]:
     name = job.key.name
-    helps = {
-        JobPhase.FAILED: f"look at the log (fairway logs {name}), mend it, then: fairway resume {name}",
-        JobPhase.STOPPED: f"fairway resume {name}",
-    }.get(job.phase, "")
-    return reason, message, helps, job.finished
+    if job.stall is not None:
+        first = (job.stall.idle or job.stall.busy or ("",))[0].partition(" ")[0].partition(".")[0]
+        role, _, index = first.rpartition("-")
+        where = f" --role {role} --index {index}" if role and len(tasks) > 1 else ""
+        helps = f"see what it does: fairway logs {name}{where} --tail 20; if it hangs: fairway stop {name}"
+        return "stalled", f"it seems to hang: {phrases.stall(job.stall, now)}", helps, job.stall.since
+    wrong = not_numbers(job)
+    if wrong:
+        message = phrases.listing([phrases.not_a_number(each, job.not_numbers[each]) for each in wrong])
+        saved = f"; the newest checkpoint is of step {job.progress.checkpoint_step:,}" if job.progress.checkpoint_step else ""
+        helps = f"fairway stop {name}, then lower the learning rate, clip gradients or look at the data of that step"
+        return "nan", f"it runs, but {message}{saved}", helps, job.started
+    return "running", _running(job, tasks), "", job.started
 
 
 def _running(job: Job, tasks: Sequence[Task]) -> str:

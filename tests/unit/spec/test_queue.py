@@ -83,7 +83,7 @@ def test_every_mistake_at_once_with_its_place():
     assert mistakes("wieght: 0\nmembers: [nlp]\nquota: {gpus: 8, runs: 3}\nlimits: {timeout: soon}\nnamespace: team") == [
         "queue.yaml:3:1 wieght: is no field here; did you mean `weight`?",
         "queue.yaml:3:9 wieght: 0 is no weight; write more than 0, for example 1; to close a queue, delete it",
-        'queue.yaml:4:11 members[0]: "nlp" names nobody: members are user:NAME, group:NAME or *; write user:nlp',
+        'queue.yaml:4:11 members[0]: "nlp" is no member: members are user:NAME, group:NAME or *; write user:nlp',
         "queue.yaml:5:9 quota.gpus: is no field here; did you mean `gpu`?",
         "queue.yaml:5:18 quota.runs: is no field here; it belongs in `per_user`",
         'queue.yaml:6:19 limits.timeout: "soon" is no length of time; write for example 90s, 5m, 1h30m or 2d',
@@ -96,7 +96,7 @@ def test_every_mistake_at_once_with_its_place():
     ("text", "said"),
     [
         ("weight: 0", "weight: 0 is no weight; write more than 0"),
-        ("members: []", "members: is empty; add at least one, or leave it out for everybody"),
+        ("members: []", "members: is empty; add at least one, or leave it out for all users"),
         ("members: [grup:nlp]", "write group:nlp"),
         ("members: ['user:']", "write for example user:ann or group:nlp"),
         ("members: [*]", 'put quotes round it: "*"'),

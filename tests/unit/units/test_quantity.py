@@ -46,3 +46,12 @@ def test_shown_again():
     assert quantity.show_bytes(1.5 * 2**30) == "1.5 GiB"
     assert [quantity.show_seconds(span) for span in (0.85, 12, 200, 7500, 352_800)] == ["850ms", "12s", "3m20s", "2h5m", "4d2h"]
     assert [quantity.show_number(value) for value in (2.0, 0.25)] == ["2", "0.25"]
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [(quantity.number, "9" * 20), (quantity.byte_count, "9999999999Pi"), (quantity.seconds, "9" * 20 + "d")],
+)
+def test_what_no_machine_could_count_is_refused(parse, text):
+    with pytest.raises(ValueError, match="write less"):
+        parse(text)

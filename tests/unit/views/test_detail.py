@@ -156,7 +156,7 @@ def test_a_run_that_started_again(running: Job, running_tasks: list[Task], now: 
     )
     text = detail_text(job_view(again, running_tasks, now), [], now)
     assert "Why it started again\n  worker-1 exited with 1 (Error)\n" in text
-    assert "Checkpoint\n  no checkpoint found: restarted from 0, lost 45s of work\n" in text
+    assert "from which step is not known, since Fairway knows of no checkpoint; at most 45s of work lost\n" in text
 
 
 def test_another_namespace_is_named(pending: Job, now: float) -> None:
@@ -196,7 +196,7 @@ def test_why_it_waits(pending: Job, now: float) -> None:
 def test_why_it_failed(failed: Job, failed_tasks: list[Task], now: float) -> None:
     assert why_text(why_view(failed, failed_tasks, now), now) == dedent("""\
         mnist-7 is Failed: worker-1 exited with 1: ValueError: bad batch
-          what would help: look at the log (fairway logs mnist-7), mend it, then: fairway resume mnist-7
+          what would help: look at the log (fairway logs mnist-7), correct the program, then: fairway resume mnist-7
           │ Traceback (most recent call last):
           │   File "train.py", line 7
           │ 100%|###|

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from textwrap import dedent
 from typing import Any
@@ -44,6 +45,18 @@ def prospect(low: float, median: float, high: float, **more: Any) -> Prospect:
             prospect(240, 2400, 6600, left_out=3501),
             "in 4m to 1h45m, most likely in about 40m (confidence 80%); 3,501 runs before it left out, so rather later",
         ),
+        (
+            prospect(3000, 3300, 3700, guess=True),
+            "in 50m to 1h (a guess: nothing says how long the runs before it take)",
+        ),
+        (
+            Prospect(None, 9, beyond=True, endless=("web",)),
+            "no estimate: service web holds the room, and a service does not end by itself",
+        ),
+        (
+            Prospect(None, 9, beyond=True, endless=("chat", "web")),
+            "no estimate: services chat and web hold the room, and services do not end by themselves",
+        ),
         (Prospect(None, 9, horizon=72 * 3600.0, beyond=True), "not within the next 3d, as things stand"),
         (Prospect(None, 1, at_least=3144.0), "not within the next 52m; too much goes on to say more"),
         (Prospect(None, 0), "too much goes on to say when"),
@@ -57,6 +70,7 @@ def test_the_earliest_start_as_data() -> None:
     view = start_view(prospect(240, 2400, 6600))
     assert (view.low, view.median, view.high, view.confidence, view.plays) == (240, 2400, 6600, 0.8, 9)
     assert start_view(Prospect(None, 9, horizon=3600.0, beyond=True)).not_before == 3600.0
+    assert [start_view(prospect(240, 2400, 6600, guess=guess)).guess for guess in (False, True)] == [False, True]
 
 
 SUBMIT = "fairway submit --like train-3 {} && fairway stop train-3"
@@ -140,14 +154,18 @@ def test_gpus_shared_by_memory_alone_have_no_number_to_say() -> None:
             "when b-1 has ended: in 10m to 2h, most likely in about 40m (confidence 70%)",
         ),
         (Estimate(0, 1200, 2400, 1.0, "limit"), "when b-1 has ended: within 40m, when its timeout is over at the latest"),
-        (Estimate(900, 3600, 14_400, 0.0, "none"), "when b-1 has ended: nobody knows when that is"),
+        (Estimate(900, 3600, 14_400, 0.0, "none"), "when b-1 has ended: it is not known when that is"),
+        (
+            Estimate(math.inf, math.inf, math.inf, 0.0, "service"),
+            "when b-1 has ended: a service does not end by itself; `fairway scale` or `fairway delete` makes room",
+        ),
     ],
 )
 def test_when_another_run_ends(wait: Estimate, words: str) -> None:
     view = change_view(run(), Change(Kind.ENDS, ASKED, after=(JobKey("default", "b-1"),), wait=wait))
     assert view is not None
     assert (view.words, view.command, view.after) == (words, "", ("b-1",))
-    assert (view.median is None) == (wait.basis == "none"), "a guess is no number"
+    assert (view.median is None) == (wait.basis in ("none", "service")), "a guess is no number"
 
 
 def test_the_page() -> None:
