@@ -60,7 +60,7 @@ def test_words_go_to_stderr_and_the_exit_code_tells(desk) -> None:
     assert (good.returncode, good.stdout) == (0, b"hi\n")
     assert good.stderr.startswith(b"on local / default\n")
     bad = desk.type("run", "--name", "bad", "--", "python", "-c", "raise SystemExit(3)")
-    assert (bad.returncode, bad.stdout) == (1, b"")
+    assert (bad.returncode, bad.stdout) == (3, b"")
     last = bad.stderr.decode().splitlines()[-1]
     assert "failed" in last
     assert "worker-0 exited with 3" in last
@@ -109,6 +109,53 @@ def test_an_interrupted_run_is_stopped(desk, number: int) -> None:
     assert running.returncode == 128 + number
     assert b"was stopped" in said
     assert json.loads(desk.type("get", "count", "-o", "json").stdout)["phase"] == "Stopped"
+
+
+def test_without_a_terminal_the_second_interrupt_stops(desk) -> None:
+    desk.write(
+        "deaf.py",
+        "import time\nprint('ready', flush=True)\nwhile True:\n"
+        "    try: time.sleep(1)\n    except KeyboardInterrupt: print('caught', flush=True)\n",
+    )
+    running = subprocess.Popen(
+        [FAIRWAY, "run", "--", "python", "deaf.py"],
+        cwd=desk.folder,
+        env=desk.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline() == b"ready\n"
+    running.send_signal(signal.SIGINT)
+    assert running.stdout.readline() == b"caught\n"
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert b"a second one stops it" in said
+    assert json.loads(desk.type("get", "deaf", "-o", "json").stdout)["phase"] == "Stopped"
+
+
+def test_an_interrupt_reaches_every_task_of_a_run(desk) -> None:
+    desk.write("count.py", COUNT)
+    running = subprocess.Popen(
+        [FAIRWAY, "run", "-w", "2", "--retries", "2", "--", "python", "count.py", "10000"],
+        cwd=desk.folder,
+        env=desk.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert running.stdout is not None
+    # A Python that has not begun the program yet dies of SIGINT without a word, as without Fairway.
+    begun: set[bytes] = set()
+    while len(begun) < 2:
+        begun.add(running.stdout.readline().split(b" ")[0])
+    running.send_signal(signal.SIGINT)
+    out, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert b"was stopped" in said
+    assert out.count(b"KeyboardInterrupt") == 2
 
 
 def test_a_stop_condition_ends_it_as_succeeded(desk) -> None:
@@ -190,3 +237,72 @@ def test_fake_gpus_are_taken_one_a_worker(own_desk) -> None:
     assert ended.returncode == 0, ended.stderr
     assert b"each worker takes one GPU of 2" in ended.stderr
     assert len({line.split(b" | ")[1] for line in ended.stdout.splitlines()}) == 2
+
+
+def test_a_restart_is_told_while_it_happens_and_afterwards(desk) -> None:
+    desk.write(
+        "once.py",
+        "import fairway\nif not fairway.attempt(): raise ValueError('bad label')\n",
+    )
+    ended = desk.type("run", "--name", "once", "--retries", "1", "--", "python", "once.py")
+    assert ended.returncode == 0, ended.stderr
+    told = [line for line in ended.stderr.decode().splitlines() if "starts again" in line]
+    assert len(told) == 1
+    assert "worker-0 exited with 1: ValueError: bad label" in told[0]
+    assert "from which step is not known" in told[0]
+    shown = desk.type("get", "once").stdout.decode()
+    assert "1 restart of at most 1" in shown
+    assert "from which step is not known" in shown
+
+
+def test_top_shows_what_runs_really_use(desk) -> None:
+    desk.write("spin.py", "held = b'x' * (200 << 20)\nprint('ready', flush=True)\nwhile True: pass\n")
+    name = desk.type("run", "-d", "--cpus", "0.5", "--memory", "1Gi", "--", "python", "spin.py").stdout.decode().strip()
+    deadline = time.monotonic() + 60
+    while True:
+        jobs = {job["name"]: job for job in json.loads(desk.type("top", "job", "-o", "json").stdout)["jobs"]}
+        tasks = jobs.get(name, {}).get("tasks") or [{}]
+        if (tasks[0].get("memory_used") or 0) > 200 << 20 and (tasks[0].get("cpu_used") or 0) > 0.1:
+            break
+        assert time.monotonic() < deadline, jobs
+    assert (tasks[0]["cpu"], tasks[0]["memory"]) == (0.5, 1 << 30)
+    assert " of 0.5 " in desk.type("top", "job").stdout.decode()
+    assert " of 1 GiB" in desk.type("top", "job").stdout.decode()
+    assert desk.type("stop", "--now", "--wait", name).returncode == 0
+
+
+def test_without_a_terminal_it_says_once_why_it_waits(own_desk) -> None:
+    desk = own_desk
+    desk.environment["FAIRWAY_CPUS"] = "2"
+    desk.write("hold.py", "import time\nprint('held', flush=True)\ntime.sleep(1000)\n")
+    holding = desk.type("run", "-d", "--cpus", "2", "--", "python", "hold.py").stdout.decode().strip()
+    waiting = subprocess.Popen(
+        [FAIRWAY, "run", "--name", "later", "--cpus", "1", "--", "python", "-c", "print('at last')"],
+        cwd=desk.folder,
+        env=desk.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert waiting.stderr is not None
+    said = b""
+    while b"later-1 waits: " not in said:
+        line = waiting.stderr.readline()
+        assert line, said
+        said += line
+    assert desk.type("stop", "--now", "--wait", holding).returncode == 0
+    out, rest = waiting.communicate(timeout=60)
+    assert (waiting.returncode, out) == (0, b"at last\n")
+    assert (said + rest).count(b"waits: ") == 1
+
+
+def test_serving_what_keeps_crashing_ends_with_its_last_lines(own_desk) -> None:
+    desk = own_desk
+    desk.write("server.py", "print('about to fail', flush=True)\nraise RuntimeError('no weights here')\n")
+    ended = desk.type("serve", "--name", "bad", "--", "python", "server.py")
+    assert ended.returncode == 1
+    said = ended.stderr.decode()
+    assert "RuntimeError: no weights here" in said
+    assert "its server was started 3 times and ended each time" in said
+    assert "fairway delete service/bad" in said
+    assert desk.type("delete", "service/bad").returncode == 0

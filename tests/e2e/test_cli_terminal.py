@@ -106,29 +106,99 @@ for step in range(1, 10**6):
 """
 
 
+DEAF_TO_CTRL_C = """
+import fairway, time
+step = 0
+while not fairway.should_stop():
+    try:
+        step += 1
+        print("line", step, flush=True)
+        time.sleep(0.05)
+    except KeyboardInterrupt:
+        print("caught", flush=True)
+"""
+
+
 @pytest.mark.parametrize(("answer", "code", "phase"), [(b"s", 130, b"Stopped"), (b"d", 0, b"Running")])
-def test_an_interrupt_asks(desk, answer: bytes, code: int, phase: bytes) -> None:
-    desk.write("count.py", COUNT)
+def test_the_first_interrupt_is_the_programs_and_the_second_asks(desk, answer: bytes, code: int, phase: bytes) -> None:
+    desk.write("count.py", DEAF_TO_CTRL_C)
     person = Person(desk, "run", "--", "python", "count.py")
     person.expect(rb"line 3\r")
+    for _ in range(2):
+        person.type(b"\x03")
+        person.expect(rb"interrupt sent to count-\d+")
+        person.expect(rb"caught\r")
+        person.type(b"\x03")
+        person.expect(rb"\[s/d/c\] ")
+        person.type(b"c")
+        person.expect(rb"line \d+\r")
     person.type(b"\x03")
-    person.expect(rb"\[s/d/c\] ")
-    person.type(b"c")
-    person.expect(rb"line \d+\r")
+    person.expect(rb"caught\r")
     person.type(b"\x03")
     person.expect(rb"\[s/d/c\] ")
     person.type(answer)
     assert person.leave() == code
     assert phase in desk.type("get", "count", "-o", "json").stdout
+    desk.type("stop", "--now", "--wait", "count")
+
+
+CLEANS_UP = """
+import time
+try:
+    print("ready", flush=True)
+    time.sleep(1000)
+finally:
+    print("cleaned up", flush=True)
+"""
+
+
+def test_an_interrupt_is_a_keyboard_interrupt_and_the_run_is_stopped(desk) -> None:
+    desk.write("clean.py", CLEANS_UP)
+    person = Person(desk, "run", "--retries", "3", "--", "python", "clean.py")
+    person.expect(rb"ready")
+    person.type(b"\x03")
+    person.expect(rb"cleaned up")
+    person.expect(rb"KeyboardInterrupt")
+    person.expect(rb"clean-\d+ was stopped")
+    assert person.leave() == 130
+    assert b"Interrupted" in desk.type("get", "clean", "-o", "json").stdout
+
+
+def test_a_closed_terminal_lets_the_run_go_on_and_attach_returns_to_it(desk) -> None:
+    desk.write("name.py", "name = input('name? ')\nprint('hello', name)\nwhile input('more? ') != 'no': print('again')\n")
+    first = Person(desk, "run", "--", "python", "name.py")
+    first.expect(rb"name\? ")
+    first.type(b"ada\n")
+    first.expect(rb"hello ada")
+    os.close(first.terminal)
+    os.waitpid(first.pid, 0)
+    again = Person(desk, "attach", "name")
+    again.expect(rb"attached to name-1")
+    again.expect(rb"hello ada")
+    again.expect(rb"more\? ")
+    again.type(b"yes\n")
+    again.expect(rb"again\r")
+    again.type(b"no\n")
+    again.expect(rb"name-1 succeeded")
+    assert again.leave() == 0
+    over = desk.type("attach", "name")
+    assert over.returncode == 5
+    assert b"name-1 is over: Succeeded" in over.stderr
+    assert b"fairway logs name-1" in over.stderr
+    assert desk.type("attach", "no-such-run").returncode == 3
 
 
 def test_a_second_interrupt_stops_at_once(desk) -> None:
     desk.write(
         "deaf.py",
-        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(1000)\n",
+        "import signal, time\n"
+        "for number in (2, 15): signal.signal(number, signal.SIG_IGN)\n"
+        "print('ready', flush=True)\ntime.sleep(1000)\n",
     )
     person = Person(desk, "run", "--", "python", "deaf.py")
     person.expect(rb"ready")
+    person.type(b"\x03")
+    person.expect(rb"interrupt sent")
     person.type(b"\x03")
     person.expect(rb"\[s/d/c\] ")
     began = time.monotonic()
@@ -149,3 +219,15 @@ def test_the_status_shows_the_step_and_the_curve_and_is_gone_at_the_end(desk) ->
     lines = [int(number) for number in re.findall(rb"line (\d+)\r", shown)]
     assert lines == list(range(1, len(lines) + 1))
     assert person.seen.rindex(b"\x1b[J") > person.seen.rindex(b"\x1b[2m"), "the last status was taken away"
+
+
+def test_wait_redraws_in_place(desk) -> None:
+    desk.write("count.py", COUNT)
+    name = desk.type("run", "-d", "--stop-at-step", "60", "--", "python", "count.py").stdout.decode().strip()
+    person = Person(desk, "wait", name)
+    person.expect(rb"step \d+/60")
+    person.expect(rb"\r(\x1b\[\d+A)?\x1b\[J")
+    person.expect(rb"succeeded")
+    assert person.leave() == 0
+    left = person.seen.rpartition(b"\x1b[J")[2].strip().splitlines()
+    assert [line.partition(b" after")[0] for line in left] == [f"{name} succeeded".encode()], "the status was taken away"

@@ -31,6 +31,7 @@ if __name__ == "__main__":
     client = fairway.Client()
     job = client.submit(work, workers=2, args=(2,), kwargs={"y": 5})
     print(job.name, client.results(job, timeout=60), sorted(client.logs(job)))
+    print(client.run(work, workers=2, args=(1,), name="whole"), list(client.submit(work, args=(1,), name="own").wait().logs()))
     asyncio.run(main())
 """
 
@@ -48,6 +49,7 @@ def test_functions_run_as_jobs_and_their_results_come_back(desk) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "work-1 ((0, 2, 30), (1, 2, 30)) ['worker-0 | rank 0', 'worker-1 | rank 1']",
+        "(0, 2, 3) ['rank 0']",
         "['many-1', 'many-2', 'many-3'] [(0, 1, 0), (0, 1, 3), (0, 1, 6)]",
         "ValueError('no such digit')",
     ]

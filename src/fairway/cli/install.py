@@ -44,7 +44,7 @@ def kubernetes(options: Options) -> int:
             await wait_until_up(client, found, say, limit)
 
     context = on_cluster(options, apply, told=True)
-    state = "everything is up" if limit else "everything is applied, and nobody waited until it is up (--timeout 0)"
+    state = "everything is up" if limit else "everything is applied, and whether it is up was not waited for (--timeout 0)"
     use = f"`fairway use {context}` lets commands act there" if context else "`fairway use` shows where commands can act"
     say(f"done: {state}; `kubectl -n {chosen.namespace} get pods` shows the processes, {use}")
     return 0
@@ -165,7 +165,7 @@ def on_cluster(options: Options, work: Callable[[Client], Awaitable[None]], *, t
     try:
         from fairway.engines.kubernetes.client import api, config
     except ImportError as error:
-        message = f"{error.name} is not installed, which speaks to clusters"
+        message = f"{error.name} is not installed, and commands on a cluster need it"
         raise FairwayError(message, fix=EXTRA) from None
     from fairway.app.system import SystemClock
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from fairway.cli.address import job_name, path_of_all
 from fairway.cli.grammar import FORMAT, Command, Flag, Options, Word
+from fairway.cli.selection import SELECTOR, labels
 from fairway.cli.session import Session
+from fairway.cli.watching import WATCH, show
+from fairway.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+SORTS = ("name", "created", "started", "finished", "duration", "phase", "priority", "gpus", "user", "queue")
+_ALL = 1_000_000_000
+"""More runs than there are."""
 
 
 def list_jobs(options: Options) -> int:
@@ -14,14 +25,26 @@ def list_jobs(options: Options) -> int:
         session.namespace = "*"
     everything = path_of_all(options.word())
     if everything not in ("", "/v1/jobs"):
-        session.show(everything)
-        return 0
+        _refuse_filters(options)
+        return show(session, [everything])
     phases = ",".join([*options.many("phase"), *(["active"] if options.on("active") else [])])
     series = job_name(options.word()) if options.word() and not everything else ""
-    session.show(
-        "/v1/jobs", {"series": series, "phase": phases, "limit": options.number("limit"), "before": options.text("before")}
-    )
-    return 0
+    query: dict[str, Any] = {
+        "series": series,
+        "phase": phases,
+        "label": labels(options),
+        "sort": options.text("sort"),
+        "limit": _ALL if options.on("all") else options.number("limit"),
+        "before": options.text("before"),
+    }
+    return show(session, ["/v1/jobs"], query)
+
+
+def _refuse_filters(options: Options) -> None:
+    for key in ("phase", "label", "sort", "active", "limit", "before"):
+        if options.on(key):
+            message = f"--{key} is about runs, and {options.word()} are none"
+            raise UsageError(message, fix=f"fairway list --{key} ..., or fairway list {options.word()}")
 
 
 COMMANDS = {
@@ -39,14 +62,19 @@ COMMANDS = {
         flags=(
             Flag("--phase", "only those in this phase: pending, running, failed ...; may be given again", "PHASE", many=True),
             Flag("--active", "only those that are not over"),
+            SELECTOR,
+            Flag("--sort", f"the order: {', '.join(SORTS)}; -KEY for the reverse (default: newest first)", "KEY"),
+            Flag("--all -a", "every run, however many there are"),
             Flag("--limit", "at most so many (default: 100)", "N", number=True),
             Flag("--before", "the page after this one: `next` of -o json", "CURSOR"),
             Flag("--all-namespaces -A", "in every namespace"),
+            WATCH,
             FORMAT,
         ),
         examples=(
             "fairway list",
             "fairway list mnist --phase failed",
+            "fairway list -l team=nlp --sort -duration --watch",
             "fairway list services",
             "fairway list models",
             "fairway list -o json",

@@ -31,7 +31,10 @@ def logs(options: Options) -> int:
     heard = 0.0
     while True:
         try:
-            for data in session.call("GET", path, query):
+            reply = session.call("GET", path, query)
+            if reply.headers.get("fairway-note") and not heard:
+                say(reply.headers["fairway-note"])
+            for data in reply:
                 heard = time.time()
                 write(data)
         except UnavailableError:

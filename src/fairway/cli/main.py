@@ -51,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _tell(error: FairwayError) -> str:
     """The error in words. Mistakes of a document stand each on its own line, place first, as editors like them."""
     if isinstance(error, SpecError):
-        return f"{error}\nfairway: the document was refused; nothing was changed\n"
+        what = "" if all(mistake.path.startswith("--") for mistake in error.mistakes) else "the document was refused; "
+        return f"{error}\nfairway: {what}nothing was changed\n"
     return f"fairway: {error}\n"
 
 
@@ -69,6 +70,8 @@ def _dispatch(given: list[str]) -> int:
         from fairway.cli.grammar import suggest
 
         known = [*verbs.VERBS, *verbs.ALIASES]
+        if given[0] in verbs.HINTS:
+            raise UsageError(f"no verb is called {given[0]!r}", fix=verbs.HINTS[given[0]])
         message = f"no verb is called {given[0]!r}{suggest(given[0], known)}"
         raise UsageError(message, fix="`fairway --help` lists the verbs")
     command, rest = _choose(verb, given[1:])
@@ -80,7 +83,14 @@ def _dispatch(given: list[str]) -> int:
     if options.on("help"):
         sys.stdout.write(help_text(command))
         return 0
-    return command.act(options)
+    try:
+        return command.act(options)
+    except SpecError as error:
+        if command.name in ("run", "submit", "serve"):
+            from fairway.cli.document import name_flags
+
+            name_flags(error, options)
+        raise SpecError(list({str(mistake): mistake for mistake in error.mistakes}.values())) from error
 
 
 def _verb_first(given: list[str]) -> list[str]:
@@ -98,7 +108,7 @@ def _verb_first(given: list[str]) -> list[str]:
 
 def _after_parts(name: str, flags: list[str], rest: list[str]) -> list[str]:
     verb = verbs.find_verb(name)
-    return [rest[0], *flags, *rest[1:]] if verb and verb.parts and rest else [*flags, *rest]
+    return [rest[0], *flags, *rest[1:]] if verb and verb.parts and rest and not rest[0].startswith("-") else [*flags, *rest]
 
 
 def _choose(verb: verbs.Verb, rest: list[str]) -> tuple[Command | None, list[str]]:
@@ -115,6 +125,8 @@ def _choose(verb: verbs.Verb, rest: list[str]) -> tuple[Command | None, list[str
     if rest and rest[0] in ("--help", "-h"):
         sys.stdout.write(f"{verb.summary}\n\n{lines}")
         return None, []
+    if "" in commands and (not rest or rest[0].startswith("-")):
+        return commands[""], rest
     if not rest:
         message = f"fairway {verb.name} needs one of: {', '.join(verb.parts)}"
         raise UsageError(message, fix=f"`fairway {verb.name} --help` says what they do")

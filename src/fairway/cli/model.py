@@ -140,7 +140,7 @@ def pull(options: Options) -> int:
 
 
 def delete(options: Options) -> int:
-    """Remove versions that nobody needs."""
+    """Remove versions that are not in use."""
     session = Session(options)
     keep = options.text("keep")
     query = {"keep": keep} if keep else {}

@@ -64,7 +64,7 @@ def enter(session: Session, work: Callable[[Client], Awaitable[T]]) -> T:
     try:
         from fairway.engines.kubernetes.client import api
     except ImportError as error:
-        message = f"{error.name} is not installed, which enters pods"
+        message = f"{error.name} is not installed, and commands inside pods need it"
         raise FairwayError(message, fix=EXTRA) from None
     from fairway.app.system import SystemClock
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 
 from fairway.cli.grammar import FORMAT_SHORT, PLAN, Command, Flag, Options, Word
 from fairway.cli.session import Session
 from fairway.cli.submission import print_plan, print_submitted, submit_jobs
 from fairway.errors import RefusedError, UsageError
-from fairway.sdk import document
+from fairway.sdk import document, predicting
 from fairway.sdk.wire import quote
-from fairway.units import names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,58 +38,32 @@ def predict(options: Options) -> int:
         return print_submitted(session, jobs)
     from fairway.cli.follow import Follower
 
-    return Follower(session, jobs[0]).follow()
+    code = Follower(session, jobs[0]).follow()
+    # The program is Fairway's own: its code says nothing more than that it failed.
+    return 1 if 0 < code < 128 else code
 
 
 def make_job(options: Options, namespace: str, model: dict[str, Any], rows: str) -> dict[str, Any]:
     """The document of the job, in the Kubernetes spelling."""
-    from fairway.state import model as state_model
-
-    version = f"{model['name']}@{model['version']}"
-    out = _dataset(options.text("out"))
-    workers = options.number("workers") or 1
-    command = [
-        # -I: the copy of the runtime library that every task has on its path must not hide the whole of Fairway.
-        *(sys.executable, "-I", "-m", "fairway.serving.predict"),
-        *("--folder", "{{data.model}}", "--format", model["format"]),
-        *("--data", "{{data.rows}}", "--out", "{{output.dataset}}"),
-        *("--shard", str(options.number("shard") or 1000), "--batch", str(options.number("batch") or 256)),
-    ]
-    if model["format"] in state_model.CODE_FORMATS:
-        # Consent was given when the version was registered.
-        command.append("--allow-pickle")
-    if model["format"] != "onnx":
-        command += ["--python", "python"]
-    spec: dict[str, Any] = {
-        "framework": "command",
-        "data": {"model": f"model://{version}", "rows": rows},
-        "outputs": {"dataset": out},
-        # A worker that ends starts again alone; what it had in hand goes to another meanwhile.
-        "restart": {"max": 3, "scope": "task"},
-        "roles": {"worker": {"replicas": {"min": workers, "max": workers}, "command": command}},
-    }
-    if options.text("python"):
-        spec["environment"] = {"python": os.path.abspath(options.text("python"))}
-    return {
-        "apiVersion": "fairway.dev/v1alpha1",
-        "kind": "TrainingJob",
-        "metadata": {"name": names.suggest_name(f"predict-{model['name']}"), "namespace": namespace},
-        "spec": spec,
-    }
+    return predicting.prediction(
+        namespace,
+        model,
+        rows,
+        predicting.dataset_name(options.text("out"), "--out"),
+        workers=options.number("workers") or 1,
+        shard=options.number("shard") or 1000,
+        batch=options.number("batch") or 256,
+        python=options.text("python"),
+    )
 
 
 def for_cluster(session: Session, wanted: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
     """The same in an image that has Fairway, by the interpreter that is there; rows of this machine go along."""
     options, spec = session.options, wanted["spec"]
-    image = options.text("image") or (session.fetch("/v1/health")["image"] if model["format"] == "onnx" else "")
-    if not image:
-        message = f"{model['name']}@{model['version']} is of the format {model['format']}, which Fairway's own image cannot run"
-        raise RefusedError(message, fix="name one that has Fairway and the model's framework: --image IMAGE")
-    spec["environment"] = {"image": image}
+    own = session.fetch("/v1/health")["image"] if model["format"] == "onnx" and not options.text("image") else ""
+    predicting.in_image(wanted, predicting.image_for(model, options.text("image"), own, "--image IMAGE"), options.text("python"))
     worker = spec["roles"]["worker"]
-    command = ["python3", *worker["command"][1:]]
-    if options.text("python") and "--python" in command:
-        command[command.index("--python") + 1] = options.text("python")
+    command = worker["command"]
     if os.path.exists(options.text("data")):
         del spec["data"]["rows"]
         command[command.index("{{data.rows}}")] = os.path.basename(os.path.abspath(options.text("data")))
@@ -126,14 +98,6 @@ def _rows(session: Session, data: str) -> str:
         return data
     version = session.fetch(f"/v1/datasets/{quote(data)}")
     return f"{version['name']}@{version['version']}"
-
-
-def _dataset(name: str) -> str:
-    try:
-        return names.check_name(name)
-    except ValueError as error:
-        message = f"--out {name} {error}"
-        raise UsageError(message) from None
 
 
 COMMANDS = {

@@ -6,7 +6,7 @@ import os
 
 from fairway.cli.document import FLAGS
 from fairway.cli.grammar import FORMAT_SHORT, PLAN, Command, Flag, Options, Word
-from fairway.cli.session import Session, is_terminal, say
+from fairway.cli.session import Session, be_quiet, is_terminal, say
 from fairway.cli.submission import print_plan, print_submitted, submit_body, submit_jobs
 from fairway.errors import UsageError
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 def run(options: Options) -> int:
     """Run what was asked for and watch it; the exit code says whether it succeeded."""
+    if options.on("quiet"):
+        be_quiet()
     raw = options.on("interactive") or options.on("tty")
     session = Session(options)
     _check(options)
@@ -44,6 +46,8 @@ def _run(session: Session, options: Options, door: Door | None, *, terminal: boo
         _take_gpus(session, body["document"]["spec"]["roles"])
     if options.on("plan"):
         return print_plan(session, "/v1/jobs", body)
+    if not options.on("detach") and session.cluster is None and session.output != "json":
+        body["origin"]["stderr_apart"] = _is_apart()
     jobs = submit_jobs(session, body)
     if options.on("detach"):
         return print_submitted(session, jobs)
@@ -65,12 +69,21 @@ def _take_gpus(session: Session, roles: dict[str, Any]) -> None:
 
 
 def _door(options: Options) -> Door | None:
-    """The way to what is piped to us, unless nobody will watch the run, or the document itself comes that way."""
+    """The way to what is piped to us, unless the run is not watched, or the document itself comes that way."""
     if options.on("detach") or options.on("plan") or options.word() == "-":
         return None
     from fairway.cli.stdin import open_door
 
     return open_door()
+
+
+def _is_apart() -> bool:
+    """Whether our standard output and error lead to different places. Where they are one, one file keeps the exact order."""
+    try:
+        output, error = os.fstat(1), os.fstat(2)
+    except OSError:
+        return False
+    return (output.st_dev, output.st_ino) != (error.st_dev, error.st_ino)
 
 
 def _follow(session: Session, job: dict[str, Any], door: Door | None, *, terminal: bool, raw: bool) -> int:
@@ -113,6 +126,7 @@ COMMANDS = {
         words=(Word("FILE", "a document to run instead of a command; - reads it from standard input", optional=True),),
         flags=(
             *FLAGS,
+            Flag("--quiet -q", "print nothing but what the program prints; errors of Fairway are still printed"),
             Flag("--detach -d", "do not watch; print the run's name"),
             Flag("--interactive -i", "with -t: your terminal becomes the task's, as for a shell"),
             Flag("--tty -t", "see -i"),

@@ -1,4 +1,4 @@
-"""`fairway secret`: values that tasks need and nobody should see."""
+"""`fairway secret`: values that tasks need and that stay hidden."""
 
 from __future__ import annotations
 

@@ -8,7 +8,9 @@ import sys
 import time
 
 from fairway.cli.address import service_path
+from fairway.cli.document import with_unit
 from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
+from fairway.cli.progress import PATIENCE
 from fairway.cli.session import Session, is_terminal, say, show_line, terminal_width, write_json
 from fairway.cli.submission import print_plan
 from fairway.errors import UsageError
@@ -19,10 +21,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 LOOK_EVERY = 0.25
-"""Seconds between two looks while somebody watches."""
+"""Seconds between two looks while it is watched."""
+MOST_STARTS = 3
+"""Starts of a server that ends by itself, before we stop waiting for it."""
+LAST_LINES = 20
 RUNTIMES = ("auto", "onnx", "torch", "savedmodel", "python")
 _REPLICAS = re.compile(r"([0-9]+)(?:\.\.([0-9]+))?")
-_TYPE = re.compile(r"(?P<type>[^:]+):(?P<count>[0-9.]+)")
 
 
 def serve(options: Options) -> int:
@@ -43,8 +47,9 @@ def serve(options: Options) -> int:
     if options.on("detach"):
         return _print(session, options, name)
     say(f"{name}: waiting until it answers; Ctrl-C leaves it to itself")
-    watched = is_terminal(2) or session.cluster is not None
-    settled = _watch(session, name) if watched else session.send("GET", service_path(name, "/settled"))
+    settled = _watch(session, name)
+    if _gave_up(settled):
+        return _print_crash(session, settled)
     if not settled["url"] or (not settled["ready_replicas"] and settled["min_replicas"]):
         session.show(service_path(name))
         return 1
@@ -63,13 +68,17 @@ def _for_cluster(session: Session, wanted: dict[str, Any], *, plan: bool) -> dic
 
 
 def _watch(session: Session, name: str) -> dict[str, Any]:
-    """Say how far it is on one line where there is a terminal, until no release is under way and it answers."""
+    """Until no release is under way and it answers, or its server ended three times in a row.
+
+    Says how far it is, on one line where there is a terminal; elsewhere, once, what it waits for.
+    """
     terminal = is_terminal(2)
+    told, begun = "", time.monotonic()
     while True:
         found: dict[str, Any] = session.fetch(service_path(name))
         release = found["release"]
         waits = bool(release) or (found["wanted_replicas"] > found["ready_replicas"] == 0 and not found["message"])
-        if (found["url"] and not waits) or (found["faults"] and not found["url"]):
+        if (found["url"] and not waits) or (found["faults"] and not found["url"]) or _gave_up(found):
             sys.stderr.write("\r\x1b[K" if terminal else "")
             return found
         part = f", {release['part']:.0%} of the traffic" if release and release["source"] else ""
@@ -77,7 +86,27 @@ def _watch(session: Session, name: str) -> dict[str, Any]:
         if terminal:
             sys.stderr.write(f"\r\x1b[K{line} {found['message']}"[: terminal_width() or 200])
             sys.stderr.flush()
+        elif found["message"] not in ("", told) and time.monotonic() - begun > PATIENCE:
+            told = found["message"]
+            say(f"{name} waits: {told}")
         time.sleep(LOOK_EVERY)
+
+
+def _gave_up(found: dict[str, Any]) -> bool:
+    """Whether the newest server of the service keeps ending before it answers."""
+    newest = max(found["revisions"], key=lambda revision: revision["number"], default=None)
+    return newest is not None and newest["failures"] >= MOST_STARTS and newest["phase"] == "New"
+
+
+def _print_crash(session: Session, found: dict[str, Any]) -> int:
+    """Why nothing answers: the last lines of the server, and what to do."""
+    name = found["name"]
+    lines = session.call("GET", service_path(name, "/logs"), {"tail": LAST_LINES}).read().splitlines()
+    for line in lines[-LAST_LINES:]:
+        say(line.decode("utf-8", "replace"))
+    say(f"{name} does not answer: its server was started {MOST_STARTS} times and ended each time ({found['message']})")
+    say(f"Fairway goes on trying, ever more rarely; mend it and serve it again, or: fairway delete service/{name}")
+    return 1
 
 
 def _print(session: Session, options: Options, name: str) -> int:
@@ -138,14 +167,14 @@ def _amounts(options: Options) -> dict[str, Any]:
     if options.text("cpus"):
         resources["cpu"] = options.text("cpus")
     if options.text("memory"):
-        resources["memory"] = options.text("memory")
+        resources["memory"] = with_unit(options, "memory", "Gi")
     if options.text("gpus"):
-        typed = _TYPE.fullmatch(options.text("gpus"))
-        resources.update({"gpu": typed["count"], "gpuType": [typed["type"]]} if typed else {"gpu": options.text("gpus")})
+        kind, mark, count = document.split_gpus(options.text("gpus"), "--gpus")
+        resources.update({"gpu": count, "gpuType": [kind]} if mark else {"gpu": count})
     if resources:
         found["resources"] = resources
     if options.text("p95"):
-        found["objective"] = {"p95": options.text("p95")}
+        found["objective"] = {"p95": with_unit(options, "p95", "ms")}
     if options.pairs("env"):
         found["env"] = options.pairs("env")
     return found

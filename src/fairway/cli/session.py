@@ -105,8 +105,19 @@ class Session:
         return {"output": self.output, "width": terminal_width(), "colour": has_colour(1)}
 
 
+_quiet = False
+
+
+def be_quiet() -> None:
+    """From here on nothing is said. Errors are printed, not said."""
+    global _quiet
+    _quiet = True
+
+
 def say(text: str) -> None:
     """Words for people, apart from data."""
+    if _quiet:
+        return
     sys.stdout.flush()
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
@@ -117,6 +128,13 @@ def write(data: bytes) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
+
+
+def write_error(data: bytes) -> None:
+    """What a program wrote to its standard error, byte for byte, at once."""
+    sys.stderr.flush()
+    sys.stderr.buffer.write(data)
+    sys.stderr.buffer.flush()
 
 
 def show_line(text: str) -> None:
@@ -140,10 +158,18 @@ def is_terminal(descriptor: int) -> bool:
 
 
 def has_colour(descriptor: int) -> bool:
-    """Whether colours are wanted there: a terminal, and nobody said no."""
+    """Whether colours are wanted there: a terminal, and no variable forbids it."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return is_terminal(descriptor) or bool(os.environ.get("FORCE_COLOR"))
+
+
+def terminal_height() -> int:
+    """Lines of the terminal; 0 when there is none."""
+    try:
+        return os.get_terminal_size(1).lines
+    except OSError:
+        return 0
 
 
 def terminal_width() -> int:

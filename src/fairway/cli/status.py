@@ -46,6 +46,9 @@ class Status:
         if hold and self.job.get("phase") not in ("Running", *OVER):
             helps = f"; {hold['what_would_help']}" if hold.get("what_would_help") else ""
             rows.append(f"waits: {hold['message']}{helps}")
+        stall = (self.job.get("progress") or {}).get("stall")
+        if stall:
+            rows.append(f"seems to hang: {stall}")
         return [row for row in rows if row]
 
     def _headline(self, now: float) -> str:
@@ -114,6 +117,40 @@ def sparkline(values: Sequence[float], width: int) -> str:
     low, high = min(finite), max(finite)
     scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(_BARS[round((value - low) * scale)] if value - value == 0 else "×" for value in means)
+
+
+def restarted(before: dict[str, Any], job: dict[str, Any]) -> str:
+    """The line for a run that starts again between two views of it: why, and from where; empty when it does not."""
+    attempt = _attempt(job)
+    if not before or attempt <= _attempt(before):
+        return ""
+    why = (job.get("outcome") or {}).get("message") or (job.get("hold") or {}).get("message") or ""
+    spent = f"{job['restarts']} of {job['restarts_max']} restarts used" if job.get("restarts") else ""
+    parts = [f"fairway: {job['name']} starts again, attempt {attempt + 1}", why, job.get("resume") or "", spent]
+    return "; ".join(part for part in parts if part)
+
+
+def _attempt(job: dict[str, Any]) -> int:
+    """The gang's, or that of a task that was started again alone."""
+    return max([int(job.get("attempt") or 0), *(int(task.get("attempt") or 0) for task in job.get("tasks") or [])])
+
+
+NOT_STARTED = 125
+"""Exit code of `run` for a program that Fairway could not start, as with `docker run`."""
+
+
+def exit_code(job: dict[str, Any]) -> int:
+    """What `run` exits with: the program's own code, or 128 and the signal that ended it; 1 when one of several tasks failed."""
+    tasks = job.get("tasks") or []
+    if job.get("phase") == "Succeeded":
+        return 0
+    if tasks and not any(task.get("started") for task in tasks):
+        return 1 if job.get("phase") == "Stopped" else NOT_STARTED
+    if len(tasks) != 1:
+        return 130 if (job.get("outcome") or {}).get("reason") == "Interrupted" else 1
+    code, number = tasks[0].get("exit_code"), tasks[0].get("exit_signal")
+    # A program that ends well when it is told to stop did not finish; how a lost one ended is not known.
+    return 128 + number if number else code or 1
 
 
 def farewell(job: dict[str, Any]) -> str:

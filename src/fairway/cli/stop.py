@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairway.cli.address import job_path
 from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
+from fairway.cli.selection import SELECTOR, need_words, select
 from fairway.cli.session import Session, say
 from fairway.cli.submission import print_plan, runs_of, show_runs
 
@@ -14,12 +15,18 @@ if TYPE_CHECKING:
 
 def stop(options: Options) -> int:
     """Ask runs to end, and with --wait until they have."""
+    need_words(options)
     session = Session(options)
     body = {"now": options.on("now"), "all": options.on("all")}
+    chosen = not options.words or bool(options.many("label"))
+    names = [job["name"] for job in select(session, options, "active")] if chosen else options.words
+    if not names:
+        say("no active run matches; nothing was changed")
+        return 0
     if options.on("plan"):
-        return max(print_plan(session, job_path(name, "/stop"), body) for name in options.words)
+        return max(print_plan(session, job_path(name, "/stop"), body) for name in names)
     session.announce()
-    jobs = [job for name in options.words for job in runs_of(session.send("POST", job_path(name, "/stop"), body))]
+    jobs = [job for name in names for job in runs_of(session.send("POST", job_path(name, "/stop"), body))]
     if options.on("wait"):
         from fairway.cli.wait import wait_for
 
@@ -44,14 +51,17 @@ COMMANDS = {
         "stop",
         "End runs: SIGTERM, their grace, SIGKILL. Logs, checkpoints and outputs stay; `resume` goes on from there.",
         stop,
-        words=(Word("NAME", "a run, or a series with one active run", many=True),),
+        words=(
+            Word("NAME", "a run, or a series with one active run; with -l, only runs of these series", many=True, optional=True),
+        ),
         flags=(
             Flag("--now", "at once, without grace"),
-            Flag("--all", "every active run of a series"),
+            Flag("--all", "every active run of a series; without a name, every active run"),
+            SELECTOR,
             Flag("--wait", "return when they have ended"),
             PLAN,
             FORMAT,
         ),
-        examples=("fairway stop mnist-7", "fairway stop --all mnist"),
+        examples=("fairway stop mnist-7", "fairway stop --all mnist", "fairway stop -l team=nlp"),
     )
 }

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from fairway.cli.session import Session
 
 
+_NAMED = 4
+"""Paths left out of a snapshot that are named."""
+
+
 def submit_body(session: Session, options: Options, *, in_place: bool, terminal: bool = False, stdin: str = "") -> dict[str, Any]:
     """The body of a submit, from flags and either a command (run `in_place` or not) or a file, which says so itself."""
     if session.cluster is None:
@@ -35,12 +39,11 @@ def _local_body(session: Session, options: Options, *, in_place: bool, terminal:
             "document": document.make_document(options.rest, wishes, namespace=session.namespace, in_place=in_place),
             "origin": _origin(os.getcwd(), terminal, stdin),
         }
-        return {**body, "environment": document.read_environment()} if in_place else body
+        return {**body, "environment": document.read_environment(in_place=in_place)}
     text, folder = document.read_documents(options.word())
     file = "" if options.word() == "-" else options.word()
     body = {"documents": text, "file": file, "origin": _origin(folder, terminal, stdin)}
-    if options.on("in-place") or document.is_in_place(text):
-        body["environment"] = document.read_environment()
+    body["environment"] = document.read_environment(in_place=options.on("in-place") or document.is_in_place(text))
     if wishes or options.on("in-place") or options.on("snapshot"):
         changed = document.change_document(_read_one(session, text, file), wishes)
         if options.on("in-place") or options.on("snapshot"):
@@ -50,9 +53,11 @@ def _local_body(session: Session, options: Options, *, in_place: bool, terminal:
 
 
 def like_body(session: Session, options: Options) -> dict[str, Any]:
-    """The body of a submit that asks for what another run asked for: the daemon knows its document, the flags change it."""
+    """The body of a submit that asks for what another run asked for: flags and a command change the document of that run."""
     run = session.fetch(job_path(options.text("like")))
-    changes = document.change_document({"spec": {"roles": {role: {} for role in run["roles"]}}}, read_wishes(options))
+    changes = document.change_document(
+        {"spec": {"roles": {role: {} for role in run["roles"]}}}, read_wishes(options), options.rest
+    )
     if options.on("in-place") or options.on("snapshot"):
         changes = document.lay_over(changes, {"spec": {"code": {"inPlace": options.on("in-place")}}})
     origin = _origin(os.getcwd(), terminal=False, stdin="")
@@ -60,7 +65,7 @@ def like_body(session: Session, options: Options) -> dict[str, Any]:
 
 
 def _origin(folder: str, terminal: bool, stdin: str) -> dict[str, Any]:
-    return document.make_origin(folder, interpreter=document.find_python(), terminal=terminal, stdin=stdin)
+    return document.make_run_origin(folder, interpreter=document.find_python(), terminal=terminal, stdin=stdin)
 
 
 def _read_one(session: Session, text: str, file: str) -> dict[str, Any]:
@@ -77,7 +82,13 @@ def _read_one(session: Session, text: str, file: str) -> dict[str, Any]:
 
 def submit_jobs(session: Session, body: dict[str, Any], key: str = "") -> list[dict[str, Any]]:
     """Send it; the runs that were made. With a key that was used before, those that it made then."""
-    return runs_of(session.send("POST", "/v1/jobs", body, key=key))
+    jobs = runs_of(session.send("POST", "/v1/jobs", body, key=key))
+    left_out = next((job["left_out"] for job in jobs if job.get("left_out")), ())
+    if left_out:
+        # The documents of one file share a folder.
+        named = ", ".join(left_out[:_NAMED]) + (f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else "")
+        say(f"ignore files left {named} out of the copy; to take one along: echo '!/{left_out[0]}' >> .fairwayignore")
+    return jobs
 
 
 def runs_of(reply: dict[str, Any]) -> list[dict[str, Any]]:
@@ -109,13 +120,27 @@ def print_submitted(session: Session, jobs: list[dict[str, Any]]) -> int:
 
 
 def print_plan(session: Session, path: str, body: dict[str, Any]) -> int:
-    """What would happen, as the daemon says it; as YAML or JSON, the objects that a cluster would make."""
+    """What would happen, as the daemon says it; as YAML or JSON, the objects that a cluster would make.
+
+    1 when something is missing that a run would need.
+    """
+    planned = b""
     if session.cluster is not None and session.output in ("yaml", "json"):
         _print_objects(session.send("POST", path, {**body, "plan": True})["documents"], session.output)
     else:
-        write(session.call("POST", path, session.look(), {**body, "plan": True}).read())
+        planned = session.call("POST", path, session.look(), {**body, "plan": True}).read()
+        write(planned)
     say("nothing was changed (--plan)")
-    return 0
+    return 1 if _misses(planned, session.output) else 0
+
+
+def _misses(planned: bytes, output: str) -> bool:
+    """Whether a plan, in the format that was asked for, names something missing."""
+    if output == "json":
+        import json
+
+        return bool(json.loads(planned).get("missing"))
+    return any(line.startswith(b"missing:") and not line.endswith(b"[]") for line in planned.splitlines())
 
 
 def _print_objects(documents: list[dict[str, Any]], output: str) -> None:

@@ -11,7 +11,8 @@ from fairway.errors import UsageError
 
 def submit(options: Options) -> int:
     """Queue it and print the names of the new runs."""
-    if sum(map(bool, (options.word(), options.rest, options.text("like")))) != 1:
+    given = sum(map(bool, (options.word(), options.rest or options.text("like"))))
+    if given != 1:
         message = "one document or one command is needed, or one run with --like"
         fix = "fairway submit job.yaml, fairway submit -- python train.py, or fairway submit --like mnist-7"
         raise UsageError(message, fix=fix)
@@ -32,7 +33,7 @@ COMMANDS = {
         submit,
         words=(Word("FILE", "a document; - reads it from standard input", optional=True),),
         flags=(
-            Flag("--like", "ask for what a run asked for, changed by the other flags", "RUN"),
+            Flag("--like", "ask for what a run asked for, changed by the other flags and by a COMMAND", "RUN"),
             Flag("--key", "submit it once: the same key within a day gives the run that it made before", "KEY"),
             *FLAGS,
             PLAN,
@@ -43,6 +44,7 @@ COMMANDS = {
             "fairway submit job.yaml",
             "fairway submit job.yaml --workers 4 --plan -o yaml",
             "fairway submit --like mnist-7 --gpus 2",
+            "fairway submit --like mnist-7 -- python train.py --lr 0.01",
             "fairway submit job.yaml --key build-4711",
             "fairway wait $(fairway submit job.yaml)",
         ),

@@ -48,9 +48,14 @@ class Keys:
         """Restore the mode that was found."""
         termios.tcsetattr(self.descriptor, termios.TCSADRAIN, self._before)
 
-    def read(self) -> bytes:
-        """What was typed; empty at the end of the input."""
-        data = os.read(self.descriptor, 4096)
+    def read(self) -> bytes | None:
+        """What was typed; None when the terminal was closed. In this mode Ctrl-D is a byte like any other."""
+        try:
+            data = os.read(self.descriptor, 4096)
+        except OSError:
+            return None
+        if not data:
+            return None
         return data if self.raw else bytes(byte for byte in data if byte not in DROPPED)
 
 

@@ -5,44 +5,55 @@ from __future__ import annotations
 from fairway.cli.address import job_name, service_path
 from fairway.cli.grammar import FORMAT, Command, Options, Word
 from fairway.cli.session import Session
+from fairway.cli.watching import WATCH, show
 from fairway.sdk.wire import quote
+
+
+def top(options: Options) -> int:
+    """Print the nodes, and below them the jobs that run."""
+    return show(Session(options), ["/v1/nodes", "/v1/top/jobs"], merged=True)
 
 
 def top_node(options: Options) -> int:
     """Print nodes: capacity, what is taken, what is left, device by device."""
     name = options.word()
-    Session(options).show(f"/v1/nodes/{quote(name)}" if name else "/v1/nodes")
-    return 0
+    return show(Session(options), [f"/v1/nodes/{quote(name)}" if name else "/v1/nodes"])
 
 
 def top_job(options: Options) -> int:
-    """Print running jobs with what they hold, or the tasks of one with what they use."""
+    """Print running jobs, or the tasks of one, with what they use of what they hold."""
     name = options.word()
-    Session(options).show(f"/v1/top/jobs/{quote(job_name(name))}" if name else "/v1/top/jobs")
-    return 0
+    return show(Session(options), [f"/v1/top/jobs/{quote(job_name(name))}" if name else "/v1/top/jobs"])
 
 
 def top_service(options: Options) -> int:
     """Print services with what comes in and what their replicas use, or the replicas of one."""
     name = options.word()
-    Session(options).show(service_path(name, "/top") if name else "/v1/services")
-    return 0
+    return show(Session(options), [service_path(name, "/top") if name else "/v1/services"])
 
 
 COMMANDS = {
+    "": Command(
+        "top",
+        "Show the nodes with what is taken and what is left, and the running jobs with what they hold.",
+        top,
+        flags=(WATCH, FORMAT),
+        examples=("fairway top", "fairway top --watch", "fairway top job mnist"),
+    ),
     "node": Command(
         "top node",
         "Show what there is, what is taken and what is left.",
         top_node,
         words=(Word("NAME", "only this node", optional=True),),
-        flags=(FORMAT,),
+        flags=(WATCH, FORMAT),
     ),
     "job": Command(
         "top job",
-        "Show what running jobs hold and how fast they go; of one job, what each task uses.",
+        "Show what running jobs use of the CPU and memory that they hold, and how fast they go; of one job, task by task. "
+        "It looks for half a second.",
         top_job,
         words=(Word("NAME", "the tasks of this run, or of a series' newest run", optional=True),),
-        flags=(FORMAT,),
+        flags=(WATCH, FORMAT),
         examples=("fairway top job", "fairway top job mnist"),
     ),
     "service": Command(
@@ -50,7 +61,7 @@ COMMANDS = {
         "Show what services are asked and how they do; of one service, what each replica uses.",
         top_service,
         words=(Word("NAME", "the replicas of this service", optional=True),),
-        flags=(FORMAT,),
+        flags=(WATCH, FORMAT),
         examples=("fairway top service mnist",),
     ),
 }

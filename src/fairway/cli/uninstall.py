@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def kubernetes(options: Options) -> int:
-    """Take the processes, accounts and roles away; with --all also the kinds, and everybody's objects of them."""
+    """Take the processes, accounts and roles away; with --all also the kinds, and all objects of them."""
     from fairway.engines.kubernetes.install.applying import KEPT, called
     from fairway.engines.kubernetes.install.manifests import everything
 
@@ -30,7 +30,7 @@ def kubernetes(options: Options) -> int:
         await remove_all(client, found, say, whole=whole)
 
     on_cluster(options, remove)
-    kept = "everybody's objects, their kinds and the operator's record are still there (--all takes them away too)"
+    kept = "the objects of all users, their kinds and the operator's record are still there (--all takes them away too)"
     say("done" if whole else f"done; {kept}")
     return 0
 
@@ -38,7 +38,7 @@ def kubernetes(options: Options) -> int:
 COMMANDS = {
     "kubernetes": Command(
         "uninstall kubernetes",
-        "Take Fairway off the cluster that kubectl talks to. Jobs that run lose whoever looks after them.",
+        "Take Fairway off the cluster that kubectl talks to. Jobs that run are no longer looked after.",
         kubernetes,
         flags=(
             *(flag for flag in FLAGS if flag.key in ("settings", "system-namespace")),

@@ -42,13 +42,18 @@ GROUPS: tuple[tuple[str, tuple[Verb, ...]], ...] = (
         "train",
         (
             Verb("run", "run a command or a document now, and watch it", names="file"),
+            Verb("attach", "return to a run that goes on: its output, its status, your keys", names="job"),
             Verb("submit", "queue a document; each submit is a new run: NAME-1, NAME-2 ...", names="file"),
             Verb("apply", "make every document of a file or a folder so: jobs, queues, services", names="file"),
-            Verb("stop", "end runs; what they saved stays", aliases=("cancel",), names="job"),
+            Verb("stop", "end runs; what they saved stays", aliases=("cancel", "terminate"), names="job"),
             Verb("resume", "go on with a run that was stopped or has failed", names="job"),
             Verb(
-                "delete", "remove runs with their logs, checkpoints and outputs; queues; services", aliases=("rm",), names="job"
+                "delete",
+                "remove runs with their logs, checkpoints and outputs; queues; services",
+                aliases=("rm", "remove"),
+                names="job",
             ),
+            Verb("prune", "remove finished runs by age, phase or label", names="job"),
             Verb("wait", "wait until runs have ended", names="job"),
         ),
     ),
@@ -70,11 +75,16 @@ GROUPS: tuple[tuple[str, tuple[Verb, ...]], ...] = (
         "look",
         (
             Verb("list", "list runs, or services", aliases=("ps", "ls")),
-            Verb("get", "show one run: tasks, progress, how it ended; or a service", aliases=("describe",), names="job"),
+            Verb(
+                "get",
+                "show one run: tasks, progress, how it ended; or a service",
+                aliases=("describe", "inspect", "show"),
+                names="job",
+            ),
             Verb("logs", "print what the tasks printed", names="job"),
             Verb("events", "tell what happened to a run", names="job"),
             Verb("why", "say why a run waits, failed or restarts, and what would help", names="job"),
-            Verb("top", "show what uses the machine", parts=("node", "job", "service")),
+            Verb("top", "show what uses the machine: nodes and jobs", parts=("node", "job", "service")),
             Verb("metrics", "print the numbers that a run reported", names="job"),
             Verb("tensorboard", "open TensorBoard over a run", names="job"),
         ),
@@ -106,10 +116,11 @@ GROUPS: tuple[tuple[str, tuple[Verb, ...]], ...] = (
                 parts=("register", "import", "list", "get", "diff", "promote", "pull", "delete"),
             ),
             Verb("data", "keep versions of datasets for jobs to read", parts=("add", "list", "get", "pull", "diff")),
-            Verb("secret", "keep values that tasks need and nobody should see", parts=("set", "list", "delete"), names="secret"),
+            Verb("secret", "keep values that tasks need and that stay hidden", parts=("set", "list", "delete"), names="secret"),
             Verb("use", "choose where commands act: this machine, or a cluster"),
             Verb("install", "put Fairway on a cluster: definitions, operator, scheduler", parts=("kubernetes",)),
             Verb("uninstall", "take Fairway off a cluster", parts=("kubernetes",)),
+            Verb("config", "show the defaults in force, and where each comes from"),
             Verb("doctor", "say what works on this machine, what is missing and how to get it"),
             Verb("daemon", "the process behind all this; it starts by itself", parts=("status", "start", "stop")),
             Verb("completion", "print completion for a shell", parts=("bash", "zsh", "fish")),
@@ -120,6 +131,43 @@ GROUPS: tuple[tuple[str, tuple[Verb, ...]], ...] = (
 
 VERBS: dict[str, Verb] = {verb.name: verb for _, group in GROUPS for verb in group}
 ALIASES: dict[str, str] = {alias: verb.name for verb in VERBS.values() for alias in verb.aliases}
+
+
+HINTS: dict[str, str] = {
+    "status": "`fairway list` shows all runs, `fairway get NAME` one of them, `fairway daemon status` the daemon",
+    "state": "`fairway get NAME`",
+    "info": "`fairway get NAME`, or `fairway doctor` for this machine",
+    "kill": "`fairway stop NAME`; `fairway stop --now NAME` gives it no time to save",
+    "down": "`fairway stop NAME` ends a run, `fairway delete service/NAME` a service",
+    "up": "`fairway apply -f FILE`",
+    "launch": "`fairway run -- python train.py`, or `fairway submit job.yaml` to queue it",
+    "start": "`fairway run -- python train.py`, or `fairway resume NAME` for a run that was stopped",
+    "train": "`fairway run -- python train.py`",
+    "create": "`fairway submit job.yaml`, or `fairway apply -f FILE`",
+    "login": "there is nothing to log in to: this machine needs none, and a cluster is chosen with `fairway use NAME`",
+    "logout": "there is nothing to log out of; `fairway use local` leaves a cluster",
+    "restart": "`fairway resume NAME` goes on from the last checkpoint; `fairway submit --like NAME` begins again",
+    "retry": "`fairway resume NAME`, or `fairway submit --like NAME` to begin again",
+    "watch": "`fairway list --watch`, or `fairway logs -f NAME`",
+    "tail": "`fairway logs -f NAME`",
+    "jobs": "`fairway list`",
+    "nodes": "`fairway top node`",
+    "gpus": "`fairway top node`",
+    "deploy": "`fairway serve MODEL`",
+    "clean": "`fairway prune --older-than 30d`",
+    "ssh": "`fairway exec -it NAME -- bash`",
+    "shell": "`fairway exec -it NAME -- bash`",
+    "set": "`fairway config` shows the defaults and the files that they come from",
+    "tune": "there is none yet; a loop over `fairway submit job.yaml --env LR=...` submits one run a value",
+    "srun": "`fairway run -- COMMAND`",
+    "sbatch": "`fairway submit -- COMMAND`",
+    "squeue": "`fairway list --active`",
+    "scancel": "`fairway stop NAME`",
+    "sinfo": "`fairway top node`",
+    "mpirun": "`fairway run --framework mpi -w 2 -- COMMAND`",
+    "torchrun": "`fairway run -- torchrun train.py`",
+}
+"""What those mean who type a verb of another tool, where no verb here means just the same."""
 
 
 def find_verb(word: str) -> Verb | None:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import select
+import sys
 import time
 
-from fairway.cli.address import job_name, job_path
+from fairway.cli import selection
+from fairway.cli.address import job_path
 from fairway.cli.grammar import FORMAT, Command, Flag, Options, Word
+from fairway.cli.screen import Screen
+from fairway.cli.selection import SELECTOR
 from fairway.cli.session import Session, is_terminal, say, write_json
 from fairway.cli.status import Status, farewell
 from fairway.errors import FairwayError, UnavailableError, UsageError
@@ -14,10 +20,13 @@ from fairway.units import quantity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
-_EVERY = 10.0
-"""Seconds between two words on how far it is, where there is a terminal."""
+    from fairway.sdk.wire import Reply
+
+_REDRAW = 0.5
+"""Seconds between two redraws of the status, where there is a terminal."""
 
 
 def wait(options: Options) -> int:
@@ -41,18 +50,12 @@ def wait(options: Options) -> int:
 
 def _names(session: Session, options: Options) -> list[str]:
     """The runs that are meant now, before any new one is submitted."""
-    if not options.on("all"):
+    if not options.on("all") and not options.many("label"):
         if not options.words:
             message = "no run is named"
             raise UsageError(message, fix="name runs, or say --all for every run that is not over")
         return [session.fetch(job_path(address))["name"] for address in options.words]
-    found: list[str] = []
-    for series in [job_name(address) for address in options.words] or [""]:
-        before: str | None = None
-        while before != "":
-            page = session.fetch("/v1/jobs", {"series": series, "phase": "active", "before": before})
-            found += [job["name"] for job in page["jobs"]]
-            before = page["next"]
+    found = [job["name"] for job in selection.select(session, options, "active")]
     if not found:
         say("nothing is left to wait for")
     return found
@@ -61,30 +64,62 @@ def _names(session: Session, options: Options) -> list[str]:
 def wait_for(session: Session, name: str, deadline: float | None) -> dict[str, Any]:
     """Wait for one run's end; a daemon that goes away meanwhile is started again."""
     status = Status()
-    told = time.monotonic()
+    drawn = is_terminal(2) and os.environ.get("TERM") != "dumb"
+    screen = Screen(_emit, lambda: os.get_terminal_size(2).columns) if drawn else None
+    try:
+        return _wait_for(session, name, deadline, status, screen)
+    finally:
+        if screen:
+            screen.close()
+
+
+def _wait_for(session: Session, name: str, deadline: float | None, status: Status, screen: Screen | None) -> dict[str, Any]:
     while True:
         try:
             left = None if deadline is None else max(0.001, deadline - time.monotonic())
             reply = session.call("GET", job_path(name, "/watch"), {"logs": "false"}, timeout=left)
-            for line in reply.lines():
-                value = json.loads(line)
-                if "end" in value:
-                    ended: dict[str, Any] = value["end"]
-                    return ended
-                if deadline is not None:
-                    reply.set_timeout(max(0.001, deadline - time.monotonic()))
-                before = status.job.get("phase")
-                status.take(value["job"])
-                if is_terminal(2) and (status.job["phase"] != before or time.monotonic() - told > _EVERY):
-                    told = time.monotonic()
-                    say("; ".join(status.lines(time.time())))
+            try:
+                for value in _told(reply, deadline, _REDRAW if screen else None):
+                    if "end" in value:
+                        ended: dict[str, Any] = value["end"]
+                        return ended
+                    status.take(value.get("job") or {})
+                    if screen:
+                        screen.status(status.lines(time.time()))
+            finally:
+                reply.close()
         except TimeoutError:
             phase = status.job.get("phase", "not over")
-            message = f"{name} is still {phase}: the time given is over"
+            message = f"{name} is still {phase} after the --timeout"
             raise FairwayError(message, fix=f"fairway why {name}") from None
         except UnavailableError:
             if not session.daemon.answers():
                 session.daemon.start()
+
+
+def _told(reply: Reply, deadline: float | None, every: float | None) -> Iterator[dict[str, Any]]:
+    """What is told, line by line; an empty value every so often, to draw anew. Raises `TimeoutError` at the deadline."""
+    waiting = select.poll()
+    waiting.register(reply.fileno(), select.POLLIN)
+    rest = b""
+    while True:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise TimeoutError
+        pauses = [pause for pause in (left, every) if pause is not None]
+        if not reply.ready and not waiting.poll(min(pauses) * 1000 if pauses else None):
+            yield {}
+            continue
+        data = reply.chunk()
+        if data is None:
+            return
+        *lines, rest = (rest + data).split(b"\n")
+        yield from (json.loads(line) for line in lines if line.strip())
+
+
+def _emit(data: bytes) -> None:
+    sys.stderr.buffer.write(data)
+    sys.stderr.buffer.flush()
 
 
 COMMANDS = {
@@ -95,6 +130,7 @@ COMMANDS = {
         words=(Word("NAME", "a run, or a series for its newest run", many=True, optional=True),),
         flags=(
             Flag("--all", "every run that is not over now; with a series, every such run of it"),
+            SELECTOR,
             Flag("--timeout", "the longest to wait: 90s, 5m", "TIME"),
             FORMAT,
         ),

@@ -150,3 +150,12 @@ def test_the_doctor_names_what_fails(daemon: FakeDaemon, capsys: Shown) -> None:
     findings = json.loads(capsys.readouterr().out)["findings"]
     (found,) = [finding for finding in findings if finding["name"] == "faults"]
     assert found["text"] == "service:default/web: route failed: port 80 is taken"
+
+
+def test_doctor_sees_a_framework_under_the_name_of_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "site" / "tensorflow_cpu-2.20.0.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: tensorflow-cpu\nVersion: 2.20.0\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    (finding,) = doctor._frameworks()
+    assert "tensorflow-cpu 2.20.0" in finding.text

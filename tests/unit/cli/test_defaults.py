@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,46 @@ def test_a_mistake_in_the_file_is_told(folder: Path, text: str, said: str, home:
     shown = capsys.readouterr().err
     assert said in shown
     assert str(folder / "fairway.toml") in shown
+
+
+@pytest.fixture
+def users(tmp_path: Path, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    path = tmp_path / "xdg" / "fairway" / "config.toml"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def test_the_users_own_file_is_the_weakest(folder: Path, users: Path, daemon: FakeDaemon) -> None:
+    daemon.answers["GET /v1/jobs"] = ""
+    users.write_text('namespace = "mine"\n[list]\nlimit = 3\nphase = ["failed"]\n')
+    main(["list"])
+    (folder / "fairway.toml").write_text('namespace = "theirs"\n[list]\nlimit = 5\n')
+    main(["list"])
+    first, second = (asked.query for asked in daemon.asked)
+    assert (first["namespace"], first["limit"], first["phase"]) == ("mine", "3", "failed")
+    assert (second["namespace"], second["limit"], second["phase"]) == ("theirs", "5", "failed")
+
+
+def test_config_says_where_each_default_comes_from(
+    folder: Path, users: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    users.write_text('context = "lab"\n[run]\nworkers = 2\n[logs]\nfollow = true\n')
+    (folder / "fairway.toml").write_text("[run]\nworkers = 4\n")
+    monkeypatch.setenv("FAIRWAY_NAMESPACE", "team")
+    assert main(["config", "-o", "json"]) == 0
+    found = {row["setting"]: (row["value"], row["source"]) for row in json.loads(capsys.readouterr().out)}
+    assert found["namespace"] == ("team", "FAIRWAY_NAMESPACE")
+    assert found["context"] == ("lab", str(users))
+    assert found["run --workers"] == ("4", str(folder / "fairway.toml"))
+    assert found["logs --follow"] == ("on", str(users))
+    assert found["home"][1] == "FAIRWAY_HOME"
+
+
+def test_config_refuses_what_no_verb_has(users: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    users.write_text("[run]\nworkrs = 2\n")
+    assert main(["config"]) == 2
+    assert "workrs: fairway run has no such flag; did you mean workers?" in capsys.readouterr().err
+    users.write_text("conttext = 'x'\n")
+    assert main(["list"]) == 2
+    assert "did you mean context?" in capsys.readouterr().err

@@ -37,7 +37,22 @@ def test_a_run_like_another(daemon: FakeDaemon, capsys: Shown) -> None:
     assert "mnist-8" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("typed", [["job.yaml", "--like", "mnist-7"], ["--like", "mnist-7", "--", "python", "x.py"], []])
+def test_a_run_like_another_with_another_command(daemon: FakeDaemon) -> None:
+    daemon.answers["GET /v1/jobs/mnist-7"] = {"name": "mnist-7", "roles": {"worker": {}}}
+    daemon.answers["POST /v1/jobs"] = {"name": "mnist-8"}
+    assert main(["submit", "--like", "mnist-7", "--", "python", "x.py", "--lr", "2"]) == 0
+    changed = daemon.of("POST", "/v1/jobs")[0].data["document"]["spec"]["roles"]
+    assert changed == {"worker": {"command": ["python", "x.py", "--lr", "2"], "script": ""}}
+
+
+def test_another_command_names_its_role_where_there_are_several(daemon: FakeDaemon, capsys: Shown) -> None:
+    daemon.answers["GET /v1/jobs/mnist-7"] = {"name": "mnist-7", "roles": {"chief": {}, "ps": {}}}
+    assert main(["submit", "--like", "mnist-7", "--", "python", "x.py"]) == 2
+    assert "chief or ps" in capsys.readouterr().err
+    assert not daemon.of("POST", "/v1/jobs")
+
+
+@pytest.mark.parametrize("typed", [["job.yaml", "--like", "mnist-7"], ["job.yaml", "--", "python", "x.py"], []])
 def test_only_one_thing_is_submitted(typed: list[str], daemon: FakeDaemon, capsys: Shown) -> None:
     assert main(["submit", *typed]) == 2
     assert "one document or one command is needed, or one run with --like" in capsys.readouterr().err

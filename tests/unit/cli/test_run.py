@@ -56,12 +56,16 @@ def test_a_command_runs_in_place_with_all_that_is_the_callers(
     assert (body["origin"]["folder"], body["origin"]["terminal"]) == (str(tmp_path), False)
 
 
-def test_a_snapshot_needs_no_environment(fake: FakeDaemon) -> None:
-    main(["run", "--snapshot", "--", "./a"])
+@pytest.mark.parametrize("verb", [["run", "--snapshot"], ["submit"]])
+def test_a_snapshot_takes_the_machines_variables_along(
+    fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch, verb: list[str]
+) -> None:
+    monkeypatch.setenv("HF_HOME", "/hf")
+    monkeypatch.setenv("HF_TOKEN", "s3cr3t")
+    main([*verb, "--", "./a"])
     assert sent(fake)["document"]["spec"]["code"]["inPlace"] is False
-    assert "environment" not in sent(fake)
-    main(["submit", "--", "./a"])
-    assert sent(fake)["document"]["spec"]["code"]["inPlace"] is False
+    assert sent(fake)["environment"]["HF_HOME"] == "/hf"
+    assert "HF_TOKEN" not in sent(fake)["environment"]
 
 
 def test_flags_become_wishes(fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +109,7 @@ def test_flags_become_wishes(fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch) 
     [
         (["run"], "there is nothing to run"),
         (["run", "a.yaml", "--", "./a"], "a file (a.yaml) and a command are given"),
-        (["run", "--snapshot", "--in-place", "--", "./a"], "--snapshot and --in-place say opposite things"),
+        (["run", "--snapshot", "--in-place", "--", "./a"], "--snapshot and --in-place contradict each other"),
         (["run", "--workers", "0", "--", "./a"], "at least one is needed"),
         (["run", "--env", "NO_SUCH_THING", "--", "./a"], "you have no variable of that name"),
         (["run", "--priority", "high", "--", "./a"], "--priority high: a whole number is needed"),
@@ -265,14 +269,15 @@ def test_a_command_takes_a_gpu_a_worker_where_there_are_any(
     assert said in capsys.readouterr().err
 
 
-def test_a_file_is_sent_as_it_is(fake: FakeDaemon, tmp_path: Path) -> None:
+def test_a_file_is_sent_as_it_is(fake: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "s3cr3t")
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "job.yaml").write_text("kind: TrainingJob\n")
     assert main(["run", "jobs/job.yaml"]) == 0
     body = sent(fake)
     assert (body["documents"], body["file"]) == ("kind: TrainingJob\n", "jobs/job.yaml")
     assert body["origin"]["folder"] == str(tmp_path / "jobs")
-    assert "environment" not in body
+    assert "HF_TOKEN" not in body["environment"]
     assert fake.of("GET", "/v1/nodes") == []
 
 

@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -253,3 +254,32 @@ def test_a_recorded_queue_is_played(capsys: Shown) -> None:
         == 0
     )
     assert json.loads(capsys.readouterr().out)["average_jct_h"] == pytest.approx(84.1, abs=0.1)
+
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "simulate.md").read_text()
+SHOWN = [line.split() for line in PAGE.split("```console\n")[1].split("```")[0].splitlines()]
+
+
+def test_the_page_has_commands() -> None:
+    assert {words[2] for words in SHOWN} == {"placement", "queue"}
+
+
+@pytest.mark.parametrize("words", SHOWN, ids=" ".join)
+def test_the_commands_of_the_page_work_from_a_clone(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Shown
+) -> None:
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    monkeypatch.chdir(tmp_path)
+    assert words[0] == "fairway"
+    assert main(words[1:]) == 0
+    assert "fairway" in capsys.readouterr().out
+    if "--report" in words:
+        assert "<svg" in (tmp_path / words[words.index("--report") + 1]).read_text()
+
+
+def test_nothing_is_promised_that_does_not_exist() -> None:
+    texts = [ROOT / "README.md", *(path for path in (ROOT / "docs").rglob("*.md") if path.name != "architecture.md")]
+    assert [path.name for path in texts if re.search(r"\btun(e|ing)\b", path.read_text())] == []
+    shown = subprocess.run([sys.executable, "-m", "fairway", "--help"], capture_output=True, text=True, check=True)
+    assert "tune" not in shown.stdout

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairway.cli.status import Status, farewell, main_metric, sparkline
+from fairway.cli.status import Status, farewell, main_metric, restarted, sparkline
 
 
 def job(**changes: Any) -> dict[str, Any]:
@@ -105,3 +105,19 @@ def test_the_curve_is_that_of_the_loss(names: list[str], chosen: str) -> None:
 )
 def test_the_last_words(changes: dict[str, Any], said: str) -> None:
     assert farewell(job(**changes)) == said
+
+
+def test_a_restart_is_told_once_with_its_cause_and_from_where_it_went_on() -> None:
+    failed = {"outcome": {"message": "worker-0 exited with 1: ValueError: bad label"}, "resume": "resumed from step 90"}
+    after = job(attempt=1, restarts=1, **failed)
+    assert restarted(job(attempt=0), after) == (
+        "fairway: mnist-7 starts again, attempt 2; worker-0 exited with 1: ValueError: bad label; resumed from step 90; "
+        "1 of 3 restarts used"
+    )
+    assert restarted(after, after) == ""
+    assert restarted({}, after) == "", "who comes later is told by the status"
+
+
+def test_a_task_that_starts_again_alone_is_told_too() -> None:
+    before, after = (job(attempt=0, tasks=[{"name": "worker-0", "attempt": number}]) for number in (0, 1))
+    assert restarted(before, after) == "fairway: mnist-7 starts again, attempt 2"

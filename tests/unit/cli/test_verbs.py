@@ -157,11 +157,11 @@ def test_what_means_several_runs_is_refused(daemon: FakeDaemon, capsys: Shown) -
 
 def test_delete(daemon: FakeDaemon, capsys: Shown) -> None:
     daemon.answers["DELETE /v1/jobs/mnist"] = {"deleted": ["mnist-1", "mnist-2"]}
-    assert main(["delete", "--all", "mnist"]) == 0
+    assert main(["delete", "--all", "mnist", "-y"]) == 0
     assert daemon.asked[0].query["all"] == "true"
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("mnist-1\nmnist-2\n", "on local / default\n2 runs are deleted\n")
-    assert main(["delete", "--all", "mnist", "-o", "json"]) == 0
+    assert main(["delete", "--all", "mnist", "-y", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"deleted": ["mnist-1", "mnist-2"]}
 
 
@@ -271,7 +271,7 @@ def test_wait_gives_up(daemon: FakeDaemon, capsys: Shown) -> None:
     daemon.answers["GET /v1/jobs/m-1/watch"] = watch
     assert main(["wait", "m", "--timeout", "20ms"]) == 1
     gate.set()
-    assert "the time given is over" in capsys.readouterr().err
+    assert "after the --timeout" in capsys.readouterr().err
     assert main(["wait", "m", "--timeout", "soon"]) == 2
 
 

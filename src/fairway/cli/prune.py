@@ -1,0 +1,119 @@
+"""`fairway prune`: remove runs that ended long ago, or in a certain way."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from fairway.cli.address import job_path
+from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
+from fairway.cli.selection import SELECTOR, YES, confirm, select
+from fairway.cli.session import Session, say, show_line, write_json
+from fairway.errors import UsageError
+from fairway.units import quantity
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_OVER = ("succeeded", "failed", "stopped")
+
+
+def prune(options: Options) -> int:
+    """Remove the finished runs that match, and say how much space that gave."""
+    phases, age = _phases(options), _age(options)
+    if not options.words and not options.many("phase") and not options.many("label") and age is None:
+        message = "fairway prune: nothing says which of the finished runs are meant"
+        raise UsageError(message, fix="fairway prune --older-than 30d, --phase failed, -l KEY=VALUE, or the name of a series")
+    session = Session(options)
+    latest = time.time() - age if age is not None else None
+    runs = [run for run in select(session, options, ",".join(phases)) if _is_meant(run, latest)]
+    sizes = {run["name"]: _size(run.get("folder") or "") for run in runs}
+    if options.on("plan"):
+        _print(session, sizes, planned=True)
+        say("nothing was changed (--plan)")
+        return 0
+    if not confirm(options, lambda: list(sizes)):
+        return 1
+    session.announce()
+    for name in sizes:
+        session.send("DELETE", job_path(name), query={"all": False, "bare": False})
+    _print(session, sizes, planned=False)
+    return 0
+
+
+def _is_meant(run: dict[str, Any], latest: float | None) -> bool:
+    """A run that began again since it was listed is never meant: only what has an end."""
+    ended = run.get("finished")
+    return ended is not None and (latest is None or ended <= latest)
+
+
+def _phases(options: Options) -> list[str]:
+    given = [part.strip().lower() for text in options.many("phase") for part in text.split(",") if part.strip()]
+    for phase in given:
+        if phase not in _OVER:
+            message = f"--phase {phase}: only finished runs are pruned"
+            raise UsageError(message, fix=f"use {', '.join(_OVER)}; `fairway stop` ends a run that is not over")
+    return given or list(_OVER)
+
+
+def _age(options: Options) -> float | None:
+    given = options.text("older-than")
+    if not given:
+        return None
+    try:
+        return quantity.seconds(given)
+    except ValueError as error:
+        message = f"--older-than {given} {error}"
+        raise UsageError(message, fix="write for example --older-than 30d") from None
+
+
+def _size(folder: str) -> int | None:
+    """Bytes that a run's folder takes on this machine; None where it lies elsewhere."""
+    if not folder or not os.path.isdir(folder):
+        return None
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(place, name)).st_blocks * 512
+            except OSError:
+                continue
+    return total
+
+
+def _print(session: Session, sizes: dict[str, int | None], *, planned: bool) -> None:
+    known = [size for size in sizes.values() if size is not None]
+    if session.output == "json":
+        write_json(
+            {"deleted": [] if planned else list(sizes), "would_delete": list(sizes) if planned else [], "bytes": sum(known)}
+        )
+        return
+    for name, size in sizes.items():
+        show_line(name if session.output == "name" or size is None else f"{name}  {quantity.show_bytes(size)}")
+    space = f", {quantity.show_bytes(sum(known))}" if known else ""
+    count = f"{len(sizes)} {'run' if len(sizes) == 1 else 'runs'}"
+    say(f"{count} {'would be' if planned else 'is' if len(sizes) == 1 else 'are'} deleted{space}")
+
+
+COMMANDS = {
+    "": Command(
+        "prune",
+        "Remove finished runs with their logs, checkpoints and outputs: those that match every flag. Runs that are not over "
+        "stay. There is no way back.",
+        prune,
+        words=(Word("NAME", "only the runs of this series", optional=True, many=True),),
+        flags=(
+            Flag("--older-than", "only those that ended this long ago: 12h, 30d", "TIME"),
+            Flag("--phase", "only those that ended so: succeeded, failed, stopped; may be given again", "PHASE", many=True),
+            SELECTOR,
+            YES,
+            PLAN,
+            FORMAT,
+        ),
+        examples=(
+            "fairway prune --older-than 30d --phase failed --plan",
+            "fairway prune mnist --older-than 7d -y",
+        ),
+    )
+}
