@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
-from os import PathLike, fspath
-from os.path import abspath
+from os import PathLike, fspath, getcwd
+from os.path import abspath, exists
 from typing import Any, Unpack
 
 import msgspec
 
 from fairway.errors import UsageError
-from fairway.sdk import function, retry, sending, submitting, uploading, wire
+from fairway.sdk import document, function, predicting, retry, sending, submitting, uploading, wire
 from fairway.sdk.decoding import decode
+from fairway.sdk.run import Run, RunList
 from fairway.sdk.service_calls import ServiceVerbs
 from fairway.sdk.verb import Call, Lines, Steps, listening, verb
 from fairway.sdk.wishes import Wishes
@@ -22,7 +24,7 @@ from fairway.spec.queue import JobQueue
 from fairway.views.applied import AppliedList, AppliedView
 from fairway.views.dataset import DatasetList, DatasetView
 from fairway.views.event import EventList, EventView
-from fairway.views.job import JobList, JobView
+from fairway.views.job import JobView
 from fairway.views.metric import MetricList
 from fairway.views.model import ModelList, ModelView, PromotionView
 from fairway.views.moves import MovePlanView
@@ -30,6 +32,7 @@ from fairway.views.node import NodeList, NodeView
 from fairway.views.plan import PlanView
 from fairway.views.queue import QueueList, QueueView
 from fairway.views.secret import SecretList
+from fairway.views.usage import UsageList
 from fairway.views.why import WhyView
 
 Job = str | JobView
@@ -53,7 +56,7 @@ class Verbs(ServiceVerbs):
         kwargs: dict[str, object] | None = None,
         key: str = "",
         **wishes: Unpack[Wishes],
-    ) -> Steps[JobView]:
+    ) -> Steps[Run]:
         """Queue a run of a document (a path, YAML text, a dict or a `TrainingJob`) or of a plain Python function.
 
         A function is called with `args` and `kwargs` in every worker, in the caller's interpreter and
@@ -63,7 +66,26 @@ class Verbs(ServiceVerbs):
         document. Without one each call makes a run, once also when the answer is lost on the way.
         """
         body = yield from self._body(what, args, kwargs or {}, wishes)
-        return decode((yield self._change("POST", "/v1/jobs", body=json.dumps(body).encode(), key=key)), JobView)
+        return decode((yield self._change("POST", "/v1/jobs", body=json.dumps(body).encode(), key=key)), Run)
+
+    @verb
+    def run(
+        self,
+        what: Document | Callable[..., object],
+        *,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+        **wishes: Unpack[Wishes],
+    ) -> Steps[Any]:
+        """Submit, wait, and give what the function returned on rank 0; of a document, the run that ended.
+
+        `client.run(train, workers=2, args=(0.1,))` is `client.result(client.submit(train, workers=2, args=(0.1,)))`. What the
+        function raised is the cause of a `FairwayError`. `timeout` is the run's own, as everywhere: `timeout="5m"` ends it.
+        """
+        body = yield from self._body(what, args, kwargs or {}, wishes)
+        made = decode((yield self._change("POST", "/v1/jobs", body=json.dumps(body).encode())), Run)
+        ended = yield from self._wait(made, None)
+        return function.read_results(ended)[0] if callable(what) else ended
 
     @verb
     def plan(self, what: Document, **wishes: Unpack[Wishes]) -> Steps[PlanView]:
@@ -81,25 +103,25 @@ class Verbs(ServiceVerbs):
         return decode((yield self._change("POST", "/v1/apply", body=json.dumps(body).encode())), AppliedList).applied
 
     @verb
-    def get(self, job: Job) -> Steps[JobView]:
+    def get(self, job: Job) -> Steps[Run]:
         """One run with its tasks."""
-        return decode((yield self._call("GET", _path(job))), JobView)
+        return decode((yield self._call("GET", _path(job))), Run)
 
     @verb
-    def list(self, series: str = "", *, phase: str = "", limit: int = 100, before: str = "") -> Steps[JobList]:
+    def list(self, series: str = "", *, phase: str = "", limit: int = 100, before: str = "") -> Steps[RunList]:
         """Runs, newest first; `before` is `next` of the page before."""
         query = {"series": series, "phase": phase, "limit": limit, "before": before}
-        return decode((yield self._call("GET", "/v1/jobs", query)), JobList)
+        return decode((yield self._call("GET", "/v1/jobs", query)), RunList)
 
     @verb
-    def stop(self, job: Job, *, now: bool = False) -> Steps[JobView]:
+    def stop(self, job: Job, *, now: bool = False) -> Steps[Run]:
         """Ask a run to end; `now` leaves out the grace."""
-        return decode((yield self._change("POST", _path(job, "/stop"), body=json.dumps({"now": now}).encode())), JobView)
+        return decode((yield self._change("POST", _path(job, "/stop"), body=json.dumps({"now": now}).encode())), Run)
 
     @verb
-    def resume(self, job: Job) -> Steps[JobView]:
+    def resume(self, job: Job) -> Steps[Run]:
         """Go on with a run that was stopped or has failed, from its last checkpoint."""
-        return decode((yield self._change("POST", _path(job, "/resume"))), JobView)
+        return decode((yield self._change("POST", _path(job, "/resume"))), Run)
 
     @verb
     def delete(self, job: Job, *, all: bool = False) -> Steps[tuple[str, ...]]:
@@ -108,7 +130,7 @@ class Verbs(ServiceVerbs):
         return tuple(reply["deleted"])
 
     @verb
-    def wait(self, job: Job, timeout: float | None = None) -> Steps[JobView]:
+    def wait(self, job: Job, timeout: float | None = None) -> Steps[Run]:
         """The run when it has ended, however it did. Raises `TimeoutError` when it has not after so many seconds."""
         return (yield from self._wait(job, timeout))
 
@@ -137,6 +159,61 @@ class Verbs(ServiceVerbs):
     def metrics(self, job: Job, metric: str = "", *, limit: int = 2000) -> Steps[MetricList]:
         """The numbers that a run reported, in order of time."""
         return decode((yield self._call("GET", _path(job, "/metrics"), {"metric": metric, "limit": limit})), MetricList)
+
+    @verb
+    def top(self, job: Job = "") -> Steps[UsageList | RunList]:
+        """What each task of a run uses now, of what it holds; without a name the runs that are not over, and what they hold."""
+        if job:
+            name = job.name if isinstance(job, JobView) else job.removeprefix("job/")
+            return decode((yield self._call("GET", f"/v1/top/jobs/{wire.quote(name)}")), UsageList)
+        return decode((yield self._call("GET", "/v1/top/jobs")), RunList)
+
+    @verb
+    def predict(
+        self,
+        model: str,
+        data: str | PathLike[str],
+        out: str,
+        *,
+        workers: int = 1,
+        shard: int = 1000,
+        batch: int = 256,
+        python: str = "",
+        image: str = "",
+    ) -> Steps[Run]:
+        """Run a model (`mnist@champion`) over data as a job, shard by shard; the predictions are a version of the dataset `out`.
+
+        `data` is a dataset (`new`, `new@2`), a file or folder of .npy, .npz, .jsonl or .csv, or a URI. `python` has the framework
+        of the model, where it is not ONNX. On a cluster the job runs in `image` (default, for ONNX: Fairway's own), and `data` is
+        reached from there. The job is submitted: `client.predict(...).wait()` waits for it.
+        """
+        version = json.loads((yield self._call("GET", _model(model))))
+        rows = fspath(data)
+        if exists(rows):
+            if self.on_cluster:
+                message = f"{rows} lies on this machine"
+                raise UsageError(message, fix=f"send it first: client.add_data({out!r}, {rows!r}), and name that dataset")
+            rows = abspath(rows)
+        elif "/" not in rows:
+            found = json.loads((yield self._call("GET", f"/v1/datasets/{wire.quote(rows)}")))
+            rows = f"{found['name']}@{found['version']}"
+        out = predicting.dataset_name(out, "out:")
+        wanted = predicting.prediction(
+            self.namespace,
+            version,
+            rows,
+            out,
+            workers=workers,
+            shard=shard,
+            batch=batch,
+            python="" if self.on_cluster else python,
+        )
+        if self.on_cluster:
+            health = json.loads((yield self._call("GET", "/v1/health")))
+            chosen = predicting.image_for(version, image, health.get("image", ""), "image=IMAGE")
+            wanted = predicting.in_image(wanted, chosen, python)
+        body = {"document": wanted, "origin": document.make_origin(getcwd(), interpreter=sys.executable)}
+        return decode((yield self._change("POST", "/v1/jobs", body=json.dumps(body).encode())), Run)
 
     @verb
     def nodes(self) -> Steps[tuple[NodeView, ...]]:
@@ -227,7 +304,7 @@ class Verbs(ServiceVerbs):
 
     @verb
     def delete_model(self, reference: str) -> Steps[None]:
-        """Let a version be gone; refused while an alias means it or somebody serves it."""
+        """Delete a version; refused while an alias names it or a service serves it."""
         yield self._change("DELETE", _model(reference))
 
     @verb
@@ -280,7 +357,7 @@ class Verbs(ServiceVerbs):
         return Lines(self._call("GET", _path(job, "/logs"), query), lambda line: line.decode("utf-8", "replace"))
 
     @listening
-    def watch(self, job: Job) -> Lines[JobView]:
+    def watch(self, job: Job) -> Lines[Run]:
         """The run at each change, until it has ended."""
         return Lines(self._call("GET", _path(job, "/watch"), {"logs": "false"}), _read_change)
 
@@ -319,9 +396,9 @@ class Verbs(ServiceVerbs):
             return (yield from sending.for_cluster(body, folder=folder, namespace=self.namespace, plan=plan))
         return body
 
-    def _wait(self, job: Job, timeout: float | None) -> Steps[JobView]:
+    def _wait(self, job: Job, timeout: float | None) -> Steps[Run]:
         # A series is pinned to the run that it means now, before another is submitted.
-        named = job if isinstance(job, JobView) else decode((yield self._call("GET", _path(job))), JobView)
+        named = job if isinstance(job, JobView) else decode((yield self._call("GET", _path(job))), Run)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = None if deadline is None else max(0.001, deadline - time.monotonic())
@@ -334,17 +411,17 @@ class Verbs(ServiceVerbs):
 
 
 class _End(msgspec.Struct):
-    end: JobView
+    end: Run
 
 
 def _is_end(line: bytes) -> bool:
     return line.startswith(b'{"end"')
 
 
-def _read_change(line: bytes) -> JobView | None:
+def _read_change(line: bytes) -> Run | None:
     told = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     given = told.get("job") or told.get("end")
-    return decode(bytes(given), JobView) if given else None
+    return decode(bytes(given), Run) if given else None
 
 
 def _model(reference: str) -> str:

@@ -24,6 +24,7 @@ from fairway.sdk import place, retry, streams
 from fairway.sdk.calls import Verbs
 from fairway.sdk.cluster import Cluster
 from fairway.sdk.daemon import Daemon
+from fairway.sdk.run import attach
 from fairway.sdk.verb import Call, Done, Lines, Steps, advance
 from fairway.sdk.wire import LostAnswerError
 
@@ -62,7 +63,7 @@ class _Face(Verbs):
 class Client(_Face):
     """Talks to Fairway and waits for its answers. It holds no connection, so threads may share it."""
 
-    def run(self, steps: Steps[R]) -> R:
+    def perform(self, steps: Steps[R]) -> R:
         """Run a verb to its end."""
         answer: bytes | Exception | None = None
         while not isinstance(step := advance(steps, answer), Done):
@@ -70,6 +71,7 @@ class Client(_Face):
                 answer = self._ask(step)
             except Exception as error:  # noqa: BLE001 - the verb may know what to do
                 answer = error
+        attach(step.value, self)
         return step.value
 
     def listen(self, lines: Lines[R]) -> Iterator[R]:
@@ -80,6 +82,7 @@ class Client(_Face):
             for line in reply.lines():
                 value = lines.read(line)
                 if value is not None:
+                    attach(value, self)
                     yield value
         finally:
             reply.close()
@@ -119,7 +122,7 @@ class Client(_Face):
 class AsyncClient(_Face):
     """The same, awaited."""
 
-    async def run_async(self, steps: Steps[R]) -> R:
+    async def perform(self, steps: Steps[R]) -> R:
         """Run a verb to its end."""
         answer: bytes | Exception | None = None
         while not isinstance(step := await self._advance(steps, answer), Done):
@@ -127,19 +130,21 @@ class AsyncClient(_Face):
                 answer = await self._ask(step)
             except Exception as error:  # noqa: BLE001 - the verb may know what to do
                 answer = error
+        attach(step.value, self)
         return step.value
 
     async def _advance(self, steps: Steps[R], answer: bytes | Exception | None) -> Call | Done[R]:
         """What goes to a cluster is read and packed between its calls, which may take long."""
         return await asyncio.to_thread(advance, steps, answer) if self.on_cluster else advance(steps, answer)
 
-    async def listen_async(self, lines: Lines[R]) -> AsyncIterator[R]:
+    async def listen(self, lines: Lines[R]) -> AsyncIterator[R]:
         """What comes, as it comes."""
         answer = await streams.open_answer(self.daemon, lines.call)
         try:
             async for line in answer.lines():
                 value = lines.read(line)
                 if value is not None:
+                    attach(value, self)
                     yield value
         finally:
             await answer.close()

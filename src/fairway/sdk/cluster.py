@@ -213,7 +213,7 @@ def read_error(status: int, body: bytes, target: Target) -> FairwayError:
         message = f"{target.server} does not know you: {words or 'Unauthorized'}"
         return DeniedError(message, fix=f"log in again, or mend the user of the context {target.context!r} in the kubeconfig")
     if status == 403:
-        fix = "ask whoever runs the cluster for this permission (`kubectl auth can-i` tells what you have)"
+        fix = "ask the administrator of the cluster for this permission (`kubectl auth can-i` tells what you have)"
         return DeniedError(words, fix=fix if "cannot" in words else "")
     if status == 404:
         message = f"Fairway is not installed on {target.context or target.server}: {words}"

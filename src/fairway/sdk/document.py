@@ -9,6 +9,8 @@ import os
 import sys
 
 from fairway.errors import UsageError
+from fairway.sdk.conditions import read_conditions
+from fairway.units.conditions import machine_variables
 from fairway.units.trees import lay_over as lay_over
 
 TYPE_CHECKING = False
@@ -29,16 +31,39 @@ def make_document(command: Sequence[str], wishes: Wishes, *, namespace: str, in_
         "code": {"path": ".", "inPlace": in_place},
         # A command given by hand that fails should say so, not start again behind one's back.
         "restart": {"max": 0},
-        "roles": {wishes.get("role") or "worker": role},
+        "roles": _roles(command, wishes, role),
         **_job_part(wishes),
     }
     return {"apiVersion": "fairway.dev/v1alpha1", "kind": "TrainingJob", "metadata": metadata, "spec": spec}
 
 
-def change_document(document: dict[str, Any], wishes: Wishes) -> dict[str, Any]:
-    """A document with wishes laid over it; what they say of no role in particular is about its only role."""
+def _roles(command: Sequence[str], wishes: Wishes, role: dict[str, Any]) -> dict[str, Any]:
+    """Every role runs the command; the resources are those of the role that the wishes are about."""
+    subject = wishes.get("role") or "worker"
+    counts = wishes.get("roles") or {}
+    found = {name: {"command": list(command), **_count(name, count)} for name, count in counts.items() if name != subject}
+    if subject in counts and wishes.get("workers") is not None and counts[subject] != wishes["workers"]:
+        message = f"{subject} has {counts[subject]} tasks by its role and {wishes['workers']} by workers"
+        raise UsageError(message, fix="keep one of them")
+    return {**found, subject: {**role, **(_count(subject, counts[subject]) if subject in counts else {})}}
+
+
+def _count(name: str, count: int) -> dict[str, Any]:
+    if count < 1:
+        message = f"roles: {name}: {count}: at least one is needed"
+        raise UsageError(message, fix="leave it out, or say 1")
+    return {"replicas": {"min": count, "max": count}}
+
+
+def change_document(document: dict[str, Any], wishes: Wishes, command: Sequence[str] = ()) -> dict[str, Any]:
+    """A document with wishes laid over it, and a command instead of its own.
+
+    What is said of no role in particular is about its only role.
+    """
     spec = _job_part(wishes)
     role = _role_part(wishes)
+    if command:
+        role |= {"command": list(command), "script": ""}
     if role:
         known = list(document["spec"]["roles"])
         chosen = wishes.get("role") or (known[0] if len(known) == 1 else "worker")
@@ -46,6 +71,11 @@ def change_document(document: dict[str, Any], wishes: Wishes) -> dict[str, Any]:
             message = f"the document has no role {chosen}"
             raise UsageError(message, fix=f"say which is meant: {' or '.join(known)}")
         spec["roles"] = {chosen: role}
+    for name, count in (wishes.get("roles") or {}).items():
+        if name not in document["spec"]["roles"]:
+            message = f"the document has no role {name}"
+            raise UsageError(message, fix=f"its roles are {' and '.join(document['spec']['roles'])}")
+        spec.setdefault("roles", {})[name] = {**spec.get("roles", {}).get(name, {}), **_count(name, count)}
     metadata = {key: wishes[key] for key in ("name", "labels") if wishes.get(key)}
     return lay_over(document, {"spec": spec, "metadata": metadata})
 
@@ -60,9 +90,13 @@ def _job_part(wishes: Wishes) -> dict[str, Any]:
         spec["priority"] = wishes["priority"]
     if wishes.get("retries") is not None:
         spec["restart"] = {"max": wishes["retries"]}
+    if wishes.get("log_limit"):
+        spec["keep"] = {"logSize": str(wishes["log_limit"])}
     stop = {"atStep": wishes.get("stop_at_step"), "when": wishes.get("stop_when")}
     environment = {"python": wishes.get("python"), "requirements": wishes.get("requirements")}
-    for name, part in (("stop", stop), ("environment", environment)):
+    metrics, tensorboard = {"pattern": wishes.get("metrics_pattern")}, {"dir": wishes.get("tensorboard_dir")}
+    parts: dict[str, dict[str, Any]] = {"stop": stop, "environment": environment, "metrics": metrics, "tensorboard": tensorboard}
+    for name, part in parts.items():
         given = {key: value for key, value in part.items() if value}
         if given:
             spec[name] = given
@@ -84,13 +118,24 @@ def _role_part(wishes: Wishes) -> dict[str, Any]:
         if wishes.get(key):
             resources[name] = str(wishes[key])  # type: ignore[literal-required]
     if wishes.get("gpus") not in (None, ""):
-        kind, mark, count = str(wishes["gpus"]).rpartition(":")
+        kind, mark, count = split_gpus(str(wishes["gpus"]))
         resources["gpu"] = count
         if mark:
             resources["gpuType"] = [kind]
     if resources:
         role["resources"] = resources
+    if wishes.get("memory_limit"):
+        role["limits"] = {"memory": str(wishes["memory_limit"])}
     return role
+
+
+def split_gpus(text: str, called: str = "gpus") -> tuple[str, str, str]:
+    """The type of GPU, the mark behind it and the number: `H100:8`. `called` is what the caller knows it as."""
+    kind, mark, count = text.rpartition(":")
+    if not mark and count[:1].isalpha():
+        message = f"{called} {text}: it names a type of GPU and no number"
+        raise UsageError(message, fix=f"write {text}:1")
+    return kind, mark, count
 
 
 def suggest_name(command: Sequence[str]) -> str:
@@ -109,6 +154,12 @@ def make_origin(folder: str, *, interpreter: str, terminal: bool = False, stdin:
     return {"user": _user(), "folder": folder, "interpreter": interpreter, "terminal": terminal, "stdin": stdin}
 
 
+def make_run_origin(folder: str, *, interpreter: str, terminal: bool = False, stdin: str = "") -> dict[str, Any]:
+    """The same for runs of this machine, with the conditions under which the caller's own processes run."""
+    origin = make_origin(folder, interpreter=interpreter, terminal=terminal, stdin=stdin)
+    return {**origin, "conditions": read_conditions() or None}
+
+
 def find_python() -> str:
     """The interpreter that `python` means to somebody at this shell; ours when there is none."""
     for folder in os.environ.get("PATH", "").split(os.pathsep):
@@ -118,8 +169,8 @@ def find_python() -> str:
     return sys.executable
 
 
-def read_environment() -> dict[str, str]:
-    """The caller's environment, less what no text can carry."""
+def read_environment(*, in_place: bool = True) -> dict[str, str]:
+    """The caller's environment, less what no text can carry; where the run works on a snapshot, the machine's part of it."""
     found = {}
     for name, value in os.environ.items():
         try:
@@ -127,16 +178,16 @@ def read_environment() -> dict[str, str]:
         except UnicodeEncodeError:
             continue
         found[name] = value
-    return found
+    return found if in_place else machine_variables(found)
 
 
 def read_documents(path: str) -> tuple[str, str]:
     """The text of a document file and the folder that its relative paths start from; `-` is standard input."""
     if path == "-":
-        return sys.stdin.read(), os.getcwd()
+        return _with_text("standard input", sys.stdin.read()), os.getcwd()
     try:
         with open(path, encoding="utf-8") as file:
-            return file.read(), os.path.dirname(os.path.abspath(path))
+            return _with_text(path, file.read()), os.path.dirname(os.path.abspath(path))
     except FileNotFoundError:
         message = f"there is no file {path}"
         raise UsageError(message, fix="to run a command, put `--` before it: fairway run -- python train.py") from None
@@ -146,6 +197,13 @@ def read_documents(path: str) -> tuple[str, str]:
     except UnicodeDecodeError:
         message = f"{path} is no text file"
         raise UsageError(message, fix="name a YAML or JSON document") from None
+
+
+def _with_text(path: str, text: str) -> str:
+    if not text.strip():
+        message = f"{path} is empty"
+        raise UsageError(message, fix="write a document that begins with `kind: TrainingJob`; `fairway init` writes one")
+    return text
 
 
 def is_in_place(text: str) -> bool:

@@ -35,7 +35,7 @@ def submit_body(
     command = [sys.executable, "-m", "fairway.runtime.call", call.PAYLOAD]
     return {
         "document": document.make_document(command, named, namespace=namespace, in_place=True),
-        "origin": document.make_origin(os.getcwd(), interpreter=sys.executable),
+        "origin": document.make_run_origin(os.getcwd(), interpreter=sys.executable),
         "environment": document.read_environment(),
         "files": {call.PAYLOAD: base64.b64encode(payload).decode()},
     }

@@ -32,10 +32,9 @@ def read(what: str | PathLike[str] | dict[str, Any] | Document) -> tuple[str, st
 
 def submit_body(text: str, folder: str, file: str) -> dict[str, Any]:
     """The body of a submit for a document's text."""
-    body: dict[str, Any] = {"documents": text, "file": file, "origin": document.make_origin(folder, interpreter=sys.executable)}
-    if document.is_in_place(text):
-        body["environment"] = document.read_environment()
-    return body
+    origin = document.make_run_origin(folder, interpreter=sys.executable)
+    body: dict[str, Any] = {"documents": text, "file": file, "origin": origin}
+    return {**body, "environment": document.read_environment(in_place=document.is_in_place(text))}
 
 
 def apply_body(text: str, folder: str, file: str) -> dict[str, Any]:
@@ -48,6 +47,6 @@ def with_wishes(body: dict[str, Any], rendered: bytes, wishes: Wishes) -> dict[s
     """The same for the document with wishes laid over it; `rendered` is its Kubernetes spelling."""
     found = list(yaml.safe_load_all(rendered))
     if len(found) != 1:
-        message = f"{body['file'] or 'the text'} holds {len(found)} documents, and wishes change only one"
+        message = f"{body['file'] or 'the text'} holds {len(found)} documents, and keywords change only one"
         raise UsageError(message, fix="submit them one by one")
     return {**body, "documents": "", "document": document.change_document(found[0], wishes)}

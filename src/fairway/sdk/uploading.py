@@ -165,7 +165,7 @@ def _exchange(parts: list[tuple[_Content, bytes]], namespace: str, *, asking: bo
         unfinished, moved = _taken_in(parts, json.loads(answer)["standing"])
         if moved or asking:
             return unfinished
-    message = f"nothing comes of sending {parts[0][0].digest[:12]} to the cluster"
+    message = f"the content {parts[0][0].digest[:12]} could not be sent to the cluster"
     raise UnavailableError(message, fix="try again: what has come is not sent again")
 
 

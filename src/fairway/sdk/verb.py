@@ -14,12 +14,14 @@ the blocking and the asyncio client run the very same code:
 
 from __future__ import annotations
 
-import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from dataclasses import dataclass, field
+from inspect import Signature
+from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from fairway.sdk import wire
+from fairway.sdk.checking import Checked, signature_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -80,7 +82,7 @@ class Lines(Generic[R]):
 class Blocking(Protocol):
     """A client that waits."""
 
-    def run(self, steps: Steps[R]) -> R:
+    def perform(self, steps: Steps[R]) -> R:
         """Run a verb to its end."""
         ...
 
@@ -92,62 +94,67 @@ class Blocking(Protocol):
 class Awaiting(Protocol):
     """A client that awaits."""
 
-    def run_async(self, steps: Steps[R]) -> Coroutine[Any, Any, R]:
+    def perform(self, steps: Steps[R]) -> Coroutine[Any, Any, R]:
         """Run a verb to its end."""
         ...
 
-    def listen_async(self, lines: Lines[R]) -> AsyncIterator[R]:
+    def listen(self, lines: Lines[R]) -> AsyncIterator[R]:
         """What comes, as it comes."""
         ...
 
 
 class verb(Generic[P, R]):  # noqa: N801 - it is used as a decorator
-    """Makes a generator method callable on either kind of client."""
+    """Makes a generator method callable on either kind of client. Its arguments are checked before anything is asked."""
 
     def __init__(self, function: Callable[Concatenate[Any, P], Steps[R]]) -> None:
-        self._function = function
-        functools.update_wrapper(self, function)  # type: ignore[arg-type]
+        signature = signature_of(function, "Steps")
+        checked = Checked(function, signature)
+
+        def method(self: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
+            checked.check(args, kwargs)
+            return self.perform(function(self, *args, **kwargs))
+
+        self._method = _named(method, function, signature)
 
     @overload
-    def __get__(self, client: None, owner: type) -> verb[P, R]: ...
+    def __get__(self, client: None, owner: type) -> Callable[..., Any]: ...
     @overload
     def __get__(self, client: Blocking, owner: type) -> Callable[P, R]: ...
     @overload
     def __get__(self, client: Awaiting, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
     def __get__(self, client: Any, owner: type) -> Any:
-        """The method, bound to a client."""
-        if client is None:
-            return self
-        run = client.run if hasattr(client, "run") else client.run_async
-
-        @functools.wraps(self._function)
-        def bound(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return run(self._function(client, *args, **kwargs))
-
-        return bound
+        """The method, bound to a client; of the class, the function."""
+        return self._method if client is None else MethodType(self._method, client)
 
 
 class listening(Generic[P, R]):  # noqa: N801 - it is used as a decorator
     """The same for a method that gives what comes, as it comes."""
 
     def __init__(self, function: Callable[Concatenate[Any, P], Lines[R]]) -> None:
-        self._function = function
-        functools.update_wrapper(self, function)  # type: ignore[arg-type]
+        signature = signature_of(function, "Lines")
+        signature = signature.replace(return_annotation=f"Iterator[{signature.return_annotation}]")
+        checked = Checked(function, signature)
+
+        def method(self: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
+            checked.check(args, kwargs)
+            return self.listen(function(self, *args, **kwargs))
+
+        self._method = _named(method, function, signature)
 
     @overload
-    def __get__(self, client: None, owner: type) -> listening[P, R]: ...
+    def __get__(self, client: None, owner: type) -> Callable[..., Any]: ...
     @overload
     def __get__(self, client: Blocking, owner: type) -> Callable[P, Iterator[R]]: ...
     @overload
     def __get__(self, client: Awaiting, owner: type) -> Callable[P, AsyncIterator[R]]: ...
     def __get__(self, client: Any, owner: type) -> Any:
-        """The method, bound to a client."""
-        if client is None:
-            return self
-        listen = client.listen if hasattr(client, "listen") else client.listen_async
+        """The method, bound to a client; of the class, the function."""
+        return self._method if client is None else MethodType(self._method, client)
 
-        @functools.wraps(self._function)
-        def bound(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return listen(self._function(client, *args, **kwargs))
 
-        return bound
+def _named(method: Callable[..., Any], function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
+    """The method with the name, the words and the signature that callers see."""
+    for attribute in ("__name__", "__qualname__", "__doc__", "__module__"):
+        setattr(method, attribute, getattr(function, attribute))
+    method.__signature__ = signature  # type: ignore[attr-defined]
+    return method

@@ -12,6 +12,8 @@ class Wishes(TypedDict, total=False):
     """The series; runs are called NAME-1, NAME-2 and so on."""
     role: str
     """What `workers` and the resources are about; `worker` unless the document has another only role."""
+    roles: dict[str, int]
+    """How many tasks each role has, besides the one that `workers` is about: {"ps": 2}."""
     workers: int
     processes: int
     """Processes a worker."""
@@ -20,6 +22,8 @@ class Wishes(TypedDict, total=False):
     cpus: str | float
     memory: str
     """Memory a worker: "2Gi"."""
+    memory_limit: str
+    """Memory that ends a worker that holds more: "4Gi"."""
     framework: str
     env: dict[str, str]
     python: str
@@ -30,9 +34,15 @@ class Wishes(TypedDict, total=False):
     """Failures that are forgiven."""
     stop_at_step: int
     stop_when: str
+    metrics_pattern: str
+    """A regular expression over log lines with named groups; a group called `step` is the step."""
+    tensorboard_dir: str
+    """A folder with event files."""
     data: dict[str, str]
     secrets: list[str]
     outputs: dict[str, str]
+    log_limit: str
+    """Output kept of each process: "64Mi"; "0" for all of it."""
     queue: str
     """The queue it waits in."""
     priority: int

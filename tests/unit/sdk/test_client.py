@@ -74,7 +74,10 @@ async def test_an_answer_of_another_version_is_an_error_of_ours(ask: Ask, daemon
         await ask("get", "mnist")
 
 
-async def test_a_document_in_any_form_is_submitted(ask: Ask, daemon: FakeDaemon, tmp_path: Path) -> None:
+async def test_a_document_in_any_form_is_submitted(
+    ask: Ask, daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_SECRET", "1")
     daemon.answers["POST /v1/jobs"] = view()
     file = tmp_path / "job.yaml"
     file.write_text("kind: TrainingJob\nname: mnist\ncommand: a\n")
@@ -89,7 +92,10 @@ async def test_a_document_in_any_form_is_submitted(ask: Ask, daemon: FakeDaemon,
         == read_data(json.loads(str(sent[4]["documents"])))
         == read_data(document)
     )
-    assert "environment" not in sent[0]
+    environment = sent[0]["environment"]
+    assert isinstance(environment, dict)
+    assert "PATH" in environment
+    assert "SOME_SECRET" not in environment  # only the machine's part, where the run does not work in place
 
 
 async def test_wishes_are_laid_over_the_document(ask: Ask, daemon: FakeDaemon) -> None:

@@ -28,6 +28,8 @@ WISHES: Wishes = {
     "retries": 2,
     "stop_at_step": 100,
     "stop_when": "loss < 0.1",
+    "metrics_pattern": "loss (?P<loss>.+)",
+    "tensorboard_dir": "events",
     "data": {"train": "/data"},
     "secrets": ["HF_TOKEN"],
     "outputs": {"model": "mnist"},
@@ -46,6 +48,7 @@ def test_every_wish_arrives_in_the_document() -> None:
     assert (spec.framework, spec.env, spec.secrets, spec.data) == ("pytorch", {"BATCH": "64"}, ("HF_TOKEN",), {"train": "/data"})
     assert (spec.environment.python, spec.environment.requirements) == (".venv", "requirements.txt")
     assert (spec.timeout, spec.restart.max, spec.stop.at_step, spec.stop.when) == ("5m", 2, 100, "loss < 0.1")
+    assert (spec.metrics.pattern, spec.tensorboard.dir) == ("loss (?P<loss>.+)", "events")
     assert (spec.outputs, spec.priority, spec.code.in_place) == ({"model": "mnist"}, 7, True)
 
 
