@@ -1,4 +1,4 @@
-"""Fairway: train, tune, register and serve, on one machine or on a cluster.
+"""Fairway: train, register and serve, on one machine or on a cluster.
 
 Inside a task, this is what training code calls:
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         in_job,
         index,
         job,
+        local_leader,
         local_rank,
         local_world_size,
         output,
@@ -60,6 +61,7 @@ __all__ = [
     "in_job",
     "index",
     "job",
+    "local_leader",
     "local_rank",
     "local_world_size",
     "output",

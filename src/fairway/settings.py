@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fairway.errors import UsageError
 from fairway.sdk import place
+from fairway.units import quantity
 
 ROUTERS = ("fairway", "envoy", "auto")
 
@@ -39,6 +40,8 @@ class Settings:
     """`FAIRWAY_ROUTER`: `fairway`, `envoy` for services that it can route to, or `auto`: Envoy where it is installed."""
     hosts: tuple[str, ...] = ()
     """`FAIRWAY_HOSTS`: names by which services may be asked beside localhost, for example `gpu7,models.example.org`; `*`: any."""
+    stall_after: float = 600.0
+    """`FAIRWAY_STALL_AFTER`: how long a run without steps may print and compute nothing until it is shown as stalled: `10m`."""
     crash_at: str = ""
     """`FAIRWAY_CRASH_AT`: kill the daemon at a crash point; for tests."""
     log_level: str = "INFO"
@@ -60,6 +63,7 @@ class Settings:
             blobs=environment.get("FAIRWAY_BLOBS", ""),
             router=_router(environment.get("FAIRWAY_ROUTER") or "fairway"),
             hosts=tuple(name.strip() for name in environment.get("FAIRWAY_HOSTS", "").split(",") if name.strip()),
+            stall_after=_seconds(environment, "FAIRWAY_STALL_AFTER", 600.0),
             crash_at=environment.get("FAIRWAY_CRASH_AT", ""),
             log_level=environment.get("FAIRWAY_LOG_LEVEL", "INFO").upper(),
         )
@@ -68,6 +72,15 @@ class Settings:
         """The countable resources by name."""
         pairs = (part.split("=", 1) for part in self.resources.split(",") if "=" in part)
         return {name.strip(): int(count) for name, count in pairs}
+
+
+def _seconds(environment: Mapping[str, str], name: str, usual: float) -> float:
+    text = environment.get(name, "")
+    try:
+        return quantity.seconds(text) if text else usual
+    except ValueError as error:
+        message = f"{name}={text!r} {error}"
+        raise UsageError(message, fix=f"write a length of time: {name}=10m") from None
 
 
 def _router(word: str) -> str:

@@ -17,6 +17,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="fw") as runtime:
         os.chmod(runtime, 0o700)
         monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
         monkeypatch.setenv("FAIRWAY_HOME", str(tmp_path / "home"))
         monkeypatch.delenv("FAIRWAY_NAMESPACE", raising=False)
         monkeypatch.delenv("FAIRWAY_CONTEXT", raising=False)

@@ -14,7 +14,7 @@ import fairway
 PUBLIC = {
     "AsyncClient", "Client", "FairwayError", "__version__", "attempt", "checkpoint", "data",
     "export", "handle_sigterm", "in_job",
-    "index", "job", "local_rank", "local_world_size",
+    "index", "job", "local_leader", "local_rank", "local_world_size",
     "output", "peers", "rank", "report", "requeue", "role", "shards", "should_stop", "tensorboard_dir", "world_size",
 }  # fmt: skip
 

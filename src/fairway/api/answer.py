@@ -44,12 +44,18 @@ def json_answer(view: object, status: int = 200) -> Response:
     return Response(to_json(view), status, media_type="application/json")
 
 
+NOTE = "fairway-note"
+"""A header with words for the caller."""
+
+
 class Stream:
     """An answer that goes on until its source ends or the caller goes away; either way the source is closed."""
 
-    def __init__(self, pieces: AsyncIterator[bytes], media_type: str = PLAIN) -> None:
+    def __init__(self, pieces: AsyncIterator[bytes], media_type: str = PLAIN, *, note: str = "") -> None:
+        """`note`: words about the answer that are no part of it; they travel in a header."""
         self._pieces = pieces
         self._media_type = media_type
+        self._headers = [(NOTE.encode(), note.encode("ascii", "replace"))] if note else []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send all of it."""
@@ -67,6 +73,7 @@ class Stream:
     async def _pump(self, send: Send) -> None:
         # Nothing may sit in a buffer on the way: a person watches at the other end.
         headers = [(b"content-type", self._media_type.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
+        headers += self._headers
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         try:
             async for piece in self._pieces:

@@ -112,9 +112,9 @@ class Asked:
         return tuple(found)
 
     def labels(self) -> dict[str, str]:
-        """`label=team=nlp`, given once or more."""
+        """`label=team=nlp`, given once or more, with commas or without."""
         found = {}
-        for given in self._query.getlist("label"):
+        for given in [part for text in self._query.getlist("label") for part in text.split(",") if part]:
             key, mark, value = given.partition("=")
             if not mark or not key:
                 message = f"label={given!r} is no label"

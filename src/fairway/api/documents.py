@@ -26,6 +26,7 @@ from fairway.spec.queue import JobQueue
 from fairway.spec.service import ModelService
 from fairway.state.job import Origin
 from fairway.state.queue import Queue, queue_of
+from fairway.units.conditions import machine_variables
 from fairway.units.trees import lay_over
 from fairway.views.applied import AppliedList, AppliedView, applied_text
 from fairway.views.job import JobList
@@ -106,13 +107,14 @@ class Documents:
             body = self._like(asked, body)
         documents = read_documents(body.documents, body.file) if body.document is None else [read_data(body.document, body.file)]
         submissions = [
-            Submission(placed(job, asked.namespace), body.origin, body.environment, body.files)
+            Submission(placed(job, asked.namespace), body.origin, _environment(job, body.environment), body.files)
             for job in _only_jobs(documents, body.file)
         ]
         if body.plan:
             return await self._plan(asked, submissions)
         jobs = await self._application.submit_all(submissions, key=asked.key(body.origin.user))
-        views = tuple([await self._show.new(job) for job in jobs])
+        missing = [await self._application.submissions.missing(submission) for submission in submissions]
+        views = tuple([await self._show.new(job, found) for job, found in zip(jobs, missing, strict=True)])
         listed = JobList(views, "", len(views))
         return show(
             asked,
@@ -131,7 +133,6 @@ class Documents:
         meta = Metadata(name=job.series, namespace=job.key.namespace, labels=job.labels)
         below = TrainingJob(metadata=meta, spec=job.spec).model_dump(mode="json", by_alias=True, exclude_unset=True)
         document = lay_over(below, body.document or {})
-        in_place = bool(document["spec"].get("code", {}).get("inPlace"))
         return msgspec.structs.replace(
             body,
             document={"apiVersion": "fairway.dev/v1alpha1", "kind": "TrainingJob", **document},
@@ -141,7 +142,6 @@ class Documents:
                 interpreter=job.origin.interpreter,
                 code_digest=job.origin.code_digest,
             ),
-            environment=body.environment if in_place else None,
         )
 
     async def apply(self, request: Request) -> Response:
@@ -213,13 +213,15 @@ class Documents:
                 plan = await self._application.preview(submission, queues)
                 objects = self._application.objects_of(plan)
                 view = plan_view(plan)
-                views.append(msgspec.structs.replace(view, documents=objects) if objects else view)
+                missing = tuple(await self._application.submissions.missing(submission))
+                views.append(msgspec.structs.replace(view, documents=objects or view.documents, missing=missing))
             else:
                 views.append(PlanView((f"{known.key.name} would be left alone: it asks for the same",), (known.key.name,)))
         view = PlanView(
             tuple(sentence for one in views for sentence in one.sentences),
             tuple(name for one in views for name in one.jobs),
             tuple(document for one in views for document in one.documents),
+            tuple(text for one in views for text in one.missing),
         )
         return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
 
@@ -246,6 +248,11 @@ def _read_files(body: ApplyBody) -> list[tuple[Document, Origin]]:
     if mistakes:
         raise SpecError(mistakes)
     return found
+
+
+def _environment(job: TrainingJob, given: dict[str, str] | None) -> dict[str, str] | None:
+    """What a run gets of the environment that was sent: all of it in place, else the machine's part."""
+    return given if given is None or job.spec.code.in_place else machine_variables(given)
 
 
 def _only_jobs(documents: Sequence[Document], file: str) -> Iterator[TrainingJob]:

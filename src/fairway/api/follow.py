@@ -24,13 +24,15 @@ _Item = TypeVar("_Item")
 
 
 async def plain_logs(chunks: AsyncIterator[LogChunk], *, headings: bool = False) -> AsyncIterator[bytes]:
-    """Bytes as they were printed. With headings, each attempt begins with a line that names it."""
-    last: tuple[str, int] | None = None
+    """Bytes as they were printed. A later attempt begins with a line that names it; with headings, the first one too."""
+    last: dict[str, int] = {}
+    whole = True
     try:
         async for chunk in chunks:
-            if headings and (chunk.task, chunk.attempt) != last:
-                last = (chunk.task, chunk.attempt)
-                yield _heading(chunk)
+            if (headings and last != {chunk.task: chunk.attempt}) or _is_later(chunk, last):
+                yield _heading(chunk) if whole else b"\n" + _heading(chunk)
+            last = {chunk.task: chunk.attempt}
+            whole = chunk.data.endswith(b"\n") if chunk.data else whole
             yield chunk.data
     finally:
         await _close(chunks)
@@ -60,8 +62,9 @@ async def mixed_logs(chunks: AsyncIterator[LogChunk], mixer: LogMixer, *, headin
             if chunk is None:
                 yield mixer.flush()
                 return
-            if headings and attempts.get(chunk.task) != chunk.attempt:
-                attempts[chunk.task] = chunk.attempt
+            heads = (headings and attempts.get(chunk.task) != chunk.attempt) or _is_later(chunk, attempts)
+            attempts[chunk.task] = chunk.attempt
+            if heads:
                 yield mixer.feed(chunk.task, _heading(chunk))
             yield mixer.feed(chunk.task, chunk.data)
     finally:
@@ -86,7 +89,7 @@ async def watch(application: Application, job: Job, query: LogQuery | None, show
                 if chunk is None:
                     logs = None
                 else:
-                    yield _line({"log": {"task": chunk.task, "attempt": chunk.attempt, **_piece(chunk.data)}})
+                    yield _line({"log": _told(chunk)})
             if states.done:
                 newest = states.take() or newest
             if newest != told and (newest.phase is not told.phase or clock() - shown_at >= PACE):
@@ -107,6 +110,12 @@ async def _states(application: Application, job: Job) -> AsyncIterator[Job]:
     while not job.phase.over:
         job = await application.changed(job)
         yield job
+
+
+def _told(chunk: LogChunk) -> dict[str, Any]:
+    stream = {"stream": "stderr"} if chunk.stderr else {}
+    skipped = {"skipped": chunk.skipped} if chunk.skipped else {}
+    return {"task": chunk.task, "attempt": chunk.attempt, **stream, **skipped, **_piece(chunk.data)}
 
 
 def _piece(data: bytes) -> dict[str, str]:
@@ -175,6 +184,11 @@ async def _close(source: AsyncIterator[Any]) -> None:
     close = getattr(source, "aclose", None)
     if close is not None:
         await close()
+
+
+def _is_later(chunk: LogChunk, attempts: dict[str, int]) -> bool:
+    """Whether its task was started again since these attempts were seen."""
+    return chunk.attempt > attempts.get(chunk.task, chunk.attempt)
 
 
 def _heading(chunk: LogChunk) -> bytes:

@@ -1,6 +1,8 @@
-"""Routes into running tasks: input, window size, environment."""
+"""Routes into running tasks: input, interrupt, window size, environment."""
 
 from __future__ import annotations
+
+import asyncio
 
 import msgspec
 from starlette.requests import Request
@@ -10,7 +12,12 @@ from starlette.routing import BaseRoute, Route
 from fairway.api.answer import json_answer
 from fairway.api.asking import Asked
 from fairway.app.application import Application
+from fairway.errors import ConflictError, FairwayError
+from fairway.state.phase import TaskPhase
 from fairway.state.task import Task
+
+INTERRUPT = b"\x03"
+"""What Ctrl-C types."""
 
 
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,6 +38,7 @@ class Inside:
         one = "/v1/jobs/{name}"
         return [
             Route(f"{one}/input", self.type_in, methods=["POST"]),
+            Route(f"{one}/interrupt", self.interrupt, methods=["POST"]),
             Route(f"{one}/window", self.resize, methods=["POST"]),
             Route(f"{one}/environment", self.environment, methods=["GET"]),
         ]
@@ -40,6 +48,28 @@ class Inside:
         task = self._task(Asked(request))
         await self._application.engine.type_in(task.key, await request.body())
         return json_answer({"task": task.key.task})
+
+    async def interrupt(self, request: Request) -> Response:
+        """SIGINT to every task of the run that has begun, at the same time. The answer names those that got it.
+
+        A task that ends meanwhile is left out. Raises `ConflictError` when no task got it.
+        """
+        asked = Asked(request)
+        job = self._application.find(asked.namespace, asked.name)
+        begun = [task for task in self._application.tasks(job) if task.phase in (TaskPhase.STARTING, TaskPhase.RUNNING)]
+        failed = await asyncio.gather(*(self._send_interrupt(task) for task in begun))
+        reached = [task.key.task for task, error in zip(begun, failed, strict=True) if error is None]
+        if not reached:
+            message = f"no task of {job.key.name} runs, so there is nothing to interrupt"
+            raise ConflictError(message, fix=f"see `fairway get {job.key.name}`; `fairway stop {job.key.name}` ends it")
+        return json_answer({"tasks": reached})
+
+    async def _send_interrupt(self, task: Task) -> FairwayError | None:
+        try:
+            await self._application.engine.type_in(task.key, INTERRUPT)
+        except FairwayError as error:
+            return error
+        return None
 
     async def resize(self, request: Request) -> Response:
         """The window of the task's terminal."""

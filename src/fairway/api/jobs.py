@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 from starlette.requests import Request
@@ -16,7 +17,7 @@ from fairway.api.follow import mixed_logs, plain_logs, stamped, watch
 from fairway.api.showing import Showing
 from fairway.app.application import Application
 from fairway.app.ports import JobFilter, LogQuery
-from fairway.errors import NotFoundError, RefusedError
+from fairway.errors import NotFoundError, RefusedError, UsageError
 from fairway.plan.gang import folds_into_one
 from fairway.state.job import Job, JobKey
 from fairway.state.service import ServiceKey
@@ -25,13 +26,15 @@ from fairway.views import phrases
 from fairway.views.detail import detail_text, why_text
 from fairway.views.event import event_list
 from fairway.views.job import JobList, split_attempts
-from fairway.views.listing import events_text, jobs_text, metrics_text, top_text
+from fairway.views.listing import SORTS, events_text, jobs_text, metrics_text, sorted_jobs, top_text
 from fairway.views.log import LogMixer
 from fairway.views.metric import metric_list
 from fairway.views.plan import PlanView, plan_text
-from fairway.views.usage import usage_list, usage_text
+from fairway.views.usage import Used, usage_list, usage_text, with_use
 from fairway.views.why import left_for, why_view
 
+EVERYTHING = 1_000_000
+"""As many runs as are looked at for an order of their own."""
 CURVE_POINTS = 400
 """As many points as the page about a run can draw."""
 
@@ -81,8 +84,7 @@ class Jobs:
             limit=asked.number("limit", 100, least=1),
             before=asked.text("before"),
         )
-        page = self._application.list_jobs(wanted)
-        view = JobList(tuple(self._show.brief(job) for job in page.jobs), page.next, page.total)
+        view = self._sorted(asked, wanted) if asked.text("sort") else self._listed(wanted)
         filtered = bool(wanted.series or wanted.phases or wanted.labels or wanted.before)
         return show(
             asked,
@@ -90,6 +92,24 @@ class Jobs:
             text=lambda page: jobs_text(view, self._now(), page, filtered=filtered),
             called=lambda: (job.name for job in view.jobs),
         )
+
+    def _listed(self, wanted: JobFilter) -> JobList:
+        page = self._application.list_jobs(wanted)
+        return JobList(tuple(self._show.brief(job) for job in page.jobs), page.next, page.total)
+
+    def _sorted(self, asked: Asked, wanted: JobFilter) -> JobList:
+        """In another order than by age: all that match are sorted before some are shown, and there are no pages."""
+        key = asked.text("sort")
+        if key.lstrip("-") not in SORTS:
+            near = suggest.did_you_mean(key.lstrip("-"), SORTS)
+            message = f"sort={key!r} is no order"
+            raise UsageError(message, fix=near or f"use one of {', '.join(SORTS)}; a dash before it for the reverse")
+        if wanted.before:
+            message = "sort and before do not go together: only runs in order of age have pages"
+            raise UsageError(message, fix="leave one of them out")
+        listed = self._listed(replace(wanted, limit=EVERYTHING))
+        jobs = sorted_jobs(listed.jobs, key)
+        return JobList(jobs[: wanted.limit], "", listed.total)
 
     async def get(self, request: Request) -> Response:
         """One run with its tasks."""
@@ -206,8 +226,19 @@ class Jobs:
         """Metric points of a run in order of time."""
         asked = Asked(request)
         job = self._find(asked)
-        view = metric_list(self._application.points(job, asked.text("metric"), asked.number("limit", 2000, least=1)))
+        wanted, limit = asked.text("metric"), asked.number("limit", 2000, least=1)
+        view = metric_list(self._application.points(job, wanted, limit), wanted)
+        if wanted and not view.names:
+            self._refuse_unknown(job, wanted)
         return show(asked, view, text=lambda page: metrics_text(view, page), called=lambda: view.names)
+
+    def _refuse_unknown(self, job: Job, metric: str) -> None:
+        """A name that a run with metrics never reported; one that has none yet may still come to it."""
+        known = metric_list(self._application.points(job, limit=CURVE_POINTS)).names
+        if known:
+            near = suggest.did_you_mean(metric, known)
+            message = f"{job.key.name} has no metric {metric!r}; it has {phrases.listing(list(known))}"
+            raise NotFoundError(message, fix=near or f"name one of them: --metric {known[0]}")
 
     async def logs(self, request: Request) -> ASGIApp:
         """What the tasks printed; lines of several tasks carry their names."""
@@ -219,19 +250,20 @@ class Jobs:
         if query.timed:
             chunks = stamped(chunks)
         headings = query.attempt == -1
+        note = _removed(job, streams) if query.tail is None and query.since is None else ""
         if asked.flag("prefix", default=len(streams) > 1):
-            return Stream(mixed_logs(chunks, LogMixer(streams, colour=asked.flag("colour")), headings=headings))
-        return Stream(plain_logs(chunks, headings=headings))
+            return Stream(mixed_logs(chunks, LogMixer(streams, colour=asked.flag("colour")), headings=headings), note=note)
+        return Stream(plain_logs(chunks, headings=headings), note=note)
 
     async def watch(self, request: Request) -> ASGIApp:
         """Everything about a run until it is over, one JSON object a line."""
         asked = Asked(request)
         job = self._find(asked)
-        query = self._log_query(asked, job, follow=True) if asked.flag("logs", default=True) else None
+        query = replace(self._log_query(asked, job, follow=True), streams=True) if asked.flag("logs", default=True) else None
         return Stream(watch(self._application, job, query, self._show.live), LINES)
 
     async def top(self, request: Request) -> Response:
-        """What the runs that are not over hold, and how fast they go."""
+        """What the runs that are not over hold and use, and how fast they go."""
         asked = Asked(request)
         namespace = "" if asked.namespace == "*" else asked.namespace
         wanted = JobFilter(
@@ -239,7 +271,13 @@ class Jobs:
             phases=("Running", "Starting", "Restarting", "Stopping"),
             limit=asked.number("limit", 1000, least=1),
         )
-        jobs = tuple(self._show.live(job) for job in self._application.list_jobs(wanted).jobs)
+        found = self._application.list_jobs(wanted).jobs
+        running = [task.key for job in found for task in split_attempts(job, self._application.tasks(job))[0]]
+        used = await self._application.engine.usage(running)
+        by_run: dict[JobKey, dict[str, Used]] = {}
+        for key, use in used.items():
+            by_run.setdefault(key.run, {})[key.task] = (use.cpu, use.memory, use.gpu)
+        jobs = tuple(with_use(self._show.live(job), by_run.get(job.key, {})) for job in found)
         return show(
             asked,
             JobList(jobs, "", len(jobs)),
@@ -328,3 +366,9 @@ def _several(name: str, runs: Sequence[Job], verb: str) -> RefusedError:
     return RefusedError(
         f"{name} means {len(runs)} runs ({shown}); nothing was changed", fix=f"name one of them, or: fairway {verb} --all {name}"
     )
+
+
+def _removed(job: Job, tasks: Sequence[str]) -> str:
+    """What is missing at the beginning of these logs, in words."""
+    limit = job.spec.keep.log_size
+    return "; ".join(phrases.removed(task, count, limit) for task, count in job.logs_removed.items() if task in tasks)

@@ -261,7 +261,8 @@ async def planned_services(services: Services | None, asked: Sequence[ServiceAsk
         known = there(services)
         before = known.find(ask.key).service if known.is_kept(ask.key) else None
         after = await known.checked(ask)
-        views.append(PlanView((change_sentence(before, after), *known.room(before, after)), (ask.key.name,)))
+        missing = tuple(await known.missing(before, after, ask.origin))
+        views.append(PlanView((change_sentence(before, after), *known.room(before, after)), (ask.key.name,), missing=missing))
     return views
 
 

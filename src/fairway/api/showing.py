@@ -58,11 +58,11 @@ class Showing:
             spec_too=spec_too,
         )
 
-    async def new(self, job: Job) -> JobView:
-        """A run that was just submitted, with what its author may have forgotten."""
+    async def new(self, job: Job, missing: Iterable[str] = ()) -> JobView:
+        """A run that was just submitted, with what its author may have forgotten and what it will miss."""
         nodes, tasks = await self.application.nodes()
         idle = idle_gpus(job, sum(node_view(node, tasks).gpus_free for node in nodes))
-        return self.full(job, warnings=[idle] if idle else [])
+        return self.full(job, warnings=[*missing, *([idle] if idle else [])])
 
     def live(self, job: Job) -> JobView:
         """A run while it is watched: its document does not change, so it is left out."""

@@ -40,7 +40,7 @@ from fairway.plan.admit import never_fits
 from fairway.plan.plan import Plan
 from fairway.spec.queue import JobQueue
 from fairway.state.event import Event
-from fairway.state.job import Job, JobKey, Resume
+from fairway.state.job import Job, JobKey, Resume, Trail
 from fairway.state.node import Node
 from fairway.state.phase import Intent, JobPhase, TaskPhase
 from fairway.state.queue import Queue
@@ -279,6 +279,7 @@ class Application:
                 hold=None,
                 not_before=None,
                 last_failure="",
+                trail=Trail(),
                 resume=Resume(step, max(0.0, ended - at) if at is not None else None),
             )
             event = Event(self.clock.now(), str(key), "Resumed", self._from_where(job))

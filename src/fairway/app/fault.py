@@ -77,6 +77,11 @@ class Faults:
         fault = self._known.get(subject, {}).get(work)
         return fault is None or self._clock.now() >= fault.retry_at
 
+    def delay(self, subject: str, work: str) -> float:
+        """Seconds until the work may be tried; 0 when it may be now."""
+        fault = self._known.get(subject, {}).get(work)
+        return max(0.0, fault.retry_at - self._clock.now()) if fault is not None else 0.0
+
     def take_due(self) -> tuple[Fault, ...]:
         """Every fault whose retry is due. Those that ended because nothing retries them are dropped afterwards."""
         now = self._clock.now()

@@ -10,10 +10,11 @@ from fairway.app.commit import commit_each
 from fairway.app.companion import Companions
 from fairway.app.engine_calls import EngineCalls
 from fairway.app.fault import ENGINE, LOOP, SCHEDULER, STORE, Faults
-from fairway.app.observation import folded_runs, folded_tasks, refusals
+from fairway.app.observation import Spoken, folded_runs, folded_tasks, refusals
 from fairway.app.planning import HOLDING, Planner
 from fairway.app.ports import Changes, Clock, Engine, Observation, Store
 from fairway.app.recovery import TakeUp
+from fairway.app.stalls import Stalls
 from fairway.app.watchers import Watchers
 from fairway.plan import queue
 from fairway.plan.action import ForgetJob, ForgetLogs
@@ -56,6 +57,7 @@ class Loop:
         self.clock = clock
         self.faults = Faults(clock)
         self.snapshot = Snapshot()
+        self.stalls = Stalls(self.faults)
         self.companions = Companions(self.faults)
         self.watchers = Watchers(self.faults)
         self.faults.noted.append(self._tell_fault)
@@ -65,6 +67,7 @@ class Loop:
         self._wake = asyncio.Event()
         self._closing = False
         self._measured = 0.0
+        self._spoken = Spoken()
         self._seen: list[Observation] = []
         """Measured and not yet stored: an engine hands each point over once."""
         self._unsaved: dict[TaskKey, Task] = {}
@@ -208,9 +211,12 @@ class Loop:
         else:
             running = [job for job in running if job.key in ended]
         if running:
-            self._seen.extend(await self._calls.measure(running))
+            self._seen.extend(self._spoken.counting(seen) for seen in await self._calls.measure(running))
         jobs, points = folded_runs(self.snapshot, self._seen, self.faults)
         events = refusals(self._seen, now)
+        noted, told = self.stalls.note({**self.snapshot.jobs, **{job.key: job for job in jobs}}, self._seen, now)
+        jobs = [*{job.key: job for job in (*jobs, *noted)}.values()]
+        events = (*events, *told)
         if tasks or jobs or points or events:
             changes = Changes(jobs=tuple(jobs), tasks=tuple(tasks), points=tuple(points), events=events)
             known = self._remember(changes)
@@ -220,6 +226,7 @@ class Loop:
 
     async def report(self, seen: Observation) -> None:
         """Store at once what a run says of itself. What follows from it is planned at the next look."""
+        seen = self._spoken.counting(seen)
         async with self.lock:
             jobs, _ = folded_runs(self.snapshot, [seen], self.faults)
             points = [(seen.key, point) for point in seen.points]
@@ -246,6 +253,8 @@ class Loop:
         again = [key for key in runs if (str(key), "perform") in failed]
         if again:
             await self._adopt(recover(self.snapshot, self.clock.now(), again))
+            # What they became is observed in the turn after this one, and nothing else may cause that turn.
+            self.wake()
         if SCHEDULER in subjects:
             self._remember(Changes(memory=self.snapshot.memory))
         return failed
@@ -333,6 +342,7 @@ class Loop:
 
     def _release(self, key: JobKey) -> None:
         self.snapshot.forget(key)
+        self._spoken.forget(key)
         self.faults.clear(str(key))
         with self.faults.contain(ENGINE, "release"):
             self.engine.release(key)

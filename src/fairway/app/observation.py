@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from fairway.app.fault import Faults
 from fairway.app.ports import MetricPoint, Observation
+from fairway.runtime.eventfolder import AUTO
 from fairway.state.event import Event
 from fairway.state.fold import fold_checkpoint, fold_progress, fold_report
 from fairway.state.job import Job, JobKey
@@ -46,6 +48,25 @@ def folded_runs(
     return list(jobs.values()), points
 
 
+class Spoken:
+    """Runs that told metrics of their own accord while they ran. What is only detected does not count for them any more."""
+
+    def __init__(self) -> None:
+        self._runs: set[JobKey] = set()
+
+    def counting(self, seen: Observation) -> Observation:
+        """What was seen, less what does not count."""
+        if any(point.source != AUTO for point in seen.points):
+            self._runs.add(seen.key)
+        if seen.key not in self._runs:
+            return seen
+        return replace(seen, points=tuple(point for point in seen.points if point.source != AUTO))
+
+    def forget(self, key: JobKey) -> None:
+        """The run is over."""
+        self._runs.discard(key)
+
+
 def refusals(observed: Iterable[Observation], now: float) -> tuple[Event, ...]:
     """An event for every kind of report that was refused."""
     return tuple(Event(now, str(seen.key), "ReportRefused", text) for seen in observed for text in seen.refused)
@@ -55,6 +76,8 @@ def _folded(before: Job, seen: Observation) -> Job:
     speaker = _speaker(before, {point.task for point in seen.points})
     own = [(point.time, _step_of(point), point.metrics) for point in seen.points if point.task in ("", speaker)]
     folded = fold_progress(before, speaker, own)
+    if seen.removed is not None and seen.removed != before.logs_removed:
+        folded = replace(folded, logs_removed=seen.removed)
     if seen.checkpoint_step is not None:
         folded = fold_checkpoint(folded, seen.checkpoint_step, seen.checkpoint_time)
     return folded

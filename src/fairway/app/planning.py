@@ -94,7 +94,10 @@ class Planner:
         self.reset()
         runs = self._snapshot.jobs.keys() - self._hidden
         kept = [queue for name, queue in self._snapshot.queues.items() if name not in queues]
-        return culprit.part(self._snapshot, runs, kept)
+        found = culprit.part(self._snapshot, runs, kept)
+        # What they hold stays counted.
+        held = [task for key, task in self._snapshot.holding.items() if key.run in self._hidden]
+        return replace(found, nodes=culprit.less(found.nodes, held))
 
     def _blame(self, now: float, skip: set[JobKey]) -> bool:
         """Note what planning fails for. False when it is no object that could be left out."""

@@ -14,6 +14,7 @@ from fairway.app.model_store import RegistryNames
 from fairway.app.sent import Sent
 from fairway.app.tracking_ports import TrackingStore
 from fairway.plan.action import Action
+from fairway.state.activity import RankSight
 from fairway.state.dataset import DatasetFile, DatasetVersion
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
@@ -44,7 +45,7 @@ class MetricPoint:
     task: str = ""
     """`worker-0`."""
     source: str = "report"
-    """`report`, `tensorboard`, `log` or `mlflow`."""
+    """`report`, `tensorboard`, `log`, `auto` or `mlflow`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,10 @@ class Observation:
     checkpoint_time: float | None = None
     refused: tuple[str, ...] = ()
     """Reports that were refused, each named once, with value and reason."""
+    ranks: tuple[RankSight, ...] = ()
+    """What its ranks did lately; not with every observation."""
+    removed: dict[str, int] | None = None
+    """Bytes of output that were removed because there was too much, by process; None: not looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,8 @@ class LogQuery:
     grep: str = ""
     """A regular expression; only lines that match."""
     follow: bool = False
+    streams: bool = False
+    """Whether each chunk is of one stream; only the logs of runs whose caller keeps them apart know."""
     timed: bool = False
     """Whether the time of every chunk matters: then no chunk reaches over an entry of its log's index."""
 
@@ -88,6 +95,10 @@ class LogChunk:
     data: bytes
     time: float | None = None
     """When it was written, to the resolution of the log's index."""
+    stderr: bool = False
+    """Whether it is known to come from standard error."""
+    skipped: int = 0
+    """Bytes right before it that were removed because there was too much output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +169,7 @@ class Engine(Protocol):
         ...
 
     async def type_in(self, key: TaskKey, data: bytes) -> None:
-        """Give input to a running task; empty means that no more will come."""
+        """Give input to a running task; empty means that no more will come, Ctrl-C alone interrupts it."""
         ...
 
     async def resize(self, key: TaskKey, rows: int, columns: int) -> None:

@@ -7,7 +7,7 @@ routes for the router, and what to remember. It decides nothing itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fairway.app.loop import Loop
@@ -66,6 +66,8 @@ class ServiceTurns:
         self._looked = float("-inf")
         self._watchers: set[asyncio.Future[None]] = set()
         self._watching = False
+        self.may_follow: Callable[[Service], Awaitable[None]] = _always
+        """Raises `DeniedError` when a service may not know what its model means now."""
         self._dropping: set[str] = set()
         """Services without a record whose routers could not be ended yet."""
 
@@ -111,8 +113,9 @@ class ServiceTurns:
             self._looked = now
             await self._look(now)
             for standing in list(self.known.values()):
-                with self._faults.contain(subject_of(standing), "follow model"):
-                    await self._follow_model(standing, now)
+                if self._faults.due(subject_of(standing), "follow model"):
+                    with self._faults.contain(subject_of(standing), "follow model"):
+                        await self._follow_model(standing, now)
         for standing in list(self.known.values()):
             subject = subject_of(standing)
             if self._faults.due(subject, "plan"):
@@ -212,6 +215,7 @@ class ServiceTurns:
         service = standing.service
         if not service.spec.follow or service.deleting or not service.revisions:
             return
+        await self.may_follow(service)
         try:
             version = self.models.get(self.models.meant(service.spec.model, service.key.namespace))
         except FairwayError:
@@ -317,6 +321,8 @@ class ServiceTurns:
         outcome = run.outcome if run is not None else None
         message = (outcome.message or outcome.reason) if outcome is not None else "its run is not there any more"
         failed = run is None or run.intent is not Intent.STOP
+        if run is not None and failed and run.phase is JobPhase.SUCCEEDED:
+            message = "its server ended by itself with exit code 0, and a server goes on until it is stopped"
         return replace(replica, phase=ReplicaPhase.GONE, since=now, message=message, failed=failed, address="")
 
     def _address(self, run: Job) -> str:
@@ -357,3 +363,7 @@ def _kept(replicas: Sequence[Replica]) -> tuple[Replica, ...]:
     gone = [replica for replica in replicas if replica.phase is ReplicaPhase.GONE]
     forgotten = {replica.number for replica in gone[:-GONE_KEPT]}
     return tuple(replica for replica in replicas if replica.number not in forgotten)
+
+
+async def _always(_service: Service) -> None:
+    """On one machine everything is its owner's."""

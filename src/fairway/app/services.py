@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fairway.app.loop import Loop
@@ -54,6 +54,10 @@ class Services:
         """What reports of outcomes to a service must show; empty where it is not shown here."""
         self.check_rights: Callable[[ServiceAsk], Awaitable[None]] = _all_rights
         """Raises `DeniedError` when the asker may not read the model that a document names; the engine with rights sets it."""
+
+    def guard_following(self, check: Callable[[Service], Awaitable[None]]) -> None:
+        """Ask this before a service follows its model: it raises `DeniedError` when the service's user may not read that."""
+        self._turns.may_follow = check
 
     # Commands
 
@@ -260,11 +264,21 @@ class Services:
 
     async def _received(self, service: Service, origin: Origin) -> Origin:
         """The origin with the digest of the code, which is kept from now on."""
+        return await self._submissions.receive(self._submission(service, origin))
+
+    async def missing(self, before: Service | None, after: Service, origin: Origin) -> Sequence[str]:
+        """What its replicas would not find, and the port where it is in use; each with its fix."""
+        port = after.spec.port if before is None or before.spec.port != after.spec.port else 0
+        return await self._submissions.missing(self._submission(after, origin), port)
+
+    @staticmethod
+    def _submission(service: Service, origin: Origin) -> Submission:
+        """A replica as a run to submit."""
         revision = service.revisions[-1]
         run = replica_run(service, revision, new_replica(service, revision.number, 0, 0.0), "python")
         metadata = {"name": service.key.name, "namespace": service.key.namespace}
         document = TrainingJob.model_validate({"metadata": metadata, "spec": run.spec})
-        return await self._submissions.receive(Submission(document, origin))
+        return Submission(document, origin)
 
     async def _change(
         self,

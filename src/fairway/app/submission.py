@@ -20,7 +20,7 @@ class Submission:
     document: TrainingJob
     origin: Origin = Origin()
     environment: dict[str, str] | None = None
-    """The caller's environment; only for runs in place. It may hold secrets and is never shown."""
+    """The caller's: all of it for runs in place, the machine's part for others. It may hold secrets and is never shown."""
     files: dict[str, bytes] = field(default_factory=dict)
     """Files that the code needs besides its folder (a function sent as a job)."""
     run: str = ""
@@ -32,6 +32,13 @@ class Submissions(Protocol):
 
     async def receive(self, submission: Submission) -> Origin:
         """Check the code's folder and snapshot its content; the origin with the digest. Refusals change nothing."""
+        ...
+
+    async def missing(self, submission: Submission, port: int = 0) -> Sequence[str]:
+        """What the run would not find, each with its fix: code, interpreter, program, requirements, inputs; a `port` in use.
+
+        Empty where only the engine knows.
+        """
         ...
 
     def keep(self, key: JobKey, submission: Submission) -> None:

@@ -23,6 +23,7 @@ from fairway.app.service_ports import Serving
 from fairway.app.system import SystemClock
 from fairway.app.tracking import Speaker, Tracking
 from fairway.app.tracking_models import TrackedModels
+from fairway.bootstrap import inherited
 from fairway.bootstrap.servers import DaemonServer, SecondServer, config
 from fairway.bootstrap.upkeep import DATABASE, attach
 from fairway.devices.probe import pick_probe
@@ -90,6 +91,8 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
         models=models,
         serving=Serving(router, HttpWatch(clock), models, sys.executable, SampleFolders(home.path / "jobs")),
     )
+    application.loop.stalls.after = settings.stall_after
+    engine.activity.every = min(engine.activity.every, settings.stall_after / 4)
     engine.is_over = application.is_over
     engine.forgetting = lambda key: store.mark_deleted([key])
     application.loop.watchers.over.append(engine.note_end)
@@ -225,6 +228,7 @@ def main() -> int:
         return error.exit_code
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     os.umask(0o077)
+    inherited.shed()
     try:
         crash.arm(settings.crash_at)
         _hold_home(settings.home)

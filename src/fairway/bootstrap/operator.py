@@ -18,7 +18,9 @@ from typing import Any
 
 import msgspec
 import uvloop
+from starlette.types import ASGIApp
 
+from fairway.api.given import make_given
 from fairway.api.mlflow.token import token_of
 from fairway.api.told import Refused, make_told
 from fairway.app import crash
@@ -28,8 +30,9 @@ from fairway.app.resizing import resize
 from fairway.app.submission import Submission
 from fairway.app.system import SystemClock
 from fairway.app.tracking import Speaker
+from fairway.bootstrap.leaves import Leaves, publish
 from fairway.bootstrap.pod_server import PodServer
-from fairway.bootstrap.pods import entitling, given_to_pods, output_place, plain_of_older, samples_of
+from fairway.bootstrap.pods import entitling, following, given_to_pods, output_place, plain_of_older, samples_of
 from fairway.bootstrap.record import Record
 from fairway.bootstrap.registry import ClusterSubmissions, Registry
 from fairway.bootstrap.serving import ClusterServing, ServingMirrors
@@ -60,6 +63,7 @@ from fairway.engines.kubernetes.operator.kept import ClusterKept
 from fairway.engines.kubernetes.operator.outside import Outside
 from fairway.engines.kubernetes.operator.stuck import Stuck
 from fairway.engines.kubernetes.people import ClusterPeople
+from fairway.engines.kubernetes.proof import Proof
 from fairway.engines.kubernetes.serving.naming import BY_SERVICE, by_service
 from fairway.engines.local.secrets import FileSecrets
 from fairway.errors import FairwayError, NotFoundError
@@ -215,7 +219,7 @@ class Operator:
             self._settings.endpoint,
             self._clock,
             secret,
-            self._trusted,
+            self._authority,
         )
         application, upkeep = self._build(serving, keeping)
         # A new process opens the record anew, and puts it in order.
@@ -241,11 +245,9 @@ class Operator:
         for key in application.store.job_keys():
             controller.add(str(key))  # Its object may have gone while nobody looked.
         await self._record.open(application, self._objects, self._gangs, self._rights)
-        sampled = samples_of(application, self._samples, serving.replica_in, secret)
-        entitled = entitling(application, self._rights, self._objects, self._served.objects)
-        given = given_to_pods(self._settings.home, application, self._carried, sampled, secret, self._registry, entitled)
-        answers = make_told(application.loop.report, secret, given, self._refused)
-        server = PodServer(plain_of_older(answers, application, self._authority, secret), self._settings.port, self._authority)
+        if application.services is not None:
+            application.services.guard_following(following(self._rights, self._served.objects))
+        server = PodServer(self._answers(application, serving, secret), self._settings.port, self._authority)
         await server.open()
         try:
             async with asyncio.TaskGroup() as group:
@@ -255,12 +257,29 @@ class Operator:
                 group.create_task(self._record.run())
                 group.create_task(serving.run(application, happenings))
                 group.create_task(upkeep.run())
+                group.create_task(self._publish())
         finally:
             upkeep.close()
             await self._record.close()
             await server.close()
             await application.loop.close()
             application.store.close()
+
+    def _answers(self, application: Application, serving: ClusterServing, secret: bytes) -> ASGIApp:
+        """Everything that pods are answered."""
+        sampled = samples_of(application, self._samples, serving.replica_in, secret)
+        entitled = entitling(application, self._rights, self._objects, self._served.objects)
+        given = given_to_pods(self._settings.home, application, self._carried, sampled, secret, self._registry, entitled)
+        answers = make_told(application.loop.report, secret, given, self._refused)
+        answers = plain_of_older(answers, application, self._authority, secret)
+        if self._authority is None:
+            return answers
+        proof = Proof(self._acting, self._installation.namespace, self._pods.get)
+        return make_given(Leaves(proof, self._authority).routes(), answers)
+
+    async def _publish(self) -> None:
+        if self._authority is not None and self._installation.agent:
+            await publish(self._acting, self._installation.namespace, self._authority)
 
     def _build(self, serving: ClusterServing, keeping: Keeping) -> tuple[Application, Upkeep]:
         home = self._settings.home
@@ -278,6 +297,7 @@ class Operator:
             self._gpu_nodes,
         )
         engine.ask(self._outside, self._stuck)
+        engine.trusted = self._authority.trusted() if self._authority is not None else None
         self._refused = engine.refuse
         application = Application(
             store,

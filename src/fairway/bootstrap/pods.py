@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from starlette.types import ASGIApp
@@ -67,6 +67,18 @@ def entitling(application: Application, rights: Rights, jobs: Mirror[Custom], se
         return await rights.entitled(caller, namespace, _inputs(application, speaker), kind, reference)
 
     return entitled
+
+
+def following(rights: Rights, services: Mirror[Custom]) -> Callable[[Service], Awaitable[None]]:
+    """Raises `DeniedError` when the user of a service may not read the model that it follows."""
+
+    async def check(service: Service) -> None:
+        found = services.get(str(service.key))
+        caller = vouched(found.metadata.annotations if found is not None else {}, service.key.namespace)
+        if service.spec.model:
+            await rights.check_reads(caller, service.key.namespace, {"model": f"{MODEL}{service.spec.model}"})
+
+    return check
 
 
 def _inputs(application: Application, speaker: Speaker) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.marks import BLOB
 from fairway.engines.kubernetes.operator.manifests.data import MODEL, Find, Version, versions_in
 from fairway.engines.kubernetes.record.rights import Rights, asking
+from fairway.launch.joining import examine
 from fairway.plan.service.replica import OWN_NAMESPACE
 from fairway.registry.blobs import Blobs
 from fairway.registry.dataset import Datasets
@@ -90,13 +91,18 @@ class ClusterSubmissions:
         namespace = document.metadata.namespace
         self._rights.check_code(origin.user, namespace, origin.code_digest.removeprefix(BLOB))
         await self._rights.check_reads(asking(namespace), namespace, document.spec.data)
-        return replace(origin, spread=True)
+        found = examine(document.spec, lambda _file: None)
+        return replace(origin, spread=True, starters=found.starters, cautions=found.cautions)
 
     async def check_service(self, ask: ServiceAsk) -> None:
         """Refuse a service whose user may not read its model."""
         model, namespace = ask.document.spec.model, ask.key.namespace
         if model:
             await self._rights.check_reads(asking(namespace), namespace, {"model": f"{MODEL}{model}"})
+
+    async def missing(self, submission: Submission, port: int = 0) -> Sequence[str]:
+        """Nothing is known here of the images and volumes that pods will have."""
+        return ()
 
     def keep(self, key: JobKey, submission: Submission) -> None:
         """Nothing to keep."""

@@ -10,6 +10,7 @@ from fairway.app.application import Application
 from fairway.app.ports import Clock
 from fairway.app.service_ports import ModelCatalogue, Serving
 from fairway.app.tracking import Speaker
+from fairway.engines.kubernetes.authority import Authority
 from fairway.engines.kubernetes.client import kinds
 from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.mirror import Mirror
@@ -34,7 +35,7 @@ from fairway.engines.kubernetes.serving.split import ClusterEngine
 from fairway.serving.router.remote import RemoteRouters
 from fairway.serving.router.wire import encode_plan
 from fairway.serving.samples import ReceivedSamples
-from fairway.serving.watch import replica_load
+from fairway.serving.watch import PodLoads
 from fairway.state.job import JobKey
 from fairway.state.route import RoutePlan
 from fairway.state.service import Service, ServiceKey
@@ -73,7 +74,7 @@ class ClusterServing:
         endpoint: str,
         clock: Clock,
         secret: bytes,
-        authority: str = "",
+        authority: Authority | None = None,
     ) -> None:
         self._client = client
         self._installation = installation
@@ -82,12 +83,14 @@ class ClusterServing:
         self._mirrors = mirrors
         self._application: Application | None = None
         self._replicas = Replicas(client, pods, ReplicaLogs(keeping, pods.get), mirrors.gpu_nodes)
-        self._watch = PodWatch(pods, clock, replica_load)
-        talk = RemoteRouters(clock)
+        trusted = authority.trusted() if authority is not None else None
+        self._replicas.trusted = trusted
+        self._watch = PodWatch(pods, clock, PodLoads(trusted).ask)
+        talk = RemoteRouters(clock, trusted)
         self._router = ClusterRouter(pods, mirrors.deployments, talk, lambda key: self.tokens(key)[1], clock)
         whole = Mirrors(pods, mirrors.deployments, mirrors.services, mirrors.objects)
         self._objects = ServiceObjects(client, whole, installation, endpoint, self, clock.now)
-        self._objects.authority = authority
+        self._objects.authority = authority.certificates if authority is not None else ""
         self._writing = Controller("services", self._objects.look)
 
     def engine(self, jobs: KubernetesEngine) -> ClusterEngine:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fairway.app.ports import Clock, LogChunk, LogQuery, Observation, TaskInside, TaskUsage
+from fairway.errors import UnavailableError
 from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, ForgetLogs, NudgeTask
 from fairway.state.job import Job, JobKey
 from fairway.state.node import Node
@@ -32,6 +33,8 @@ class FakeMachine:
     logs_forgotten: list[JobKey] = field(default_factory=list)
     nudged: list[TaskKey] = field(default_factory=list)
     typed: list[tuple[TaskKey, bytes]] = field(default_factory=list)
+    deaf: set[str] = field(default_factory=set)
+    """The tasks that take no input."""
     observations: list[Observation] = field(default_factory=list)
     """Handed out by the next `measure`."""
 
@@ -104,6 +107,9 @@ class FakeEngine:
 
     async def type_in(self, key: TaskKey, data: bytes) -> None:
         """Remember what was typed."""
+        if key.task in self.machine.deaf:
+            message = f"{key.task} does not listen"
+            raise UnavailableError(message)
         self.machine.typed.append((key, data))
 
     async def resize(self, key: TaskKey, rows: int, columns: int) -> None:

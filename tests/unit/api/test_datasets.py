@@ -39,6 +39,18 @@ async def test_input_and_environment_reach_the_running_task(client: Any) -> None
     assert (await client.get("/v1/jobs/mnist/environment?index=9")).status == 409
 
 
+async def test_an_interrupt_reaches_every_task_and_survives_one_that_ended(client: Any) -> None:
+    await client.submit()
+    assert (await client.post("/v1/jobs/mnist/interrupt", {})).json == {"tasks": ["worker-0", "worker-1"]}
+    assert [(key.task, data) for key, data in client.engine.machine.typed] == [("worker-0", b"\x03"), ("worker-1", b"\x03")]
+    client.engine.machine.deaf.add("worker-0")
+    assert (await client.post("/v1/jobs/mnist/interrupt", {})).json == {"tasks": ["worker-1"]}
+    client.engine.machine.deaf.add("worker-1")
+    refused = await client.post("/v1/jobs/mnist/interrupt", {})
+    assert refused.status == 409
+    assert "fairway stop mnist" in refused.text
+
+
 async def test_versions_are_shown_and_compared(client: Any, tmp_path: Path) -> None:
     source = tmp_path / "digits"
     source.mkdir()

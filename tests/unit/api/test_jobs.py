@@ -169,7 +169,9 @@ async def test_metrics(client: Any) -> None:
     view = (await client.get("/v1/jobs/mnist/metrics?metric=loss&limit=5")).json
     assert (view["names"], len(view["points"])) == (["loss"], 5)
     assert [point["metrics"]["loss"] for point in view["points"]] == [1.0, None, None, None, None]
-    assert (await client.get("/v1/jobs/mnist/metrics?metric=other")).json == {"names": [], "points": []}
+    unknown = await client.get("/v1/jobs/mnist/metrics?metric=los")
+    assert (unknown.status, unknown.error["fix"]) == (404, "did you mean `loss`?")
+    assert "it has loss" in unknown.error["message"]
     assert (await client.get("/v1/jobs/mnist/metrics?output=table&limit=2")).text == "STEP  loss\n   0     1\n   9   nan\n"
 
 
@@ -179,7 +181,9 @@ async def test_top(client: Any) -> None:
     await client.settled()
     jobs = (await client.get("/v1/top/jobs")).json["jobs"]
     assert [job["name"] for job in jobs] == ["mnist-1"]
-    assert (await client.get("/v1/top/jobs?output=table")).text.splitlines()[1].split()[:4] == ["mnist-1", "Running", "2/2", "2"]
+    assert [(task["cpu_used"], task["memory_used"]) for task in jobs[0]["tasks"]] == [(1.5, 1 << 30)] * 2
+    words = (await client.get("/v1/top/jobs?output=table")).text.splitlines()[1].split()
+    assert words[:8] == ["mnist-1", "Running", "2/2", "3.00", "of", "2", "2", "GiB"]
 
 
 async def test_top_of_one_run_is_by_task(client: Any) -> None:
@@ -192,3 +196,22 @@ async def test_top_of_one_run_is_by_task(client: Any) -> None:
     ]
     assert "1.50 of" in (await client.get("/v1/top/jobs/mnist?output=table")).text
     assert (await client.get("/v1/top/jobs/nothing")).status == 404
+
+
+async def test_a_list_by_labels_and_in_another_order(client: Any) -> None:
+    for name, labels, priority in (("b", "{team: nlp, stage: test}", 3), ("a", "{team: nlp}", 9), ("c", "{team: cv}", 1)):
+        text = f"kind: TrainingJob\nname: {name}\nlabels: {labels}\npriority: {priority}\ncommand: stay\n"
+        assert (await client.post("/v1/jobs", {"documents": text})).status == 201
+
+    async def names(query: str) -> list[str]:
+        return [job["name"] for job in (await client.get(f"/v1/jobs?{query}")).json["jobs"]]
+
+    assert await names("label=team=nlp") == ["a-1", "b-1"]
+    assert await names("label=team=nlp,stage=test") == ["b-1"]
+    assert await names("sort=priority") == ["c-1", "b-1", "a-1"]
+    assert await names("sort=-priority&limit=1") == ["a-1"]
+    assert await names("sort=name") == ["a-1", "b-1", "c-1"]
+    assert set(await names("sort=finished")) == {"a-1", "b-1", "c-1"}
+    refused = await client.get("/v1/jobs?sort=prioritty")
+    assert (refused.status, "priority" in refused.error["fix"]) == (400, True)
+    assert (await client.get("/v1/jobs?sort=name&before=1")).status == 400

@@ -86,6 +86,20 @@ async def test_attempts_have_headings(client: Any, attempt: str) -> None:
     assert answer.text == "==> worker-0, attempt 0 <==\na\nb\n==> worker-0, attempt 1 <==\nc\n"
 
 
+async def test_who_follows_sees_where_another_attempt_begins(client: Any) -> None:
+    await client.submit(ALONE)
+    client.engine.say(("worker-0", b"a\n"), ("worker-0", b"no end"), ("worker-0", b"c\n", 1), ("worker-0", b"d\n", 1))
+    answer = await client.get("/v1/jobs/alone/logs?follow=true")
+    assert answer.text == "a\nno end\n==> worker-0, attempt 1 <==\nc\nd\n"
+
+
+async def test_who_follows_several_tasks_sees_it_of_each(client: Any) -> None:
+    await client.submit()
+    client.engine.say(("worker-0", b"a\n"), ("worker-1", b"b\n"), ("worker-1", b"c\n", 1))
+    answer = await client.get("/v1/jobs/mnist/logs?follow=true")
+    assert answer.text == "worker-0 | a\nworker-1 | b\nworker-1 | ==> worker-1, attempt 1 <==\nworker-1 | c\n"
+
+
 async def test_roles_and_tasks_that_are_not_there(client: Any) -> None:
     await client.submit()
     answer = await client.get("/v1/jobs/mnist/logs?role=wroker")

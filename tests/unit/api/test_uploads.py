@@ -185,7 +185,7 @@ async def test_a_run_that_is_not_there_is_told_before_anything_is_sent(ann: Ann,
 async def test_how_far_it_is_is_told(ann: Ann, model: Path) -> None:
     heard: list[tuple[int, int]] = []
     body = {"name": "rows", "path": str(model), "reference": False}
-    await ann.run_async(uploading.send_dataset(body, namespace="team", told=lambda done, total: heard.append((done, total))))
+    await ann.perform(uploading.send_dataset(body, namespace="team", told=lambda done, total: heard.append((done, total))))
     assert heard == sorted(heard)
     assert heard[-1][0] == heard[-1][1] > 5 * PIECE
 

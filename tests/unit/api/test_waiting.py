@@ -42,7 +42,7 @@ async def test_a_waiting_run_gets_an_answer_and_its_command_works(client: Any) -
     why = (await client.get("/v1/jobs/waits/why")).json
     assert why["message"] == "needs 4 CPUs; 3 of 4 are free"
     assert (why["position"], why["waiting"]["position"], why["waiting"]["of"]) == (1, 1, 1)
-    assert set(why["waiting"]["start"]) == {"words", "low", "median", "high", "confidence", "not_before", "plays"}
+    assert set(why["waiting"]["start"]) == {"words", "low", "median", "high", "confidence", "not_before", "plays", "guess"}
     smaller = why["waiting"]["changes"][0]
     assert (smaller["kind"], smaller["words"], smaller["value"]) == ("cpu", "with 3 CPUs: now", "3")
     assert smaller["command"] == "fairway submit --like waits-1 --cpus 3 && fairway stop waits-1"
@@ -69,11 +69,11 @@ async def test_like_another_run_in_its_own_folder(client: Any) -> None:
     body = {"documents": FULL, "origin": {"user": "ana", "folder": "/home/ana", "interpreter": "/usr/bin/python3"}}
     await client.post("/v1/jobs", body)
     asked = {"like": "full", "document": {"spec": {"priority": 7}}, "origin": {"user": "bob", "folder": "/elsewhere"}}
-    made = (await client.post("/v1/jobs", {**asked, "environment": {"A": "1"}})).json
+    made = (await client.post("/v1/jobs", {**asked, "environment": {"A": "1", "HF_HOME": "/hf"}})).json
     assert (made["name"], made["priority"]) == ("full-2", 7)
     kept = client.keeper.kept[-1]
     assert (kept.origin.user, kept.origin.folder, kept.origin.interpreter) == ("bob", "/home/ana", "/usr/bin/python3")
-    assert kept.environment is None, "only a run in place gets one"
+    assert kept.environment == {"HF_HOME": "/hf"}, "only a run in place gets all"
 
 
 async def test_like_nothing_or_a_function_is_refused(client: Any) -> None:

@@ -50,6 +50,9 @@ class Keeper:
         """The origin as it is."""
         return submission.origin
 
+    async def missing(self, submission: Submission, port: int = 0) -> list[str]:
+        return []
+
     def keep(self, key: JobKey, submission: Submission) -> None:
         """Nothing to keep."""
 

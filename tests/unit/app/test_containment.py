@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from fairway.state.fault import LAPSE, LONGEST_RETRY
 from fairway.state.job import Job, JobKey, Origin
 from fairway.state.load import RouteLoad
 from fairway.state.model import ModelVersion
+from fairway.state.node import Device
 from fairway.state.phase import JobPhase
 from fairway.state.queue import Queue
 from fairway.state.route import RoutePlan
@@ -60,6 +61,9 @@ class Edge:
 
     async def receive(self, submission: Submission) -> Origin:
         return submission.origin
+
+    async def missing(self, submission: Submission, port: int = 0) -> list[str]:
+        return []
 
     def keep(self, key: JobKey, submission: Submission) -> None: ...
 
@@ -471,6 +475,57 @@ async def test_a_run_is_stopped_while_or_after_the_failure(place: Place, places:
     await recovers(house)
     assert house.phase(VICTIM) is JobPhase.STOPPED
     assert VICTIM not in {key.run for key in house.machine.running}
+    await house.close()
+
+
+async def test_what_a_run_holds_that_cannot_be_planned_is_not_given_away(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    devices = (Device("GPU-0", 0), Device("GPU-1", 1))
+    house.machine.node = replace(house.machine.node, devices=devices)
+    await house.app.loop.start()
+
+    async def submit(name: str, **resources: str) -> Job:
+        return await house.submit(name, roles={"worker": {"command": ["stay"], "resources": resources}})
+
+    await submit("victim", cpu="3", gpu="1")
+    await house.turns()
+    assert house.phase(VICTIM) is JobPhase.RUNNING
+    with broken(house, Place("seating", "running_of", only=lambda job, *_: job.key == VICTIM)) as hits:
+        house.machine.observations.append(Observation(VICTIM, (MetricPoint(house.clock.time, 1, {"loss": 0.5}, "worker-0"),)))
+        small = await house.submit("small", "exit", "0")
+        await house.turns()
+        assert hits
+        assert house.phase(small.key) is JobPhase.SUCCEEDED
+        large, wide = await submit("large", cpu="2"), await submit("wide", cpu="100m", gpu="2")
+        await house.turns()
+        assert house.phase(large.key) is JobPhase.PENDING, "it was given cores that the victim holds"
+        assert house.phase(wide.key) is JobPhase.PENDING, "it was given a device that the victim holds"
+    await recovers(house)
+    assert house.phase(large.key) is JobPhase.PENDING
+    await house.app.stop(VICTIM)
+    await house.turns(12)
+    assert house.phase(large.key) is JobPhase.RUNNING
+    assert house.phase(wide.key) is JobPhase.RUNNING
+    await house.close()
+
+
+async def test_another_turn_follows_a_retry_though_nothing_else_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that wakes the loop only when something changes on its side: what was repeated is seen in the next turn."""
+    house = House(tmp_path, places=False)
+    await house.app.loop.start()
+    with broken(house, Place("engine", "perform", only=acts("BindGang"))) as hits:
+        await house.submit("victim", "stay")
+        await house.turns(1)
+        assert hits
+    woken: list[int] = []
+    monkeypatch.setattr(house.app.loop, "wake", lambda: woken.append(1))
+    await house.turns(1)
+    assert woken == [], "nothing was due yet"
+    house.clock.time += LONGEST_RETRY
+    await house.turns(1)
+    assert woken
+    await house.turns(3)
+    assert house.phase(VICTIM) is JobPhase.RUNNING
     await house.close()
 
 

@@ -57,6 +57,9 @@ class Keeper:
         """An origin with a digest."""
         return Origin(user="ana", interpreter="/venv/bin/python", code_digest="c" * 64)
 
+    async def missing(self, submission: Submission, port: int = 0) -> list[str]:
+        return []
+
     def keep(self, key: JobKey, submission: Submission) -> None:
         """Nothing to keep."""
 

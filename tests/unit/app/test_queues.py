@@ -42,6 +42,9 @@ class Keeper:
             await app.queues.delete("research")
         return submission.origin
 
+    async def missing(self, submission: Submission, port: int = 0) -> list[str]:
+        return []
+
     def keep(self, key: JobKey, submission: Submission) -> None:
         pass
 

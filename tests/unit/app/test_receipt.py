@@ -59,6 +59,9 @@ class Keeper:
             await self.slowly.wait()
         return submission.origin
 
+    async def missing(self, submission: Submission, port: int = 0) -> list[str]:
+        return []
+
     def keep(self, key: JobKey, submission: Submission) -> None:
         """Note the name."""
         self.kept.append(key)

@@ -12,14 +12,14 @@ from fairway.app.service_ports import Serving, Sight, Watched
 from fairway.app.service_turn import ServiceTurns
 from fairway.app.services import ServiceAsk, Services
 from fairway.app.submission import Submission
-from fairway.errors import ConflictError, NeverFitsError, NotFoundError, RefusedError
+from fairway.errors import ConflictError, DeniedError, NeverFitsError, NotFoundError, RefusedError
 from fairway.plan.service import commands
 from fairway.spec.service import ModelService
 from fairway.state.job import Origin
 from fairway.state.load import RouteLoad
 from fairway.state.model import ModelVersion
 from fairway.state.route import RoutePlan
-from fairway.state.service import ReplicaPhase, ServiceKey
+from fairway.state.service import ReplicaPhase, Service, ServiceKey
 from fairway.state.task import Exit, TaskKey
 from fairway.testing.fake_engine import FakeEngine, FakeMachine
 from fairway.testing.fakes import MemoryStore
@@ -115,6 +115,9 @@ class AsItIs:
 
     async def receive(self, submission: Submission) -> Origin:
         return submission.origin
+
+    async def missing(self, submission: Submission, port: int = 0) -> list[str]:
+        return []
 
 
 class House:
@@ -238,6 +241,18 @@ async def test_a_replica_that_dies_is_replaced(house: House) -> None:
     assert gone.failed
 
 
+async def test_a_server_that_ends_by_itself_is_not_completed(house: House) -> None:
+    await house.apply()
+    await house.settle()
+    (task,) = house.machine.running
+    house.engine.end(task, Exit(0))
+    await house.settle(12)
+    gone = next(replica for replica in house.services.find(KEY).record.replicas if replica.number == 1)
+    assert gone.failed
+    assert "ended by itself with exit code 0" in gone.message
+    assert "completed" not in gone.message
+
+
 async def test_a_restart_of_the_daemon_changes_nothing(house: House) -> None:
     await house.apply()
     await house.settle()
@@ -311,6 +326,29 @@ async def test_a_promotion_starts_a_release_where_it_is_followed_and_only_once(h
     assert len(house.services.find(KEY).service.revisions) == 2, "what was taken back is not tried again"
     assert [name[:2] for name in house.backends] == ["r1"]
     assert house.services.serving(house.models.get("mnist@2")) == "service mnist (revision 2)"
+
+
+async def test_a_service_does_not_learn_what_its_model_means_without_the_right_to_read_it(house: House) -> None:
+    denied = True
+
+    async def check(service: Service) -> None:
+        if denied:
+            message = f"{service.spec.model} may not be read"
+            raise DeniedError(message)
+
+    await house.apply(follow=True)
+    await house.settle()
+    house.services.guard_following(check)
+    house.models.aliases["champion"] = 2
+    await house.settle(3)
+    assert [revision.model for revision in house.services.find(KEY).service.revisions] == ["mnist@1"]
+    (fault,) = house.loop.faults.of(f"service:{KEY}")
+    assert (fault.work, fault.cause) == ("follow model", "mnist@champion may not be read")
+    denied = False
+    house.clock.time += 60.0
+    await house.settle(3)
+    assert [revision.model for revision in house.services.find(KEY).service.revisions] == ["mnist@1", "mnist@2"]
+    assert house.loop.faults.of(f"service:{KEY}") == ()
 
 
 async def test_routers_of_unknown_services_are_ended(house: House) -> None:

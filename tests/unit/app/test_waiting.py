@@ -40,6 +40,9 @@ class Keeper:
     async def receive(self, submission: Submission) -> Origin:
         return submission.origin
 
+    async def missing(self, submission: Submission, port: int = 0) -> list[str]:
+        return []
+
     def keep(self, key: JobKey, submission: Submission) -> None:
         pass
 

@@ -1,0 +1,10 @@
+"""`python -m fairway` is `fairway`."""
+
+from __future__ import annotations
+
+import sys
+
+from fairway.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())
