@@ -76,7 +76,10 @@ def _family_cpu(pid: int) -> float:
     total = 0.0
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     for member in (str(pid), *children):
-        fields = Path(f"/proc/{member}/stat").read_text().rpartition(")")[2].split()
+        try:
+            fields = Path(f"/proc/{member}/stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # It ended, and its time is that of its parent now.
         # Own time and that of children which were waited for.
         total += sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
     return total

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gang import DIGITS, GOOD, check_gang, run_example
+from gang import DIGITS, GOOD, call, check_gang, run_example
 
 pytestmark = pytest.mark.framework("jax")
 
@@ -27,3 +27,13 @@ def test_without_peers_it_refuses(home: Path, python: str) -> None:
     assert run.code == 1, run.output
     assert "coordinator_address should be defined" in run.output
     assert run.ranks() == []
+
+
+def test_one_worker_initializes_as_many_do(home: Path, python: str, tmp_path: Path) -> None:
+    home.mkdir(exist_ok=True)
+    program = tmp_path / "one.py"
+    program.write_text("import jax\njax.distributed.initialize()\nprint('processes:', jax.process_count())\n")
+    code, output = call(home, "run", "--name", "one", "--", python, str(program), timeout=100)
+
+    assert code == 0, output
+    assert "processes: 1" in output

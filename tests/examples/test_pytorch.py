@@ -19,6 +19,11 @@ WAYS = [
     pytest.param("pytorch", "accelerate launch accelerate_gang.py", 1, 2, id="accelerate launch with processes"),
     pytest.param("auto", "python accelerate_gang.py", 2, 1, id="accelerate without its launcher"),
     pytest.param("auto", "python lightning_gang.py", 2, 1, id="lightning"),
+    pytest.param("auto", "bash torchrun.sh", 2, 1, id="torchrun in a script"),
+    pytest.param("auto", "bash nested.sh", 1, 2, id="torchrun in a script of a script, with processes"),
+    pytest.param("pytorch", "python calls_torchrun.py", 2, 1, id="torchrun out of sight"),
+    pytest.param("auto", "bash plain.sh", 2, 1, id="ranks in a script"),
+    pytest.param("auto", "bash accelerate.sh", 2, 1, id="accelerate launch in a script"),
 ]
 pytestmark = [pytest.mark.framework("torch"), pytest.mark.timeout(300)]
 
@@ -52,6 +57,16 @@ def test_ranks_form_one_gang(home: Path, python: str, framework: str, command: s
     check_gang(notes, world, DIGITS)
     assert [note["peers"] for note in notes] == [[note["pid"] for note in notes]] * world  # gathered through torch itself
     assert notes[0]["accuracy"] > GOOD
+    assert "SeparateWorlds" not in call(home, "events", "gang-1")[1]
+
+
+def test_workers_that_formed_a_world_each_are_told_so_at_the_end(home: Path, python: str) -> None:
+    run = run_gang(home, python, "auto", "python calls_apart.py", 2, 1, 1)
+
+    assert run.code == 0, run.output
+    for verb in ("why", "get"):
+        assert "its tasks formed 2 separate worlds (of size 1)" in " ".join(call(home, verb, "gang-1")[1].split())
+    assert "SeparateWorlds" in call(home, "events", "gang-1")[1]
 
 
 def test_lightning_that_starts_its_own_processes_does_so_as_without_us(home: Path, python: str) -> None:

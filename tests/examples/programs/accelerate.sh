@@ -1,0 +1,1 @@
+accelerate launch --cpu accelerate_gang.py

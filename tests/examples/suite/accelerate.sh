@@ -1,0 +1,3 @@
+#!/usr/bin/env bash
+set -eu
+accelerate launch --cpu accelerated.py
