@@ -72,8 +72,12 @@ class Node:
         """Its first process, as this machine counts."""
         return _children(self._plane.processes.pid(self.name))[0]
 
-    def start(self) -> None:
-        """Start it; returns when containerd answers. The node is ready a few seconds later."""
+    def start(self, archives: Iterable[Path] = ()) -> None:
+        """Start it; returns when containerd holds the images of the archives. The node is ready a few seconds later.
+
+        The kubelet starts after the import. An import makes mounts that last for moments, and a kubelet that lists the mounts
+        in such a moment exits.
+        """
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
         cgroups.make(self.cgroup)
@@ -83,6 +87,7 @@ class Node:
         processes.wait_for(self.name, "its first process", (self.folder / "ready").exists)
         self._network.plug_in(self.index, self.pid)
         self.start_containerd()
+        self.load(archives)
         self.start_kubelet()
         self.start_proxy()
 

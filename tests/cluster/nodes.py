@@ -66,9 +66,9 @@ class RealCluster:
             self.network.start()
             self.plane.start()
             self._start_names()
+            pause = image.pause(self.plane.folder / "pause.tar")
             for each in self.nodes:
-                each.start()
-            self.load(image.pause(self.plane.folder / "pause.tar"))
+                each.start([pause])
             for each in self.nodes:
                 self.wait_ready(each)
             self._start_way_to_services()

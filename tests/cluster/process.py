@@ -130,6 +130,14 @@ class Processes:
         draft.replace(self._register)
 
 
+def command_line(process: Path) -> bytes:
+    """The command line of a process (`/proc/PID`); empty when it has ended, also while it is read."""
+    try:
+        return (process / "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
 def birth(pid: int) -> int:
     """When a process began, in ticks since boot: a number used again is another process. 0 when none runs."""
     try:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from cluster import folders, image, kernel
 from cluster.nodes import RealCluster
-from cluster.process import wait_for
+from cluster.process import command_line, wait_for
 
 TESTS = Path(__file__).parents[1]
 
@@ -178,8 +178,7 @@ def test_a_node_is_lost_and_comes_back(room: Room, cluster: RealCluster) -> None
     room.runs("victim")
     lost.kill()
     wait_for("the loss to be seen", lambda: not node_is_ready(cluster, lost.name))
-    lost.start()
-    lost.load([cluster.plane.folder / "pause.tar", cluster.plane.folder / "fairway.tar"])
+    lost.start([cluster.plane.folder / "pause.tar", cluster.plane.folder / "fairway.tar"])
     cluster.wait_ready(lost)
     room.pod("next", 2, ["true"])
     room.ended("next")
@@ -211,10 +210,7 @@ def traces(folder: Path, link: str) -> list[str]:
 
 
 def mentions(process: Path, folder: Path) -> bool:
-    try:
-        return str(folder).encode() in (process / "cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return str(folder).encode() in command_line(process)
 
 
 def said_by(*command: str) -> list[str]:
