@@ -35,6 +35,7 @@ PROCESSES = {
     "engines/kubernetes/serving/": ("operator",),
     "engines/kubernetes/scheduler/": ("scheduler",),
     "engines/kubernetes/agent/": ("agent",),
+    "engines/kubernetes/proof.py": ("operator",),
     "engines/kubernetes/leader.py": ("operator", "scheduler"),
     "bootstrap/": ("operator",),
     "engines/kubernetes/install/": (),

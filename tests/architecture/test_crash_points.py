@@ -22,6 +22,7 @@ OUTSIDE: dict[str, str] = {
     "engines/local/supervision/record.py os.rename": IN_THE_SUPERVISOR,
     "engines/local/supervision/spare.py os.kill": IN_THE_SUPERVISOR,
     "engines/local/supervision/supervisor.py os.kill": IN_THE_SUPERVISOR,
+    "engines/local/supervision/supervisor.py os.killpg": IN_THE_SUPERVISOR,
     "registry/snapshot.py os.link": "into a folder that is renamed when it is whole",
     "registry/snapshot.py os.rename": "`_rename_folder`: whoever calls it has the point",
 }

@@ -12,15 +12,26 @@ from pathlib import Path
 import pytest
 from cluster import folders, programs
 from cluster.control_plane import ControlPlane
-from cluster.process import Processes, wait_for
+from cluster.process import Processes, command_line, wait_for
 
 from fairway.engines.kubernetes.crds import definitions
 
 
 def processes_below(folder: Path) -> list[str]:
     """The command lines of processes that mention a folder."""
-    lines = (path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists())
+    lines = map(command_line, Path("/proc").glob("[0-9]*"))
     return [line.decode(errors="replace") for line in lines if str(folder).encode() in line]
+
+
+@pytest.mark.parametrize("gone", [FileNotFoundError, ProcessLookupError])
+def test_a_process_that_ends_while_it_is_looked_at_has_no_command_line(
+    gone: type[OSError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_bytes(_: Path) -> bytes:
+        raise gone
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    assert command_line(tmp_path) == b""
 
 
 def test_it_is_ready(control_plane: ControlPlane) -> None:

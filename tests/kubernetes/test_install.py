@@ -244,7 +244,7 @@ def test_who_has_no_rights_gets_the_servers_own_refusal(plane: ControlPlane, fai
     refused = fairway("install", "kubernetes", "--image", "fairway:1", user="bob")
     assert refused.returncode == 5
     assert 'User "bob" cannot list resource "storageclasses"' in refused.stderr
-    assert "ask whoever runs the cluster" in refused.stderr
+    assert "ask the administrator of the cluster" in refused.stderr
     rules = [{"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": ["list"]}]
     plane.kubectl("apply", "-f", "-", given=json.dumps(role("bob-looks", rules)))
     plane.kubectl("create", "clusterrolebinding", "bob-looks", "--clusterrole=bob-looks", "--user=bob")

@@ -146,7 +146,7 @@ def test_one_who_may_edit_a_namespace_uses_the_verbs_there(ann: Person, installe
     again = jobs.get("mnist-2")
     assert again["spec"]["roles"]["worker"]["replicas"] == {"min": 1, "max": 1}
     assert again["metadata"]["annotations"]["fairway.dev/code"] == made["metadata"]["annotations"]["fairway.dev/code"]
-    assert ann.run("delete", "--all", "mnist").stdout == "mnist-2\nmnist-1\n"
+    assert ann.run("delete", "--all", "mnist", "-y").stdout == "mnist-2\nmnist-1\n"
     assert installed.plane.get(f"{jobs.path}/mnist-1")[0] == 404
     assert ann.json("list")["jobs"] == []
     assert "on local" in ann.run("use", "local").stderr
