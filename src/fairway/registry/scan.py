@@ -13,7 +13,8 @@ from fairway.registry.ignore import IGNORE_FILES, Rules, is_always
 from fairway.registry.manifest import Entry, stays_inside
 from fairway.runtime.links import EscapeError, check_links
 
-_ENVIRONMENT_MARK = "pyvenv.cfg"
+_NEVER_CODE = {"pyvenv.cfg", "fairway.db"}
+"""Files that mark a virtual environment and a Fairway home. The first works only where it was made; the second holds secrets."""
 _MOST_NAMED = 5
 
 
@@ -89,8 +90,7 @@ class _Walk:
             return
         names = {entry.name for entry in listed}
         if self._ignoring:
-            if inner and _ENVIRONMENT_MARK in names:
-                # A virtual environment under any name: it works nowhere but where it was made.
+            if inner and not names.isdisjoint(_NEVER_CODE):
                 return
             above = above.below(inner, [self._text(inner + name) for name in IGNORE_FILES if name in names])
         if inner and not listed:

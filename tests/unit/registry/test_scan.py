@@ -85,12 +85,14 @@ def test_many_refusals_are_counted(tmp_path: Path) -> None:
         scan(tmp_path, ignoring=False)
 
 
-def test_an_environment_is_left_out_whatever_its_name(tmp_path: Path) -> None:
-    (tmp_path / "my-env").mkdir()
-    (tmp_path / "my-env" / "pyvenv.cfg").touch()
+@pytest.mark.parametrize("mark", ["pyvenv.cfg", "fairway.db"])
+def test_an_environment_or_a_home_is_left_out_whatever_its_name(tmp_path: Path, mark: str) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / mark).touch()
+    (tmp_path / "inner" / "secret").touch()
     (tmp_path / "a.py").touch()
     assert set(scan(tmp_path, ignoring=True).files) == {"a.py"}
-    assert set(scan(tmp_path, ignoring=False).files) == {"a.py", "my-env/pyvenv.cfg"}
+    assert set(scan(tmp_path, ignoring=False).files) == {"a.py", f"inner/{mark}", "inner/secret"}
 
 
 def test_the_largest_paths_are_named_by_what_lies_at_the_top(tmp_path: Path) -> None:
