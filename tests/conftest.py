@@ -1,7 +1,8 @@
-"""The test cluster is there for every tier."""
+"""Fixtures of the test cluster, and settings that every tier needs."""
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -15,3 +16,6 @@ __all__ = ["control_plane", "kwok_nodes", "namespace", "own_control_plane", "rea
 # How fast inputs are generated says something of the machine's load, not of the code.
 settings.register_profile("loaded", suppress_health_check=[HealthCheck.too_slow], deadline=None)
 settings.load_profile("loaded")
+
+# A shell without job control starts background commands with SIGINT ignored, and children inherit that. Tests send Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
