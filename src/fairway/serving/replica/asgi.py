@@ -18,11 +18,12 @@ from fairway.serving.replica.decoding import Decoding
 from fairway.serving.replica.door import Door
 from fairway.serving.replica.metrics import Metrics
 from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, check_version, listed
+from fairway.serving.replica.pace import Pace, SmallRequests
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols import openinference, tfserving
 from fairway.serving.replica.protocols.openinference import OpenInference
 from fairway.serving.replica.protocols.pieces import LARGE, Steps, weight
-from fairway.serving.replica.turns import Line
+from fairway.serving.replica.turns import BULK, Line
 from fairway.version import __version__
 
 if TYPE_CHECKING:  # most replicas need neither, and all should start fast
@@ -93,9 +94,12 @@ class App:
         self._batcher = batcher
         self._metrics = metrics
         self.bodies = Bodies(limits)
-        self._decoding = Decoding(self.bodies.held, self.bodies.no_room, lambda: self.last)
-        self.line = Line()
+        self._small = SmallRequests()
+        self._decoding = Decoding(self.bodies.held, self.bodies.no_room, Pace(self._small))
+        self.bulk = Line(Pace(self._small))
         """Connections with large bodies."""
+        self.early = Line()
+        """Connections that sent requests before the last answer."""
         self._sampler = sampler
         self._created = int(now())
         self._began = time.monotonic()
@@ -134,6 +138,7 @@ class App:
             return
         do = self._questions.get(scope["path"])
         if do is None or scope["method"] != "POST":
+            self._small.seen(began)
             await self._send(self._page(scope), send)
             return
         metrics = self._metrics
@@ -274,6 +279,7 @@ class App:
         async def do(scope: Scope, receive: Receive) -> Answer | Stream:
             body, _ = await self.bodies.read(scope, receive)
             if len(body) <= LARGE:
+                self._see(body, time.perf_counter())
                 return await answer(read(body, self._model))
             with self._decoding.whole(len(body)):
                 asked = read(body, self._model)
@@ -299,6 +305,7 @@ class App:
             body, head_length = await self.bodies.read(scope, receive)
             if is_large(body, head_length):
                 return await self._slowly(form, body, head_length)
+            self._see(body, time.perf_counter())
             question = form.read(body, head_length)
             if head_length is None and len(body) > _COUNTED:
                 self.bodies.hold(weight(question.inputs))
@@ -306,6 +313,11 @@ class App:
 
         self._questions[path] = do
         self.lane[path.encode()] = form
+
+    def _see(self, body: bytes, at: float) -> None:
+        """Let work on large requests pause for this one, if it is small."""
+        if len(body) < BULK:
+            self._small.seen(at)
 
     async def _slowly(self, form: Form, body: bytes, head_length: bytes | None) -> Answer:
         """The same for large JSON, which is decoded beside other requests."""
@@ -354,6 +366,7 @@ class App:
             if is_large(body, asker.head_length):
                 self._quick_slowly(form, body, asker)
                 return
+            self._see(body, asker.began)
             question = form.read(body, asker.head_length)
             if asker.head_length is None and len(body) > _COUNTED:
                 asker.hold(weight(question.inputs))

@@ -10,16 +10,13 @@ from contextlib import contextmanager
 
 from fairway.serving.replica.held import Held
 from fairway.serving.replica.model import Question
+from fairway.serving.replica.pace import Pace
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols.pieces import WORTH, Steps, weight
 
 _log = logging.getLogger("fairway.replica")
-_QUIET = 0.02
-"""Seconds without a request after which decoding has the loop for itself."""
-_BURST = 0.002
-"""Seconds of steps, one a turn of the loop, between two pauses; the loop's timers count milliseconds."""
-_PAUSE = 3.0
-"""Length of a pause, in times of what the steps before it took."""
+_SLICE = 0.001
+"""Seconds of steps in one turn of the loop while no small requests come."""
 _GONE = 499
 """What is counted where nothing can be answered."""
 Done = Callable[[Question | RequestError], None]
@@ -29,22 +26,19 @@ class Decoding:
     """Decodes large bodies on the loop's thread, one step a turn of the loop.
 
     Promises:
-    1. Between two steps the loop does all other work; while requests come, steps take a quarter of the time at the
-       most. So small requests do not wait for large ones.
+    1. Between two steps the loop does all other work; while small requests come, steps take a quarter of the time at
+       the most. So small requests do not wait for large ones.
     2. The smallest body and the oldest one take turns: neither waits for all others.
     3. Before each step its memory is counted (`held.py`). A body that does not fit beside the others gets 429; one that
        would not fit alone gets 413.
     """
 
-    def __init__(self, held: Held, no_room: Callable[[], RequestError], last: Callable[[], float]) -> None:
+    def __init__(self, held: Held, no_room: Callable[[], RequestError], pace: Pace) -> None:
         self._held = held
         self._no_room = no_room
-        self._last = last
-        """When the last request came, by `time.perf_counter`."""
+        self._pace = pace
         self._jobs: dict[Job, None] = {}
         self._turn = 0
-        self._spent = 0.0
-        """Seconds of steps since the last pause."""
         self._scheduled = False
 
     def start(self, size: int, steps: Steps[Question], done: Done, gone: Callable[[], bool]) -> Job:
@@ -112,13 +106,10 @@ class Decoding:
         self._scheduled = False
         began = time.perf_counter()
         self._advance()
-        ends = time.perf_counter()
-        self._spent += ends - began
-        pause = 0.0
-        if self._spent >= _BURST:
-            pause = _PAUSE * self._spent if ends - self._last() < _QUIET else 0.0
-            self._spent = 0.0
-        self._schedule(pause)
+        if self._pace.alone():
+            while self._jobs and time.perf_counter() - began < _SLICE:
+                self._advance()
+        self._schedule(self._pace.pause_after(time.perf_counter() - began))
 
     def _advance(self) -> None:
         """One step of one body."""

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from fairway.serving.replica.asgi import App, Form, refusal
 from fairway.serving.replica.model import Answer
 from fairway.serving.replica.problem import RequestError
-from fairway.serving.replica.turns import Flow
+from fairway.serving.replica.turns import BULK, Flow
 
 _STATUS = {
     code: b"HTTP/1.1 %d %s\r\n" % (code, phrase.encode()) for code, phrase in ((each.value, each.phrase) for each in HTTPStatus)
@@ -35,8 +35,6 @@ _LINGER = 1 << 20
 """Bytes that are read and dropped after a refusal, so that the client reads it before the connection is reset."""
 _LINGER_SECONDS = 5.0
 _COPIED = 1 << 16
-_BULK = 1 << 17
-"""Bytes of a body after which the rest of it is read in turns with other large ones."""
 
 _RECEIVING: dict[Lane, float] = {}
 """Connections over which a request arrives, and since when; also those that drop what comes after a refusal."""
@@ -100,10 +98,10 @@ class Lane(HttpToolsProtocol):
             return
         self._overhead += len(data)
         super().data_received(data)
-        if self._body > _BULK and not self.flow.in_line:
+        if self._body > BULK and not self.flow.in_line:
             self.flow.pause_reading()
             self.flow.in_line = True
-            self.replica.line.join(self)
+            self.replica.bulk.join(self)
         if self._overhead <= _MOST_OVERHEAD and not self._in_head:
             return
         if self._overhead > _MOST_OVERHEAD:
@@ -207,6 +205,17 @@ class Lane(HttpToolsProtocol):
         if self._asked is not None:
             held.free(self._asked)
         super().connection_lost(exc)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop what refers back to this connection, so that it is freed now and not by the garbage collector.
+
+        Uvicorn keeps the keep-alive timer of a connection that was reset; the timer would keep the connection for minutes.
+        """
+        self._unset_keepalive_if_required()
+        self._asked = self._running = None
+        self.cycle = None  # type: ignore[assignment]
+        self.pipeline.clear()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._running = cycle
@@ -250,7 +259,7 @@ class Lane(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Go on; a request that came before the last answer waits for its turn among all such."""
         if self.pipeline and not self.transport.is_closing():
-            self.replica.line.join(_Early(self))
+            self.replica.early.join(_Early(self))
         else:
             self.go_on()
 

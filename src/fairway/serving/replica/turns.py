@@ -1,15 +1,18 @@
-"""Large bodies and requests sent ahead take turns: a few in one turn of the loop, so that others do not wait for all."""
+"""Large bodies and requests sent ahead take turns: one in each turn of the loop, so that others do not wait for all."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from typing import Any, Protocol
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
-_AT_ONCE = 2
-"""Connections in the line that are served in one turn of the loop."""
+from fairway.serving.replica.pace import Pace
+
+BULK = 1 << 17
+"""Bytes of a body after which the rest of it is read in turns with other large ones."""
 
 
 class Bulk(Protocol):
@@ -36,24 +39,42 @@ class Flow(FlowControl):
 class Line:
     """Connections that wait for their turn.
 
-    Promises: the next of a connection comes after all others in the line had theirs, and each turn of the loop takes a few of
-    them besides all small requests.
+    Promises: the next turn of a connection comes after all others in the line had theirs. One turn of the loop serves one of
+    them besides all small requests. With a pace, the turns pause while small requests arrive.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Pace | None = None) -> None:
         self._waiting: deque[Bulk] = deque()
+        self._pace = pace
         self._scheduled = False
+        self._served = 0.0
+        """When the last one was served, if the turn of the loop since then read for it; else 0."""
 
     def join(self, bulk: Bulk) -> None:
         """Stand at its end."""
         self._waiting.append(bulk)
         if not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._turn)
+            self._served = 0.0
+            self._schedule()
+
+    def _schedule(self, pause: float = 0.0) -> None:
+        self._scheduled = True
+        loop = asyncio.get_running_loop()
+        if pause > 0.0:
+            self._served = 0.0
+            loop.call_later(pause, self._turn)
+        else:
+            loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        for _ in range(min(_AT_ONCE, len(self._waiting))):
-            self._waiting.popleft().read_on()
-        self._scheduled = bool(self._waiting)
-        if self._scheduled:
-            asyncio.get_running_loop().call_soon(self._turn)
+        if self._pace is not None and self._served:
+            pause = self._pace.pause_after(time.perf_counter() - self._served)
+            if pause:
+                self._schedule(pause)
+                return
+        self._waiting.popleft().read_on()
+        self._served = time.perf_counter()
+        if self._waiting:
+            self._schedule()
+        else:
+            self._scheduled = False

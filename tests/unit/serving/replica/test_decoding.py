@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Generator
 from typing import Any
 
@@ -17,17 +16,26 @@ from fairway.serving.replica.bodies import BodyLimits
 from fairway.serving.replica.decoding import Decoding
 from fairway.serving.replica.held import Held
 from fairway.serving.replica.model import Question
+from fairway.serving.replica.pace import Pace, SmallRequests
 from fairway.serving.replica.problem import RequestError
 
 MOST = 1 << 20
 
 
+class Steady(SmallRequests):
+    """Small requests arrive all the time."""
+
+    def recent(self) -> bool:
+        return True
+
+
 class Bench:
     """Bodies whose steps the test writes down."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MOST, small: SmallRequests | None = None) -> None:
         self.held = Held(most)
-        self.decoding = Decoding(self.held, lambda: RequestError(429, "no room", retry_after=1.0), time.perf_counter)
+        pace = Pace(small or Steady())
+        self.decoding = Decoding(self.held, lambda: RequestError(429, "no room", retry_after=1.0), pace)
         self.steps: list[str] = []
         self.found: dict[str, Any] = {}
         self.absent: set[str] = set()
@@ -72,6 +80,20 @@ async def test_steps_are_counted_and_arrays_stay_counted() -> None:
     assert bench.held.total == 16
     job.free()
     assert bench.held.total == 0
+
+
+async def test_without_small_requests_one_turn_of_the_loop_takes_several_steps() -> None:
+    counts = []
+    for bench in (Bench(), Bench(small=SmallRequests())):
+        bench.add("a", 100, *[10] * 200)
+        turns = 0
+        async with asyncio.timeout(10):
+            while not bench.found:
+                turns += 1
+                await asyncio.sleep(0)
+        counts.append(turns)
+    assert counts[0] >= 200
+    assert counts[1] < 200
 
 
 async def test_one_that_never_fits_gets_413() -> None:

@@ -33,6 +33,7 @@ _TEXT_BYTES = 64
 
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _SPACE = b" \t\r\n"
+_MARKS = (b'"', b"[", b"]", b"{", b"}", b"\\")
 _QUOTE, _COMMA = 0x22, 0x2C
 _OPEN, _CLOSE = 0x7B, 0x7D
 """Braces; brackets become these by the bit 0x20."""
@@ -92,8 +93,13 @@ def cut(text: memoryview) -> Iterator[tuple[memoryview, bool]]:
     """
     at, end = 1, len(text) - 1
     while end - at > PIECE:
+        window = bytes(text[at : at + PIECE])
+        if _is_flat(window) and (comma := window.rfind(b",")) >= 0:
+            yield text[at : at + comma], False
+            at += comma + 1
+            continue
         scan = _Scan()
-        commas = scan.commas(bytes(text[at : at + PIECE]))
+        commas = scan.commas(window)
         if len(commas):
             stop = at + int(commas[-1])
             yield text[at:stop], False
@@ -104,6 +110,11 @@ def cut(text: memoryview) -> Iterator[tuple[memoryview, bool]]:
         if stop == end:
             return
     yield text[at : max(at, end)], False
+
+
+def _is_flat(window: bytes) -> bool:
+    """Whether a text has numbers and words alone, so that every comma in it lies between two elements."""
+    return not any(mark in window for mark in _MARKS)
 
 
 def _end_of_first(text: memoryview, at: int, end: int, scan: _Scan) -> int:

@@ -1,0 +1,52 @@
+"""How work on large requests shares the loop with small requests."""
+
+from __future__ import annotations
+
+import time
+
+_QUIET = 0.02
+"""Seconds without a small request after which work on large ones needs no pauses."""
+_BURST = 0.002
+"""Seconds of work between two pauses. The timers of the loop count milliseconds."""
+_PAUSE = 3.0
+"""Length of a pause, in multiples of the work before it."""
+
+
+class SmallRequests:
+    """The time at which the last small request arrived."""
+
+    def __init__(self) -> None:
+        self._last = float("-inf")
+
+    def seen(self, at: float) -> None:
+        """A small request arrived at this time of `time.perf_counter`."""
+        self._last = at
+
+    def recent(self) -> bool:
+        """Whether one arrived within the last moments."""
+        return time.perf_counter() - self._last < _QUIET
+
+
+class Pace:
+    """Pauses for one kind of work on large requests.
+
+    While small requests arrive, the work takes at most a quarter of the time. Otherwise it takes all of it.
+    """
+
+    def __init__(self, small: SmallRequests) -> None:
+        self._small = small
+        self._spent = 0.0
+        """Seconds of work since the last pause."""
+
+    def alone(self) -> bool:
+        """Whether no small request has to be considered."""
+        return not self._small.recent()
+
+    def pause_after(self, seconds: float) -> float:
+        """Count so many seconds of work. Return how long to pause now; 0 for no pause."""
+        self._spent += seconds
+        if self._spent < _BURST:
+            return 0.0
+        pause = _PAUSE * self._spent if self._small.recent() else 0.0
+        self._spent = 0.0
+        return pause

@@ -1,0 +1,76 @@
+"""Large bodies take turns, one in each turn of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fairway.serving.replica.pace import Pace, SmallRequests
+from fairway.serving.replica.turns import Line
+
+
+class Upload:
+    """A connection with so many pieces left; it stands in the line again after each."""
+
+    def __init__(self, line: Line, log: list[str], name: str, pieces: int) -> None:
+        self._line, self._log, self._name, self._left = line, log, name, pieces
+
+    def read_on(self) -> None:
+        self._log.append(self._name)
+        self._left -= 1
+        if self._left:
+            self._line.join(self)
+
+
+class Waiting(Pace):
+    """Pauses after each piece, and counts."""
+
+    def __init__(self) -> None:
+        super().__init__(SmallRequests())
+        self.pauses = 0
+
+    def pause_after(self, seconds: float) -> float:
+        assert seconds > 0.0
+        self.pauses += 1
+        return 0.001 if self.pauses % 2 else 0.0
+
+
+async def drained(log: list[str], count: int) -> int:
+    """Turns of the loop until so many pieces were read; no turn reads two."""
+    turns = 0
+    async with asyncio.timeout(10):
+        while len(log) < count:
+            before = len(log)
+            await asyncio.sleep(0)
+            assert len(log) - before <= 1
+            turns += 1
+    return turns
+
+
+async def test_each_has_its_turn_and_one_turn_of_the_loop_reads_for_one() -> None:
+    log: list[str] = []
+    line = Line()
+    for name in "abc":
+        line.join(Upload(line, log, name, 3))
+    await drained(log, 9)
+    assert log == list("abc" * 3)
+
+
+async def test_a_pace_lets_the_line_wait() -> None:
+    log: list[str] = []
+    pace = Waiting()
+    line = Line(pace)
+    for name in "ab":
+        line.join(Upload(line, log, name, 3))
+    await drained(log, 6)
+    assert log == list("ab" * 3)
+    assert pace.pauses >= 5
+
+
+async def test_time_in_which_the_line_was_empty_is_no_work() -> None:
+    log: list[str] = []
+    pace = Waiting()
+    line = Line(pace)
+    for count in range(1, 4):
+        line.join(Upload(line, log, "a", 1))
+        await drained(log, count)
+    assert pace.pauses == 0
