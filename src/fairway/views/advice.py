@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Callable
@@ -22,7 +23,8 @@ _EXPECTED = re.compile(r"world.?size\D{0,20}(\d{1,6})\b\D{1,80}?(\d{1,6})\b", re
 """The number of ranks that there are, and the one that is wanted."""
 _REFUSED = re.compile(r"(?:unrecognized arguments?|[Nn]o such option):? (.+)")
 _OPTION = re.compile(r"(?<![\w-])--[A-Za-z][\w-]*")
-_PATH = re.compile(r"'([^'\n]{1,200})'")
+_PATH = re.compile(r"(?<!\w)'([^'\n]{1,200})'")
+"""A path in quotes. The apostrophe of "can't open file" opens none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +234,9 @@ def _file(failure: Failure) -> str:
     found = _PATH.search(failure.error)
     what = found[1] if found else "the file"
     folder = failure.job.origin.folder or "the folder of the run"
+    named = next((word for word in _given(failure)[1:] if what in (word, posixpath.join(folder, word))), "")
+    if not failure.snapshot and named:
+        return f"the command names {named}, and {folder} has no such file: correct it and give the command again"
     if not failure.snapshot:
         return f"{what} is not there, seen from {folder}: correct the path, then: {failure.again()}"
     return (

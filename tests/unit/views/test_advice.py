@@ -140,6 +140,12 @@ def test_a_file_that_a_run_in_place_lacks_is_looked_for_in_its_folder() -> None:
     assert words.endswith(IN_PLACE)
 
 
+def test_a_script_that_is_not_there_is_named_as_in_the_command() -> None:
+    error = "/usr/bin/python: can't open file '/home/ann/mnist/train.py': [Errno 2] No such file or directory"
+    words = told("Error", error, in_place=True)
+    assert words == "the command names train.py, and /home/ann/mnist has no such file: correct it and give the command again"
+
+
 def test_a_stopped_run_goes_on_and_a_good_one_needs_nothing() -> None:
     spec = JobSpec.model_validate({"roles": {"worker": {"command": ["x"]}}})
     job = Job(JobKey("default", "mnist-7"), "mnist", 7, spec, phase=JobPhase.STOPPED)
