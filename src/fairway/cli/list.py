@@ -33,11 +33,21 @@ def list_jobs(options: Options) -> int:
         "series": series,
         "phase": phases,
         "label": labels(options),
-        "sort": options.text("sort"),
+        "sort": _order(options),
         "limit": _ALL if options.on("all") else options.number("limit"),
         "before": options.text("before"),
     }
     return show(session, ["/v1/jobs"], query)
+
+
+def _order(options: Options) -> str:
+    key = options.text("sort")
+    if key and key.lstrip("-") not in SORTS:
+        from fairway.cli.grammar import suggest
+
+        message = f"--sort {key}: runs have no such order{suggest(key.lstrip('-'), SORTS)}"
+        raise UsageError(message, fix=f"use one of {', '.join(SORTS)}; a dash before it for the reverse")
+    return key
 
 
 def _refuse_filters(options: Options) -> None:

@@ -148,8 +148,12 @@ def _what(value: object) -> str:
     return next((words for kind, words in kinds.items() if isinstance(value, kind)), "is something else")
 
 
+_EXACT = 2.0**53
+"""A float below this is one whole number."""
+
+
 def _number_fix(value: object) -> str:
-    if isinstance(value, float) and value == value // 1:
+    if isinstance(value, float) and value == value // 1 and abs(value) < _EXACT:
         return f"write {int(value)}"
     if not isinstance(value, str):
         return ""

@@ -45,6 +45,13 @@ def test_filters_are_about_runs_only(daemon: FakeDaemon, capsys: Shown) -> None:
     assert "--sort is about runs" in capsys.readouterr().err
 
 
+def test_an_unknown_order_names_the_flag(capsys: Shown) -> None:
+    assert main(["list", "--sort", "-durations"]) == 2
+    said = capsys.readouterr().err
+    assert "--sort -durations" in said
+    assert "did you mean duration?" in said
+
+
 def test_stop_and_wait_by_label(daemon: FakeDaemon, capsys: Shown) -> None:
     daemon.answers["GET /v1/jobs"] = page("a-1", "b-2")
     for name in ("a-1", "b-2"):

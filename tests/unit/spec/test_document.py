@@ -151,6 +151,13 @@ spec:
     ]
 
 
+def test_a_number_too_large_to_be_exact_is_not_suggested() -> None:
+    text = "kind: TrainingJob\nname: a\ncommand: x\nrestart: {max: 1e99}\n"
+    assert [mistake.partition(" ")[2] for mistake in mistakes(text)] == [
+        "restart.max: 1e+99 is a number, not a whole number; write a whole number, without quotes"
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "fix"),
     [
