@@ -38,9 +38,9 @@ class EventFolder:
         for folder in folders_left:
             if not folder.changed():
                 continue
-            for entry in _entries(folder.path):
+            for entry in entries_of(folder.path, _MOST_ENTRIES):
                 path = Path(entry.path)
-                if _is_folder(entry):
+                if is_folder(entry):
                     if path not in self._folders and len(self._folders) < _MOST_FOLDERS:
                         self._folders[path] = GrowingFolder(path)
                         folders_left.append(self._folders[path])
@@ -88,16 +88,18 @@ def _written(entry: os.DirEntry[str]) -> float:
         return 0.0
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder; no for one that is gone."""
     try:
         return entry.is_dir(follow_symlinks=False)
     except OSError:
         return False
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def entries_of(folder: Path, most: int) -> list[os.DirEntry[str]]:
+    """The entries of a folder by name, at most so many; none of one that cannot be read."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(islice(entries, _MOST_ENTRIES), key=lambda entry: entry.name)
+            return sorted(islice(entries, most), key=lambda entry: entry.name)
     except OSError:
         return []

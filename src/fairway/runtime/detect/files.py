@@ -9,13 +9,12 @@ import csv
 import json
 import os
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from fairway.runtime import number
 from fairway.runtime.detect import sources
-from fairway.runtime.eventfolder import EventFolder, joined
+from fairway.runtime.eventfolder import EventFolder, entries_of, is_folder, joined
 from fairway.runtime.growing import GrowingFile, GrowingFolder
 from fairway.runtime.regular import read_regular
 
@@ -98,14 +97,14 @@ class FoundFiles:
 
     def _list(self, folder: GrowingFolder) -> None:
         if folder.changed():
-            for entry in _entries(folder.path):
+            for entry in entries_of(folder.path, _MOST_ENTRIES):
                 self._take(folder.path, entry)
 
     def _take(self, parent: Path, entry: os.DirEntry[str]) -> None:
         path = Path(entry.path)
         if entry.name == STATE:
             self._history.offer(path)
-        elif path in self._folders or path in self._events or not _is_folder(entry):
+        elif path in self._folders or path in self._events or not is_folder(entry):
             return
         elif entry.name in USUAL:
             self._events[path] = EventFolder(path, self._since)
@@ -192,18 +191,3 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir(follow_symlinks=False)
-    except OSError:
-        return False
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(islice(entries, _MOST_ENTRIES), key=lambda entry: entry.name)
-    except OSError:
-        return []
