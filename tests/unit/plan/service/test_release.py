@@ -170,6 +170,45 @@ def test_a_shadow_gets_copies_and_then_takes_over():
     assert fleet.plan.routes.mirror is None
 
 
+def test_a_shadow_of_all_requests_gets_every_copy_until_it_takes_over():
+    """Before, a part of 100 % counted as the part of the traffic: nothing was copied, and the step waited for answers for ever."""
+    steps = [{"to": "50%", "for": "20s"}, {"to": "100%", "for": "20s"}]
+    for plan in (steps, steps[1:]):
+        fleet = fleet_of(2, rollout={"strategy": "shadow", "requests": 0, "steps": plan})
+        release(fleet)
+        fleet.turn()
+        copied = []
+        for _ in range(60):
+            fleet.turn()
+            if fleet.weights == {2: 10_000}:
+                break
+            assert fleet.weights == {1: 10_000}
+            assert fleet.plan.routes.mirror is not None
+            copied.append(fleet.plan.routes.mirror.share)
+        assert copied[-1] == 10_000
+        assert copied.count(10_000) >= 10
+        assert copied == sorted(copied)
+        assert fleet.plan.routes.mirror is None
+        fleet.turns(40)
+        assert (fleet.service.rollout.phase, fleet.service.stable, fleet.live) == (RolloutPhase.DONE, 2, {2: 2})
+
+
+def test_copies_go_on_while_a_shadow_gets_the_replicas_to_take_over():
+    fleet = fleet_of(4, rollout={"strategy": "shadow", "requests": 0, "steps": [{"to": "25%", "for": "20s"}]})
+    release(fleet)
+    fleet.turns(5)
+    assert fleet.live == {1: 4, 2: 1}
+    fleet.never_ready = (2,)
+    fleet.turns(20)
+    assert fleet.live == {1: 4, 2: 4}
+    assert fleet.plan.routes.mirror.share == 2500
+    assert fleet.weights == {1: 10_000}
+    fleet.never_ready = ()
+    fleet.turns(2)
+    assert fleet.weights == {2: 10_000}
+    assert fleet.plan.routes.mirror is None
+
+
 def test_a_version_that_never_gets_ready_is_sent_back_and_nothing_was_touched():
     fleet = fleet_of(2, rollout={"guard": {"ready": "1m"}})
     fleet.never_ready = (2,)
