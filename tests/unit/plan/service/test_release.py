@@ -334,6 +334,39 @@ def test_undo_in_the_middle_goes_back_and_undo_at_the_end_releases_the_one_befor
     assert (fleet.service.stable, fleet.live) == (1, {1: 2})
 
 
+def test_undo_after_a_finished_canary_moves_all_traffic_at_once():
+    steps = [{"to": "5%", "for": "10m"}, {"to": "50%", "for": "10m"}]
+    fleet = fleet_of(4, rollout={"strategy": "canary", "requests": 0, "steps": steps})
+    release(fleet)
+    fleet.turns(700)
+    assert (fleet.service.rollout.phase, fleet.live) == (RolloutPhase.DONE, {2: 4})
+    fleet.service = commands.undone(fleet.service, fleet.now)
+    assert fleet.turn().start == (1, 1, 1, 1)
+    assert fleet.weights == {2: 10_000}, "what serves stays until the other is ready"
+    plan = fleet.turn()
+    assert plan.routes.weights == ((1, 10_000),)
+    assert fleet.live == {1: 4}
+    last = fleet.service.rollout
+    assert (last.source, last.target, last.phase, last.reason) == (2, 1, RolloutPhase.DONE, "undone by a person")
+    assert fleet.service.history[-1].target == 2
+    assert fleet.service.spec.model == "mnist@1"
+
+
+def test_undo_after_a_finished_release_keeps_what_serves_while_the_other_does_not_start():
+    fleet = fleet_of(2, rollout={"strategy": "blue-green"})
+    release(fleet)
+    fleet.turns(60)
+    assert fleet.live == {2: 2}
+    fleet.crashing = (1,)
+    fleet.service = commands.undone(fleet.service, fleet.now)
+    for plan in fleet.turns(10):
+        assert plan.routes.weights == ((2, 10_000),)
+    assert "exit 1: no model" in fleet.service.message
+    fleet.service = commands.undone(fleet.service, fleet.now)
+    fleet.turns(2)
+    assert (fleet.service.stable, fleet.live) == (2, {2: 2})
+
+
 def test_only_what_is_served_makes_a_release():
     service = a_service(2)
     assert apply_version(service, 1, replicas={"min": 2, "max": 5}, scaling={"hold": "1m"}).rollout == service.rollout
