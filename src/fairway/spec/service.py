@@ -145,6 +145,9 @@ class Guard(SpecModel):
 
     errors: Percent = "1%"
     """More failed answers than this, and significantly more than the old version has."""
+    client_errors: Percent = "1%"
+    """More answers with 4xx than this (429 does not count), and significantly more than the old version has on the same traffic;
+    100%: not compared."""
     p95: Duration | None = None
     """Slower than this."""
     slower: Amount = "2"
