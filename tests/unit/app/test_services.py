@@ -340,7 +340,7 @@ async def test_a_release_that_breaks_clients_needs_consent(house: House) -> None
     renamed(house)
     await house.apply(model="mnist@1")
     await house.settle()
-    with pytest.raises(RefusedError, match="mnist@2 would break clients of mnist@1: input image: .* -> gone") as caught:
+    with pytest.raises(RefusedError, match=r"mnist@2 would break clients of mnist@1: input image: .* -> gone") as caught:
         await house.apply(model="mnist@2")
     assert "--allow-signature-change" in caught.value.fix
     with pytest.raises(RefusedError, match="would break clients"):

@@ -235,7 +235,7 @@ def _count_client_errors(marks: Marks, service: Service, mine: RevisionLoad, old
         _keep(marks, _BEYOND, beyond)
     k, n, old_k, old_n = (int(_mark(marks, f"client_errors.pool.{name}")) for name, _ in counts)
     known = _evidence(marks, "client_errors")
-    judged = ("k", "n", "old.k", "old.n")
+    judged: tuple[str, ...] = ("k", "n", "old.k", "old.n")
     if n and old_n and _sees_same_traffic(service):
         _keep(marks, "client_errors", sequential.more_often_than_beside(known, (k, n), (old_k, old_n), ALPHA))
     elif n >= _ALONE:

@@ -171,7 +171,7 @@ def test_a_shadow_gets_copies_and_then_takes_over():
 
 
 def test_a_shadow_of_all_requests_gets_every_copy_until_it_takes_over():
-    """Before, a part of 100 % counted as the part of the traffic: nothing was copied, and the step waited for answers for ever."""
+    """A part of 100 % counted as part of the traffic once: nothing was copied, and the step waited for answers for ever."""
     steps = [{"to": "50%", "for": "20s"}, {"to": "100%", "for": "20s"}]
     for plan in (steps, steps[1:]):
         fleet = fleet_of(2, rollout={"strategy": "shadow", "requests": 0, "steps": plan})
