@@ -20,12 +20,12 @@ from daemon_home import DaemonHome, kill
 from onnx import TensorProto, helper
 
 
-def write_model(path: Path, add: float, operator: str = "Add") -> Path:
+def write_model(path: Path, add: float, operator: str = "Add", name: str = "x") -> Path:
     """A model that adds a number, so that its answers say which one it is."""
     graph = helper.make_graph(
-        [helper.make_node(operator, ["x", "c"], ["y"])],
+        [helper.make_node(operator, [name, "c"], ["y"])],
         "adds",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2])],
         [helper.make_tensor("c", TensorProto.FLOAT, [1], [add])],
     )
@@ -208,6 +208,30 @@ def test_a_version_that_cannot_start_never_takes_over(served: DaemonHome) -> Non
     assert history[-1]["phase"] == "RolledBack"
     assert history[-1]["reason"]
     assert service(served)["serves"] == "adds@1"
+
+
+def test_a_changed_signature_needs_consent_and_what_it_breaks_sends_it_back(served: DaemonHome) -> None:
+    served.ask("serve", "adds@1")
+    renamed = served.ask("model", "register", "adds", str(write_model(served.work / "renamed.onnx", 3, name="z"))).strip()
+    for more in ((), ("--plan",)):
+        refused = served.call("rollout", "start", "adds", renamed, *more)
+        assert refused.returncode == 5
+        assert "adds@3 would break clients of adds@1: input x: FP32[any, 2] -> gone; input z: none -> FP32" in refused.stderr
+        assert "--allow-signature-change" in refused.stderr
+    assert served.call("serve", renamed, "--name", "adds", "--plan").returncode == 5
+    plan = served.ask("rollout", "start", "adds", renamed, "--allow-signature-change", "--plan")
+    assert "input x: FP32[any, 2] -> gone (breaks clients)" in plan
+    assert service(served)["release"] is None
+    with asking(served) as askers:
+        askers.new_answers(served, 11.0)
+        served.ask("rollout", "start", "adds", renamed, "--allow-signature-change", "--strategy", "canary")
+        served.until(lambda: service(served)["release"] is None, "the end of the release", within=90)
+        askers.new_answers(served, 11.0)
+    (last,) = json.loads(served.ask("rollout", "history", "adds", "-o", "json"))["history"][-1:]
+    assert (last["phase"], last["reason"].partition(":")[0]) == ("RolledBack", "client_errors")
+    assert askers.failures
+    assert all(failure.startswith("400 ") for failure in askers.failures)
+    assert len(askers.failures) < sum(askers.answers.values()) / 4
 
 
 def test_any_server_can_be_served(home: DaemonHome) -> None:

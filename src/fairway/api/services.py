@@ -58,10 +58,11 @@ class ScaleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReleaseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the verbs of `rollout` send; the model only for `start`."""
+    """What the verbs of `rollout` send; model, strategy and consent only for `start`."""
 
     model: str = ""
     strategy: str = ""
+    allow_signature_change: bool = False
     plan: bool = False
 
 
@@ -200,7 +201,8 @@ class ServiceRoutes:
         """Release another version of the model."""
         asked = Asked(request)
         body = await asked.body(ReleaseBody)
-        ask = self._services.release_ask(_key(asked), body.model, body.strategy)
+        consent = body.allow_signature_change
+        ask = self._services.release_ask(_key(asked), body.model, body.strategy, allow_signature_change=consent)
         if body.plan:
             (view,) = await planned_services(self._services, [ask])
             return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
@@ -262,7 +264,8 @@ async def planned_services(services: Services | None, asked: Sequence[ServiceAsk
         before = known.find(ask.key).service if known.is_kept(ask.key) else None
         after = await known.checked(ask)
         missing = tuple(await known.missing(before, after, ask.origin))
-        views.append(PlanView((change_sentence(before, after), *known.room(before, after)), (ask.key.name,), missing=missing))
+        said = (change_sentence(before, after), *known.signature_changes(before, after), *known.room(before, after))
+        views.append(PlanView(said, (ask.key.name,), missing=missing))
     return views
 
 

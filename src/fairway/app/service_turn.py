@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from fairway.app.loop import Loop
 from fairway.app.ports import Changes
 from fairway.app.service_ports import Serving, Watched
+from fairway.app.service_signature import check_signature
 from fairway.app.service_use import UseWatch
 from fairway.errors import FairwayError
 from fairway.plan.service import commands
@@ -225,6 +226,7 @@ class ServiceTurns:
             after = commands.applied(
                 service, service.key, service.spec, model, version.format, service.origin, service.labels, now
             )
+            check_signature(self.models, service, after)
             await self.put(after, [("Followed", f"{service.spec.model} means {model} now")])
 
     async def _advance(self, standing: Standing, now: float) -> None:

@@ -9,6 +9,7 @@ from fairway.app.loop import Loop
 from fairway.app.ports import Changes, SecretStore
 from fairway.app.receipt import Once, Receipts, RequestKey
 from fairway.app.service_room import planned_room
+from fairway.app.service_signature import check_signature, signature_changes
 from fairway.app.service_turn import ServiceTurns, Standing, subject_of
 from fairway.app.submission import Submission, Submissions
 from fairway.errors import NeverFitsError, NotFoundError, RefusedError
@@ -104,6 +105,11 @@ class Services:
         """Which runs would leave for the replicas of the change, or what these would wait for, in words."""
         return planned_room(self._loop, before, after)
 
+    def signature_changes(self, before: Service | None, after: Service) -> list[str]:
+        """What the change would mean for clients: inputs and outputs that differ, in words."""
+        effects = {True: "breaks clients", False: "breaks no client"}
+        return [f"{change.text} ({effects[change.breaks]})" for change in signature_changes(self._models, before, after)]
+
     def planned(self, ask: ServiceAsk) -> Service:
         """The service as an apply would leave it; refusals are those of an apply."""
         spec = ask.document.spec
@@ -124,19 +130,27 @@ class Services:
             self._loop.clock.now(),
         )
         self._check_fit(after)
+        check_signature(self._models, self._service(ask.key), after)
         return after
 
-    def release_ask(self, key: ServiceKey, model: str, strategy: str) -> ServiceAsk:
-        """The document that a release of another version means, the way the service says unless told otherwise."""
+    def release_ask(self, key: ServiceKey, model: str, strategy: str, *, allow_signature_change: bool = False) -> ServiceAsk:
+        """The document that a release of another version means, the way the service says unless told otherwise.
+
+        Consent to another signature is given for each release anew.
+        """
         service = self.find(key).service
         if not service.spec.model:
             message = f"{key.name} serves a command, not a model"
             raise RefusedError(message, fix="apply its document with the new command")
         spec = service.spec.model_dump(mode="json", exclude_unset=True) | {"model": model}
+        policy = {name: value for name, value in spec.get("rollout", {}).items() if name != "allow_signature_change"}
+        if allow_signature_change:
+            policy["allow_signature_change"] = True
         if strategy:
-            policy = {**spec.get("rollout", {}), "strategy": strategy}
+            policy["strategy"] = strategy
             if strategy != service.spec.rollout.strategy:
                 policy.pop("steps", None)
+        if policy or "rollout" in spec:
             spec["rollout"] = policy
         metadata = {"name": key.name, "namespace": key.namespace, "labels": service.labels}
         return ServiceAsk(ModelService.model_validate({"metadata": metadata, "spec": spec}), service.origin)

@@ -9,7 +9,11 @@ from fairway.cli.session import Session, say, write
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
+ALLOW_SIGNATURE_CHANGE = Flag(
+    "--allow-signature-change", "release it though its inputs or outputs break clients of the version that serves"
+)
 _NAME = Word("NAME", "a service: mnist or service/mnist")
 
 
@@ -17,7 +21,9 @@ def start(options: Options) -> int:
     """Release another version of the model."""
     session = Session(options)
     address, model = options.words
-    body = {"model": model, "strategy": options.text("strategy"), "plan": options.on("plan")}
+    body: dict[str, Any] = {"model": model, "strategy": options.text("strategy"), "plan": options.on("plan")}
+    if options.on("allow-signature-change"):
+        body["allow_signature_change"] = True
     if not options.on("plan"):
         session.announce()
     write(session.change("POST", service_path(address, "/rollout/start"), body, session.look()))
@@ -65,6 +71,7 @@ COMMANDS = {
                 "NAME",
                 choices=("rolling", "blue-green", "canary", "ab", "shadow"),
             ),
+            ALLOW_SIGNATURE_CHANGE,
             PLAN,
             FORMAT,
         ),

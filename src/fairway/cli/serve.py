@@ -11,6 +11,7 @@ from fairway.cli.address import service_path
 from fairway.cli.document import with_unit
 from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
 from fairway.cli.progress import PATIENCE
+from fairway.cli.rollout import ALLOW_SIGNATURE_CHANGE
 from fairway.cli.session import Session, is_terminal, say, show_line, terminal_width, write_json
 from fairway.cli.submission import print_plan
 from fairway.errors import UsageError
@@ -137,6 +138,8 @@ def make_service(options: Options, namespace: str) -> dict[str, Any]:
     spec: dict[str, Any] = {"model": model} if model else {"command": list(command), "code": {"path": ".", "inPlace": True}}
     if options.on("follow"):
         spec["follow"] = True
+    if options.on("allow-signature-change"):
+        spec["rollout"] = {"allowSignatureChange": True}
     for flag, field in (("runtime", "runtime"), ("ready", "ready"), ("queue", "queue")):
         if options.text(flag):
             spec[field] = options.text(flag)
@@ -194,6 +197,7 @@ COMMANDS = {
             Flag("--p95", "what is promised: 95 of 100 answers within this", "TIME"),
             Flag("--runtime", f"what runs the model: {', '.join(RUNTIMES)}", "NAME", choices=RUNTIMES),
             Flag("--follow", "a promotion of the alias starts a release"),
+            ALLOW_SIGNATURE_CHANGE,
             Flag("--ready", "the path that answers 200 when a command's server is ready (default: /)", "PATH"),
             Flag("--gpus", "GPUs a replica: 1, 0.25, H100:1", "N"),
             Flag("--cpus", "cores a replica: 2, 500m", "N"),

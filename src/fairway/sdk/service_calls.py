@@ -74,9 +74,11 @@ class ServiceVerbs:
         return decode((yield self._service("POST", f"/{wire.quote(name)}/scale", {"floor": floor})), ServiceView)
 
     @verb
-    def release(self, name: str, model: str, *, strategy: str = "") -> Steps[ReleaseView]:
-        """Release another version of the model."""
-        body = {"model": model, "strategy": strategy}
+    def release(self, name: str, model: str, *, strategy: str = "", allow_signature_change: bool = False) -> Steps[ReleaseView]:
+        """Release another version of the model; one whose inputs or outputs break clients only with consent."""
+        body: dict[str, Any] = {"model": model, "strategy": strategy}
+        if allow_signature_change:
+            body["allow_signature_change"] = True
         return decode((yield self._service("POST", f"/{wire.quote(name)}/rollout/start", body)), ReleaseView)
 
     @verb

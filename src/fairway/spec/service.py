@@ -145,6 +145,9 @@ class Guard(SpecModel):
 
     errors: Percent = "1%"
     """More failed answers than this, and significantly more than the old version has."""
+    client_errors: Percent = "1%"
+    """More answers with 4xx than this (429 does not count), and significantly more than the old version has on the same traffic;
+    100%: not compared."""
     p95: Duration | None = None
     """Slower than this."""
     slower: Amount = "2"
@@ -172,6 +175,8 @@ class RolloutPolicy(SpecModel):
     in_place: bool = False
     """Where there is no room for one replica more: an old one ends before each new one starts, and one is missing meanwhile.
     A service of one replica has none then, and requests wait in the router."""
+    allow_signature_change: bool = False
+    """Whether a model version may be released whose inputs or outputs break clients: other names, types, ranks or lengths."""
     guard: Guard = Guard()
     """What sends it back."""
 

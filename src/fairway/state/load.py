@@ -22,10 +22,15 @@ class RevisionLoad:
     rejected: int = 0
     """429."""
     latency: tuple[int, ...] = ()
-    """Answers by `LATENCY_BOUNDS`; empty: none yet."""
+    """Successful answers (2xx), copies included, by `LATENCY_BOUNDS`; empty: none yet. Envoy, and routers of an earlier version,
+    count other answers as well."""
     latency_sum: float = 0.0
     mirrored: int = 0
+    """Copies of requests that it got."""
     mirror_failed: int = 0
+    """Of these, answered with 5xx or not at all."""
+    mirror_client_errors: int = 0
+    """Of these, answered with 4xx but 429. Routers of an earlier version do not count them."""
     outcomes: dict[str, tuple[int, float, float]] = field(default_factory=dict)
     """What was reported of the answers, by metric: how often, the sum, and the sum of squares."""
 
@@ -68,8 +73,12 @@ class ReplicaLoad:
 
     time: float
     served: int = 0
+    """Answers other than 5xx and 429."""
     failed: int = 0
     refused: int = 0
+    """Answers with 429."""
+    client_errors: int = 0
+    """4xx but 429; counted in `served` as well. Replicas of an earlier version do not say."""
     busy_seconds: float = 0.0
     """Time in which the model ran."""
     queue: int = 0

@@ -118,10 +118,7 @@ class FakeNetwork:
             status, seconds = self.answers.get(shadow.backend.name, (200, 0.0))
             self.mirrored.append(shadow.backend.name)
             shadow.revision.mirrored += 1
-            if status >= 500 or not status:
-                shadow.revision.mirror_failed += 1
-            else:
-                shadow.revision.took(seconds)
+            shadow.revision.copy_ended(status or 502, seconds)
 
     def _wake(self) -> None:
         for wake in self.wakes:

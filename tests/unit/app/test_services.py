@@ -17,7 +17,7 @@ from fairway.plan.service import commands
 from fairway.spec.service import ModelService
 from fairway.state.job import Origin
 from fairway.state.load import RouteLoad
-from fairway.state.model import ModelVersion
+from fairway.state.model import ModelVersion, Signature, TensorSpec
 from fairway.state.route import RoutePlan
 from fairway.state.service import ReplicaPhase, Service, ServiceKey
 from fairway.state.task import Exit, TaskKey
@@ -78,6 +78,7 @@ class Models:
 
     def __init__(self) -> None:
         self.aliases = {"champion": 1}
+        self.signatures: dict[int, Signature] = {}
 
     def get(self, reference: str) -> ModelVersion:
         name, _, word = reference.partition("@")
@@ -85,7 +86,7 @@ class Models:
         if name != "mnist":
             message = f"there is no model {name}"
             raise NotFoundError(message)
-        return ModelVersion(name, number, "0" * 64, "onnx", 1, 10, 0.0)
+        return ModelVersion(name, number, "0" * 64, "onnx", 1, 10, 0.0, self.signatures.get(number, Signature()))
 
     def own(self, reference: str, namespace: str) -> str:
         return reference
@@ -326,6 +327,52 @@ async def test_a_promotion_starts_a_release_where_it_is_followed_and_only_once(h
     assert len(house.services.find(KEY).service.revisions) == 2, "what was taken back is not tried again"
     assert [name[:2] for name in house.backends] == ["r1"]
     assert house.services.serving(house.models.get("mnist@2")) == "service mnist (revision 2)"
+
+
+def renamed(house: House) -> None:
+    """The second version has another name for its input."""
+    for number, name in ((1, "image"), (2, "pixels")):
+        inputs = (TensorSpec(name, "FP32", (-1, 784)),)
+        house.models.signatures[number] = Signature(inputs, (TensorSpec("logits", "FP32", (-1, 10)),))
+
+
+async def test_a_release_that_breaks_clients_needs_consent(house: House) -> None:
+    renamed(house)
+    await house.apply(model="mnist@1")
+    await house.settle()
+    with pytest.raises(RefusedError, match=r"mnist@2 would break clients of mnist@1: input image: .* -> gone") as caught:
+        await house.apply(model="mnist@2")
+    assert "--allow-signature-change" in caught.value.fix
+    with pytest.raises(RefusedError, match="would break clients"):
+        await house.services.checked(house.services.release_ask(KEY, "mnist@2", ""))
+    assert len(house.services.find(KEY).service.revisions) == 1
+    assert await house.apply(model="mnist@1", replicas={"min": 1, "max": 2}) == "changed", "what serves stays"
+    ask = house.services.release_ask(KEY, "mnist@2", "canary", allow_signature_change=True)
+    before, after = house.services.find(KEY).service, await house.services.checked(ask)
+    assert house.services.signature_changes(before, after) == [
+        "input image: FP32[any, 784] -> gone (breaks clients)",
+        "input pixels: none -> FP32[any, 784] (breaks clients)",
+    ]
+    assert (await house.services.apply(ask))[1] == "changed"
+    assert house.services.find(KEY).service.rollout.target == 2
+    assert (await house.services.apply(ask))[1] == "unchanged"
+    again = house.services.release_ask(KEY, "mnist@2", "")
+    assert not again.document.spec.rollout.allow_signature_change, "consent holds for one release"
+
+
+async def test_a_promotion_that_breaks_clients_is_not_followed_without_consent(house: House) -> None:
+    renamed(house)
+    await house.apply(follow=True)
+    await house.settle()
+    house.models.aliases["champion"] = 2
+    await house.settle(3)
+    assert [revision.model for revision in house.services.find(KEY).service.revisions] == ["mnist@1"]
+    (fault,) = house.loop.faults.of(f"service:{KEY}")
+    assert fault.work == "follow model"
+    assert "mnist@2 would break clients of mnist@1" in fault.cause
+    await house.apply(follow=True, rollout={"allow_signature_change": True})
+    await house.settle(3)
+    assert [revision.model for revision in house.services.find(KEY).service.revisions] == ["mnist@1", "mnist@2"]
 
 
 async def test_a_service_does_not_learn_what_its_model_means_without_the_right_to_read_it(house: House) -> None:

@@ -16,6 +16,8 @@ HISTORY = 20
 """Releases that are remembered."""
 REVISIONS = 10
 """Revisions that are remembered beside those in use."""
+UNDONE = "undone by a person"
+"""Why a release ended, or another one went back."""
 
 NOT_SERVED = frozenset(
     {"model", "follow", "replicas", "objective", "scaling", "traffic", "rollout", "port", "hold", "grace"},
@@ -125,7 +127,10 @@ def resumed(service: Service, now: float) -> Service:
 
 
 def undone(service: Service, now: float) -> Service:
-    """Back to what served before: ends the release under way, or releases the revision before the last one."""
+    """Back to what served before: ends the release under way, or goes back behind the last one.
+
+    Both move all traffic as fast as replicas of that revision become ready, without the steps and guards of a release.
+    """
     rollout = service.rollout
     if rollout is None or not rollout.source or rollout.phase is RolloutPhase.ROLLED_BACK:
         message = f"service {service.key} has no release that could be undone"
@@ -137,8 +142,10 @@ def undone(service: Service, now: float) -> Service:
     kept = {name: getattr(service.spec, name) for name in NOT_SERVED - {"model", "follow"}}
     service = replace(service, spec=back.spec.model_copy(update=kept), origin=back.origin)
     if releases.is_active(rollout):
-        return replace(service, rollout=_ended(rollout, "undone by a person", now))
-    return _released(service, back.number, "", now)
+        return replace(service, rollout=_ended(rollout, UNDONE, now))
+    done = Rollout(service.stable, back.number, RolloutPhase.DONE, started=now, finished=now, reason=UNDONE)
+    history = (*service.history, rollout)[-HISTORY:]
+    return _forgetting(replace(service, stable=back.number, rollout=done, history=history))
 
 
 def deleted(service: Service) -> Service:

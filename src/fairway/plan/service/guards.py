@@ -14,7 +14,7 @@ from fairway.plan.service import measured as looks
 from fairway.plan.service import sequential
 from fairway.plan.service.measured import Measured, Sample
 from fairway.plan.service.sequential import Reports
-from fairway.spec.service import Guard
+from fairway.spec.service import Guard, RolloutStrategy
 from fairway.state.load import LATENCY_BOUNDS, RevisionLoad
 from fairway.state.service import Replica, ReplicaPhase, RevisionPhase, Rollout, Service
 from fairway.units import number, quantity
@@ -27,7 +27,15 @@ ALPHA_ALLOWED = 0.1
 """The chance that one with more errors than the old one, but no more than allowed, is sent back."""
 SLOW = 0.05
 """The part of the answers that may be slower than the 95th percentile."""
+MOSTLY = 0.5
+"""The part of client errors that is no alarm without the old revision on the same traffic: the clients may have changed."""
+LESS = 0.05
+"""An old revision that succeeds less often than the new one by more than this is no measure of latency."""
 _LEAST_ERRORS = 3
+_ALONE = 10
+"""Answers of the new revision, without one of the old, that are judged by themselves."""
+_POOLED = 1_000
+"""Answers of the old revision that wait for one of the new at the most."""
 _WORTH_SAYING = 0.1
 _WINDOW = 60.0
 _FEW = 50
@@ -46,6 +54,8 @@ METRIC = "metric."
 """Marks of the metric, forgotten when the parts change: shares that move with the time of day would mislead."""
 LEFT_OUT = f"{METRIC}left_out"
 """The mark that counts reports whose values are too large to be summed up."""
+_BEYOND = "client_allowed"
+"""The evidence that there are more client errors than the document allows."""
 _SUMS = ("n", "sum", "squares")
 
 Marks = dict[str, float]
@@ -56,7 +66,7 @@ class Verdict:
     """A guard that spoke."""
 
     guard: str
-    """`crash`, `ready`, `errors`, `p95`, `slower`, `metric`."""
+    """`crash`, `ready`, `errors`, `client_errors`, `p95`, `slower`, `metric`."""
     reason: str
     """Both numbers, in a sentence."""
 
@@ -103,11 +113,17 @@ def of_answers(service: Service, rollout: Rollout, measured: Measured) -> tuple[
                 for number in (rollout.target, rollout.source)
             )
             _count_errors(marks, service.spec.rollout.guard, mine, old)
+            _count_client_errors(marks, service, mine, old)
             if not _were_held(marks, before, after):
                 _count_slow(marks, service, rollout, mine, measured)
             _count_reports(marks, service.spec.rollout.guard, mine, old)
     marks[LOOKED] = last.time
-    verdicts = (_errors(service, rollout, marks), _slow(service, rollout, marks, measured), _metric(service, rollout, marks))
+    verdicts = (
+        _errors(service, rollout, marks),
+        _client_errors(service, rollout, marks),
+        _slow(service, rollout, marks, measured),
+        _metric(service, rollout, marks),
+    )
     return marks, next((verdict for verdict in verdicts if verdict), None)
 
 
@@ -124,6 +140,9 @@ def findings(service: Service, rollout: Rollout) -> tuple[str, ...]:
     found: list[str] = []
     if marks.get("errors.n"):
         found.append(f"errors: {_errors_in_words(rollout, marks)}; allowed is {guard.errors}{_sureness(marks, 'errors')}")
+    if marks.get("client_errors.k"):
+        said = f"{_client_errors_in_words(rollout, marks)}; allowed is {guard.client_errors}"
+        found.append(f"client errors: {said}{_sureness(marks, 'client_errors')}")
     if "slower.old" in marks and marks.get("errors.n"):
         allowed = f"{guard.slower} times as much" if quantity.number(guard.slower) else "anything"
         usual = f"p95 of r{rollout.source} is {quantity.show_seconds(marks['slower.old'])}"
@@ -179,20 +198,72 @@ def _count_errors(marks: Marks, guard: Guard, mine: RevisionLoad, old: RevisionL
 
 def _errors(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
     allowed = service.spec.rollout.guard.errors
-    if _mark(marks, "errors.k") < _LEAST_ERRORS or not _speaks(marks, "errors"):
-        return None
-    if sequential.strength(_evidence(marks, "allowed")) < sequential.limit(ALPHA_ALLOWED):
-        return None
-    part = _part(marks, "errors")
-    if part <= quantity.percent(allowed):
+    if not _is_too_often(marks, "errors", "allowed", allowed):
         return None
     return Verdict("errors", f"{_errors_in_words(rollout, marks)}; allowed is {allowed}")
+
+
+def _is_too_often(marks: Marks, name: str, beyond: str, allowed: str) -> bool:
+    """Whether the new revision has significantly more than the old one, and (the evidence `beyond`) than is allowed."""
+    if _mark(marks, f"{name}.k") < _LEAST_ERRORS or not _speaks(marks, name):
+        return False
+    if sequential.strength(_evidence(marks, beyond)) < sequential.limit(ALPHA_ALLOWED):
+        return False
+    return _part(marks, name) > quantity.percent(allowed)
 
 
 def _errors_in_words(rollout: Rollout, marks: Mapping[str, float]) -> str:
     mine, old = (f"{_mark(marks, f'{name}.k'):.0f} of {_mark(marks, f'{name}.n'):.0f}" for name in ("errors", "errors.old"))
     new = f"{_part(marks, 'errors'):.1%} of r{rollout.target}'s answers failed ({mine})"
     return f"{new}, {_part(marks, 'errors.old'):.1%} of r{rollout.source}'s ({old})"
+
+
+def _count_client_errors(marks: Marks, service: Service, mine: RevisionLoad, old: RevisionLoad) -> None:
+    """Counts client errors beside those of the old revision on the same traffic.
+
+    A failure of the old revision counts as one: a request that it failed on may be refused. Where few ask, answers of one side
+    wait for answers of the other. Where there is none of the old, or clients stay with a version, only a majority is evidence.
+    """
+    refused, total = mine.client_errors + mine.mirror_client_errors, mine.answered + mine.failed + mine.mirrored
+    counts = (("k", refused), ("n", total), ("old.k", old.client_errors + old.failed), ("old.n", old.answered + old.failed))
+    for name, value in counts:
+        for kept in (f"client_errors.{name}", f"client_errors.pool.{name}"):
+            marks[kept] = _mark(marks, kept) + max(0, value)
+    if total > 0:
+        allowed = quantity.percent(service.spec.rollout.guard.client_errors)
+        beyond = sequential.more_often_than(_evidence(marks, _BEYOND), refused, total, allowed, ALPHA_ALLOWED)
+        _keep(marks, _BEYOND, beyond)
+    k, n, old_k, old_n = (int(_mark(marks, f"client_errors.pool.{name}")) for name, _ in counts)
+    known = _evidence(marks, "client_errors")
+    judged: tuple[str, ...] = ("k", "n", "old.k", "old.n")
+    if n and old_n and _sees_same_traffic(service):
+        _keep(marks, "client_errors", sequential.more_often_than_beside(known, (k, n), (old_k, old_n), ALPHA))
+    elif n >= _ALONE:
+        if _part(marks, "client_errors.old") <= MOSTLY:
+            _keep(marks, "client_errors", sequential.more_often_than(known, k, n, MOSTLY, ALPHA))
+    else:
+        judged = ("old.k", "old.n") if old_n >= _POOLED else ()
+    marks.update({f"client_errors.pool.{name}": 0.0 for name in judged})
+
+
+def _sees_same_traffic(service: Service) -> bool:
+    """Whether requests are dealt to both revisions whoever sends them; copies are taken of all requests."""
+    traffic, policy = service.spec.traffic, service.spec.rollout
+    return policy.strategy is RolloutStrategy.SHADOW or not (traffic.sticky or traffic.headers)
+
+
+def _client_errors(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
+    allowed = service.spec.rollout.guard.client_errors
+    if not _is_too_often(marks, "client_errors", _BEYOND, allowed):
+        return None
+    return Verdict("client_errors", f"{_client_errors_in_words(rollout, marks)}; allowed is {allowed}")
+
+
+def _client_errors_in_words(rollout: Rollout, marks: Mapping[str, float]) -> str:
+    names = ("client_errors", "client_errors.old")
+    mine, old = (f"{_mark(marks, f'{name}.k'):.0f} of {_mark(marks, f'{name}.n'):.0f}" for name in names)
+    new = f"{_part(marks, 'client_errors'):.1%} of r{rollout.target}'s answers were client errors (4xx) ({mine})"
+    return f"{new}, {_part(marks, 'client_errors.old'):.1%} of r{rollout.source}'s were client errors or failures ({old})"
 
 
 def _count_slow(marks: Marks, service: Service, rollout: Rollout, mine: RevisionLoad, measured: Measured) -> None:
@@ -202,9 +273,12 @@ def _count_slow(marks: Marks, service: Service, rollout: Rollout, mine: Revision
     if sum(bars) < _FEW and "slower.old" not in marks:
         # Few ask: what was measured longer ago is better than nothing.
         bars = looks.histogram(measured, rollout.source, looks.KEPT)
-    usual = looks.percentile(bars, 1.0 - SLOW) if sum(bars) >= _FEW else None
+    is_measure = _is_measure(rollout, measured)
+    usual = looks.percentile(bars, 1.0 - SLOW) if sum(bars) >= _FEW and is_measure else None
     if usual is not None:
         marks["slower.old"] = usual
+    elif not is_measure:
+        marks.pop("slower.old", None)
     total = sum(mine.latency)
     for name, bound in (("slower", _slower_bound(guard, marks)), ("p95", _p95_bound(guard, usual))):
         if bound is None or not total:
@@ -213,6 +287,13 @@ def _count_slow(marks: Marks, service: Service, rollout: Rollout, mine: Revision
         part = min(1.0, _MOST_A_LOOK / total)
         found = sequential.more_often_than(_evidence(marks, name), round(slow * part), round(total * part), SLOW, ALPHA)
         _keep(marks, name, found)
+
+
+def _is_measure(rollout: Rollout, measured: Measured) -> bool:
+    """Whether the old revision's latency can be compared: one that refuses or fails on requests is fast on those."""
+    old = looks.unsuccessful(measured, rollout.source, _WINDOW)
+    new = looks.unsuccessful(measured, rollout.target, _WINDOW)
+    return old is None or old <= (new or 0.0) + LESS
 
 
 def _slower_bound(guard: Guard, marks: Marks) -> float | None:

@@ -187,6 +187,7 @@ def difference(before: RevisionLoad, after: RevisionLoad) -> RevisionLoad:
         latency_sum=after.latency_sum - before.latency_sum,
         mirrored=max(0, after.mirrored - before.mirrored),
         mirror_failed=max(0, after.mirror_failed - before.mirror_failed),
+        mirror_client_errors=max(0, after.mirror_client_errors - before.mirror_client_errors),
         outcomes={
             name: (one[0] - was[0], one[1] - was[1], one[2] - was[2])
             for name, one in after.outcomes.items()
@@ -206,6 +207,19 @@ def histogram(measured: Measured, revision: int | None, window: float) -> tuple[
                 old = before.revisions.get(which, RevisionLoad()) if before else RevisionLoad()
                 total = [one + more for one, more in zip(total, _added(old.latency, load.latency), strict=True)]
     return tuple(total)
+
+
+def unsuccessful(measured: Measured, revision: int, window: float) -> float | None:
+    """The part of a revision's answers over the window that were client errors or failures; None without answers."""
+    if measured.last is None:
+        return None
+    bad = total = 0
+    for before, after in _lives([sample.route for sample in measured.since(measured.last.time - window) if sample.route]):
+        old = before.revisions.get(revision, RevisionLoad()) if before else RevisionLoad()
+        load = difference(old, after.revisions.get(revision, RevisionLoad()))
+        bad += load.client_errors + load.failed + load.mirror_client_errors + load.mirror_failed
+        total += load.answered + load.failed + load.mirrored
+    return number.ratio(bad, total) if total else None
 
 
 def _lives(looks: list[RouteLoad]) -> Iterator[tuple[RouteLoad | None, RouteLoad]]:

@@ -61,21 +61,34 @@ def shares(service: Service, now: float) -> Shares:
         return Shares({service.stable: 1.0}, {service.stable: 1.0}) if service.stable else Shares()
     if not rollout.source:
         return Shares({}, {rollout.target: 1.0})
-    share, mirror = rollout.marks.get(SHARE, 0.0), rollout.marks.get(MIRROR, 0.0)
+    share = rollout.marks.get(SHARE, 0.0)
     strategy = service.spec.rollout.strategy
     is_needed = _is_unmeasured(service, rollout) or bool(_too_slow(service, rollout))
     kept = rollout.source if strategy in _KEEPING or is_needed else 0
-    is_shadow = strategy is RolloutStrategy.SHADOW
-    next_ = _next(service, rollout) if _is_due(service, rollout, now) else mirror if is_shadow and share < 1 else share
+    is_due = _is_due(service, rollout, now)
+    if strategy is RolloutStrategy.SHADOW and share < 1:
+        return _shadowed(service, rollout, kept, is_due=is_due)
+    next_ = _next(service, rollout) if is_due else share
     started = rollout.step >= 0
-    serving = {rollout.source: 1.0 - share, **({rollout.target: share} if started and not mirror else {})}
-    if is_shadow and next_ < 1:
-        return Shares({rollout.source: 1.0}, {rollout.source: 1.0}, (rollout.target, max(mirror, next_)), kept)
-    copies = (rollout.target, mirror) if mirror and share < 1 else None
-    if copies:
-        # The last step of a shadow release: replicas for all of the traffic, while it still gets copies only.
-        return Shares({rollout.source: 1.0}, {rollout.source: 0.0, rollout.target: 1.0}, None, kept)
+    serving = {rollout.source: 1.0 - share, **({rollout.target: share} if started else {})}
     return Shares(serving, {rollout.source: 1.0 - next_, rollout.target: next_}, None, kept)
+
+
+def _shadowed(service: Service, rollout: Rollout, kept: int, *, is_due: bool) -> Shares:
+    """The shares of a shadow release before it takes over: the old revision serves, the new one gets copies."""
+    serving, copied = {rollout.source: 1.0}, rollout.marks.get(MIRROR, 0.0)
+    if not is_due:
+        return Shares(serving, serving, (rollout.target, copied), kept)
+    if _is_copy(service, rollout):
+        return Shares(serving, serving, (rollout.target, max(copied, _next(service, rollout))), kept)
+    # Replicas for all of the traffic are made while the copies go on.
+    return Shares(serving, {rollout.source: 0.0, rollout.target: 1.0}, (rollout.target, copied), kept)
+
+
+def _is_copy(service: Service, rollout: Rollout) -> bool:
+    """Whether the next step of the release only copies requests."""
+    policy = service.spec.rollout
+    return policy.strategy is RolloutStrategy.SHADOW and rollout.step + 1 < len(steps(policy))
 
 
 def _is_unmeasured(service: Service, rollout: Rollout) -> bool:
@@ -199,7 +212,7 @@ def stepped(service: Service, replicas: Sequence[Replica], now: float) -> tuple[
     if reason:
         return replace(service, rollout=replace(rollout, reason=f"waits: {reason}")), ()
     part = _next(service, rollout)
-    is_copy = service.spec.rollout.strategy is RolloutStrategy.SHADOW and rollout.step + 1 < len(steps(service.spec.rollout))
+    is_copy = _is_copy(service, rollout)
     marks = {**guards.without_metric(rollout.marks), **({MIRROR: part} if is_copy else {SHARE: part, MIRROR: 0.0})}
     marks[SEEN] = guards.answers(marks)
     on = replace(rollout, phase=RolloutPhase.STEPPING, step=rollout.step + 1, step_since=now, marks=marks, reason="")

@@ -63,7 +63,9 @@ def parts(service: Service, shares: Shares) -> dict[int, Part]:
         found[revision] = Part(max(need, coming), need, keeps=revision == shares.kept)
     if shares.mirror:
         revision, share = shares.mirror
-        found[revision] = Part(max(1, _ceil(number * share * _slowness(revision, shares, rates))))
+        copies = max(1, _ceil(number * share * _slowness(revision, shares, rates)))
+        # A revision that takes over next has replicas for its part as well.
+        found[revision] = Part(max(copies, found[revision].wanted if revision in found else 0))
     return found
 
 

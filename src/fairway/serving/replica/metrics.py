@@ -67,6 +67,11 @@ class Metrics:
         return self.codes.get(429, 0)
 
     @property
+    def client_errors(self) -> int:
+        """Answers with 4xx but 429."""
+        return sum(count for code, count in self.codes.items() if 400 <= code < 500) - self.refused
+
+    @property
     def served(self) -> int:
         """All other answers."""
         return sum(self.codes.values()) - self.failed - self.refused
@@ -77,6 +82,7 @@ class Metrics:
             "served": self.served,
             "failed": self.failed,
             "refused": self.refused,
+            "client_errors": self.client_errors,
             "busy_seconds": self.busy_seconds,
             "queue_seconds": self.queue_seconds,
             "queue": queue,

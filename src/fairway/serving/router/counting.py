@@ -21,19 +21,19 @@ class RevisionCount:
     """What the requests of one revision came to."""
 
     __slots__ = (
-        "answered", "arrived", "buckets", "client_errors", "failed", "latency_sum", "mirror_failed", "mirrored", "outcomes",
-        "rejected",
+        "answered", "arrived", "buckets", "client_errors", "failed", "latency_sum", "mirror_client_errors", "mirror_failed",
+        "mirrored", "outcomes", "rejected",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.arrived = self.answered = self.client_errors = self.failed = self.rejected = 0
-        self.mirrored = self.mirror_failed = 0
+        self.mirrored = self.mirror_client_errors = self.mirror_failed = 0
         self.latency_sum = 0.0
         self.buckets = [0] * (len(LATENCY_BOUNDS) + 1)
         self.outcomes: dict[str, tuple[int, float, float]] = {}
 
     def took(self, seconds: float) -> None:
-        """An answer came to its end."""
+        """A successful answer came to its end."""
         self.buckets[bisect_left(LATENCY_BOUNDS, seconds)] += 1
         self.latency_sum += seconds
 
@@ -48,7 +48,17 @@ class RevisionCount:
         self.answered += 1
         if status >= 400:
             self.client_errors += 1
-        self.took(seconds)
+        elif status < 300:
+            self.took(seconds)
+
+    def copy_ended(self, status: int, seconds: float) -> None:
+        """A copy of a request was answered with this status."""
+        if status >= 500:
+            self.mirror_failed += 1
+        elif status >= 400:
+            self.mirror_client_errors += status != 429
+        elif status < 300:
+            self.took(seconds)
 
     def came_to(self, name: str, value: float) -> bool:
         """Count what an answer was worth to its asker; False, and nothing is counted, when the sums would be too large."""
@@ -71,6 +81,7 @@ class RevisionCount:
             latency_sum=self.latency_sum,
             mirrored=self.mirrored,
             mirror_failed=self.mirror_failed,
+            mirror_client_errors=self.mirror_client_errors,
             outcomes=dict(self.outcomes),
         )
 

@@ -58,6 +58,7 @@ def _revision(numbers: Mapping[str, int], histograms: Mapping[str, list[int]], r
         latency_sum=sum(number * bound for number, bound in zip(latency, (*LATENCY_BOUNDS, LATENCY_BOUNDS[-1]), strict=False)),
         mirrored=count("total", copy),
         mirror_failed=count("5xx", copy),
+        mirror_client_errors=count("4xx", copy) - count("429", copy),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.head import AnswerHead, RequestHead
@@ -68,7 +69,7 @@ class _Copy:
 
     def on_refused(self, problem: Exception) -> None:
         """There is none."""
-        self._end(failed=True)
+        self._fail()
 
     def on_answer(self, head: AnswerHead, piece: bytes, ended: bool) -> None:
         """The answer begins."""
@@ -80,11 +81,11 @@ class _Copy:
         """More of it."""
         if ended and self._upstream is not None:
             self._place.give_back(self._upstream, self._desk.now())
-            self._end(failed=self._status >= 500)
+            self._end()
 
     def on_lost(self, problem: Exception | None, unread: bool) -> None:
         """The backend is gone."""
-        self._end(failed=True)
+        self._fail()
 
     def on_full(self) -> None:
         """All was handed over already."""
@@ -95,9 +96,14 @@ class _Copy:
     def _expire(self) -> None:
         if self._upstream is not None:
             self._upstream.give_up()
-        self._end(failed=True)
+        self._fail()
 
-    def _end(self, *, failed: bool) -> None:
+    def _fail(self) -> None:
+        """There is no whole answer: the same as an error of the server."""
+        self._status = HTTPStatus.BAD_GATEWAY
+        self._end()
+
+    def _end(self) -> None:
         if self._over:
             return
         self._over = True
@@ -107,7 +113,4 @@ class _Copy:
         self._place.count.end(now)
         if self._timer is not None:
             self._timer.cancel()
-        if failed:
-            self._place.revision.mirror_failed += 1
-        else:
-            self._place.revision.took(now - self._since)
+        self._place.revision.copy_ended(self._status, now - self._since)

@@ -71,7 +71,7 @@ def _check_load(load: RouteLoad) -> None:
     seconds = [load.time, load.held_since or 0.0]
     for revision in load.revisions.values():
         counted += [revision.arrived, revision.answered, revision.client_errors, revision.failed, revision.rejected]
-        counted += [revision.mirrored, revision.mirror_failed, *revision.latency]
+        counted += [revision.mirrored, revision.mirror_failed, revision.mirror_client_errors, *revision.latency]
         seconds.append(revision.latency_sum)
         if len(revision.latency) not in (0, len(LATENCY_BOUNDS) + 1):
             message = f"the load has {len(revision.latency)} latencies"

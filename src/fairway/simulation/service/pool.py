@@ -23,12 +23,14 @@ class Pool:
     arrived: int = 0
     answered: int = 0
     failed: int = 0
+    client_errors: int = 0
     bars: np.ndarray = field(default_factory=lambda: np.zeros(BARS, dtype=np.int64))
     latency_sum: float = 0.0
     right: int = 0
     reported: int = 0
     mirrored: int = 0
     mirror_failed: int = 0
+    mirror_client_errors: int = 0
     busy: float = 0.0
     """Of each replica, in the last moment."""
     partial: float = 0.0
@@ -55,13 +57,18 @@ class Pool:
     def answer(self, served: int, took: np.ndarray, chance: np.random.Generator, *, copies: bool) -> None:
         """Counts the answers."""
         failed = int(chance.binomial(served, self.version.errors)) if self.version.errors else 0
+        refused = int(chance.binomial(served - failed, self.version.refused)) if self.version.refused else 0
+        # A router counts the time of successful answers; which of them were refused makes no difference here.
+        took = took[refused:]
         self.bars += np.bincount(np.searchsorted(_BOUNDS, took), minlength=BARS)
         self.latency_sum += float(took.sum())
         if copies:
             self.mirrored += served
             self.mirror_failed += failed
+            self.mirror_client_errors += refused
             return
         self.failed += failed
+        self.client_errors += refused
         self.answered += served - failed
         self.right += int(chance.binomial(served - failed, self.version.good))
         self.reported += served - failed
@@ -71,10 +78,12 @@ class Pool:
         return RevisionLoad(
             arrived=self.arrived,
             answered=self.answered,
+            client_errors=self.client_errors,
             failed=self.failed,
             latency=tuple(self.bars.tolist()),
             latency_sum=self.latency_sum,
             mirrored=self.mirrored,
             mirror_failed=self.mirror_failed,
+            mirror_client_errors=self.mirror_client_errors,
             outcomes={METRIC: (self.reported, float(self.right), float(self.right))},
         )

@@ -17,6 +17,8 @@ class Version:
     """Seconds from the start of a replica until it is ready."""
     errors: float = 0.0
     """The part of its answers that fail."""
+    refused: float = 0.0
+    """The part of its answers that are client errors (4xx)."""
     good: float = 0.95
     """The part of its answers that turn out right; reported as the metric `accuracy`."""
     cpu: float = 1.0

@@ -17,8 +17,9 @@ FAST = 0.01
 class Watch:
     """Feeds a release with answers, look by look."""
 
-    def __init__(self, seed=0, **guard):
-        service = apply_version(a_service(2), 2, 0.0, rollout={"strategy": "canary", "guard": guard})
+    def __init__(self, seed=0, traffic=None, **guard):
+        rollout = {"strategy": "canary", "guard": guard}
+        service = apply_version(a_service(2), 2, 0.0, rollout=rollout, traffic=traffic or {})
         self.service = service
         self.rollout = replace(service.rollout, step=0)
         self.measured = Measured()
@@ -27,16 +28,19 @@ class Watch:
         self.now, self.epoch, self.verdict = 0.0, "a", None
         self.look()
 
-    def look(self, new=0, old=0, errors=(0.0, 0.0), took=(FAST, FAST), good=(0.9, 0.9)):
+    def look(self, new=0, old=0, errors=(0.0, 0.0), took=(FAST, FAST), good=(0.9, 0.9), refused=(0.0, 0.0), copies=0):
+        self._copy(copies, errors[0], refused[0])
         for index, (number, count) in enumerate(((2, new), (1, old))):
             failed = int(self.chance.binomial(count, errors[index]))
+            client = int(self.chance.binomial(count - failed, refused[index]))
             right = int(self.chance.binomial(count - failed, good[index]))
             before = self.counts[number]
             n, total, squares = before.outcomes.get("clicks", (0, 0.0, 0.0))
-            bars = latency_bars({took[index]: count})
+            bars = latency_bars({took[index]: count - client})
             self.counts[number] = replace(
                 before,
                 answered=before.answered + count - failed,
+                client_errors=before.client_errors + client,
                 failed=before.failed + failed,
                 latency=tuple(one + other for one, other in zip(before.latency, bars, strict=True)),
                 outcomes={"clicks": (n + count - failed, total + right, squares + right)},
@@ -47,6 +51,17 @@ class Watch:
         marks, self.verdict = guards.of_answers(self.service, self.rollout, self.measured)
         self.rollout = replace(self.rollout, marks=marks)
         return self.verdict
+
+    def _copy(self, count, errors, refused):
+        failed = int(self.chance.binomial(count, errors))
+        client = int(self.chance.binomial(count - failed, refused))
+        seen = self.counts[2]
+        self.counts[2] = replace(
+            seen,
+            mirrored=seen.mirrored + count,
+            mirror_failed=seen.mirror_failed + failed,
+            mirror_client_errors=seen.mirror_client_errors + client,
+        )
 
     def until_it_speaks(self, looks=300, **answers):
         for count in range(looks):
@@ -166,3 +181,111 @@ def test_answers_to_requests_that_waited_for_a_replica_are_not_held_against_the_
     assert not any(name.startswith("slower:") for name in watch.rollout.marks)
     assert watch.until_it_speaks(new=20, took=(3.0, FAST)) is not None
     assert watch.verdict.guard == "slower"
+
+
+def test_client_errors_that_only_the_new_one_has_speak_with_both_numbers():
+    watch = Watch()
+    assert watch.until_it_speaks(new=5, old=95, refused=(0.8, 0.0)) <= 6
+    assert watch.verdict.guard == "client_errors"
+    assert "of r2's answers were client errors (4xx)" in watch.verdict.reason
+    assert "0.0% of r1's" in watch.verdict.reason
+    assert "allowed is 1%" in watch.verdict.reason
+
+
+def test_client_errors_of_copies_speak():
+    watch = Watch()
+    assert watch.until_it_speaks(copies=20, old=100, refused=(0.8, 0.02)) <= 10
+    assert watch.verdict.guard == "client_errors"
+
+
+def test_client_errors_that_both_have_are_the_clients_own():
+    for part in (0.02, 0.3, 0.9):
+        assert Watch().until_it_speaks(new=20, old=80, refused=(part, part)) is None
+        assert Watch().until_it_speaks(copies=20, old=80, refused=(part, part)) is None
+
+
+def test_few_client_errors_and_those_that_the_document_allows_send_nothing_back():
+    assert Watch().until_it_speaks(new=20, old=80, refused=(0.008, 0.0001)) is None
+    assert Watch(client_errors="20%").until_it_speaks(new=20, old=80, refused=(0.1, 0.0), looks=100) is None
+    assert Watch(client_errors="100%").until_it_speaks(new=20, old=80, refused=(1.0, 0.0), looks=100) is None
+    watch = Watch()
+    watch.look(new=2, old=20, refused=(1.0, 0.0))
+    assert watch.verdict is None
+
+
+def test_a_version_that_refuses_what_the_old_one_failed_on_is_no_worse():
+    assert Watch().until_it_speaks(new=20, old=80, errors=(0.0, 0.1), refused=(0.1, 0.0)) is None
+
+
+def test_few_requests_are_compared_though_no_look_has_answers_of_both():
+    watch = Watch()
+    for turn in range(400):
+        new = turn % 20 == 0
+        if watch.look(new=int(new), old=int(not new), refused=(0.8, 0.0)):
+            break
+    assert watch.verdict.guard == "client_errors"
+    for seed in range(5):
+        alike = Watch(seed=seed)
+        for turn in range(400):
+            new = turn % 20 == 0
+            assert alike.look(new=int(new), old=int(not new), refused=(0.9, 0.9)) is None
+
+
+def test_without_the_old_one_beside_it_only_a_majority_of_client_errors_speaks():
+    """Who asks may have changed: at 100 % of the traffic there is nothing to compare with."""
+    watch = Watch()
+    watch.look(old=500)
+    assert watch.until_it_speaks(new=5, refused=(0.8, 0.0), looks=30) is not None
+    assert watch.verdict.guard == "client_errors"
+    assert Watch().until_it_speaks(new=50, refused=(0.3, 0.0)) is None
+    used_to_it = Watch()
+    used_to_it.look(old=500, refused=(0.0, 0.9))
+    assert used_to_it.until_it_speaks(new=50, refused=(0.9, 0.0)) is None
+
+
+@pytest.mark.parametrize("traffic", [{"sticky": "user"}, {"headers": [{"header": "x-beta", "value": "yes"}]}])
+def test_where_senders_stay_with_a_version_both_see_other_traffic(traffic):
+    assert Watch(traffic=traffic).until_it_speaks(new=20, old=80, refused=(0.2, 0.0)) is None
+    watch = Watch(traffic=traffic)
+    assert watch.until_it_speaks(new=5, old=2000, refused=(0.9, 0.0)) is not None
+    assert watch.verdict.guard == "client_errors"
+
+
+def test_of_two_hundred_releases_with_bad_clients_at_most_one_in_fifty_goes_back():
+    back = 0
+    for seed in range(200):
+        watch = Watch(seed=seed, slower="0")
+        back += watch.until_it_speaks(new=5, old=95, refused=(0.05, 0.05), looks=40) is not None
+    assert back <= 4
+
+
+def test_an_old_version_that_refuses_most_is_no_measure_of_latency():
+    """A router of an earlier version, or Envoy, counts the time of refused answers as well."""
+    for fast in ({0.001: 90}, {0.001: 10}):
+        watch = Watch()
+        for _ in range(60):
+            before = watch.counts[1]
+            refused = replace(
+                before,
+                answered=before.answered + 90,
+                client_errors=before.client_errors + 80,
+                latency=tuple(one + more for one, more in zip(before.latency, latency_bars(fast), strict=True)),
+            )
+            watch.counts[1] = refused
+            assert watch.look(new=10, took=(0.05, FAST)) is None
+        assert not any(name.startswith("slower") for name in watch.rollout.marks)
+    # What it took before it broke is forgotten as well.
+    watch = Watch()
+    watch.look(old=500, took=(FAST, 0.001))
+    assert "slower.old" in watch.rollout.marks
+    watch.look(new=10, old=5000, refused=(0.0, 0.9), took=(0.05, 0.001))
+    assert "slower.old" not in watch.rollout.marks
+
+
+def test_client_errors_are_said_in_sentences_where_there_are_any():
+    watch = Watch()
+    for _ in range(10):
+        watch.look(new=10, old=90, refused=(0.1, 0.1))
+    _, client, _ = guards.findings(watch.service, watch.rollout)
+    assert client.startswith("client errors: ")
+    assert "of r1's were client errors or failures" in client

@@ -170,6 +170,45 @@ def test_a_shadow_gets_copies_and_then_takes_over():
     assert fleet.plan.routes.mirror is None
 
 
+def test_a_shadow_of_all_requests_gets_every_copy_until_it_takes_over():
+    """A part of 100 % counted as part of the traffic once: nothing was copied, and the step waited for answers for ever."""
+    steps = [{"to": "50%", "for": "20s"}, {"to": "100%", "for": "20s"}]
+    for plan in (steps, steps[1:]):
+        fleet = fleet_of(2, rollout={"strategy": "shadow", "requests": 0, "steps": plan})
+        release(fleet)
+        fleet.turn()
+        copied = []
+        for _ in range(60):
+            fleet.turn()
+            if fleet.weights == {2: 10_000}:
+                break
+            assert fleet.weights == {1: 10_000}
+            assert fleet.plan.routes.mirror is not None
+            copied.append(fleet.plan.routes.mirror.share)
+        assert copied[-1] == 10_000
+        assert copied.count(10_000) >= 10
+        assert copied == sorted(copied)
+        assert fleet.plan.routes.mirror is None
+        fleet.turns(40)
+        assert (fleet.service.rollout.phase, fleet.service.stable, fleet.live) == (RolloutPhase.DONE, 2, {2: 2})
+
+
+def test_copies_go_on_while_a_shadow_gets_the_replicas_to_take_over():
+    fleet = fleet_of(4, rollout={"strategy": "shadow", "requests": 0, "steps": [{"to": "25%", "for": "20s"}]})
+    release(fleet)
+    fleet.turns(5)
+    assert fleet.live == {1: 4, 2: 1}
+    fleet.never_ready = (2,)
+    fleet.turns(20)
+    assert fleet.live == {1: 4, 2: 4}
+    assert fleet.plan.routes.mirror.share == 2500
+    assert fleet.weights == {1: 10_000}
+    fleet.never_ready = ()
+    fleet.turns(2)
+    assert fleet.weights == {2: 10_000}
+    assert fleet.plan.routes.mirror is None
+
+
 def test_a_version_that_never_gets_ready_is_sent_back_and_nothing_was_touched():
     fleet = fleet_of(2, rollout={"guard": {"ready": "1m"}})
     fleet.never_ready = (2,)
@@ -293,6 +332,39 @@ def test_undo_in_the_middle_goes_back_and_undo_at_the_end_releases_the_one_befor
     fleet.service = commands.undone(fleet.service, fleet.now)
     fleet.turns(60)
     assert (fleet.service.stable, fleet.live) == (1, {1: 2})
+
+
+def test_undo_after_a_finished_canary_moves_all_traffic_at_once():
+    steps = [{"to": "5%", "for": "10m"}, {"to": "50%", "for": "10m"}]
+    fleet = fleet_of(4, rollout={"strategy": "canary", "requests": 0, "steps": steps})
+    release(fleet)
+    fleet.turns(700)
+    assert (fleet.service.rollout.phase, fleet.live) == (RolloutPhase.DONE, {2: 4})
+    fleet.service = commands.undone(fleet.service, fleet.now)
+    assert fleet.turn().start == (1, 1, 1, 1)
+    assert fleet.weights == {2: 10_000}, "what serves stays until the other is ready"
+    plan = fleet.turn()
+    assert plan.routes.weights == ((1, 10_000),)
+    assert fleet.live == {1: 4}
+    last = fleet.service.rollout
+    assert (last.source, last.target, last.phase, last.reason) == (2, 1, RolloutPhase.DONE, "undone by a person")
+    assert fleet.service.history[-1].target == 2
+    assert fleet.service.spec.model == "mnist@1"
+
+
+def test_undo_after_a_finished_release_keeps_what_serves_while_the_other_does_not_start():
+    fleet = fleet_of(2, rollout={"strategy": "blue-green"})
+    release(fleet)
+    fleet.turns(60)
+    assert fleet.live == {2: 2}
+    fleet.crashing = (1,)
+    fleet.service = commands.undone(fleet.service, fleet.now)
+    for plan in fleet.turns(10):
+        assert plan.routes.weights == ((2, 10_000),)
+    assert "exit 1: no model" in fleet.service.message
+    fleet.service = commands.undone(fleet.service, fleet.now)
+    fleet.turns(2)
+    assert (fleet.service.stable, fleet.live) == (2, {2: 2})
 
 
 def test_only_what_is_served_makes_a_release():

@@ -73,8 +73,9 @@ async def test_what_is_counted() -> None:
     await ask(app, "POST", "/v2/models/m/infer", b"{")
     await ask(app, "GET", "/v2/models/m")
     load = (await ask(app, "GET", "/fairway/load"))[1]
-    assert {name: load[name] for name in ("served", "failed", "refused", "queue", "in_flight", "batches", "batch_rows")} == {
-        "served": 2, "failed": 0, "refused": 0, "queue": 0, "in_flight": 0, "batches": 1, "batch_rows": 1,
+    counters = ("served", "failed", "refused", "client_errors", "queue", "in_flight", "batches", "batch_rows")
+    assert {name: load[name] for name in counters} == {
+        "served": 2, "failed": 0, "refused": 0, "client_errors": 1, "queue": 0, "in_flight": 0, "batches": 1, "batch_rows": 1,
     }  # fmt: skip
     assert load["uptime"] >= 0.0
     text = (await ask(app, "GET", "/metrics"))[1].decode()

@@ -132,6 +132,8 @@ def test_what_was_counted() -> None:
             stat("cluster.revision-1.upstream_rq_5xx", 2),
             stat("cluster.mirror-2.upstream_rq_total", 6),
             stat("cluster.mirror-2.upstream_rq_5xx", 1),
+            stat("cluster.mirror-2.upstream_rq_4xx", 3),
+            stat("cluster.mirror-2.upstream_rq_429", 1),
             {
                 "histograms": [
                     {"name": "cluster.revision-1.upstream_rq_time", "buckets": [{"cumulative": number} for number in cumulative]}
@@ -158,7 +160,7 @@ def test_what_was_counted() -> None:
     assert (load.time, load.epoch, load.arrived) == (5.0, "e", 12)
     assert (one.arrived, one.answered, one.client_errors, one.rejected, one.failed) == (10, 6, 1, 2, 2)
     assert (one.latency[:3], one.latency[-1], sum(one.latency)) == ((0, 2, 1), 1, 4)
-    assert (two.mirrored, two.mirror_failed, two.latency) == (6, 1, ())
+    assert (two.mirrored, two.mirror_failed, two.mirror_client_errors, two.latency) == (6, 1, 2, ())
     assert load.backends == {"r1-1": BackendLoad(in_flight=1, answered=8, failed=2)}
 
 

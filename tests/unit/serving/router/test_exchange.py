@@ -505,6 +505,29 @@ class TestMirror:
         await until(lambda: stage.load().revisions[2].mirror_failed == 2)
         assert stage.load().revisions[2].failed == 0
 
+    async def test_client_errors_of_copies_are_no_failures_and_no_latencies(self, stage: Stage) -> None:
+        real, shadow = await stage.replica("real"), await stage.replica("shadow", 2)
+        shadow.status = 400
+        stage.plan(real.backend, shadow.backend, weights=((1, WHOLE),), mirror=Mirror(2))
+        assert (await stage.ask()).status == 200
+        await until(lambda: stage.load().revisions[2].mirror_client_errors == 1)
+        seen = stage.load().revisions
+        assert (seen[2].mirrored, seen[2].mirror_failed, seen[2].client_errors, sum(seen[2].latency)) == (1, 0, 0, 0)
+        assert (seen[1].client_errors, sum(seen[1].latency)) == (0, 1)
+
+
+async def test_client_errors_are_counted_by_version_and_the_routers_own_are_not(stage: Stage) -> None:
+    old, new = await stage.replica("old"), await stage.replica("new", 2)
+    new.status = 400
+    stage.plan(old.backend, new.backend, weights=((1, 5_000), (2, 5_000)))
+    statuses = sorted([(await stage.ask(method="POST", body=b"{}")).status for _ in range(10)])
+    assert statuses == [200] * 5 + [400] * 5
+    own = b"GET /fairway/nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    assert Answer(await stage.talk(own)).status == 404
+    seen = stage.load().revisions
+    assert (seen[1].answered, seen[1].client_errors, sum(seen[1].latency)) == (5, 0, 5)
+    assert (seen[2].answered, seen[2].client_errors, sum(seen[2].latency)) == (5, 5, 0)
+
 
 class TestDrain:
     async def test_connections_end_after_their_answer(self, stage: Stage) -> None:

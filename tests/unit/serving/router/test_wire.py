@@ -69,12 +69,32 @@ def test_answers_are_counted_by_what_they_are() -> None:
         count.ended(status, 0.001)
     load = count.load()
     assert (load.answered, load.client_errors, load.rejected, load.failed) == (3, 1, 1, 2)
-    assert (len(load.latency), sum(load.latency), round(load.latency_sum, 6)) == (len(LATENCY_BOUNDS) + 1, 3, 0.003)
+    assert (len(load.latency), sum(load.latency), round(load.latency_sum, 6)) == (len(LATENCY_BOUNDS) + 1, 1, 0.001)
     bucket = next(number for number, found in enumerate(load.latency) if found)
     assert LATENCY_BOUNDS[bucket - 1] < 0.001 <= LATENCY_BOUNDS[bucket]
     count.took(1e9)
     assert count.load().latency[-1] == 1
     assert RevisionCount().load().latency == ()
+
+
+def test_answers_to_copies_are_counted_by_what_they_are() -> None:
+    count = RevisionCount()
+    count.mirrored = 5
+    for status in (200, 302, 400, 429, 500):
+        count.copy_ended(status, 0.001)
+    load = count.load()
+    assert (load.mirrored, load.mirror_client_errors, load.mirror_failed) == (5, 1, 1)
+    assert (load.answered, load.client_errors, load.failed, sum(load.latency)) == (0, 0, 0, 1)
+
+
+def test_a_router_of_an_earlier_version_has_no_client_errors_of_copies() -> None:
+    sent = encode_load(RouteLoad(1.0, revisions={2: RevisionLoad(mirrored=3, mirror_client_errors=2)}))
+    assert decode_load(sent).revisions[2].mirror_client_errors == 2
+    earlier = sent.replace(b'"mirror_client_errors":2,', b"")
+    assert earlier != sent
+    assert decode_load(earlier).revisions[2] == RevisionLoad(mirrored=3)
+    with pytest.raises(ValueError, match="no router can have counted"):
+        decode_load(sent.replace(b'"mirror_client_errors":2', b'"mirror_client_errors":-2'))
 
 
 def test_busy_time_is_counted_once() -> None:

@@ -18,6 +18,7 @@ class Tally:
     _answered: dict[int, int] = field(default_factory=dict)
     _failed: dict[int, int] = field(default_factory=dict)
     _refused: dict[int, int] = field(default_factory=dict)
+    _client_errors: dict[int, int] = field(default_factory=dict)
 
     def add(self, plan: RoutePlan, loads: Mapping[str, ReplicaLoad], now: float) -> RouteLoad:
         """Count what is new. `loads`: by name of the replica."""
@@ -32,6 +33,8 @@ class Tally:
             self._answered[number] = self._answered.get(number, 0) + load.served - before.served
             self._failed[number] = self._failed.get(number, 0) + max(0, load.failed - before.failed)
             self._refused[number] = self._refused.get(number, 0) + max(0, load.refused - before.refused)
+            client_errors = max(0, load.client_errors - before.client_errors)
+            self._client_errors[number] = self._client_errors.get(number, 0) + client_errors
             self._last[backend.name] = load
         revisions = {number: self._revision(number) for number in sorted(self._answered)}
         arrived = sum(one.arrived for one in revisions.values())
@@ -43,4 +46,5 @@ class Tally:
 
     def _revision(self, number: int) -> RevisionLoad:
         answered, failed, refused = self._answered[number], self._failed[number], self._refused[number]
-        return RevisionLoad(answered + failed + refused, answered, failed=failed, rejected=refused)
+        arrived, client_errors = answered + failed + refused, self._client_errors[number]
+        return RevisionLoad(arrived, answered, client_errors, failed=failed, rejected=refused)

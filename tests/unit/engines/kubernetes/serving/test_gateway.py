@@ -223,9 +223,12 @@ def test_what_a_gateway_cannot_do_asks_for_our_own_router(spec: dict[str, Any], 
 
 def test_counters_of_replicas_add_up_and_never_go_back() -> None:
     tally, plan = Tally("e"), RoutePlan("team/adds", BACKENDS)
-    first = tally.add(plan, {"r1-1": ReplicaLoad(1.0, served=10, failed=1), "r2-2": ReplicaLoad(1.0, served=5)}, 1.0)
+    first = tally.add(
+        plan, {"r1-1": ReplicaLoad(1.0, served=10, failed=1), "r2-2": ReplicaLoad(1.0, served=5, client_errors=4)}, 1.0
+    )
     assert (first.arrived, first.revisions[1].answered, first.revisions[1].failed) == (16, 10, 1)
     # One is gone, the other started anew.
     again = tally.add(RoutePlan("team/adds", BACKENDS[:1]), {"r1-1": ReplicaLoad(2.0, served=3, refused=2)}, 2.0)
     assert (again.arrived, again.revisions[1].answered, again.revisions[1].rejected) == (21, 13, 2)
     assert again.revisions[2] == first.revisions[2]
+    assert (again.revisions[1].client_errors, again.revisions[2].client_errors) == (0, 4)
