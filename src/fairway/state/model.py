@@ -61,6 +61,8 @@ class ModelFacts:
     """Whether files may be kept that run code when they are loaded."""
     made_here: bool = False
     """Whether the files lie where the run of the lineage left them, so that programs and SavedModels need no other consent."""
+    title: str = ""
+    """What MLflow clients call the model; empty: by its name."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -90,6 +92,8 @@ class ModelVersion:
     lineage: Lineage = Lineage()
     tags: dict[str, str] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
+    title: str = ""
+    """What MLflow clients call the model, where that is no name of the registry: `ResNet50`."""
 
     def __str__(self) -> str:
         """`mnist@3`: how it is named everywhere."""

@@ -70,6 +70,8 @@ class ModelView(View, frozen=True):
     """Who serves it, in words."""
     contents: tuple[FileView, ...] | msgspec.UnsetType = msgspec.UNSET
     """Its files, when one version is looked at."""
+    title: str = ""
+    """What MLflow clients call the model, where that is no name of the registry: `ResNet50`."""
 
     def __str__(self) -> str:
         """`mnist@3`."""
@@ -130,6 +132,7 @@ def model_view(version: ModelVersion, used_by: str = "", files: Sequence[ModelFi
         tags=version.tags,
         used_by=used_by,
         contents=contents,
+        title=version.title,
     )
 
 
@@ -139,8 +142,10 @@ def models_text(models: Sequence[ModelView], now: float, page: Page = Page()) ->
         return (
             "No models. Register one with: fairway model register mnist ./model, or name it in a job: outputs: {model: mnist}\n"
         )
+    titled = any(each.title for each in models)
     columns = (
         Column("NAME", always=True),
+        *((Column("MLFLOW NAME", loose=True),) if titled else ()),
         Column("ALIASES"),
         Column("FORMAT"),
         Column("METRICS", loose=True),
@@ -153,6 +158,7 @@ def models_text(models: Sequence[ModelView], now: float, page: Page = Page()) ->
     rows = [
         [
             str(each),
+            *((each.title,) if titled else ()),
             ",".join(each.aliases),
             each.format,
             ", ".join(f"{name} {phrases.measure(value)}" for name, value in each.metrics.items()),
@@ -174,6 +180,8 @@ def model_text(model: ModelView, now: float, page: Page = Page()) -> str:
         f"{page.paint(str(model), 'bold')}{aliases}",
         f"{_INDENT}{model.format}, {phrases.count(model.files, 'file')}, {size}, registered {phrases.ago(model.created, now)}",
     ]
+    if model.title:
+        lines.append(f"{_INDENT}MLflow clients call it {model.title}")
     if model.used_by:
         lines.append(f"{_INDENT}served by {model.used_by}")
     for title, content in (

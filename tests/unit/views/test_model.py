@@ -37,6 +37,16 @@ def test_the_list_has_the_newest_first_and_shows_what_matters() -> None:
     assert all(word in first for word in ("mnist@1", "champion", "accuracy 0.9", "mnist-7", "1 MiB", "1m", "team=nlp"))
 
 
+def test_the_name_that_mlflow_clients_use_is_shown_where_it_differs() -> None:
+    named = model_view(replace(FIRST, name="resnet50--17602d153a", title="ResNet50"))
+    title, first, other = models_text([named, model_view(FIRST)], 1060.0).splitlines()
+    assert title.split()[:3] == ["NAME", "MLFLOW", "NAME"]
+    assert "ResNet50" in other
+    assert "ResNet50" not in first
+    assert "MLflow clients call it ResNet50" in model_text(named, 1060.0)
+    assert "MLflow" not in model_text(model_view(FIRST), 1060.0)
+
+
 def test_one_version_tells_where_it_came_from() -> None:
     text = model_text(model_view(FIRST, "service/digits", FILES), 1060.0)
     expected = ("mnist@1  champion", "served by service/digits", "in  x  FP32[any, 4]", "out y  ?[]", "run: default/mnist-7")
