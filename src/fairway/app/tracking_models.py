@@ -162,6 +162,7 @@ class TrackedModels:
         pickle = tags.pop(PICKLE_TAG, "") or (job.labels.get(PICKLE_LABEL, "") if job is not None else "")
         said = ModelFacts(
             metrics={each.name: each.value for each in facts.metrics if math.isfinite(each.value)} if facts else {},
+            best=dict(facts.best) if facts else {},
             lineage=Lineage(parameters=dict(run.params) if run else {}, source="" if job else wanted.source),
             tags={name: value for name, value in tags.items() if value},
             title="" if known.name == known.model else known.name,

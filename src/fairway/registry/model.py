@@ -73,6 +73,7 @@ class Models:
             lineage=facts.lineage,
             tags=dict(facts.tags),
             title=facts.title,
+            best=dict(facts.best),
         )
         folder = self._folder(name)
         with numbering.locked(folder):

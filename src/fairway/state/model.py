@@ -53,6 +53,7 @@ class ModelFacts:
     """What is said of a version besides its content, when it is registered."""
 
     metrics: dict[str, float] = field(default_factory=dict)
+    """The last values of its run, or what was given by hand."""
     lineage: Lineage = Lineage()
     tags: dict[str, str] = field(default_factory=dict)
     format: str = ""
@@ -63,6 +64,8 @@ class ModelFacts:
     """Whether the files lie where the run of the lineage left them, so that programs and SavedModels need no other consent."""
     title: str = ""
     """What MLflow clients call the model; empty: by its name."""
+    best: dict[str, float] = field(default_factory=dict)
+    """The best values of its run, of metrics whose direction is known."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -94,6 +97,8 @@ class ModelVersion:
     aliases: tuple[str, ...] = ()
     title: str = ""
     """What MLflow clients call the model, where that is no name of the registry: `ResNet50`."""
+    best: dict[str, float] = field(default_factory=dict)
+    """The best values of the run that made it, of metrics whose direction is known; `metrics` has the last ones."""
 
     def __str__(self) -> str:
         """`mnist@3`: how it is named everywhere."""

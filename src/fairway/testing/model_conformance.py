@@ -25,6 +25,7 @@ FACTS = ModelFacts(
     ),
     tags={"team": "nlp"},
     title="Mnist 50",
+    best={"accuracy": 0.99},
 )
 BAD_NAMES = ["", ".", "..", "../x", "a/b", "A", "a\0b", "-a", "a@b", "x" * 60, "\udcff"]
 
@@ -66,7 +67,7 @@ class ModelStoreConformance:
         assert made.size == sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
         assert made.signature == Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 2)),))
         assert (made.metrics, made.lineage, made.tags) == (FACTS.metrics, FACTS.lineage, FACTS.tags)
-        assert made.title == FACTS.title
+        assert (made.title, made.best) == (FACTS.title, FACTS.best)
         assert models.get("mnist@1") == models.get("mnist") == models.get("mnist@latest") == made
         assert [file.path for file in models.files(made)] == ["assets/labels.txt", "model.onnx"]
 

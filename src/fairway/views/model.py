@@ -72,6 +72,8 @@ class ModelView(View, frozen=True):
     """Its files, when one version is looked at."""
     title: str = ""
     """What MLflow clients call the model, where that is no name of the registry: `ResNet50`."""
+    best: dict[str, float] = msgspec.field(default_factory=dict)
+    """The best values of the run that made it, of metrics whose direction is known; `metrics` has the last ones."""
 
     def __str__(self) -> str:
         """`mnist@3`."""
@@ -88,7 +90,7 @@ class DifferenceView(msgspec.Struct, frozen=True):
     """One thing in which two versions differ."""
 
     what: str
-    """`file`, `signature`, `metric`, `format`, `code`, `data`, `environment`, `parameter` ..."""
+    """`file`, `signature`, `metric`, `best`, `format`, `code`, `data`, `environment`, `parameter` ..."""
     name: str
     before: str
     after: str
@@ -133,6 +135,7 @@ def model_view(version: ModelVersion, used_by: str = "", files: Sequence[ModelFi
         used_by=used_by,
         contents=contents,
         title=version.title,
+        best=version.best,
     )
 
 
@@ -186,7 +189,7 @@ def model_text(model: ModelView, now: float, page: Page = Page()) -> str:
         lines.append(f"{_INDENT}served by {model.used_by}")
     for title, content in (
         ("Signature", _signature_lines(model.signature)),
-        ("Metrics", [f"{name} {phrases.measure(value)}" for name, value in model.metrics.items()]),
+        ("Metrics", _metric_lines(model)),
         ("Lineage", _lineage_lines(model.lineage)),
         ("Tags", [f"{name}: {value}" for name, value in model.tags.items()]),
         ("Files", _file_lines(model, page)),
@@ -209,6 +212,7 @@ def model_diff(
         *_changed("input", _tensors(before.signature.inputs), _tensors(after.signature.inputs)),
         *_changed("output", _tensors(before.signature.outputs), _tensors(after.signature.outputs)),
         *_changed("metric", _numbers(before.metrics), _numbers(after.metrics)),
+        *_changed("best", _numbers(before.best), _numbers(after.best)),
         *_changed("run", {"": old.run}, {"": new.run}),
         *_changed("code", {"": old.code[:12]}, {"": new.code[:12]}),
         *_changed("data", old.data, new.data),
@@ -273,6 +277,16 @@ def _lineage_lines(lineage: LineageView) -> list[str]:
         "parameters": _pairs(lineage.parameters),
     }
     return [f"{name}: {value}" for name, value in facts.items() if value]
+
+
+def _metric_lines(model: ModelView) -> list[str]:
+    """The last value of each metric, and the best one of its run."""
+    lines = []
+    for name in dict.fromkeys([*model.metrics, *model.best]):
+        last = [phrases.measure(model.metrics[name])] if name in model.metrics else []
+        best = [f"best {phrases.measure(model.best[name])}"] if name in model.best else []
+        lines.append(f"{name} {', '.join(last + best)}")
+    return lines
 
 
 def _file_lines(model: ModelView, page: Page) -> list[str]:

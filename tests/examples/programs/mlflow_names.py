@@ -12,7 +12,8 @@ client = mlflow.MlflowClient()
 with mlflow.start_run() as run:
     for name in names:
         mlflow.log_artifact(str(folder / f"{names.index(name)}" / "model.onnx"), f"net-{names.index(name)}")
-        mlflow.register_model(f"runs:/{run.info.run_id}/net-{names.index(name)}", name)
+        client.create_registered_model(name)
+        client.create_model_version(name, f"{run.info.artifact_uri}/net-{names.index(name)}", run.info.run_id)
 told = {}
 for name in names:
     known, version = client.get_registered_model(name), client.get_model_version(name, "1")

@@ -78,3 +78,12 @@ def test_a_promotion_says_from_where() -> None:
     assert promotion_text(PromotionView("champion", "mnist@3", "mnist@2")) == "mnist@3 is champion, before it was mnist@2\n"
     assert promotion_text(PromotionView("champion", "mnist@3", "mnist@3")) == "mnist@3 is champion already\n"
     assert promotion_text(PromotionView("champion", "", "mnist@3")) == "mnist@3 is no longer champion\n"
+
+
+def test_the_best_value_of_the_run_is_shown_beside_the_last() -> None:
+    view = model_view(replace(FIRST, metrics={"loss": 0.5, "lr": 0.1}, best={"loss": 0.3}))
+    assert view.best == {"loss": 0.3}
+    text = model_text(view, 1060.0)
+    assert "  loss 0.5, best 0.3\n  lr 0.1\n" in text
+    diff = model_diff(replace(FIRST, best={"loss": 0.3}), replace(FIRST, best={"loss": 0.2}), FILES, FILES)
+    assert [(each.what, each.name, each.before, each.after) for each in diff.differences] == [("best", "loss", "0.3", "0.2")]

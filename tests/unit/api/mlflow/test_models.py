@@ -263,3 +263,29 @@ async def test_a_file_is_no_folder(place: Any) -> None:
     assert (await call.put_file("mnist-1/c/d", b"x")).status == 200
     assert (await call.put_file("mnist-1/c", b"x")).status == 400
     assert list((place.home / "tracked" / ".aside").iterdir()) == []
+
+
+@pytest.mark.parametrize("within_job", [True, False])
+async def test_a_version_has_the_last_values_by_step_and_the_best_ones(place: Any, within_job: bool) -> None:
+    """Keras' autologging logs step 0 again when training is over, and a long run has more points than are read at once."""
+    await place.submit()
+    call = place.speak("mnist-1" if within_job else "")
+    run = "mnist-1" if within_job else (await call.post("runs/create", experiment_id="0"))["run"]["info"]["run_id"]
+    values = [*((step, (step - 400) ** 2) for step in range(500)), (0, 7.0)]
+    metrics = [
+        {"key": name, "value": value, "timestamp": 1_700_000_000_000 + number, "step": step}
+        for number, (step, value) in enumerate(values)
+        for name in ("val_loss", "lr")
+    ]
+    await call.post("runs/log-batch", run_id=run, metrics=metrics[:600])
+    await call.post("runs/log-batch", run_id=run, metrics=metrics[600:])
+    await call.post("runs/log-metric", run_id=run, key="accuracy", value="NaN", timestamp=1)
+    told = (await call.get("runs/get", run_id=run))["run"]["data"]["metrics"]
+    found = {each["key"]: (each["value"], each["step"]) for each in told}
+    assert found == {"val_loss": (99.0**2, 499), "lr": (99.0**2, 499), "accuracy": ("NaN", 0)}
+    assert (await call.put_file(f"{run}/model/model.onnx", onnx_file())).status == 200
+    await call.post("registered-models/create", name="net")
+    await call.post("model-versions/create", name="net", source=f"runs:/{run}/model", run_id=run)
+    kept = await place.app.models.get("net")
+    assert kept.metrics == {"val_loss": 99.0**2, "lr": 99.0**2}
+    assert kept.best == {"val_loss": 0.0}
