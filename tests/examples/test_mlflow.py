@@ -11,6 +11,7 @@ import pytest
 from gang import EXAMPLES, GOOD, call, environment, run_example, wait_until
 
 from fairway.testing.model_files import onnx_file
+from fairway.units.names import model_name
 
 pytestmark = pytest.mark.framework("mlflow")
 
@@ -24,6 +25,7 @@ print((guesses.argmax(axis=1) == labels[1500:]).mean())
 """
 """How good the registered model is on the digits that were held out."""
 PROGRAM = Path(__file__).parent / "programs" / "mlflow_told.py"
+NAMES = Path(__file__).parent / "programs" / "mlflow_names.py"
 SHARED = Path(__file__).parent / "programs" / "mlflow_shared.py"
 
 
@@ -119,3 +121,23 @@ def test_a_job_changes_what_it_made_and_takes_nothing_from_another(home: Path, p
     assert versions == {"shared@1": ["champion", "of-first"], "shared@2": ["of-second"]}
     assert ask(home, "get", "first")["tags"]["taken"] == "first"
     assert call(home, "model", "promote", "shared@2", "champion")[0] == 0
+
+
+def test_names_that_are_no_names_here_come_back_as_they_were_given(home: Path, python: str, tmp_path: Path) -> None:
+    files = [onnx_file(weights=(f"w{number}",)) for number in range(4)]
+    for number, data in enumerate(files):
+        (tmp_path / f"{number}").mkdir()
+        (tmp_path / f"{number}" / "model.onnx").write_bytes(data)
+    code, output = call(home, "run", "--name", "names", "--", python, str(NAMES), str(tmp_path), timeout=100)
+
+    assert code == 0, output
+    told = json.loads((tmp_path / "told.json").read_text())
+    names = list(told["models"])
+    assert told["found"] == sorted(names)
+    assert told["models"] == {name: [name, name, name, data.hex()] for name, data in zip(names, files, strict=True)}
+    listed = {each["title"] or each["name"]: each["name"] for each in ask(home, "model", "list")["models"]}
+    assert listed == {name: model_name(name) for name in names}
+    assert call(home, "model", "get", listed["ResNet50"])[0] == 0
+    refused, output = call(home, "model", "get", "ResNet18")
+    assert refused == 2
+    assert listed["ResNet18"] in output

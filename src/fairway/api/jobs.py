@@ -227,7 +227,8 @@ class Jobs:
         asked = Asked(request)
         job = self._find(asked)
         wanted, limit = asked.text("metric"), asked.number("limit", 2000, least=1)
-        view = metric_list(self._application.points(job, wanted, limit), wanted)
+        points = self._application.points(job, wanted, limit)
+        view = metric_list(points, wanted, job.progress.summaries, job.spec.stop.goals)
         if wanted and not view.names:
             self._refuse_unknown(job, wanted)
         return show(asked, view, text=lambda page: metrics_text(view, page), called=lambda: view.names)

@@ -367,7 +367,10 @@ class Models:
             parameters = {**known.lineage.parameters, **facts.lineage.parameters}
             lineage = replace(known.lineage, parameters=parameters)
             made_here = asked.made_here or (not asked.manifest and self._lies_in_output(asked.source, job))
-            facts = replace(facts, lineage=lineage, metrics={**known.metrics, **facts.metrics}, made_here=made_here)
+            # A value that was given by hand is of another measurement than the best one of the run.
+            best = {name: value for name, value in known.best.items() if name not in facts.metrics} | facts.best
+            metrics = {**known.metrics, **facts.metrics}
+            facts = replace(facts, lineage=lineage, metrics=metrics, best=best, made_here=made_here)
         if asked.imported:
             facts = replace(facts, lineage=replace(facts.lineage, source=asked.source))
         return facts

@@ -9,7 +9,7 @@ from fairway.app.fault import Faults
 from fairway.app.ports import MetricPoint, Observation
 from fairway.runtime.eventfolder import AUTO
 from fairway.state.event import Event
-from fairway.state.fold import fold_checkpoint, fold_progress, fold_report
+from fairway.state.fold import fold_checkpoint, fold_progress, fold_report, fold_summaries
 from fairway.state.job import Job, JobKey
 from fairway.state.snapshot import Snapshot
 from fairway.state.task import Task, TaskReport
@@ -74,8 +74,9 @@ def refusals(observed: Iterable[Observation], now: float) -> tuple[Event, ...]:
 
 def _folded(before: Job, seen: Observation) -> Job:
     speaker = _speaker(before, {point.task for point in seen.points})
-    own = [(point.time, _step_of(point), point.metrics) for point in seen.points if point.task in ("", speaker)]
-    folded = fold_progress(before, speaker, own)
+    own = [point for point in seen.points if point.task in ("", speaker)]
+    folded = fold_summaries(before, speaker, [(point.time, point.step, point.metrics) for point in own])
+    folded = fold_progress(folded, speaker, [(point.time, _step_of(point), point.metrics) for point in own])
     if seen.removed is not None and seen.removed != before.logs_removed:
         folded = replace(folded, logs_removed=seen.removed)
     if seen.checkpoint_step is not None:

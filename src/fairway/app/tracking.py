@@ -12,6 +12,7 @@ from fairway.app.ports import Changes, JobFilter, MetricPoint, Observation
 from fairway.app.tracking_ports import Shelf
 from fairway.errors import ConflictError, DeniedError, NotFoundError, RefusedError, UsageError
 from fairway.state.job import Job, JobKey
+from fairway.state.metric import Summary, best_values, summarise
 from fairway.state.phase import JobPhase
 from fairway.state.tracking import Experiment, TrackedRun
 from fairway.units.names import check_name
@@ -69,7 +70,9 @@ class RunFacts:
     ended: float | None
     user: str
     metrics: tuple[Measured, ...]
-    """The newest of each."""
+    """The last of each, by step and then by time."""
+    best: Mapping[str, float]
+    """The best of each whose direction is known."""
 
     @property
     def shelf(self) -> Shelf:
@@ -152,13 +155,16 @@ class Tracking:
 
     def facts(self, run: TrackedRun) -> RunFacts:
         """The run with what its job tells of it."""
-        metrics = self._newest(run)
         job = self._job(run.namespace, run.job) if run.job else None
+        own = job if run.of_job else None
+        summaries = self._summaries(run, own)
+        metrics = tuple(Measured(name, each.last, each.time, each.step or 0) for name, each in summaries.items())
+        best = best_values(summaries, own.spec.stop.goals if own is not None else {})
         user = job.origin.user if job is not None else run.tags.get("mlflow.user", "")
         if job is None or not run.of_job:
-            return RunFacts(run, run.status, run.created, run.ended, user, metrics)
+            return RunFacts(run, run.status, run.created, run.ended, user, metrics, best)
         started = job.started if job.started is not None else job.created
-        return RunFacts(run, _STATUS.get(job.phase, "SCHEDULED"), started, job.finished, user, metrics)
+        return RunFacts(run, _STATUS.get(job.phase, "SCHEDULED"), started, job.finished, user, metrics, best)
 
     def history(self, run: TrackedRun, metric: str) -> list[Measured]:
         """Every value of one metric that is kept, in order of time."""
@@ -239,6 +245,10 @@ class Tracking:
             run, params=_grown(run.params, _agreed(run, params or {}), "parameters"), tags=_grown(run.tags, tags or {}, "tags")
         )
         points = points_from(metrics)
+        if points and not run.of_job:
+            known = self._summaries(run, None)
+            told = [(point.time, point.step, point.metrics) for point in points]
+            changed = replace(changed, summaries=summarise(known, 0, told))
         if changed != run or (points and not run.of_job):
             self._put(changed)
         if points and run.of_job:
@@ -297,14 +307,13 @@ class Tracking:
         self.store.commit(Changes(tracked=(run,)))
         return run
 
-    def _newest(self, run: TrackedRun) -> tuple[Measured, ...]:
-        found: dict[str, Measured] = {}
-        for point in self.store.points_of(_key(run), limit=_NEWEST):
-            for name, value in point.metrics.items():
-                before, step = found.get(name), point.step or 0
-                if before is None or (step, point.time) >= (before.step, before.time):
-                    found[name] = Measured(name, value, point.time, step)
-        return tuple(found.values())
+    def _summaries(self, run: TrackedRun, job: Job | None) -> Mapping[str, Summary]:
+        """The run's metrics: of its record, and of the points that are kept where the record has none of a metric."""
+        known = run.summaries if job is None else job.progress.summaries
+        if job is None and known:
+            return known
+        kept = self.store.points_of(_key(run), limit=_NEWEST)
+        return {**summarise({}, 0, [(point.time, point.step, point.metrics) for point in kept]), **known}
 
 
 def experiment_name(title: str) -> str:

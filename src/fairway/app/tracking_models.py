@@ -15,7 +15,7 @@ from fairway.app.tracking_ports import Artifacts, Kind, Shelf
 from fairway.errors import ConflictError, DeniedError, NotFoundError, RefusedError, UsageError
 from fairway.state.model import Lineage, ModelFacts, ModelVersion
 from fairway.state.tracking import LoggedModel, RegisteredName, TrackedRun
-from fairway.units.names import check_name, suggest_name
+from fairway.units.names import is_made, is_name, model_name
 
 LOGGED = "models"
 REGISTERED = "registered"
@@ -106,45 +106,42 @@ class TrackedModels:
     # The registry
 
     async def registered(self, namespace: str, name: str) -> RegisteredName:
-        """The model that a client calls so."""
-        found = self._store.tracked(RegisteredName, namespace, name)
-        if found is not None:
-            return found
-        if _is_name(name) and (versions := await self._models.list(self._models.own(name, namespace))):
-            return RegisteredName(namespace, name, model=name, created=versions[0].created)
-        message = f"there is no registered model {name!r}"
-        raise NotFoundError(message, fix="register one; `fairway model list` shows what there is")
+        """The model that a client calls so, under that very name; a model answers to its name in the registry, too."""
+        return replace(await self._found(namespace, name), name=name)
 
     async def all_registered(self, namespace: str) -> list[RegisteredName]:
         """All of them, in order of name."""
         known = {each.model: each for each in self._store.all_tracked(RegisteredName, namespace)}
-        versions = await self._models.list(namespace=namespace)
-        for model in dict.fromkeys(self._models.shown(version, namespace).name for version in versions):
-            known.setdefault(model, await self.registered(namespace, model))
+        for version in await self._models.list(namespace=namespace):
+            model = self._models.shown(version, namespace).name
+            known.setdefault(model, RegisteredName(namespace, version.title or model, model=model, created=version.created))
         return sorted(known.values(), key=lambda each: each.name)
 
     async def register_name(self, speaker: Speaker, name: str, tags: Mapping[str, str], description: str) -> RegisteredName:
-        """A new name. Any text will do; the registry calls it by the nearest name that is legal there."""
+        """A new name. The registry calls the model by `model_name`."""
         namespace = speaker.namespace
-        model = name if _is_name(name) else suggest_name(name)
-        taken = {each.model: each.name for each in await self.all_registered(namespace)}
-        if taken.get(model) == name:
+        if not name.strip() or any(letter in name for letter in "/:"):
+            message = f"{name!r} is no name of a registered model: it has no letters, or has '/' or ':' in it"
+            raise UsageError(message, fix="choose another name")
+        if await self._registered(namespace, name) is not None:
             message = f"there is a registered model {name!r} already"
             raise ConflictError(message, fix="make a version of it")
-        if model in taken:
-            message = f"{name!r} would be called {model} in the registry, as {taken[model]!r} is"
+        model = model_name(name)
+        taken = next((each.name for each in await self.all_registered(namespace) if each.model == model), "")
+        if taken:
+            message = f"{name!r} would be called {model} in the registry, as {taken!r} is"
             raise UsageError(message, fix="choose another name")
         made = RegisteredName(namespace, name, model=model, created=self._clock.now(), description=description, tags=dict(tags))
         return self._put(replace(made, maker=speaker.run))
 
     async def describe(self, speaker: Speaker, name: str, description: str | None, tags: Mapping[str, str]) -> RegisteredName:
         """What is said of a model as a whole. A run's token may change that of a model which it made."""
-        found = await self.registered(speaker.namespace, name)
+        found = await self._found(speaker.namespace, name)
         if not speaker.made(found.maker):
             message = f"{speaker.run} may not describe the model {name!r}: it did not make it"
             raise DeniedError(message, fix="put tags on the version that the run registers, or describe it from outside of a job")
         said = found.description if description is None else description
-        return self._put(replace(found, description=said, tags={**found.tags, **tags}))
+        return replace(self._put(replace(found, description=said, tags={**found.tags, **tags})), name=name)
 
     async def versions(self, known: RegisteredName) -> list[ModelVersion]:
         """The versions of a model, oldest first."""
@@ -156,7 +153,7 @@ class TrackedModels:
 
     async def register(self, speaker: Speaker, wanted: Wanted) -> ModelVersion:
         """Keep what a run logged as a version, with where it came from."""
-        known = await self.registered(speaker.namespace, wanted.name)
+        known = await self._found(speaker.namespace, wanted.name)
         folder, run, maker = await self._content(speaker, wanted)
         facts = self.tracking.facts(run) if run is not None else None
         job = self.tracking.job_of(run) if run is not None else None
@@ -165,8 +162,10 @@ class TrackedModels:
         pickle = tags.pop(PICKLE_TAG, "") or (job.labels.get(PICKLE_LABEL, "") if job is not None else "")
         said = ModelFacts(
             metrics={each.name: each.value for each in facts.metrics if math.isfinite(each.value)} if facts else {},
+            best=dict(facts.best) if facts else {},
             lineage=Lineage(parameters=dict(run.params) if run else {}, source="" if job else wanted.source),
             tags={name: value for name, value in tags.items() if value},
+            title="" if known.name == known.model else known.name,
             allow_pickle=pickle.lower() == "true",
         )
         asked = Registration(
@@ -216,16 +215,9 @@ class TrackedModels:
         return self.tracking.facts(self.tracking.run(namespace, first)).shelf, rest
 
     async def version_file(self, namespace: str, path: str) -> Path:
-        """A file or folder of a version: `mnist/3/model.onnx`, with the name that clients know."""
+        """A file or folder of a version: `mnist/3/model.onnx`, with the name in the registry."""
         name, _, rest = path.partition("/")
-        number, _, rest = rest.partition("/")
-        version = await self.version(await self.registered(namespace, name), number)
-        root = (await self._models.folder(version)).resolve()
-        found = (root / rest).resolve()
-        if not found.is_relative_to(root) or not found.exists():
-            message = f"{name} version {number} has no file {rest!r}"
-            raise NotFoundError(message, fix="list what there is")
-        return found
+        return await self._file_of(RegisteredName(namespace, name, model=name), rest)
 
     def check_may_write(self, speaker: Speaker, path: str) -> None:
         """A run's token may write the files of its job's own runs and logged models."""
@@ -236,6 +228,42 @@ class TrackedModels:
             self.tracking.check_may_write(speaker, self.tracking.run(speaker.namespace, first))
 
     # Parts
+
+    async def _found(self, namespace: str, name: str) -> RegisteredName:
+        """The model that a client means by a name, with the name that it was registered under."""
+        found = await self._registered(namespace, name)
+        if found is None:
+            message = f"there is no registered model {name!r}"
+            raise NotFoundError(message, fix="register one; `fairway model list` shows what there is")
+        return found
+
+    async def _registered(self, namespace: str, name: str) -> RegisteredName | None:
+        """As `_found`; None when there is none."""
+        found = self._store.tracked(RegisteredName, namespace, name)
+        if found is None and (is_made(name) or not is_name(name)):
+            # Its record may be in another namespace, or lost; the versions have the name, too.
+            versions = [each for each in await self._models.list(namespace=namespace) if each.title == name]
+            if versions:
+                model = self._models.shown(versions[0], namespace).name
+                return RegisteredName(namespace, name, model=model, created=versions[0].created)
+        if found is not None or not is_name(name):
+            return found
+        records = self._store.all_tracked(RegisteredName, namespace)
+        own = next((each for each in records if each.model == name), None)
+        if own is None and (versions := await self._models.list(self._models.own(name, namespace))):
+            own = RegisteredName(namespace, versions[-1].title or name, model=name, created=versions[0].created)
+        return own
+
+    async def _file_of(self, known: RegisteredName, path: str) -> Path:
+        """A file or folder of a version: `3/model.onnx`."""
+        number, _, rest = path.partition("/")
+        version = await self.version(known, number)
+        root = (await self._models.folder(version)).resolve()
+        found = (root / rest).resolve()
+        if not found.is_relative_to(root) or not found.exists():
+            message = f"{known.name} version {number} has no file {rest!r}"
+            raise NotFoundError(message, fix="list what there is")
+        return found
 
     async def _check_may_take(self, speaker: Speaker, known: RegisteredName, alias: str, fix: str) -> None:
         """Raises `DeniedError` where the alias of a model that others made means a version that others made."""
@@ -251,7 +279,8 @@ class TrackedModels:
         rest = rest.lstrip("/")
         if scheme == "models" and not rest.startswith("m-"):
             # A version that is there already, under another name: it keeps where it came from only as its source.
-            return await self.version_file(namespace, rest), None, ""
+            name, _, rest = rest.partition("/")
+            return await self._file_of(await self.registered(namespace, name), rest), None, ""
         places = {"mlflow-artifacts": rest, "runs": rest, "models": f"{LOGGED}/{rest}"}
         if scheme not in places:
             message = f"{wanted.source!r} cannot be registered: it does not lie here"
@@ -280,11 +309,3 @@ class TrackedModels:
 def _made(speaker: Speaker, version: ModelVersion) -> bool:
     """Whether a run registered this version, or the owner asks."""
     return not speaker.run or version.tags.get(MAKER_TAG) == f"{speaker.namespace}/{speaker.run}"
-
-
-def _is_name(text: str) -> bool:
-    try:
-        check_name(text)
-    except ValueError:
-        return False
-    return True

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from fairway.spec.job import JobSpec
 from fairway.state.job import Job
+from fairway.state.metric import best_values
 from fairway.state.model import Lineage, ModelFacts, ModelVersion
 from fairway.units.roles import leader
 
@@ -34,8 +35,9 @@ def facts_of(job: Job, data: Mapping[str, str], logged: Mapping[str, str] = Mapp
 
     `data` are the run's inputs, each as the version that it meant; `logged` the parameters that its program told by itself.
     """
-    metrics = {name: value for name, value in job.progress.metrics.items() if math.isfinite(value)}
-    return ModelFacts(metrics=metrics, lineage=lineage_of(job, data, logged))
+    metrics = {name: value for name, value in job.progress.last.items() if math.isfinite(value)}
+    best = best_values(job.progress.summaries, job.spec.stop.goals)
+    return ModelFacts(metrics=metrics, best=best, lineage=lineage_of(job, data, logged))
 
 
 def lineage_of(job: Job, data: Mapping[str, str], logged: Mapping[str, str] = MappingProxyType({})) -> Lineage:

@@ -24,7 +24,7 @@ from fairway.registry.namespaces import DATASETS, MODELS, Namespaces, in_words, 
 from fairway.registry.scan import scan
 from fairway.state.model import LATEST, ModelFacts, ModelFile, ModelVersion
 from fairway.units import suggest
-from fairway.units.names import check_name
+from fairway.units.names import check_name, model_name
 
 
 class Models:
@@ -72,6 +72,8 @@ class Models:
             metrics={**found.metrics, **facts.metrics},
             lineage=facts.lineage,
             tags=dict(facts.tags),
+            title=facts.title,
+            best=dict(facts.best),
         )
         folder = self._folder(name)
         with numbering.locked(folder):
@@ -323,7 +325,19 @@ class Models:
         return self._namespaces.folder(MODELS, name)
 
     def _check(self, name: str) -> str:
-        return self._namespaces.check("model", name)
+        try:
+            return self._namespaces.check("model", name)
+        except UsageError:
+            self._refuse_other_name(name)
+            raise
+
+    def _refuse_other_name(self, name: str) -> None:
+        """A name that MLflow clients gave a model that is here: the error says what the model is called."""
+        _, bare = split(name)
+        own = self._namespaces.check("model", name.removesuffix(bare) + model_name(bare))
+        if numbering.numbers(self._folder(own)):
+            message = f"model {bare!r} is no name: it is what MLflow clients call {split(own)[1]}"
+            raise UsageError(message, fix=f"use {split(own)[1]}")
 
 
 def examine_source(source: Path, facts: ModelFacts) -> Examined:

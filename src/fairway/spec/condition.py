@@ -127,6 +127,20 @@ def parse(text: str) -> Condition:
     return found
 
 
+def goals(wanted: Condition) -> dict[str, str]:
+    """Metrics that it wants high (`max`) or low (`min`): those that it compares with numbers, and in one direction only."""
+    found: dict[str, set[str]] = {}
+    parts: list[Condition] = [wanted]
+    for part in parts:
+        if isinstance(part, All | Any):
+            parts.extend(part.parts)
+        elif isinstance(part, Comparison) and part.sign[0] in "<>" and len(part.metrics) == 1:
+            (name,) = part.metrics
+            high = (part.sign[0] == ">") == (part.left == name)
+            found.setdefault(name, set()).add("max" if high else "min")
+    return {name: ways.pop() for name, ways in found.items() if len(ways) == 1 and name != "step"}
+
+
 class _Parser:
     def __init__(self, text: str) -> None:
         self._tokens = list(_tokens(text))

@@ -157,6 +157,11 @@ class Stop(SpecModel):
         names = condition.parse(self.when).metrics if self.when else frozenset()
         return names | {"step"} if self.at_step is not None else names
 
+    @property
+    def goals(self) -> dict[str, str]:
+        """The metrics that it wants high (`max`) or low (`min`)."""
+        return condition.goals(condition.parse(self.when)) if self.when else {}
+
 
 class Restart(SpecModel):
     """What happens after a failure."""

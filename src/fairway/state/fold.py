@@ -6,12 +6,10 @@ from dataclasses import replace
 from itertools import islice
 
 from fairway.state.job import Job, Progress
+from fairway.state.metric import MOST_METRICS, summarise
 from fairway.state.phase import TASK_MOVES, TaskPhase
 from fairway.state.task import Task, TaskReport
 from fairway.units import number
-
-MOST_METRICS = 4096
-"""Names of metrics that a run may have; further ones are left out of its progress."""
 
 
 def fold_report(task: Task, report: TaskReport) -> Task:
@@ -46,6 +44,16 @@ def fold_progress(job: Job, speaker: str, points: list[tuple[float, int | None, 
     for time, step, metrics in points:
         progress = _advance(progress, time, step, metrics)
     return job if progress is job.progress else replace(job, progress=progress)
+
+
+def fold_summaries(job: Job, speaker: str, points: list[tuple[float, int | None, dict[str, float]]]) -> Job:
+    """The summaries of the run's metrics after new reports of the task that speaks for it, each with the step that it was told.
+
+    They begin anew when another task speaks for the run: its steps are not comparable.
+    """
+    progress = job.progress
+    known = progress.summaries if progress.speaker in ("", speaker) else {}
+    return replace(job, progress=replace(progress, summaries=summarise(known, job.attempt, points))) if points else job
 
 
 def fold_checkpoint(job: Job, step: int, time: float | None) -> Job:

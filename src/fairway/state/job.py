@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from fairway.spec.job import JobSpec
 from fairway.state.activity import Stall
+from fairway.state.metric import Summary
 from fairway.state.phase import Intent, JobPhase
 
 
@@ -148,6 +149,13 @@ class Progress:
     checkpoint_time: float | None = None
     speaker: str = ""
     """The task whose reports these are: the leader, or the first that reported where the framework deals out the ranks."""
+    summaries: dict[str, Summary] = field(default_factory=dict)
+    """Each metric over the run. Runs of an earlier version have none."""
+
+    @property
+    def last(self) -> dict[str, float]:
+        """The last value of each metric by step, then by time; `metrics` has the one that came last."""
+        return {name: self.summaries[name].last if name in self.summaries else value for name, value in self.metrics.items()}
 
 
 @dataclass(frozen=True, slots=True)

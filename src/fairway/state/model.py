@@ -53,6 +53,7 @@ class ModelFacts:
     """What is said of a version besides its content, when it is registered."""
 
     metrics: dict[str, float] = field(default_factory=dict)
+    """The last values of its run, or what was given by hand."""
     lineage: Lineage = Lineage()
     tags: dict[str, str] = field(default_factory=dict)
     format: str = ""
@@ -61,6 +62,10 @@ class ModelFacts:
     """Whether files may be kept that run code when they are loaded."""
     made_here: bool = False
     """Whether the files lie where the run of the lineage left them, so that programs and SavedModels need no other consent."""
+    title: str = ""
+    """What MLflow clients call the model; empty: by its name."""
+    best: dict[str, float] = field(default_factory=dict)
+    """The best values of its run, of metrics whose direction is known."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -90,6 +95,10 @@ class ModelVersion:
     lineage: Lineage = Lineage()
     tags: dict[str, str] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
+    title: str = ""
+    """What MLflow clients call the model, where that is no name of the registry: `ResNet50`."""
+    best: dict[str, float] = field(default_factory=dict)
+    """The best values of the run that made it, of metrics whose direction is known; `metrics` has the last ones."""
 
     def __str__(self) -> str:
         """`mnist@3`: how it is named everywhere."""

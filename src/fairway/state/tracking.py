@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from fairway.state.metric import Summary
+
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
@@ -62,6 +64,8 @@ class TrackedRun(Tracked):
     versions: tuple[str, ...] = ()
     """What was registered from it: `mnist@3`."""
     deleted: bool = False
+    summaries: dict[str, Summary] = field(default_factory=dict)
+    """Its metrics, where it is no job's own run. Runs of an earlier version have none."""
 
     @property
     def of_job(self) -> bool:

@@ -12,6 +12,7 @@ from fairway.app.model_store import ModelStore
 from fairway.errors import ConflictError, FairwayError, NotFoundError, RefusedError, UsageError
 from fairway.state.model import Lineage, ModelFacts, Signature, TensorSpec
 from fairway.testing.model_files import onnx_file, pickled_file
+from fairway.units.names import model_name
 
 FACTS = ModelFacts(
     metrics={"accuracy": 0.98, "loss": -1e300},
@@ -23,6 +24,8 @@ FACTS = ModelFacts(
         parameters={"lr": "0.1", "é": "你"},
     ),
     tags={"team": "nlp"},
+    title="Mnist 50",
+    best={"accuracy": 0.99},
 )
 BAD_NAMES = ["", ".", "..", "../x", "a/b", "A", "a\0b", "-a", "a@b", "x" * 60, "\udcff"]
 
@@ -50,12 +53,21 @@ def refused(*kinds: type[FairwayError], words: str = "") -> Iterator[None]:
 class ModelStoreConformance:
     """The suite."""
 
+    def test_the_name_of_another_registry_is_refused_with_the_name_here(self, models: ModelStore, source: Path) -> None:
+        own = model_name("ResNet50")
+        models.register(own, str(source), ModelFacts(title="ResNet50"), 1.0)
+        with refused(UsageError, words=own):
+            models.get("ResNet50@1")
+        with refused(UsageError, words="is no name"):
+            models.get("ResNet18")
+
     def test_a_version_comes_back_as_it_was_registered(self, models: ModelStore, source: Path) -> None:
         made = models.register("mnist", str(source), FACTS, 5.0)
         assert (made.name, made.version, made.format, made.files, made.created) == ("mnist", 1, "onnx", 2, 5.0)
         assert made.size == sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
         assert made.signature == Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 2)),))
         assert (made.metrics, made.lineage, made.tags) == (FACTS.metrics, FACTS.lineage, FACTS.tags)
+        assert (made.title, made.best) == (FACTS.title, FACTS.best)
         assert models.get("mnist@1") == models.get("mnist") == models.get("mnist@latest") == made
         assert [file.path for file in models.files(made)] == ["assets/labels.txt", "model.onnx"]
 

@@ -13,6 +13,7 @@ from fairway.spec.job import Code, GitSource, JobSpec, Keep, Replicas, Role
 from fairway.spec.resources import Resources
 from fairway.state.event import Event
 from fairway.state.job import Hold, Job, JobKey, Origin, Outcome, Progress, Resume
+from fairway.state.metric import Summary
 from fairway.state.phase import Intent, JobPhase, TaskPhase
 from fairway.state.task import Exit, Need, Task, TaskKey
 from fairway.testing.queue_conformance import QueueConformance
@@ -103,7 +104,15 @@ class StoreConformance(QueueConformance, ServiceConformance, TrackingConformance
             hold=Hold("gpu", "waits for 1 GPU", "free one", 9.0),
             outcome=Outcome("Error", "worker-1 failed", "worker-1", 1),
             resume=Resume(4200, 90.0),
-            progress=Progress(12, {"loss": 0.1, "big": 1e300}, 5.0, 4.5, 10, 4.0),
+            progress=Progress(
+                12,
+                {"loss": 0.1, "big": 1e300},
+                5.0,
+                4.5,
+                10,
+                4.0,
+                summaries={"loss": Summary(0.1, 5.0, 12, 3, 0.05, 7, 2.0, None)},
+            ),
             last_failure="abc@12",
             memory_factor=1.5,
             ending=JobPhase.FAILED,

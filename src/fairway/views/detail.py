@@ -14,7 +14,7 @@ from fairway.views.curve import bar, plot, sparkline
 from fairway.views.fault import fault_line
 from fairway.views.job import JobView, TaskView
 from fairway.views.listing import first_line, tasks_text
-from fairway.views.metric import Point, curves
+from fairway.views.metric import Point, best_words, curves
 from fairway.views.table import Page, display_width, shorten
 from fairway.views.waiting import waiting_lines
 from fairway.views.why import WhyView
@@ -159,7 +159,8 @@ def _progress(job: JobView, points: Iterable[Point], now: float, page: Page) -> 
         line = [y for _, y in drawn.get(name, [])]
         course = "" if chart and name == main else sparkline(line)
         since = f"from {phrases.measure(line[0])}" if len(line) > 1 else ""
-        lines.append(_INDENT + "   ".join(part for part in (f"{name:<{names}}  {value:>{room}}", course, since) if part))
+        best = best_words(progress.summary[name]) if name in progress.summary else ""
+        lines.append(_INDENT + "   ".join(part for part in (f"{name:<{names}}  {value:>{room}}", course, since, best) if part))
     return "\n".join([*lines, *chart]) + "\n"
 
 

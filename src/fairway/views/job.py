@@ -21,6 +21,7 @@ from fairway.units.card import View
 from fairway.views import phrases
 from fairway.views.fault import FaultView, fault_views
 from fairway.views.flat import MASK, flat_spec, looks_secret
+from fairway.views.metric import SummaryView, summary_views
 
 
 class ProgressView(msgspec.Struct, frozen=True):
@@ -30,7 +31,7 @@ class ProgressView(msgspec.Struct, frozen=True):
     at_step: int | None = None
     """The step at which it has done enough, when the document names one."""
     metrics: dict[str, float | None] = {}
-    """A value that is no number is null on the wire."""
+    """The last value of each metric by step, then by time. A value that is no number is null on the wire."""
     time: float | None = None
     steps_per_second: float | None = None
     remaining: float | None = None
@@ -39,6 +40,8 @@ class ProgressView(msgspec.Struct, frozen=True):
     checkpoint_time: float | None = None
     stall: str = ""
     """Where it seems to hang: which ranks do nothing, and since when."""
+    summary: dict[str, SummaryView] = {}
+    """Each metric over the run: its last and its best value. Runs of an earlier version have none."""
 
 
 class HoldView(msgspec.Struct, frozen=True):
@@ -353,13 +356,14 @@ def _progress(job: Job, now: float) -> ProgressView:
     return ProgressView(
         step=known.step,
         at_step=goal,
-        metrics=dict(known.metrics),
+        metrics=dict(known.last),
         time=known.time,
         steps_per_second=speed,
         remaining=remaining,
         checkpoint_step=known.checkpoint_step,
         checkpoint_time=known.checkpoint_time,
         stall=phrases.stall(job.stall, now) if job.stall and job.phase is JobPhase.RUNNING else "",
+        summary=summary_views(known.summaries, job.spec.stop.goals) if known.summaries else {},
     )
 
 

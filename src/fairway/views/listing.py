@@ -307,7 +307,23 @@ def metrics_text(metrics: MetricList, page: Page = Page()) -> str:
         ]
         for point in metrics.points
     ]
-    return table(columns, rows, page)
+    return table(columns, [*rows, *_summary_rows(metrics)], page)
+
+
+def _summary_rows(metrics: MetricList) -> list[list[str]]:
+    """Below the points: the last value of each metric, the best one, and the extremes where it is not known what is better."""
+    shown = [metrics.summary.get(name) for name in metrics.names]
+    rows: dict[str, list[float | None]] = {
+        "best": [each.best if each else None for each in shown],
+        "min": [each.min if each and not each.goal else None for each in shown],
+        "max": [each.max if each and not each.goal else None for each in shown],
+    }
+    last = ["last", "", *(phrases.measure(each.last) if each else "" for each in shown)]
+    return [last] + [
+        [title, "", *("" if value is None else phrases.measure(value) for value in values)]
+        for title, values in rows.items()
+        if any(value is not None for value in values)
+    ]
 
 
 def secrets_text(secrets: Sequence[SecretView], page: Page = Page()) -> str:

@@ -70,6 +70,10 @@ class ModelView(View, frozen=True):
     """Who serves it, in words."""
     contents: tuple[FileView, ...] | msgspec.UnsetType = msgspec.UNSET
     """Its files, when one version is looked at."""
+    title: str = ""
+    """What MLflow clients call the model, where that is no name of the registry: `ResNet50`."""
+    best: dict[str, float] = msgspec.field(default_factory=dict)
+    """The best values of the run that made it, of metrics whose direction is known; `metrics` has the last ones."""
 
     def __str__(self) -> str:
         """`mnist@3`."""
@@ -86,7 +90,7 @@ class DifferenceView(msgspec.Struct, frozen=True):
     """One thing in which two versions differ."""
 
     what: str
-    """`file`, `signature`, `metric`, `format`, `code`, `data`, `environment`, `parameter` ..."""
+    """`file`, `signature`, `metric`, `best`, `format`, `code`, `data`, `environment`, `parameter` ..."""
     name: str
     before: str
     after: str
@@ -130,6 +134,8 @@ def model_view(version: ModelVersion, used_by: str = "", files: Sequence[ModelFi
         tags=version.tags,
         used_by=used_by,
         contents=contents,
+        title=version.title,
+        best=version.best,
     )
 
 
@@ -139,8 +145,10 @@ def models_text(models: Sequence[ModelView], now: float, page: Page = Page()) ->
         return (
             "No models. Register one with: fairway model register mnist ./model, or name it in a job: outputs: {model: mnist}\n"
         )
+    titled = any(each.title for each in models)
     columns = (
         Column("NAME", always=True),
+        *((Column("MLFLOW NAME", loose=True),) if titled else ()),
         Column("ALIASES"),
         Column("FORMAT"),
         Column("METRICS", loose=True),
@@ -153,6 +161,7 @@ def models_text(models: Sequence[ModelView], now: float, page: Page = Page()) ->
     rows = [
         [
             str(each),
+            *((each.title,) if titled else ()),
             ",".join(each.aliases),
             each.format,
             ", ".join(f"{name} {phrases.measure(value)}" for name, value in each.metrics.items()),
@@ -174,11 +183,13 @@ def model_text(model: ModelView, now: float, page: Page = Page()) -> str:
         f"{page.paint(str(model), 'bold')}{aliases}",
         f"{_INDENT}{model.format}, {phrases.count(model.files, 'file')}, {size}, registered {phrases.ago(model.created, now)}",
     ]
+    if model.title:
+        lines.append(f"{_INDENT}MLflow clients call it {model.title}")
     if model.used_by:
         lines.append(f"{_INDENT}served by {model.used_by}")
     for title, content in (
         ("Signature", _signature_lines(model.signature)),
-        ("Metrics", [f"{name} {phrases.measure(value)}" for name, value in model.metrics.items()]),
+        ("Metrics", _metric_lines(model)),
         ("Lineage", _lineage_lines(model.lineage)),
         ("Tags", [f"{name}: {value}" for name, value in model.tags.items()]),
         ("Files", _file_lines(model, page)),
@@ -201,6 +212,7 @@ def model_diff(
         *_changed("input", _tensors(before.signature.inputs), _tensors(after.signature.inputs)),
         *_changed("output", _tensors(before.signature.outputs), _tensors(after.signature.outputs)),
         *_changed("metric", _numbers(before.metrics), _numbers(after.metrics)),
+        *_changed("best", _numbers(before.best), _numbers(after.best)),
         *_changed("run", {"": old.run}, {"": new.run}),
         *_changed("code", {"": old.code[:12]}, {"": new.code[:12]}),
         *_changed("data", old.data, new.data),
@@ -265,6 +277,16 @@ def _lineage_lines(lineage: LineageView) -> list[str]:
         "parameters": _pairs(lineage.parameters),
     }
     return [f"{name}: {value}" for name, value in facts.items() if value]
+
+
+def _metric_lines(model: ModelView) -> list[str]:
+    """The last value of each metric, and the best one of its run."""
+    lines = []
+    for name in dict.fromkeys([*model.metrics, *model.best]):
+        last = [phrases.measure(model.metrics[name])] if name in model.metrics else []
+        best = [f"best {phrases.measure(model.best[name])}"] if name in model.best else []
+        lines.append(f"{name} {', '.join(last + best)}")
+    return lines
 
 
 def _file_lines(model: ModelView, page: Page) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 
 from fairway.app.application import Application
 from fairway.app.models import Registration
-from fairway.app.ports import Changes
+from fairway.app.ports import Changes, MetricPoint, Observation
 from fairway.app.submission import Submission
 from fairway.errors import ConflictError, NotFoundError, RefusedError, UnavailableError
 from fairway.registry.blobs import Blobs
@@ -333,6 +333,21 @@ async def test_a_full_disk_is_tried_again(tmp_path: Path) -> None:
         assert at.reasons("train-1") == []
         FullAtFirst.full = False
         assert [str(version) for version in await at.app.models.list()] == ["mnist@1"]
+
+
+async def test_a_registration_takes_over_the_last_and_the_best_values_of_a_run(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        job = await at.app.submit(ask(outputs={}))
+        values = [(1, 0.9), (2, 0.2), (3, 0.4), (0, 0.8)]
+        points = [MetricPoint(float(time), step, {"loss": y, "f1": y}) for time, (step, y) in enumerate(values)]
+        await at.app.loop.report(Observation(job.key, tuple(points)))
+        at.leave("mine")
+        source = str(tmp_path / "outputs" / "mine")
+        made = await at.app.models.register(Registration("mnist", source, run=job.key))
+        assert (made.metrics, made.best) == ({"loss": 0.4, "f1": 0.4}, {"loss": 0.2, "f1": 0.9})
+        given = await at.app.models.register(Registration("mnist", source, ModelFacts(metrics={"f1": 0.95}), job.key))
+        assert (given.metrics, given.best) == ({"loss": 0.4, "f1": 0.95}, {"loss": 0.2}), "0.95 is no value of the run"
+        assert await at.app.models.get("mnist@2") == given
 
 
 async def test_a_registration_takes_over_what_is_known_of_a_run(tmp_path: Path) -> None:

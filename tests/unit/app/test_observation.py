@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from fairway.app.observation import Spoken
+from fairway.app.fault import Faults
+from fairway.app.observation import Spoken, folded_runs
 from fairway.app.ports import MetricPoint, Observation
 from fairway.state.job import JobKey
+from fairway.state.snapshot import Snapshot
+from fairway.testing.builders import a_job
+
+
+class NoClock:
+    def now(self) -> float:
+        return 0.0
+
 
 KEY = JobKey("default", "mnist-1")
 
@@ -29,3 +38,15 @@ def test_a_run_that_is_over_is_forgotten() -> None:
     spoken.counting(Observation(KEY, (point("report"),)))
     spoken.forget(KEY)
     assert spoken.counting(Observation(KEY, (point("auto"),))).points == (point("auto"),)
+
+
+def test_the_step_0_that_mlflow_clients_fill_in_is_no_progress_and_comes_before_later_steps() -> None:
+    snapshot = Snapshot()
+    job = a_job(["python"], name="mnist-1")
+    snapshot.put_job(job)
+    values = [(0, 0.9), (1, 0.5), (2, 0.3), (0, 0.8)]
+    points = tuple(MetricPoint(float(time), step, {"loss": value}, "", "mlflow") for time, (step, value) in enumerate(values))
+    (folded,), kept = folded_runs(snapshot, [Observation(job.key, points)], Faults(NoClock()))
+    assert (folded.progress.step, folded.progress.metrics, folded.progress.last) == (2, {"loss": 0.8}, {"loss": 0.3})
+    assert folded.progress.summaries["loss"].best("min") == (0.3, 2)
+    assert len(kept) == 4

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from fairway.plan.model import facts_of, must_stay, registered_name, superfluous
-from fairway.spec.job import Code, Environment, GitSource, JobSpec, Role
+from fairway.spec.job import Code, Environment, GitSource, JobSpec, Role, Stop
 from fairway.state.job import Job, JobKey, Origin, Progress
+from fairway.state.metric import summarise
 from fairway.state.model import ModelVersion
 
 SPEC = JobSpec(
@@ -73,3 +74,14 @@ def test_what_must_stay(aliases: tuple[str, ...], used_by: str, reason: str) -> 
 def test_retention_never_takes_what_must_stay(keep: int, staying: tuple[int, ...], gone: list[int]) -> None:
     versions = [version(number) for number in (3, 1, 4, 2)]
     assert [each.version for each in superfluous(versions, keep, staying)] == gone
+
+
+def test_a_version_has_the_last_and_the_best_values_of_its_run() -> None:
+    points = [(float(step), step, {"val_loss": value, "score": value, "lr": 0.1}) for step, value in enumerate([0.9, 0.2, 0.4])]
+    summaries = summarise({}, 0, [*points, (9.0, 0, {"val_loss": 5.0, "accuracy": float("nan")})])
+    progress = Progress(metrics={"val_loss": 5.0, "score": 0.4, "lr": 0.1, "accuracy": float("nan")}, summaries=summaries)
+    facts = facts_of(replace(JOB, progress=progress), {})
+    assert facts.metrics == {"val_loss": 0.4, "score": 0.4, "lr": 0.1}
+    assert facts.best == {"val_loss": 0.2}
+    wanting = replace(JOB, progress=progress, spec=SPEC.model_copy(update={"stop": Stop(when="score >= 0.95")}))
+    assert facts_of(wanting, {}).best == {"val_loss": 0.2, "score": 0.9}

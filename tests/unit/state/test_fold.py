@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from fairway.plan.job import _stop_condition
 from fairway.spec.job import JobSpec, Role, Stop
 from fairway.state import fold
-from fairway.state.fold import fold_checkpoint, fold_progress
+from fairway.state.fold import fold_checkpoint, fold_progress, fold_summaries
 from fairway.state.job import Job, JobKey, Progress
+from fairway.state.metric import best_values
 from fairway.state.phase import JobPhase
 from fairway.stores.sqlite import codec
 from fairway.units import number
@@ -37,8 +39,10 @@ def folded(*points: tuple[float, int | None, dict[str, float]]) -> Progress:
 def test_any_reports_leave_a_run_that_is_stored_judged_and_shown(
     points: list[tuple[float, int | None, dict[str, float]]],
 ) -> None:
-    job = fold_progress(JOB, "worker-0", points)
+    job = fold_progress(fold_summaries(JOB, "worker-0", points), "worker-0", points)
     progress = job.progress
+    assert set(progress.summaries) == set(progress.metrics)
+    assert set(best_values(progress.summaries)) <= set(progress.last)
     assert progress.step is None or number.int64(progress.step) is not None
     assert progress.time is None or math.isfinite(progress.time)
     assert progress.steps_per_second is None or math.isfinite(progress.steps_per_second)
@@ -86,3 +90,20 @@ def test_a_checkpoint_without_a_time_counts() -> None:
     saved = fold_checkpoint(JOB, 7, math.inf).progress
     assert (saved.checkpoint_step, saved.checkpoint_time) == (7, None)
     assert replace(saved, checkpoint_time=2.0) == fold_checkpoint(JOB, 7, 2.0).progress
+
+
+def test_a_run_of_an_earlier_version_is_read_and_its_metrics_count_as_they_came() -> None:
+    """A record without summaries, as earlier versions wrote it."""
+    old = msgspec.msgpack.decode(codec.pack(replace(JOB, progress=Progress(3, {"loss": 0.5, "lr": 0.1}, 1.0))))
+    del old["progress"]["summaries"]
+    job = codec.unpack_job(msgspec.msgpack.encode(old))
+    assert job.progress.last == {"loss": 0.5, "lr": 0.1}
+    grown = fold_progress(fold_summaries(job, "worker-0", [(2.0, 4, {"loss": 0.4})]), "worker-0", [(2.0, 4, {"loss": 0.4})])
+    assert grown.progress.last == {"loss": 0.4, "lr": 0.1}
+
+
+def test_summaries_begin_anew_when_another_task_speaks() -> None:
+    first = fold_progress(fold_summaries(JOB, "worker-1", [(1.0, 9, {"loss": 0.1})]), "worker-1", [(1.0, 9, {"loss": 0.1})])
+    assert fold_summaries(first, "worker-1", [(2.0, 2, {"loss": 0.5})]).progress.summaries["loss"].last == 0.1
+    assert fold_summaries(first, "worker-0", [(2.0, 2, {"loss": 0.5})]).progress.summaries["loss"].last == 0.5
+    assert fold_summaries(first, "worker-0", []) is first

@@ -8,9 +8,11 @@ import msgspec
 import pytest
 
 from fairway.state.job import Job
+from fairway.state.metric import summarise
 from fairway.state.phase import JobPhase
 from fairway.state.task import Task, TaskKey
 from fairway.testing.builders import a_job, a_role, a_task
+from fairway.views.detail import detail_text
 from fairway.views.flat import MASK, flat_spec, looks_secret
 from fairway.views.job import job_view, split_attempts
 from fairway.views.output import to_json, to_yaml
@@ -139,3 +141,21 @@ def test_workers_of_one_launcher_are_one_task_with_processes() -> None:
     assert (after.replicas, after.processes) == (1, 3)
     two = job_view(a_job(replicas=2), [], 0.0)
     assert (two.replicas, two.processes) == (2, 2)
+
+
+def test_the_last_and_the_best_value_of_each_metric(running: Job, now: float) -> None:
+    values = [(10, 0.9), (20, 0.3), (30, 0.5), (0, 0.7)]
+    summaries = summarise({}, 0, [(float(time), step, {"loss": y, "gap": y}) for time, (step, y) in enumerate(values)])
+    metrics = {"loss": 0.7, "gap": 0.7, "accuracy": 0.923}
+    job = replace(running, progress=replace(running.progress, metrics=metrics, summaries=summaries))
+    progress = msgspec.json.decode(to_json(job_view(job, [], now)))["progress"]
+    assert progress["metrics"] == {"loss": 0.5, "gap": 0.5, "accuracy": 0.923}
+    both = {"last": 0.5, "last_step": 30, "min": 0.3, "max": 0.9}
+    assert progress["summary"] == {
+        "loss": {**both, "goal": "min", "best": 0.3, "best_step": 20},
+        "gap": {**both, "goal": "", "best": None, "best_step": None},
+    }
+    text = detail_text(job_view(job, [], now), [], now)
+    assert "loss        0.5   best 0.3 at step 20\n" in text
+    assert "gap         0.5   min 0.3, max 0.9\n" in text
+    assert "accuracy  0.923\n" in text

@@ -7,6 +7,7 @@ from textwrap import dedent
 
 from fairway.state.event import Event
 from fairway.state.job import Job, Outcome, Progress
+from fairway.state.metric import summarise
 from fairway.state.node import Device, Node
 from fairway.state.phase import JobPhase
 from fairway.state.task import Need, Task
@@ -135,6 +136,8 @@ def test_metrics() -> None:
          STEP  loss  accuracy
         1,000   0.5
             -            0.25
+         last   0.5      0.25
+         best   0.5      0.25
         """)
     assert metrics_text(metric_list([])).startswith("No metrics yet.")
 
@@ -142,3 +145,25 @@ def test_metrics() -> None:
 def test_secrets() -> None:
     assert secrets_text([SecretView("HF_TOKEN")]) == "NAME\nHF_TOKEN\n"
     assert secrets_text([]).startswith("No secrets.")
+
+
+def test_metrics_end_with_the_last_and_the_best_values() -> None:
+    values = [(1, 0.9), (2, 0.3), (3, 0.5), (0, float("nan"))]
+    points = [PointView(float(time), step, {"acc": y, "gap": y}) for time, (step, y) in enumerate(values)]
+    view = metric_list(points, wanted={})
+    assert metrics_text(view) == dedent("""\
+        STEP  acc  gap
+           1  0.9  0.9
+           2  0.3  0.3
+           3  0.5  0.5
+           0  nan  nan
+        last  0.5  0.5
+        best  0.9
+         min       0.3
+         max       0.9
+        """)
+    summaries = summarise({}, 0, [(9.0, 9, {"acc": 0.95, "other": 1.0})])
+    found = metric_list(points, "acc", summaries).summary
+    assert list(found) == ["acc"], "those of all points count, also where fewer are shown"
+    assert (found["acc"].last, found["acc"].best, found["acc"].best_step) == (0.95, 0.95, 9)
+    assert metric_list(points, wanted={"gap": "min"}).summary["gap"].best == 0.3

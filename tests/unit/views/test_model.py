@@ -37,6 +37,16 @@ def test_the_list_has_the_newest_first_and_shows_what_matters() -> None:
     assert all(word in first for word in ("mnist@1", "champion", "accuracy 0.9", "mnist-7", "1 MiB", "1m", "team=nlp"))
 
 
+def test_the_name_that_mlflow_clients_use_is_shown_where_it_differs() -> None:
+    named = model_view(replace(FIRST, name="resnet50--17602d153a", title="ResNet50"))
+    title, first, other = models_text([named, model_view(FIRST)], 1060.0).splitlines()
+    assert title.split()[:3] == ["NAME", "MLFLOW", "NAME"]
+    assert "ResNet50" in other
+    assert "ResNet50" not in first
+    assert "MLflow clients call it ResNet50" in model_text(named, 1060.0)
+    assert "MLflow" not in model_text(model_view(FIRST), 1060.0)
+
+
 def test_one_version_tells_where_it_came_from() -> None:
     text = model_text(model_view(FIRST, "service/digits", FILES), 1060.0)
     expected = ("mnist@1  champion", "served by service/digits", "in  x  FP32[any, 4]", "out y  ?[]", "run: default/mnist-7")
@@ -68,3 +78,12 @@ def test_a_promotion_says_from_where() -> None:
     assert promotion_text(PromotionView("champion", "mnist@3", "mnist@2")) == "mnist@3 is champion, before it was mnist@2\n"
     assert promotion_text(PromotionView("champion", "mnist@3", "mnist@3")) == "mnist@3 is champion already\n"
     assert promotion_text(PromotionView("champion", "", "mnist@3")) == "mnist@3 is no longer champion\n"
+
+
+def test_the_best_value_of_the_run_is_shown_beside_the_last() -> None:
+    view = model_view(replace(FIRST, metrics={"loss": 0.5, "lr": 0.1}, best={"loss": 0.3}))
+    assert view.best == {"loss": 0.3}
+    text = model_text(view, 1060.0)
+    assert "  loss 0.5, best 0.3\n  lr 0.1\n" in text
+    diff = model_diff(replace(FIRST, best={"loss": 0.3}), replace(FIRST, best={"loss": 0.2}), FILES, FILES)
+    assert [(each.what, each.name, each.before, each.after) for each in diff.differences] == [("best", "loss", "0.3", "0.2")]

@@ -13,6 +13,8 @@ from fairway.units import number as numbers
 
 BODY_LIMIT = 16 << 20
 KEY_LIMIT, VALUE_LIMIT = 250, 8000
+MODEL_LIMIT = 256
+"""Characters of the name of a registered model."""
 _LATEST = 253_402_300_799
 """The last second of the year 9999."""
 
@@ -125,11 +127,11 @@ class Fields:
         """`key` and `value`."""
         return self.key("key"), self.value("value")
 
-    def key(self, name: str) -> str:
+    def key(self, name: str, most: int = KEY_LIMIT) -> str:
         """A name of a metric, a parameter or a tag."""
         found = self.text(name)
-        if not found or len(found) > KEY_LIMIT or any(ord(letter) < 32 for letter in found):
-            raise self._wrong(name, f"is {found[:80]!r}; it needs 1 to {KEY_LIMIT} printable characters")
+        if not found or len(found) > most or any(ord(letter) < 32 for letter in found):
+            raise self._wrong(name, f"is {found[:80]!r}; it needs 1 to {most} printable characters")
         return found
 
     def value(self, name: str) -> str:

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fairway.api.mlflow.answers import answer, registered_json, version_json, version_uri
-from fairway.api.mlflow.fields import Fields
+from fairway.api.mlflow.fields import MODEL_LIMIT, Fields
 from fairway.api.mlflow.filter import Values, ordered, read_filter
 from fairway.api.mlflow.paging import page_of
 from fairway.api.mlflow.routing import Handler, speaker
@@ -44,7 +44,7 @@ class Models:
         """A new name."""
         fields = await Fields.of(request)
         made = await self._models.register_name(
-            speaker(request), fields.key("name"), fields.pairs("tags"), fields.value("description")
+            speaker(request), fields.key("name", MODEL_LIMIT), fields.pairs("tags"), fields.value("description")
         )
         return await self._registered(made)
 

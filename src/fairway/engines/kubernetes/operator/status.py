@@ -65,7 +65,7 @@ def _progress(job: Job) -> str:
     """`step 400, loss 0.31`; with the last checkpoint where there is one."""
     progress = job.progress
     parts = [f"step {progress.step}"] if progress.step is not None else []
-    parts += [f"{name} {value:.4g}" for name, value in sorted(progress.metrics.items())]
+    parts += [f"{name} {value:.4g}" for name, value in sorted(progress.last.items())]
     parts += [f"saved at {progress.checkpoint_step}"] if progress.checkpoint_step is not None else []
     return ", ".join(parts)
 

@@ -26,8 +26,8 @@ from fairway.runtime.growing import GrowingFile, GrowingFolder
 from fairway.runtime.metrics import parse
 from fairway.runtime.pattern import LinePattern, numbers
 from fairway.runtime.regular import read_regular
-from fairway.state.fold import MOST_METRICS
 from fairway.state.job import Job, JobKey
+from fairway.state.metric import MOST_METRICS
 
 MEMORY_FILE = "meter.json"
 """In the run's folder: how far its files were read and the points handed over."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fairway.engines.kubernetes.operator.status import status_of
 from fairway.state.fault import Fault
+from fairway.state.fold import fold_summaries
 from fairway.testing.builders import a_job
 
 
@@ -25,3 +28,10 @@ def test_a_fault_is_a_condition_until_it_is_over() -> None:
     over = degraded(status_of(job, [], 1, failing, 30.0))
     assert over is not None
     assert over["status"] == "False"
+
+
+def test_the_progress_shows_the_last_values_by_step() -> None:
+    points = [(float(time), step, {"loss": value}) for time, (step, value) in enumerate([(1, 0.9), (2, 0.5), (0, 0.8)])]
+    job = fold_summaries(a_job(), "worker-0", points)
+    job = replace(job, progress=replace(job.progress, step=2, metrics={"loss": 0.8, "lr": 0.1}))
+    assert status_of(job, [], 1, {}, 10.0)["progress"] == "step 2, loss 0.5, lr 0.1"
