@@ -68,3 +68,9 @@ def test_a_promotion_says_from_where() -> None:
     assert promotion_text(PromotionView("champion", "mnist@3", "mnist@2")) == "mnist@3 is champion, before it was mnist@2\n"
     assert promotion_text(PromotionView("champion", "mnist@3", "mnist@3")) == "mnist@3 is champion already\n"
     assert promotion_text(PromotionView("champion", "", "mnist@3")) == "mnist@3 is no longer champion\n"
+
+
+def test_one_version_tells_whether_requests_to_it_are_batched() -> None:
+    text = model_text(model_view(FIRST, "service digits (revision 1)", FILES, "not batched (mixed): output 'y'"), 1060.0)
+    assert "\n  not batched (mixed): output 'y'\n" in text
+    assert "batched" not in model_text(model_view(FIRST), 1060.0)
