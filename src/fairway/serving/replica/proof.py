@@ -31,7 +31,15 @@ POOL = 8
 """Different rows of one kind."""
 ENOUGH_KINDS = 2
 """Kinds of values that are compared at the least, where the model takes them."""
-_ORDERS = ((0, 1), (1, 0), (4, 2, 3), (7, 5, 6, 0, 3), (0, 1, 2, 3, 4, 5, 6, 7), (7, 6, 5, 4, 3, 2, 1, 0), (2, 5, 0, 7, 3, 6, 1, 4))
+_ORDERS = (
+    (0, 1),
+    (1, 0),
+    (4, 2, 3),
+    (7, 5, 6, 0, 3),
+    (0, 1, 2, 3, 4, 5, 6, 7),
+    (7, 6, 5, 4, 3, 2, 1, 0),
+    (2, 5, 0, 7, 3, 6, 1, 4),
+)
 _FEW_ORDERS = ((1, 0), (3, 1, 2), (0, 2, 1, 3, 3, 1, 0, 2))
 _TOLERANCES = {"FP16": 1e-2, "BF16": 4e-2, "FP32": 5e-4, "FP64": 5e-4}
 """By datatype of an output, relative; others must be equal. FP64 as FP32: many models compute in FP32 and convert at the end."""

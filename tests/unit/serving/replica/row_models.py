@@ -37,7 +37,10 @@ batch_mean = _of([_node("ReduceMean", ["x"], ["mean"], axes=[0], keepdims=1), _n
 softmax_over_rows = _of([_node("Softmax", ["x"], ["y"], axis=0)])
 reversed_rows = _of(
     [_node("Slice", ["x", "from", "to", "axes", "step"], ["y"])],
-    *(_constant(name, np.array([value], np.int64)) for name, value in (("from", -1), ("to", -(1 << 40)), ("axes", 0), ("step", -1))),
+    *(
+        _constant(name, np.array([value], np.int64))
+        for name, value in (("from", -1), ("to", -(1 << 40)), ("axes", 0), ("step", -1))
+    ),
 )
 sorted_rows = _of(
     [
