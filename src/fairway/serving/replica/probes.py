@@ -82,10 +82,11 @@ class Probes:
             words = [kind.texts[int(each * len(kind.texts))] for each in uniform.tolist()]
             return of_texts([word.encode() for word in words]).reshape(shape)
         if dtype.kind == "f":
-            floats = kind.floats(uniform) * (part if kind.grows else 1.0)
+            floats: Array = kind.floats(uniform) * (part if kind.grows else 1.0)
             return floats.astype(dtype).reshape(shape)
         bound = 2 if dtype.kind == "b" else min(kind.integers, int(np.iinfo(dtype).max))
-        return np.floor(uniform * bound).astype(dtype).reshape(shape)
+        integers: Array = np.floor(uniform * bound).astype(dtype).reshape(shape)
+        return integers
 
     def _shape(self, spec: TensorSpec) -> tuple[int, ...]:
         return (1, *(self.length if each < 0 else each for each in spec.shape[1:]))

@@ -1,7 +1,7 @@
 """Tries whether the rows of a model are independent: a row alone and in batches must give the same outputs.
 
-The proof runs before the replica listens. It is bounded in time and memory. What it cannot show is `unknown`, and such a model is not
-batched.
+The proof runs before the replica listens. It is bounded in time and memory. What it cannot show is `unknown`, and such a model is
+not batched.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ class _Proof:
     def _choose_length(self) -> None:
         """A length of free dimensions with which the model takes zeros; the first where it takes none."""
         probes = self._probes
-        for probes.length in probes.lengths:
+        for length in probes.lengths:
+            probes.length = length
             if probes.row_bytes * POOL > BATCH_BYTES:
                 continue
             try:
@@ -261,8 +262,9 @@ def _scale(outputs: tuple[Array, ...]) -> Array | None:
     if outputs[0].dtype.kind != "f" or any(each.shape != outputs[0].shape for each in outputs):
         return None
     finite = [np.where(np.isfinite(each), np.abs(each.astype(np.float64)), 0.0) for each in outputs]
-    largest: Array = np.max(finite, axis=0)
-    return np.maximum(largest, _FLOOR * largest.max(initial=0.0))
+    largest = np.max(finite, axis=0)
+    scale: Array = np.maximum(largest, _FLOOR * largest.max(initial=0.0))
+    return scale
 
 
 def _is_nan(output: Array) -> bool:
