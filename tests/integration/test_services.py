@@ -134,6 +134,19 @@ def test_serve_prints_a_request_that_works(served: DaemonHome) -> None:
     assert pids_of(served, "fairway.serving") == []
 
 
+def test_every_page_says_whether_requests_are_batched(served: DaemonHome) -> None:
+    served.ask("serve", "adds@1")
+    proven = "batched (proven): rows alone and together gave the same outputs, in batches of up to 64 rows"
+    served.until(lambda: service(served)["batching"] == proven, "the verdict of the first replica")
+    for words in (("get", "service/adds"), ("why", "service/adds"), ("model", "get", "adds@1")):
+        assert proven in served.ask(*words)
+    assert "batched" not in served.ask("model", "get", "adds@2"), "no replica has loaded it"
+    served.ask("serve", "adds@1", "--no-batching", "--detach")
+    declared = [proven, "not batched (declared): by the service or --batching"]
+    served.until(lambda: [each["batching"] for each in service(served)["revisions"]] == declared, "the verdict of the second")
+    served.ask("delete", "service/adds")
+
+
 def test_a_release_restarts_and_deaths_cost_no_request(served: DaemonHome) -> None:
     served.ask("serve", "adds@1", "--replicas", "1..3")
     with asking(served) as askers:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,7 +15,7 @@ from fairway.api.happened import show_events
 from fairway.app.application import Application
 from fairway.app.models import Registration, subject
 from fairway.errors import UsageError
-from fairway.state.model import ModelFacts, ModelVersion
+from fairway.state.model import ModelFacts, ModelFile, ModelVersion
 from fairway.views.model import (
     ModelList,
     ModelView,
@@ -107,8 +109,7 @@ class Models:
         """One version, with its files."""
         asked = Asked(request)
         version = await self._models.get(self._own(asked))
-        files = await self._models.files(version)
-        view = model_view(self._models.shown(version, asked.namespace), self._models.in_use(version), files)
+        view = self._view(asked, version, await self._models.files(version))
         return show(
             asked,
             view,
@@ -208,8 +209,9 @@ class Models:
         """What a name of the request means: a model of the namespace that is asked, and of no other."""
         return self._models.own(name or asked.name, asked.namespace)
 
-    def _view(self, asked: Asked, version: ModelVersion) -> ModelView:
-        return model_view(self._models.shown(version, asked.namespace), self._models.in_use(version))
+    def _view(self, asked: Asked, version: ModelVersion, files: Sequence[ModelFile] | None = None) -> ModelView:
+        models = self._models
+        return model_view(models.shown(version, asked.namespace), models.in_use(version), files, models.batching(version))
 
     @staticmethod
     def _plan(asked: Asked, *sentences: str) -> Response:

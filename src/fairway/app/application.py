@@ -88,6 +88,7 @@ class Application:
             self.loop.companions.append(turns)
             self.services = Services(turns, secrets, submissions)
             self.models.in_use = self.services.serving
+            self.models.batching = self.services.batching
         files = serving.samples if serving is not None else None
         self.samples = Samples(self.loop, files, datasets, self.dataset_commands) if files is not None else None
         self.condition: Callable[[], Condition] = Condition

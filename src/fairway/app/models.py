@@ -70,6 +70,8 @@ class Models:
         """The folder of a run's output; whoever knows the engine sets it."""
         self.in_use: Callable[[ModelVersion], str] = lambda _version: ""
         """Who uses a version now, in words; empty when nobody does. Whoever serves models sets it."""
+        self.batching: Callable[[ModelVersion], str] = lambda _version: ""
+        """Whether replicas batch requests to a version and why, in words; empty when that is not known."""
         if store is not None:
             loop.watchers.over.append(self._note_end)
 

@@ -241,6 +241,15 @@ class Services:
                     return f"service {key.name} (revision {revision.number})"
         return ""
 
+    def batching(self, version: ModelVersion) -> str:
+        """Whether replicas batch requests to a model version and why, in words; empty when none reported it yet."""
+        for standing in self.all():
+            for revision in reversed(standing.service.revisions):
+                known = revision.batching is not None and revision.model
+                if known and self._models.meant(revision.model, standing.service.key.namespace) == str(version):
+                    return str(revision.batching)
+        return ""
+
     def replica_runs(self, standing: Standing) -> list[tuple[str, Job]]:
         """The replicas that are kept, each with its run, oldest first."""
         found = []

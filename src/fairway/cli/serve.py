@@ -140,6 +140,8 @@ def make_service(options: Options, namespace: str) -> dict[str, Any]:
         spec["follow"] = True
     if options.on("allow-signature-change"):
         spec["rollout"] = {"allowSignatureChange": True}
+    if options.on("batching") or options.on("no-batching"):
+        spec["batching"] = {"mode": _batching(options, model)}
     for flag, field in (("runtime", "runtime"), ("ready", "ready"), ("queue", "queue")):
         if options.text(flag):
             spec[field] = options.text(flag)
@@ -155,6 +157,16 @@ def make_service(options: Options, namespace: str) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": namespace},
         "spec": spec,
     }
+
+
+def _batching(options: Options, model: str) -> str:
+    if options.on("batching") and options.on("no-batching"):
+        message = "--batching and --no-batching exclude each other"
+        raise UsageError(message, fix="keep one; without either, a proof at the start decides")
+    if not model:
+        message = f"--{'no-' if options.on('no-batching') else ''}batching is for a model, and a command is served"
+        raise UsageError(message, fix="leave it out: the command's own server decides what it runs together")
+    return "always" if options.on("batching") else "never"
 
 
 def _amounts(options: Options) -> dict[str, Any]:
@@ -196,6 +208,8 @@ COMMANDS = {
             Flag("--port", "where it listens (default: a free port, kept from then on)", "N", number=True),
             Flag("--p95", "what is promised: 95 of 100 answers within this", "TIME"),
             Flag("--runtime", f"what runs the model: {', '.join(RUNTIMES)}", "NAME", choices=RUNTIMES),
+            Flag("--batching", "run rows of several requests together without a proof: each row is computed for itself"),
+            Flag("--no-batching", "run each request alone (default: together where a proof at the start shows that it is safe)"),
             Flag("--follow", "a promotion of the alias starts a release"),
             ALLOW_SIGNATURE_CHANGE,
             Flag("--ready", "the path that answers 200 when a command's server is ready (default: /)", "PATH"),

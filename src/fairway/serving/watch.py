@@ -16,6 +16,7 @@ from fairway.app.ports import Clock
 from fairway.app.service_ports import Sight, Watched
 from fairway.runtime.secured.lines import Lines
 from fairway.runtime.secured.peer import Peer
+from fairway.state.batching import BatchingBasis, BatchingVerdict
 from fairway.state.load import ReplicaLoad
 from fairway.units import number
 
@@ -32,6 +33,8 @@ STEADY = 1.0
 TIMEOUT = 3.0
 LIMIT = 64 * 1024
 """Bytes of an answer that are read."""
+LONGEST_DETAIL = 500
+"""Characters of the reason for a verdict about batching that are kept."""
 FORGIVEN = 2
 """Looks in a row without an answer in time before a ready replica counts as not ready; one that refuses does not at once."""
 
@@ -177,7 +180,21 @@ def read_load(body: bytes, now: float) -> tuple[ReplicaLoad | None, str]:
     if busy is None or wrong:
         return None, f"{LOAD_PATH} refused: {wrong[0]} is {number.shown(found[wrong[0]])}"
     known = {name: value for name, value in counters.items() if value is not None}
-    return (ReplicaLoad(now, busy_seconds=busy, **known) if known or "busy_seconds" in found else None), ""
+    if not known and "busy_seconds" not in found:
+        return None, ""
+    return ReplicaLoad(now, busy_seconds=busy, batching=read_verdict(found.get("batching")), **known), ""
+
+
+def read_verdict(found: object) -> BatchingVerdict | None:
+    """Whether a replica batches requests; None when it does not report it, or not in the form that is known here."""
+    if not isinstance(found, dict):
+        return None
+    batched, basis, detail = found.get("batched"), found.get("basis"), found.get("detail")
+    rows = number.count(found.get("rows", 0))
+    if not isinstance(batched, bool) or basis not in list(BatchingBasis) or not isinstance(detail, str) or rows is None:
+        return None
+    words = "".join(each if each.isprintable() else " " for each in detail[:LONGEST_DETAIL])
+    return BatchingVerdict(batched, BatchingBasis(basis), words, rows)
 
 
 async def _answers(address: str, path: str) -> bool:

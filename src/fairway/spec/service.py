@@ -70,8 +70,11 @@ class Scaling(SpecModel):
 class Batching(SpecModel):
     """How requests are put together, and when they are turned away."""
 
+    mode: Literal["auto", "always", "never"] = "auto"
+    """Whether rows of several requests run together. auto: where a proof at the start of a replica shows that each row gives the
+    same alone and together, or the model's `fairway.json` declares it. always: declares it. never: requests run one by one."""
     max: Annotated[int, Field(ge=1, le=65_536)] = 64
-    """Rows of one batch at the most; 1 puts nothing together."""
+    """Rows of one batch at the most, where requests are batched; 1 runs each row alone."""
     queue: Annotated[int, Field(ge=1, le=1_000_000)] = 256
     """Requests that wait at a replica at the most; more are answered 429 with `Retry-After`."""
     deadline: Duration = "30s"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fairway.state.batching import BatchingVerdict
+
 LATENCY_BOUNDS = tuple(0.0001 * 1.3**step for step in range(52))
 """Upper bounds in seconds of the latency histogram's buckets, 0.1 ms to about 65 s; one more bucket takes the rest."""
 
@@ -85,6 +87,8 @@ class ReplicaLoad:
     in_flight: int = 0
     batches: int = 0
     batch_rows: int = 0
+    batching: BatchingVerdict | None = None
+    """Whether it batches requests; None where it does not report it."""
 
 
 @dataclass(frozen=True, slots=True)

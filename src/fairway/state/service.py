@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fairway.spec.service import ServiceSpec
+from fairway.state.batching import BatchingVerdict
 from fairway.state.job import JobKey, Origin
 
 
@@ -98,6 +99,8 @@ class Revision:
     """When the last of them did."""
     failed_number: int = 0
     """Its number."""
+    batching: BatchingVerdict | None = None
+    """Whether its replicas batch requests, as they reported last; None: not known."""
 
 
 class RolloutPhase(StrEnum):

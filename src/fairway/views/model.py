@@ -68,6 +68,8 @@ class ModelView(View, frozen=True):
     tags: dict[str, str]
     used_by: str = ""
     """Who serves it, in words."""
+    batching: str = ""
+    """Whether replicas batch requests to it and why, in words; empty: no replica of a service reported it yet."""
     contents: tuple[FileView, ...] | msgspec.UnsetType = msgspec.UNSET
     """Its files, when one version is looked at."""
     title: str = ""
@@ -116,7 +118,9 @@ class PromotionView(View, frozen=True):
     """What the alias meant before; empty when it was new."""
 
 
-def model_view(version: ModelVersion, used_by: str = "", files: Sequence[ModelFile] | None = None) -> ModelView:
+def model_view(
+    version: ModelVersion, used_by: str = "", files: Sequence[ModelFile] | None = None, batching: str = ""
+) -> ModelView:
     """What may be seen of a version."""
     contents = msgspec.UNSET if files is None else tuple(FileView(each.path, each.size, each.sha256) for each in files)
     return ModelView(
@@ -133,6 +137,7 @@ def model_view(version: ModelVersion, used_by: str = "", files: Sequence[ModelFi
         lineage=_lineage(version.lineage),
         tags=version.tags,
         used_by=used_by,
+        batching=batching,
         contents=contents,
         title=version.title,
         best=version.best,
@@ -187,6 +192,8 @@ def model_text(model: ModelView, now: float, page: Page = Page()) -> str:
         lines.append(f"{_INDENT}MLflow clients call it {model.title}")
     if model.used_by:
         lines.append(f"{_INDENT}served by {model.used_by}")
+    if model.batching:
+        lines.append(f"{_INDENT}{model.batching}")
     for title, content in (
         ("Signature", _signature_lines(model.signature)),
         ("Metrics", _metric_lines(model)),

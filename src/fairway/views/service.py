@@ -9,6 +9,7 @@ import msgspec
 from fairway.plan.service.autoscale import would_change
 from fairway.plan.service.measured import Measured, arrival_rate, histogram, percentile
 from fairway.plan.service.rollout import is_active
+from fairway.state.batching import BatchingBasis
 from fairway.state.fault import Fault
 from fairway.state.load import RouteLoad
 from fairway.state.service import Replica, ReplicaPhase, Revision, Service, ServiceRecord
@@ -50,6 +51,8 @@ class RevisionView(msgspec.Struct, frozen=True):
     reason: str = ""
     failures: int = 0
     """Replicas of it that ended by themselves in a row."""
+    batching: str = ""
+    """Whether its replicas batch requests and why, in words; empty: not known."""
 
 
 class ServiceView(View, frozen=True):
@@ -96,6 +99,8 @@ class ServiceView(View, frozen=True):
     """What reports of outcomes must show; empty where it is not shown here."""
     metric: str = ""
     """The outcome that the guard of a release compares."""
+    batching: str = ""
+    """Whether requests are batched and why, in words; empty: not known."""
 
 
 class ServiceList(msgspec.Struct, frozen=True):
@@ -115,6 +120,10 @@ class WhyServiceView(View, frozen=True):
     would_change: str
     message: str = ""
     faults: tuple[FaultView, ...] = ()
+    batching: str = ""
+    """Whether requests are batched and why, in words; empty: not known."""
+    batching_change: str = ""
+    """How to change that; empty where there is no reason to."""
 
 
 def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointView, faults: Sequence[Fault] = ()) -> ServiceView:
@@ -123,7 +132,7 @@ def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointVi
     route = measured.last.route if measured.last else None
     live = [replica for replica in record.replicas if replica.phase is not ReplicaPhase.GONE]
     ready = sum(replica.phase is ReplicaPhase.READY for replica in live)
-    serving = service.revision(service.stable) or (service.revisions[-1] if service.revisions else None)
+    serving = _serving(service)
     p95 = percentile(histogram(measured, None, WINDOW), 0.95)
     return ServiceView(
         name=service.key.name,
@@ -151,11 +160,12 @@ def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointVi
         follows=service.spec.follow,
         replicas=tuple(_replica(replica, route) for replica in live),
         revisions=tuple(
-            RevisionView(each.number, _serves(each), each.phase, each.created, each.reason, each.failures)
+            RevisionView(each.number, _serves(each), each.phase, each.created, each.reason, each.failures, _batching(each))
             for each in service.revisions
         ),
         release=release_view(service) if is_active(service.rollout) else None,
         faults=fault_views(faults),
+        batching=_batching(serving),
     )
 
 
@@ -164,9 +174,18 @@ def why_service_view(record: ServiceRecord, faults: Sequence[Fault] = ()) -> Why
     service = record.service
     ready = sum(replica.phase is ReplicaPhase.READY for replica in record.replicas)
     scale = service.scale
-    change = would_change(service.spec, scale)
+    serving = _serving(service)
     return WhyServiceView(
-        service.key.name, scale.wanted, ready, scale.rule, scale.why, change, service.message, fault_views(faults)
+        service.key.name,
+        scale.wanted,
+        ready,
+        scale.rule,
+        scale.why,
+        would_change(service.spec, scale),
+        service.message,
+        fault_views(faults),
+        _batching(serving),
+        _batching_change(serving),
     )
 
 
@@ -204,6 +223,7 @@ def service_text(view: ServiceView, now: float, page: Page) -> str:
         ("router", view.router),
         ("replicas", f"{view.ready_replicas} ready, {view.wanted_replicas} wanted ({bounds} allowed): {view.why or view.rule}"),
         ("load", _load(view)),
+        ("batching", view.batching),
         ("release", release_line(view.release) if view.release else ""),
         ("message", "" if view.faults else view.message),
         *(("failing", fault_line(fault, now)) for fault in view.faults),
@@ -253,6 +273,10 @@ def why_service_text(view: WhyServiceView, now: float, page: Page) -> str:
     ]
     if view.message:
         lines.append(f"in its way: {view.message}")
+    if view.batching:
+        lines.append(f"batching: {view.batching}")
+    if view.batching_change:
+        lines.append(f"what would change that: {view.batching_change}")
     lines.extend(fault_line(fault, now) for fault in view.faults)
     return "\n".join(lines) + "\n"
 
@@ -286,8 +310,20 @@ def _serves(revision: Revision) -> str:
     return revision.model or " ".join(revision.spec.command)
 
 
-def _revision(revision: Revision) -> RevisionView:
-    return RevisionView(revision.number, _serves(revision), revision.phase, revision.created, revision.reason)
+def _serving(service: Service) -> Revision | None:
+    """The revision that answers now; the newest before one was ready."""
+    return service.revision(service.stable) or (service.revisions[-1] if service.revisions else None)
+
+
+def _batching(revision: Revision | None) -> str:
+    return str(revision.batching) if revision is not None and revision.batching is not None else ""
+
+
+def _batching_change(revision: Revision | None) -> str:
+    verdict = revision.batching if revision is not None else None
+    if verdict is None or verdict.basis is not BatchingBasis.UNKNOWN:
+        return ""
+    return "if each row of the model is computed for itself, declare it: batching: {mode: always}, or fairway serve --batching"
 
 
 def _replica(replica: Replica, route: RouteLoad | None) -> ReplicaView:

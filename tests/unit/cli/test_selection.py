@@ -289,6 +289,8 @@ class TestFlagsInErrors:
             (["run", "--gpus", "A100", "--", "./a"], "--gpus A100: it names a type of GPU and no number\n  fix: write A100:1"),
             (["serve", "--name", "x", "--gpus", "A100", "--", "./a"], "fix: write A100:1"),
             (["run", "--workers", "0", "--", "./a"], "--workers 0: at least one is needed"),
+            (["serve", "mnist", "--batching", "--no-batching"], "--batching and --no-batching exclude each other"),
+            (["serve", "--name", "x", "--no-batching", "--", "./a"], "--no-batching is for a model, and a command is served"),
         ],
     )
     def test_found_before_anything_is_sent(self, daemon: FakeDaemon, capsys: Shown, words: list[str], said: str) -> None:

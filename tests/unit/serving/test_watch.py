@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from fairway.app.service_ports import Watched
 from fairway.app.system import SystemClock
 from fairway.serving import watch as watching_module
 from fairway.serving.watch import LIMIT, HttpWatch, fetch, read_load, replica_load
+from fairway.state.load import ReplicaLoad
 
 LOAD = b'{"served": 7, "busy_seconds": 1.5, "queue": 2, "later": "unknown"}'
 
@@ -141,6 +143,24 @@ BAD_LOADS = {
 @pytest.mark.parametrize(("body", "reason"), BAD_LOADS.values(), ids=BAD_LOADS.keys())
 def test_a_load_that_cannot_be_taken_is_refused_and_named(body: bytes, reason: str) -> None:
     assert read_load(body, 1.0) == (None, f"/fairway/load refused: {reason}")
+
+
+def test_a_load_has_the_verdict_about_batching() -> None:
+    told = {"batched": False, "basis": "mixed", "detail": "output 'y'\n" + 600 * "x", "rows": 0}
+    load, refused = read_load(json.dumps({"served": 1, "batching": told}).encode(), 1.0)
+    assert (load is not None and load.served, refused) == (1, "")
+    verdict = load.batching if load else None
+    assert verdict is not None
+    assert (verdict.batched, verdict.basis, verdict.detail[:12], len(verdict.detail)) == (False, "mixed", "output 'y' x", 500)
+
+
+@pytest.mark.parametrize(
+    "told", [None, [], {}, {"batched": 1}, {"basis": "luck"}, {"basis": []}, {"detail": None}, {"rows": -1}, {"rows": "7"}]
+)
+def test_a_verdict_that_is_not_known_here_is_left_out(told: Any) -> None:
+    whole = {"batched": True, "basis": "proven", "detail": "", "rows": 1}
+    body = json.dumps({"served": 1, "batching": {**whole, **told} if isinstance(told, dict) and told else told}).encode()
+    assert read_load(body, 1.0) == (ReplicaLoad(1.0, served=1), "")
 
 
 VALUES = st.recursive(

@@ -246,7 +246,9 @@ _service_specs = _some(
     replicas=st.sampled_from([{"min": 0, "max": 3}, {"min": 2, "max": 2}, {"min": 1, "max": 9}]),
     objective=_some(p95=durations),
     scaling=_some(utilisation=st.sampled_from(["50%", "75%", "1"]), hold=durations, idle=durations),
-    batching=_some(max=st.integers(1, 99), queue=st.integers(1, 99), deadline=durations),
+    batching=_some(
+        mode=st.sampled_from(["auto", "always", "never"]), max=st.integers(1, 99), queue=st.integers(1, 99), deadline=durations
+    ),
     sampling=_some(rate=_parts, dataset=names),
     environment=_some(python=texts, image=texts),
     traffic=_some(

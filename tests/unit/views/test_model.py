@@ -87,3 +87,9 @@ def test_the_best_value_of_the_run_is_shown_beside_the_last() -> None:
     assert "  loss 0.5, best 0.3\n  lr 0.1\n" in text
     diff = model_diff(replace(FIRST, best={"loss": 0.3}), replace(FIRST, best={"loss": 0.2}), FILES, FILES)
     assert [(each.what, each.name, each.before, each.after) for each in diff.differences] == [("best", "loss", "0.3", "0.2")]
+
+
+def test_one_version_tells_whether_requests_to_it_are_batched() -> None:
+    text = model_text(model_view(FIRST, "service digits (revision 1)", FILES, "not batched (mixed): output 'y'"), 1060.0)
+    assert "\n  not batched (mixed): output 'y'\n" in text
+    assert "batched" not in model_text(model_view(FIRST), 1060.0)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import msgspec
 
 from fairway.plan.service.measured import Measured, Sample
+from fairway.state.batching import BatchingBasis, BatchingVerdict
 from fairway.state.fault import Fault
 from fairway.state.job import JobKey
 from fairway.state.load import LATENCY_BOUNDS, BackendLoad, RevisionLoad, RouteLoad
@@ -119,3 +120,32 @@ def test_what_an_apply_would_do() -> None:
     assert change_sentence(service, replace(service, floor=2)) == "the service mnist would be changed; what it serves stays"
     released = change_sentence(service, replace(service, revisions=(*service.revisions, second)))
     assert released == "the service mnist would release mnist@8 as r2 (rolling)"
+
+
+def with_verdict(verdict: BatchingVerdict) -> ServiceRecord:
+    service = a_record().service
+    return a_record(revisions=tuple(replace(each, batching=verdict) for each in service.revisions))
+
+
+def test_the_pages_say_whether_requests_are_batched_and_why() -> None:
+    proven = with_verdict(BatchingVerdict(True, BatchingBasis.PROVEN, "in batches of up to 64 rows", 64))
+    view = service_view(proven, Measured(), ENDPOINT)
+    assert (view.batching, view.revisions[0].batching) == ("batched (proven): in batches of up to 64 rows",) * 2
+    assert "batching: batched (proven): in batches of up to 64 rows" in service_text(view, NOW, Page())
+    why = why_service_text(why_service_view(proven), NOW, Page())
+    assert "batching: batched (proven): in batches of up to 64 rows\n" in why
+    assert "--batching" not in why
+
+
+def test_why_says_how_to_declare_what_could_not_be_proven() -> None:
+    unknown = with_verdict(BatchingVerdict(False, BatchingBasis.UNKNOWN, "took too long"))
+    text = why_service_text(why_service_view(unknown), NOW, Page())
+    assert "batching: not batched (unknown): took too long\n" in text
+    assert "declare it: batching: {mode: always}, or fairway serve --batching" in text
+    mixed = with_verdict(BatchingVerdict(False, BatchingBasis.MIXED, "output 'y'"))
+    assert "declare it" not in why_service_text(why_service_view(mixed), NOW, Page())
+
+
+def test_before_a_replica_reports_it_nothing_is_said_of_batching() -> None:
+    assert "batching" not in service_text(service_view(a_record(), Measured(), ENDPOINT), NOW, Page())
+    assert "batching" not in why_service_text(why_service_view(a_record()), NOW, Page())

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from fairway.plan.service.measured import Measured
 from fairway.plan.service.split import Part, speed
+from fairway.state.batching import BatchingVerdict
 from fairway.state.service import Replica, ReplicaPhase, Revision, RevisionPhase, Service
 from fairway.units import quantity
 
@@ -81,6 +82,19 @@ def _learnt(revision: Revision, replicas: Sequence[Replica], now: float) -> Revi
         return replace(revision, failures=revision.failures + len(failed), failed_at=at, failed_number=number)
     proven = any(replica.since <= now - PROVEN for replica in ready) and revision.failed_at <= now - PROVEN
     return replace(revision, failures=0) if revision.failures and proven else revision
+
+
+def learn_batching(service: Service, replicas: Sequence[Replica], measured: Measured) -> Service:
+    """What the replicas report of batching, by revision. Where they differ, one that does not batch counts."""
+    loads = measured.last.replicas if measured.last is not None else {}
+    told: dict[int, tuple[bool, int, BatchingVerdict]] = {}
+    for replica in replicas:
+        verdict = loads[replica.name].batching if replica.name in loads else None
+        if verdict is not None:
+            one = (verdict.batched, replica.number, verdict)
+            told[replica.revision] = min(told.get(replica.revision, one), one, key=lambda each: each[:2])
+    revisions = tuple(replace(one, batching=told[one.number][2]) if one.number in told else one for one in service.revisions)
+    return service if revisions == service.revisions else replace(service, revisions=revisions)
 
 
 def without_room(replicas: Iterable[Replica], revision: int, now: float) -> Replica | None:

@@ -68,7 +68,7 @@ def advance(
     if service.deleting:
         return _deleting(service, replicas, measured, now)
     before = service
-    service = fleet.learn(service, replicas, now)
+    service = fleet.learn_batching(fleet.learn(service, replicas, now), replicas, measured)
     service, events = rollout.judged(service, replicas, measured, now)
     under_way = rollout.is_active(service.rollout) and bool(service.stable)
     ready = fleet.ready_names(replicas)

@@ -115,6 +115,9 @@ def _server(revision: Revision, python: str) -> tuple[str, ...]:
         *("--max-queue", str(spec.batching.queue)),
         *("--deadline", quantity.show_number(quantity.seconds(spec.batching.deadline))),
     ]
+    if spec.batching.mode != "auto":
+        # Left out where it is the default: a runtime image may hold an older server that does not know it.
+        words += ["--batching", spec.batching.mode]
     if revision.model_format in CODE_FORMATS:
         # Consent was given when the version was registered; the registry keeps no such version without it.
         words.append("--allow-pickle")

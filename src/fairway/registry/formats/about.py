@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -41,6 +42,8 @@ class About(msgspec.Struct, frozen=True):
     signature: _Signature = _Signature()
     metrics: dict[str, float] = {}
     generates: bool = False
+    batching: Literal["auto", "always", "never"] = "auto"
+    """Whether rows of several requests may run together: read by the server."""
 
     def as_signature(self) -> Signature:
         """The signature as the registry keeps it."""

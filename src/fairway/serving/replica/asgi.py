@@ -236,11 +236,11 @@ class App:
             "/v2/health/ready": self._ready,
             _INDEX: lambda: told([entry]),
             "/v2/models": lambda: told({"models": [model.name]}),
-            "/fairway/load": lambda: told(self._metrics.load(self._batcher.waiting, time.monotonic() - self._began)),
+            "/fairway/load": self._load,
             "/metrics": self._prometheus,
         }
         for base in (f"/v2/models/{model.name}", f"/v2/models/{model.name}/versions/{model.version}"):
-            self._pages |= {base: lambda: told(openinference.metadata(model)), f"{base}/ready": self._ready}
+            self._pages |= {base: self._metadata, f"{base}/ready": self._ready}
             if model.signature.inputs:
                 self._take(f"{base}/infer", OpenInference(model))
 
@@ -294,8 +294,14 @@ class App:
             return refusal(RequestError(503, "this replica is ending"))
         return Answer(b"")
 
+    def _metadata(self) -> Answer:
+        return told(openinference.metadata(self._model, self._batcher.verdict))
+
+    def _load(self) -> Answer:
+        return told(self._metrics.load(self._batcher.waiting, time.monotonic() - self._began, self._batcher.verdict))
+
     def _prometheus(self) -> Answer:
-        text = self._metrics.text(self._model.name, self._model.version, self._batcher.waiting)
+        text = self._metrics.text(self._model.name, self._model.version, self._batcher.waiting, self._batcher.verdict)
         return Answer(text.encode(), content_type=b"text/plain; version=0.0.4; charset=utf-8")
 
     def _take(self, path: str, form: Form) -> None:

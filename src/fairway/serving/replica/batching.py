@@ -1,4 +1,6 @@
-"""Batch while busy: requests that wait while the model runs are run together, and nobody waits for a timer.
+"""Batch while busy: requests that wait while the model runs are run together, and no request waits for a timer.
+
+Where rows may depend on each other, every request runs alone, as it was sent.
 
 A fast model runs on the loop's own thread, once a turn of the loop, for all that arrived in that turn: a hop to another
 thread would cost more than the model. A slower one runs in one thread beside the loop.
@@ -22,12 +24,14 @@ from fairway.serving.replica.datatypes import Array
 from fairway.serving.replica.metrics import Metrics
 from fairway.serving.replica.problem import ModelError, RequestError
 from fairway.serving.replica.runtimes.runtime import Runtime
+from fairway.state.batching import BatchingBasis, BatchingVerdict
 
 Key = tuple[object, ...]
 Outputs = list[Array]
 Finish = Callable[[Outputs | RequestError], None]
 """Gets the outputs, or what was wrong. Called on the loop's thread."""
 
+UNDECIDED = BatchingVerdict(False, BatchingBasis.UNKNOWN, "it was not tried")
 LOOP_SECONDS = 0.001
 """A model that takes longer than this for one row does not run on the loop's thread."""
 LOOP_BATCH_SECONDS = 0.02
@@ -78,12 +82,13 @@ class Batcher:
     """Runs one model for many askers.
 
     Promises:
-    1. Rows of different shapes are never put together, and nobody gets another's rows.
+    1. Rows of different shapes are never put together, and nobody gets another's rows. Requests are put together, or cut into
+       batches, only by a verdict that allows it.
     2. A batch that fails is run again piece by piece, once: who is at fault fails alone.
     3. Who cannot be answered in time is told so before any work is done.
     """
 
-    def __init__(self, runtime: Runtime, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, runtime: Runtime, limits: Limits, metrics: Metrics, verdict: BatchingVerdict = UNDECIDED) -> None:
         self._runtime = runtime
         self._limits = limits
         self._metrics = metrics
@@ -94,12 +99,18 @@ class Batcher:
         self._groups: dict[Key, deque[Work]] = {}
         self._ticking = False
         self._busy = False
-        self._batches = runtime.batches
+        self.decide(verdict)
         self._row_bytes = 0.0
         """Of outputs; the most that a row of a batch took."""
         self._most_rows = 1 << 62
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Beside | None = None
+
+    def decide(self, verdict: BatchingVerdict) -> None:
+        """Put requests together, or no longer do so."""
+        self.verdict = verdict
+        self._batches = verdict.batched and self._runtime.batches
+        self._most_batched = min(self._limits.max_batch, verdict.rows or self._limits.max_batch)
 
     async def ask(self, inputs: list[Array], rows: int) -> Outputs:
         """Run the rows of one request, with whatever else waits."""
@@ -149,7 +160,7 @@ class Batcher:
         self._runtime.run(inputs)
         sizes = [1] * times
         if self._batches:
-            sizes += [min(8, self._limits.max_batch)] * times
+            sizes += [min(8, self._most_batched)] * times
         for size in sizes:
             rows = [np.concatenate([each] * size) if size > 1 else each for each in inputs]
             began = time.perf_counter()
@@ -159,7 +170,8 @@ class Batcher:
     def estimate(self, rows: int = 0) -> float:
         """Seconds until so many more rows would be answered."""
         ahead = self._rows_waiting + rows
-        batches = math.ceil(ahead / self._cap()) + (1 if self._busy else 0)
+        batches = math.ceil(ahead / self._cap()) if self._batches else self.waiting + (1 if rows else 0)
+        batches += 1 if self._busy else 0
         return self.cost.per_row * ahead + self.cost.per_batch * batches
 
     def _may_be_late(self, rows: int) -> bool:
@@ -183,9 +195,9 @@ class Batcher:
         if not self._batches:
             return 1
         if limits.objective <= 0.0:
-            return limits.max_batch
+            return self._most_batched
         # Whoever comes just after a batch began waits for that one, and then runs in the next.
-        return min(limits.max_batch, self.cost.rows_within(limits.objective / 2))
+        return min(self._most_batched, self.cost.rows_within(limits.objective / 2))
 
     def _tick(self) -> None:
         """Run what is there. On the loop's thread: the next turn goes on with what is left."""
@@ -232,7 +244,7 @@ class Batcher:
                 message = f"waited longer than the {self._limits.deadline:g} s allowed"
                 work.finish(_too_busy(message, self.estimate()))
                 continue
-            # A request of a model that takes no batches goes as it is, whatever its first dimension.
+            # A request of a model that is not batched goes as it is, whatever its first dimension.
             stop = min(work.rows, work.taken + cap - batch.rows) if self._batches else work.rows
             if not work.taken:
                 waited += now - work.arrived
@@ -275,8 +287,9 @@ class Batcher:
         outputs = self._runtime.run([np.concatenate(columns) for columns in zip(*parts, strict=True)])
         for output in outputs:
             if not output.ndim or len(output) != batch.rows:
-                self._batches = False  # rows do not stay apart in this model, whatever its signature says
+                # Rows do not stay apart in this model, whatever was declared.
                 message = f"the model gave {output.shape} for {batch.rows} rows"
+                self.decide(BatchingVerdict(False, BatchingBasis.MIXED, message))
                 raise ModelError(500, message)
         self._measure(outputs, batch.rows)
         answers: list[Outputs | RequestError] = []
@@ -290,7 +303,7 @@ class Batcher:
     def _measure(self, outputs: Outputs, rows: int) -> None:
         """Learn how large outputs are."""
         size = sum([each.nbytes for each in outputs]) / rows
-        if self._batches and size > self._row_bytes:
+        if self._runtime.batches and size > self._row_bytes:
             self._row_bytes = size
             self._most_rows = max(1, int(self._limits.answer / size))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -39,6 +40,7 @@ class _Card(msgspec.Struct):
     entry: str = ""
     signature: _Signature = msgspec.field(default_factory=_Signature)
     generates: bool = False
+    batching: Literal["auto", "always", "never"] = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class Found:
     signature: Signature = Signature()
     """Empty where nothing is written: the model itself may know."""
     generates: bool = False
+    batching: str = "auto"
+    """Whether rows of several requests may run together: always, never, or auto where the author does not say."""
 
 
 def find(folder: Path, format_: str = "", runtime: str = "auto", *, allow_pickle: bool = False) -> Found:
@@ -78,7 +82,7 @@ def find(folder: Path, format_: str = "", runtime: str = "auto", *, allow_pickle
     if format_ == "onnx":
         _check_weights(folder, entry)
     signature = Signature(_specs(folder, card.signature.inputs), _specs(folder, card.signature.outputs))
-    return Found(RUNTIMES[format_], entry.parent if format_ == "savedmodel" else entry, signature, card.generates)
+    return Found(RUNTIMES[format_], entry.parent if format_ == "savedmodel" else entry, signature, card.generates, card.batching)
 
 
 def _card(folder: Path) -> _Card:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from itertools import accumulate
 
+from fairway.state.batching import BatchingVerdict
+
 LATENCY_BOUNDS = tuple(0.0001 * 2**step for step in range(19))
 """Seconds, 0.1 ms to 26 s."""
 BATCH_BOUNDS = tuple(float(2**step) for step in range(11))
@@ -76,8 +78,8 @@ class Metrics:
         """All other answers."""
         return sum(self.codes.values()) - self.failed - self.refused
 
-    def load(self, queue: int, uptime: float) -> dict[str, float]:
-        """What the autoscaler reads."""
+    def load(self, queue: int, uptime: float, verdict: BatchingVerdict) -> dict[str, object]:
+        """What the autoscaler reads, and whether requests are batched."""
         return {
             "served": self.served,
             "failed": self.failed,
@@ -90,9 +92,10 @@ class Metrics:
             "batches": sum(self.batch_rows.counts),
             "batch_rows": int(self.batch_rows.total),
             "uptime": uptime,
+            "batching": {"batched": verdict.batched, "basis": verdict.basis, "detail": verdict.detail, "rows": verdict.rows},
         }
 
-    def text(self, model: str, version: str, queue: int) -> str:
+    def text(self, model: str, version: str, queue: int, verdict: BatchingVerdict) -> str:
         """Everything in Prometheus' text."""
         labels = f'model="{model}",version="{version}"'
         single = (
@@ -103,7 +106,9 @@ class Metrics:
             ("fairway_queue_requests", "gauge", "Requests that wait for the model.", str(queue)),
             ("fairway_in_flight_requests", "gauge", "Requests not answered yet.", str(self.in_flight)),
         )
-        lines = _head("fairway_requests_total", "counter", "Answers by status.")
+        lines = _head("fairway_batching", "gauge", "1: rows of several requests run together; 0: they do not.")
+        lines.append(f'fairway_batching{{{labels},basis="{verdict.basis}"}} {int(verdict.batched)}')
+        lines += _head("fairway_requests_total", "counter", "Answers by status.")
         lines += [f'fairway_requests_total{{{labels},code="{code}"}} {count}' for code, count in sorted(self.codes.items())]
         lines += _head("fairway_request_seconds", "histogram", "Time from a request to its answer.")
         lines += self.latency.lines("fairway_request_seconds", labels)

@@ -28,6 +28,8 @@ class Options:
     host: str
     port: int
     threads: int
+    batching: str
+    """auto, always or never."""
     limits: Limits
     bodies: BodyLimits
     sample_folder: Path | None
@@ -49,6 +51,12 @@ def read(arguments: list[str] | None = None) -> Options:
     add("--host", default="127.0.0.1", help="address to listen on; in a pod: 0.0.0.0")
     add("--port", type=int, default=0, help="port to listen on; 0: chosen by the kernel")
     add("--threads", type=_positive, default=1, help="threads of one run of the model")
+    add(
+        "--batching",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="whether rows of several requests run together; auto: where fairway.json says so, or a proof at the start shows it",
+    )
     add("--max-batch", type=_positive, default=64, help="rows of one batch at the most")
     add("--max-queue", type=_positive, default=256, help="requests that may wait")
     add("--deadline", type=_seconds, default=30.0, help="seconds; who would wait longer gets 429")
@@ -82,6 +90,7 @@ def read(arguments: list[str] | None = None) -> Options:
         host=given.host,
         port=given.port,
         threads=given.threads,
+        batching=given.batching,
         limits=Limits(given.max_batch, given.max_queue, given.deadline, given.objective, given.max_body),
         bodies=BodyLimits(given.max_body, given.max_json, given.body_timeout, given.max_held),
         sample_folder=given.sample_folder,

@@ -19,9 +19,11 @@ from fairway.serving.replica.door import Door, is_loopback
 from fairway.serving.replica.metrics import Metrics
 from fairway.serving.replica.model import ServedModel
 from fairway.serving.replica.problem import ModelError
+from fairway.serving.replica.proof import prove
 from fairway.serving.replica.runtimes.onnx import OnnxRuntime
 from fairway.serving.replica.runtimes.runtime import Runtime
 from fairway.serving.replica.server import Server, listen, raise_file_limit
+from fairway.state.batching import BatchingBasis, BatchingVerdict
 from fairway.state.model import Signature, TensorSpec
 
 if TYPE_CHECKING:
@@ -35,13 +37,13 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         found = folder.find(chosen.folder, chosen.format, chosen.runtime, allow_pickle=chosen.allow_pickle)
         if found.runtime == "onnx":
-            return Start(chosen, OnnxRuntime(found.entry, chosen.threads)).serve()
+            return Start(chosen, OnnxRuntime(found.entry, chosen.threads), found.batching).serve()
         # What is not needed by most is not loaded by all.
         from fairway.serving.replica.generating import Generating  # noqa: PLC0415
         from fairway.serving.replica.runtimes.process import WorkerRuntime  # noqa: PLC0415
 
         worker = WorkerRuntime(found, chosen.python, chosen.threads)
-        start = Start(chosen, worker, generates=worker.generates, embeds=worker.embeds)
+        start = Start(chosen, worker, found.batching, generates=worker.generates, embeds=worker.embeds)
         if worker.generates or worker.embeds:
             start.generating = Generating(worker, start.model, chosen.limits.max_queue, start.now)
         worker.on_end = start.give_up
@@ -54,9 +56,13 @@ def main(arguments: list[str] | None = None) -> int:
 class Start:
     """A loaded model, on its way to a server."""
 
-    def __init__(self, chosen: options.Options, runtime: Runtime, *, generates: bool = False, embeds: bool = False) -> None:
+    def __init__(
+        self, chosen: options.Options, runtime: Runtime, declared: str, *, generates: bool = False, embeds: bool = False
+    ) -> None:
+        """`declared`: what `fairway.json` says of batching."""
         self._chosen = chosen
         self._runtime = runtime
+        self._declared = declared
         self._metrics = Metrics()
         self._batcher = Batcher(runtime, chosen.limits, self._metrics)
         self._server: Server | None = None
@@ -121,10 +127,23 @@ class Start:
         """Before anybody waits. A model that cannot take zeros is not broken for that."""
         if not self.model.signature.inputs:
             return
+        verdict = self._verdict()
+        sys.stderr.write(f"{verdict}\n")
+        self._batcher.decide(verdict)
         try:
             self._batcher.warm_up(sample_of(self.model.signature))
         except ModelError as error:
             sys.stderr.write(f"warm-up with zeros failed, the first requests will be slower: {error}\n")
+
+    def _verdict(self) -> BatchingVerdict:
+        """By what is declared, else by a proof."""
+        asked, told = self._chosen.batching, self._declared
+        named, by = (asked, "the service or --batching") if asked != "auto" else (told, "fairway.json")
+        if named == "never":
+            return BatchingVerdict(False, BatchingBasis.DECLARED, f"by {by}")
+        if named == "always" and self._runtime.batches:
+            return BatchingVerdict(True, BatchingBasis.DECLARED, f"by {by}")
+        return prove(self._runtime, self._chosen.limits.max_batch)
 
 
 def sample_of(signature: Signature) -> list[Array]:

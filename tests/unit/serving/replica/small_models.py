@@ -18,7 +18,10 @@ from fairway.serving.replica.bodies import BodyLimits
 from fairway.serving.replica.metrics import Metrics
 from fairway.serving.replica.model import ServedModel
 from fairway.serving.replica.runtimes.runtime import takes_batches
+from fairway.state.batching import BatchingBasis, BatchingVerdict
 from fairway.state.model import Signature, TensorSpec
+
+DECLARED = BatchingVerdict(True, BatchingBasis.DECLARED, "by the test")
 
 
 def save(folder: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any], tensors: tuple[Any, ...] = ()) -> Path:
@@ -83,7 +86,7 @@ def served(of: Signature, **more: Any) -> ServedModel:
 def app_of(runtime: Any, limits: Limits = Limits(), bodies: BodyLimits = BodyLimits(), **more: Any) -> App:
     metrics = Metrics()
     model = ServedModel("m", "7", runtime.platform, runtime.signature, runtime.batches, **more)
-    return App(model, Batcher(runtime, limits, metrics), metrics, bodies, time.monotonic)
+    return App(model, Batcher(runtime, limits, metrics, DECLARED), metrics, bodies, time.monotonic)
 
 
 async def ask(

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from small_models import Told, signature
+from small_models import DECLARED, Told, signature
 
-from fairway.serving.replica.batching import Batcher, Limits
+from fairway.serving.replica.batching import UNDECIDED, Batcher, Limits
 from fairway.serving.replica.metrics import Metrics
 from fairway.serving.replica.problem import ModelError, RequestError
+from fairway.state.batching import BatchingBasis, BatchingVerdict
 
 ROWS = signature(x=("FP32", [-1, -1]), out_y=("FP32", [-1, -1]))
 
@@ -32,7 +33,7 @@ def rows(count: int, width: int = 2, value: float = 1.0) -> list[Any]:
 def batcher_of(work: Any = twice, *, quick: bool = True, **limits: Any) -> tuple[Batcher, Told, Metrics]:
     runtime, metrics = Told(ROWS, work), Metrics()
     runtime.quick = quick
-    return Batcher(runtime, Limits(**limits), metrics), runtime, metrics
+    return Batcher(runtime, Limits(**limits), metrics, DECLARED), runtime, metrics
 
 
 @pytest.mark.parametrize("quick", [True, False])
@@ -164,6 +165,65 @@ async def test_batches_stay_small_enough_for_the_objective() -> None:
         batcher.cost.add(size, 0.01 * size)
     await asyncio.gather(*(batcher.ask(rows(1), 1) for _ in range(9)))
     assert max(runtime.sizes[:2]) <= 5
+
+
+def cumulative(inputs: list[Any]) -> list[Any]:
+    return [np.cumsum(inputs[0], axis=0)]
+
+
+@pytest.mark.parametrize("quick", [True, False])
+async def test_without_a_verdict_each_request_runs_alone_and_whole(quick: bool) -> None:
+    batcher, runtime, metrics = batcher_of(cumulative, quick=quick, max_batch=2)
+    batcher.decide(UNDECIDED)
+    answers = await asyncio.gather(*(batcher.ask(rows(count, width), count) for count, width in ((1, 2), (5, 3), (3, 2))))
+    assert [answer[0].tolist() for answer in answers] == [
+        [[float(at + 1)] * width for at in range(count)] for count, width in ((1, 2), (5, 3), (3, 2))
+    ]
+    assert runtime.sizes == [1, 5, 3], "in the order in which they came, none of them cut"
+    assert (metrics.batch_rows.total, sum(metrics.batch_rows.counts)) == (9, 3)
+    batcher.close()
+
+
+async def test_without_batching_the_limits_hold_as_with_it() -> None:
+    batcher, runtime, _ = batcher_of(max_queue=2)
+    batcher.decide(UNDECIDED)
+    found = await asyncio.gather(*(batcher.ask(rows(1), 1) for _ in range(3)), return_exceptions=True)
+    assert [isinstance(each, RequestError) and each.status for each in found] == [False, False, 429]
+    assert runtime.sizes == [1, 1]
+
+
+async def test_without_batching_the_time_to_an_answer_counts_runs_not_rows() -> None:
+    batcher, _, _ = batcher_of(deadline=5.0)
+    batcher.decide(UNDECIDED)
+    for size in (1, 8, 1, 8):
+        batcher.cost.add(size, 2.0)
+    found = await asyncio.gather(*(batcher.ask(rows(4), 4) for _ in range(4)), return_exceptions=True)
+    assert [isinstance(each, RequestError) for each in found] == [False, False, True, True]
+
+
+async def test_outputs_are_bounded_without_batching_too() -> None:
+    batcher, _, _ = batcher_of(answer=64)
+    batcher.decide(UNDECIDED)
+    await batcher.ask(rows(1), 1)
+    with pytest.raises(RequestError) as caught:
+        await batcher.ask(rows(9), 9)
+    assert caught.value.status == 413
+
+
+async def test_batches_are_no_larger_than_what_was_proven() -> None:
+    batcher, runtime, _ = batcher_of()
+    batcher.decide(BatchingVerdict(True, BatchingBasis.PROVEN, rows=4))
+    await asyncio.gather(*(batcher.ask(rows(1), 1) for _ in range(9)))
+    assert runtime.sizes == [4, 4, 1]
+
+
+async def test_a_declaration_that_is_wrong_by_its_shapes_is_withdrawn() -> None:
+    batcher, runtime, _ = batcher_of(lambda inputs: [inputs[0].sum(axis=0, keepdims=True)])
+    answers = await asyncio.gather(*(batcher.ask(rows(1, value=value), 1) for value in (1.0, 2.0)))
+    assert [answer[0].tolist() for answer in answers] == [[[1.0, 1.0]], [[2.0, 2.0]]]
+    assert str(batcher.verdict) == "not batched (mixed): the model gave (1, 2) for 2 rows"
+    await asyncio.gather(*(batcher.ask(rows(1), 1) for _ in range(2)))
+    assert runtime.sizes == [2, 1, 1, 1, 1]
 
 
 async def test_warm_up_learns_what_rows_and_batches_cost() -> None:

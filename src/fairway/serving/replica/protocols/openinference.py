@@ -13,6 +13,7 @@ from fairway.serving.replica.model import Answer, Question, ServedModel, Wanted,
 from fairway.serving.replica.problem import bad
 from fairway.serving.replica.protocols.pieces import FRAME_WORTH, Steps, beside, elements, finish, small, weight
 from fairway.serving.replica.protocols.values import FLOATS, array_of, json_of, read_json, steps_from_json
+from fairway.state.batching import BatchingVerdict
 from fairway.state.model import TensorSpec
 
 LENGTH_HEADER = b"inference-header-content-length"
@@ -329,14 +330,15 @@ class OpenInference:
         return frame
 
 
-def metadata(model: ServedModel) -> dict[str, object]:
-    """What the model takes and gives."""
+def metadata(model: ServedModel, verdict: BatchingVerdict) -> dict[str, object]:
+    """What the model takes and gives; `parameters` is an extension that clients ignore."""
     return {
         "name": model.name,
         "versions": [model.version],
         "platform": model.platform,
         "inputs": [_told(spec) for spec in model.signature.inputs],
         "outputs": [_told(spec) for spec in model.signature.outputs],
+        "parameters": {"batching": str(verdict)},
     }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from small_models import served, signature
+from small_models import DECLARED, served, signature
 
 from fairway.serving.replica.datatypes import DTYPES, to_raw
 from fairway.serving.replica.problem import RequestError
@@ -206,9 +206,10 @@ def test_an_answer_in_json() -> None:
 
 
 def test_the_model_says_what_it_takes() -> None:
-    told = metadata(FLOATS)
+    told = metadata(FLOATS, DECLARED)
     assert told["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}]
     assert (told["versions"], told["platform"]) == (["7"], "told")
+    assert told["parameters"] == {"batching": "batched (declared): by the test"}
 
 
 JSON = some.recursive(

@@ -1,0 +1,109 @@
+"""Inputs made from a signature, to try a model with: rows that differ, of several kinds of values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairway.serving.replica.datatypes import DTYPES, Array, of_texts
+from fairway.state.model import Signature, TensorSpec
+
+LENGTHS = (8, 32, 1, 64, 224)
+"""Tried in turn for dimensions of any length other than the first."""
+_WORDS = ("a", "the ship", "Fairway", "x1", "no", "yes", "to the sea", "é")
+_NUMBERS = ("0", "1", "2", "3", "4.5", "6", "7", "8")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of values."""
+
+    floats: Callable[[Array], Array]
+    """From uniform numbers in [0, 1)."""
+    integers: int
+    """Integers are from 0 to below this, and within their type."""
+    texts: tuple[str, ...]
+    grows: bool = False
+    """Whether floats of later rows are larger, so that a statistic over a batch changes with its members."""
+
+
+KINDS = (
+    Kind(lambda uniform: 3.4 * uniform - 1.7, 2, _WORDS, grows=True),
+    Kind(lambda uniform: uniform, 10, _NUMBERS),
+    Kind(lambda uniform: np.floor(10.0 * uniform), 256, _WORDS),
+    Kind(lambda uniform: 200.0 * uniform - 100.0, 100, _WORDS),
+    Kind(lambda uniform: 10.0 * uniform, 5, _NUMBERS),
+    Kind(lambda uniform: 0.01 * uniform, 3, _WORDS),
+)
+"""A model may refuse some (an index out of range), or give the same output for all rows of one. Small integers come first: an
+embedding refuses large ones, and each refusal is an error in the log."""
+
+
+class Probes:
+    """Rows for one signature. `length` stands for every free dimension but the first."""
+
+    def __init__(self, signature: Signature, uniform: Uniform) -> None:
+        self._specs = signature.inputs
+        self._uniform = uniform
+        self.length = LENGTHS[0]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The lengths to try."""
+        free = any(length < 0 for spec in self._specs for length in spec.shape[1:])
+        return LENGTHS if free else LENGTHS[:1]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return sum(DTYPES[spec.datatype].itemsize * math.prod(self._shape(spec)) for spec in self._specs)
+
+    def zeros(self) -> list[Array]:
+        """A row of zeros and empty texts."""
+        return [self._zeros(spec) for spec in self._specs]
+
+    def row(self, kind: Kind, part: float) -> list[Array]:
+        """A row of other values at every call. `part`: how large floats are, for a kind that grows."""
+        return [self._values(spec, kind, part) for spec in self._specs]
+
+    def _zeros(self, spec: TensorSpec) -> Array:
+        shape = self._shape(spec)
+        if spec.datatype == "BYTES":
+            return of_texts([b""] * math.prod(shape)).reshape(shape)
+        return np.zeros(shape, DTYPES[spec.datatype])
+
+    def _values(self, spec: TensorSpec, kind: Kind, part: float) -> Array:
+        shape, dtype = self._shape(spec), DTYPES[spec.datatype]
+        uniform = self._uniform.take(math.prod(shape))
+        if spec.datatype == "BYTES":
+            words = [kind.texts[int(each * len(kind.texts))] for each in uniform.tolist()]
+            return of_texts([word.encode() for word in words]).reshape(shape)
+        if dtype.kind == "f":
+            floats: Array = kind.floats(uniform) * (part if kind.grows else 1.0)
+            return floats.astype(dtype).reshape(shape)
+        bound = 2 if dtype.kind == "b" else min(kind.integers, int(np.iinfo(dtype).max))
+        integers: Array = np.floor(uniform * bound).astype(dtype).reshape(shape)
+        return integers
+
+    def _shape(self, spec: TensorSpec) -> tuple[int, ...]:
+        return (1, *(self.length if each < 0 else each for each in spec.shape[1:]))
+
+
+class Uniform:
+    """Numbers in [0, 1) from a seed: SplitMix64 on arrays. `numpy.random` takes longer to import than most proofs take."""
+
+    def __init__(self, seed: int) -> None:
+        self._at = seed << 32
+
+    def take(self, count: int) -> Array:
+        """The next numbers."""
+        state = np.arange(self._at + 1, self._at + count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        state ^= state >> np.uint64(31)
+        self._at += count
+        numbers: Array = (state >> np.uint64(11)).astype(np.float64) / float(1 << 53)
+        return numbers

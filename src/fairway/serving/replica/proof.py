@@ -1,0 +1,279 @@
+"""Tries whether the rows of a model are independent: a row alone and in batches must give the same outputs.
+
+The proof runs before the replica listens. It is bounded in time and memory. What it cannot show is `unknown`, and such a model is
+not batched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fairway.serving.replica.datatypes import Array
+from fairway.serving.replica.probes import KINDS, Kind, Probes, Uniform
+from fairway.serving.replica.problem import ModelError
+from fairway.serving.replica.runtimes.runtime import Runtime
+from fairway.state.batching import BatchingBasis, BatchingVerdict
+from fairway.state.model import Signature, TensorSpec
+
+SECONDS = 3.0
+"""The proof may take this long in all."""
+THOROUGH_SECONDS = 1.0
+"""Rows are compared in all `_ORDERS` unless that would take longer than this; then in `_FEW_ORDERS`."""
+BATCH_SECONDS = 0.5
+"""A batch of the proof takes no longer than this."""
+BATCH_BYTES = 64 << 20
+"""The inputs of a batch of the proof take no more than this."""
+POOL = 8
+"""Different rows of one kind."""
+ENOUGH_KINDS = 2
+"""Kinds of values that are compared at the least, where the model takes them."""
+_ORDERS = (
+    (0, 1),
+    (1, 0),
+    (4, 2, 3),
+    (7, 5, 6, 0, 3),
+    (0, 1, 2, 3, 4, 5, 6, 7),
+    (7, 6, 5, 4, 3, 2, 1, 0),
+    (2, 5, 0, 7, 3, 6, 1, 4),
+)
+_FEW_ORDERS = ((1, 0), (3, 1, 2), (0, 2, 1, 3, 3, 1, 0, 2))
+_TOLERANCES = {"FP16": 1e-2, "BF16": 4e-2, "FP32": 5e-4, "FP64": 5e-4}
+"""By datatype of an output, relative; others must be equal. FP64 as FP32: many models compute in FP32 and convert at the end."""
+_FLOOR = 1e-3
+"""An element's magnitude counts as at least this part of the largest element of its output."""
+
+
+class MixedError(Exception):
+    """The outputs for a row depend on the other rows of its batch."""
+
+
+class UnknownError(Exception):
+    """The proof cannot be completed."""
+
+
+class SlowError(UnknownError):
+    """The proof would take too long."""
+
+
+def prove(runtime: Runtime, most: int, seed: int = 0, clock: Callable[[], float] = time.perf_counter) -> BatchingVerdict:
+    """Whether rows of several requests may be run together. `most`: the largest batch that would be made."""
+    if not runtime.batches:
+        return BatchingVerdict(False, BatchingBasis.FIXED, _no_batch_dimension(runtime.signature))
+    proof = _Proof(runtime, most, Uniform(seed), clock)
+    try:
+        proof.run()
+    except MixedError as error:
+        return BatchingVerdict(False, BatchingBasis.MIXED, str(error))
+    except UnknownError as error:
+        return BatchingVerdict(False, BatchingBasis.UNKNOWN, str(error))
+    except Exception as error:  # noqa: BLE001  # a runtime that breaks its promise must not end the start
+        return BatchingVerdict(False, BatchingBasis.UNKNOWN, f"the runtime failed: {error!r}")
+    detail = f"rows alone and together gave the same outputs, in batches of up to {proof.found.rows} rows"
+    return BatchingVerdict(True, BatchingBasis.PROVEN, detail, proof.found.rows)
+
+
+@dataclass(slots=True)
+class _Found:
+    """What is shown so far."""
+
+    kinds: int = 0
+    """Kinds of values that were compared."""
+    varied: set[int] = field(default_factory=set)
+    """Outputs that differed between rows, by place."""
+    rows: int = 0
+    """The largest batch."""
+    refused: str = ""
+    """What the model reported for inputs that it did not take."""
+
+
+class _Proof:
+    def __init__(self, runtime: Runtime, most: int, uniform: Uniform, clock: Callable[[], float]) -> None:
+        self._runtime = runtime
+        self._outputs = runtime.signature.outputs
+        self._most = most
+        self._uniform = uniform
+        self._probes = Probes(runtime.signature, uniform)
+        self._clock = clock
+        self._began = clock()
+        self.found = _Found()
+
+    def run(self) -> None:
+        """Return when the rows are independent; raise `MixedError` or `UnknownError` otherwise."""
+        found = self.found
+        self._choose_length()
+        for kind in KINDS:
+            try:
+                compared = self._compare(kind)
+            except SlowError:
+                if not self._complete:
+                    raise
+                return
+            if self._complete and (found.kinds >= ENOUGH_KINDS or not compared):
+                return
+        if not found.kinds:
+            message = f"the model refused all inputs that were tried: {found.refused}"
+            raise UnknownError(message)
+        constant = [spec.name for place, spec in enumerate(self._outputs) if place not in found.varied]
+        if constant:
+            message = f"output {constant[0]!r} was the same for all rows that were tried, which proves nothing"
+            raise UnknownError(message)
+
+    @property
+    def _complete(self) -> bool:
+        """Whether every output differed between rows that were compared."""
+        return self.found.kinds > 0 and len(self.found.varied) == len(self._outputs)
+
+    def _choose_length(self) -> None:
+        """A length of free dimensions with which the model takes zeros; the first where it takes none."""
+        probes = self._probes
+        for length in probes.lengths:
+            probes.length = length
+            if probes.row_bytes * POOL > BATCH_BYTES:
+                continue
+            try:
+                self._run(probes.zeros())
+            except ModelError as error:
+                self.found.refused = self.found.refused or str(error)
+            else:
+                return
+        probes.length = probes.lengths[0]
+        if probes.row_bytes * POOL > BATCH_BYTES:
+            message = f"a row takes {probes.row_bytes} bytes, and {POOL} rows may take {BATCH_BYTES}"
+            raise UnknownError(message)
+
+    def _compare(self, kind: Kind) -> bool:
+        """Compare rows of one kind; False where the model does not take them."""
+        pool = [self._probes.row(kind, (1 + place) / POOL) for place in range(POOL)]
+        try:
+            first = self._run(pool[0])
+            began = self._clock()
+            again = self._run(pool[0])
+            orders = self._orders(self._clock() - began)
+            alone = [first, *(self._run(row) for row in pool[1 : 1 + max(map(max, orders))])]
+        except ModelError as error:
+            self.found.refused = str(error)
+            return False
+        rows = _Rows(self._outputs, alone)
+        rows.check_repeat(again)
+        per_row = 0.0
+        for order in orders:
+            began = self._clock()
+            self._together(pool, order, rows)
+            per_row = (self._clock() - began) / len(order)
+        for order in self._large_orders(per_row, len(alone)):
+            self._together(pool, order, rows)
+        self.found.kinds += 1
+        self.found.varied |= rows.varied()
+        return True
+
+    def _orders(self, seconds: float) -> Sequence[tuple[int, ...]]:
+        """Which rows are run together, by how long one takes alone."""
+        left = SECONDS - (self._clock() - self._began)
+        for orders, limit in ((_ORDERS, min(left, THOROUGH_SECONDS)), (_FEW_ORDERS, left)):
+            if seconds * (POOL + sum(map(len, orders))) <= limit:
+                return orders
+        message = f"took too long: one row takes {seconds:.2g} s, and the proof may take {SECONDS:g} s"
+        raise SlowError(message)
+
+    def _large_orders(self, per_row: float, different: int) -> list[tuple[int, ...]]:
+        """Rows of the largest batch and of one that is smaller: mixing may begin at a number of rows."""
+        most = self._most
+        while most > POOL and (most * per_row > BATCH_SECONDS or most * self._probes.row_bytes > BATCH_BYTES):
+            most //= 2
+        sizes = [rows for rows in (5 * most // 8 | 1, most) if POOL < rows <= most]
+        return [tuple((self._uniform.take(rows) * different).astype(int).tolist()) for rows in sizes]
+
+    def _together(self, pool: list[list[Array]], order: tuple[int, ...], rows: _Rows) -> None:
+        inputs = [np.concatenate(columns) for columns in zip(*(pool[place] for place in order), strict=True)]
+        try:
+            outputs = self._run(inputs)
+        except ModelError as error:
+            message = f"the model fails with {len(order)} rows together, and not with each of them alone: {error}"
+            raise MixedError(message) from None
+        rows.check(outputs, order)
+        self.found.rows = max(self.found.rows, len(order))
+
+    def _run(self, inputs: list[Array]) -> list[Array]:
+        if self._clock() - self._began > SECONDS:
+            message = f"took too long: more than {SECONDS:g} s"
+            raise SlowError(message)
+        return self._runtime.run(inputs)
+
+
+class _Rows:
+    """Outputs of rows that ran alone, with which others are compared."""
+
+    def __init__(self, specs: tuple[TensorSpec, ...], alone: list[list[Array]]) -> None:
+        self._specs = specs
+        self._alone = alone
+        columns = list(zip(*alone, strict=True))
+        for spec, outputs in zip(specs, columns, strict=True):
+            wrong = next((each for each in outputs if not each.ndim or len(each) != 1), None)
+            if wrong is not None:
+                message = f"output {spec.name!r} has shape {list(wrong.shape)} for one row, without a dimension for rows"
+                raise MixedError(message)
+        self._scales = [_scale(outputs) for outputs in columns]
+
+    def check_repeat(self, again: list[Array]) -> None:
+        """`UnknownError` unless the first row gives the same a second time."""
+        for place, spec in enumerate(self._specs):
+            if not self._same(place, 0, again[place]):
+                message = f"output {spec.name!r} differs when the same row is run twice"
+                raise UnknownError(message)
+
+    def check(self, outputs: list[Array], order: tuple[int, ...]) -> None:
+        """`MixedError` unless each row of a batch gives what it gave alone."""
+        for place, (spec, output) in enumerate(zip(self._specs, outputs, strict=True)):
+            if not output.ndim or len(output) != len(order):
+                message = f"output {spec.name!r} has shape {list(output.shape)} for {len(order)} rows"
+                raise MixedError(message)
+            for at, row in enumerate(order):
+                if not self._same(place, row, output[at : at + 1]):
+                    message = f"output {spec.name!r} of a row differs between the row alone and as row {at + 1} of {len(order)}"
+                    raise MixedError(message)
+
+    def varied(self) -> set[int]:
+        """The outputs that differ between rows, by place. Those with NaN alone do not count."""
+        return {
+            place
+            for place in range(len(self._specs))
+            if any(not self._same(place, 0, outputs[place]) for outputs in self._alone[1:])
+            and not all(_is_nan(outputs[place]) for outputs in self._alone)
+        }
+
+    def _same(self, place: int, row: int, other: Array) -> bool:
+        one, scale = self._alone[row][place], self._scales[place]
+        if one.shape != other.shape:
+            return False
+        if scale is None:
+            return bool(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"))
+        tolerance = _TOLERANCES.get(self._specs[place].datatype, 0.0)
+        with np.errstate(invalid="ignore", over="ignore"):
+            near = np.abs(one.astype(np.float64) - other) <= tolerance * scale
+        return bool(np.all(near | (one == other) | (np.isnan(one) & np.isnan(other))))
+
+
+def _scale(outputs: tuple[Array, ...]) -> Array | None:
+    """The largest finite magnitude of each element over all rows; None where outputs must be equal."""
+    if outputs[0].dtype.kind != "f" or any(each.shape != outputs[0].shape for each in outputs):
+        return None
+    finite = [np.where(np.isfinite(each), np.abs(each.astype(np.float64)), 0.0) for each in outputs]
+    largest = np.max(finite, axis=0)
+    scale: Array = np.maximum(largest, _FLOOR * largest.max(initial=0.0))
+    return scale
+
+
+def _is_nan(output: Array) -> bool:
+    return output.dtype.kind == "f" and bool(np.isnan(output).all())
+
+
+def _no_batch_dimension(signature: Signature) -> str:
+    for way, specs in (("input", signature.inputs), ("output", signature.outputs)):
+        for spec in specs:
+            if not spec.shape or spec.shape[0] != -1:
+                return f"{way} {spec.name!r} has shape {list(spec.shape)}, and its first dimension is not free"
+    return "the signature has no inputs"
