@@ -31,10 +31,10 @@ class RevisionLoad:
     """Copies of requests that it got."""
     mirror_failed: int = 0
     """Of these, answered with 5xx or not at all."""
-    mirror_client_errors: int = 0
-    """Of these, answered with 4xx but 429. Routers of an earlier version do not count them."""
     outcomes: dict[str, tuple[int, float, float]] = field(default_factory=dict)
     """What was reported of the answers, by metric: how often, the sum, and the sum of squares."""
+    mirror_client_errors: int = 0
+    """Of the copies, those answered with 4xx but 429. Routers of an earlier version do not count them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,6 @@ class ReplicaLoad:
     failed: int = 0
     refused: int = 0
     """Answers with 429."""
-    client_errors: int = 0
-    """4xx but 429; counted in `served` as well. Replicas of an earlier version do not say."""
     busy_seconds: float = 0.0
     """Time in which the model ran."""
     queue: int = 0
@@ -89,6 +87,8 @@ class ReplicaLoad:
     batch_rows: int = 0
     batching: BatchingVerdict | None = None
     """Whether it batches requests; None where it does not report it."""
+    client_errors: int = 0
+    """4xx but 429; counted in `served` as well. Replicas of an earlier version do not say."""
 
 
 @dataclass(frozen=True, slots=True)

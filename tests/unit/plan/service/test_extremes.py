@@ -30,14 +30,16 @@ OUTCOMES = st.dictionaries(st.just("clicks"), st.tuples(COUNTS, FLOATS, FLOATS))
 LATENCIES = (
     st.just(()) | st.lists(COUNTS, min_size=BARS, max_size=BARS).map(tuple) | st.lists(COUNTS, max_size=BARS + 3).map(tuple)
 )
-REVISION_LOADS = st.builds(RevisionLoad, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, LATENCIES, FLOATS, COUNTS, COUNTS, OUTCOMES)
+REVISION_LOADS = st.builds(
+    RevisionLoad, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, LATENCIES, FLOATS, COUNTS, COUNTS, OUTCOMES, COUNTS
+)
 NAMES = st.sampled_from(("r1-1", "r1-2", "r2-3"))
 BACKENDS = st.dictionaries(NAMES, st.builds(BackendLoad, COUNTS, COUNTS, COUNTS, COUNTS, FLOATS), max_size=3)
 ROUTES = st.builds(
     RouteLoad, TIMES, st.sampled_from("ab"), COUNTS, st.none() | TIMES, COUNTS, COUNTS,
     st.dictionaries(REVISIONS, REVISION_LOADS, max_size=2), BACKENDS,
 )  # fmt: skip
-REPLICA_LOADS = st.builds(ReplicaLoad, TIMES, COUNTS, COUNTS, COUNTS, FLOATS, COUNTS, COUNTS, COUNTS, COUNTS)
+REPLICA_LOADS = st.builds(ReplicaLoad, TIMES, COUNTS, COUNTS, COUNTS, FLOATS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS)
 USES = st.builds(ReplicaUse, TIMES, st.none() | FLOATS, st.none() | FLOATS, st.none() | FLOATS)
 SAMPLES = st.builds(
     Sample, TIMES, st.none() | ROUTES, st.dictionaries(NAMES, REPLICA_LOADS, max_size=3), st.dictionaries(NAMES, USES, max_size=3)
