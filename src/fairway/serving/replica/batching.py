@@ -82,8 +82,8 @@ class Batcher:
     """Runs one model for many askers.
 
     Promises:
-    1. Rows of different shapes are never put together, and nobody gets another's rows. Requests are put together, or cut into
-       batches, only by a verdict that allows it.
+    1. Rows of different shapes are never put together, and no request gets the rows of another. Requests are put together, or cut
+       into batches, only by a verdict that allows it.
     2. A batch that fails is run again piece by piece, once: who is at fault fails alone.
     3. Who cannot be answered in time is told so before any work is done.
     """

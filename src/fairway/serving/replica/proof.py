@@ -209,60 +209,68 @@ class _Rows:
 
     def __init__(self, specs: tuple[TensorSpec, ...], alone: list[list[Array]]) -> None:
         self._specs = specs
-        self._alone = alone
-        columns = list(zip(*alone, strict=True))
-        for spec, outputs in zip(specs, columns, strict=True):
+        self._alone: list[Array] = []
+        """By output, all rows."""
+        for spec, outputs in zip(specs, zip(*alone, strict=True), strict=True):
             wrong = next((each for each in outputs if not each.ndim or len(each) != 1), None)
             if wrong is not None:
                 message = f"output {spec.name!r} has shape {list(wrong.shape)} for one row, without a dimension for rows"
                 raise MixedError(message)
-        self._scales = [_scale(outputs) for outputs in columns]
+            other = next((each for each in outputs if each.shape != outputs[0].shape), None)
+            if other is not None:
+                shapes = f"{list(outputs[0].shape)} for one row and {list(other.shape)} for another"
+                message = f"output {spec.name!r} has shape {shapes}, which no batch can have"
+                raise MixedError(message)
+            self._alone.append(np.concatenate(outputs))
+        self._scales = [_scale(outputs) for outputs in self._alone]
 
     def check_repeat(self, again: list[Array]) -> None:
         """`UnknownError` unless the first row gives the same a second time."""
         for place, spec in enumerate(self._specs):
-            if not self._same(place, 0, again[place]):
+            if again[place].shape != self._alone[place][:1].shape or self._differ(place, (0,), again[place]).any():
                 message = f"output {spec.name!r} differs when the same row is run twice"
                 raise UnknownError(message)
 
     def check(self, outputs: list[Array], order: tuple[int, ...]) -> None:
         """`MixedError` unless each row of a batch gives what it gave alone."""
         for place, (spec, output) in enumerate(zip(self._specs, outputs, strict=True)):
-            if not output.ndim or len(output) != len(order):
+            if output.shape != (len(order), *self._alone[place].shape[1:]):
                 message = f"output {spec.name!r} has shape {list(output.shape)} for {len(order)} rows"
                 raise MixedError(message)
-            for at, row in enumerate(order):
-                if not self._same(place, row, output[at : at + 1]):
-                    message = f"output {spec.name!r} of a row differs between the row alone and as row {at + 1} of {len(order)}"
-                    raise MixedError(message)
+            different = self._differ(place, order, output)
+            if different.any():
+                at = int(different.argmax()) + 1
+                message = f"output {spec.name!r} of a row differs between the row alone and as row {at} of {len(order)}"
+                raise MixedError(message)
 
     def varied(self) -> set[int]:
         """The outputs that differ between rows, by place. Those with NaN alone do not count."""
+        first = (0,) * len(self._alone[0]) if self._alone else ()
         return {
             place
-            for place in range(len(self._specs))
-            if any(not self._same(place, 0, outputs[place]) for outputs in self._alone[1:])
-            and not all(_is_nan(outputs[place]) for outputs in self._alone)
+            for place, outputs in enumerate(self._alone)
+            if self._differ(place, first, outputs).any() and not _is_nan(outputs)
         }
 
-    def _same(self, place: int, row: int, other: Array) -> bool:
-        one, scale = self._alone[row][place], self._scales[place]
-        if one.shape != other.shape:
-            return False
+    def _differ(self, place: int, order: tuple[int, ...], outputs: Array) -> Array:
+        """By row, whether an output is another than that of the row which ran alone."""
+        expected, scale = self._alone[place][list(order)], self._scales[place]
         if scale is None:
-            return bool(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"))
-        tolerance = _TOLERANCES.get(self._specs[place].datatype, 0.0)
-        with np.errstate(invalid="ignore", over="ignore"):
-            near = np.abs(one.astype(np.float64) - other) <= tolerance * scale
-        return bool(np.all(near | (one == other) | (np.isnan(one) & np.isnan(other))))
+            same = expected == outputs
+        else:
+            tolerance = _TOLERANCES.get(self._specs[place].datatype, 0.0)
+            with np.errstate(invalid="ignore", over="ignore"):
+                near = np.abs(expected.astype(np.float64) - outputs) <= tolerance * scale
+            same = near | (expected == outputs) | (np.isnan(expected) & np.isnan(outputs))
+        differ: Array = ~np.asarray(same, bool).reshape(len(order), -1).all(axis=1)
+        return differ
 
 
-def _scale(outputs: tuple[Array, ...]) -> Array | None:
+def _scale(outputs: Array) -> Array | None:
     """The largest finite magnitude of each element over all rows; None where outputs must be equal."""
-    if outputs[0].dtype.kind != "f" or any(each.shape != outputs[0].shape for each in outputs):
+    if outputs.dtype.kind != "f":
         return None
-    finite = [np.where(np.isfinite(each), np.abs(each.astype(np.float64)), 0.0) for each in outputs]
-    largest = np.max(finite, axis=0)
+    largest = np.where(np.isfinite(outputs), np.abs(outputs.astype(np.float64)), 0.0).max(axis=0, initial=0.0)
     scale: Array = np.maximum(largest, _FLOOR * largest.max(initial=0.0))
     return scale
 

@@ -143,6 +143,7 @@ class Start:
             return BatchingVerdict(False, BatchingBasis.DECLARED, f"by {by}")
         if named == "always" and self._runtime.batches:
             return BatchingVerdict(True, BatchingBasis.DECLARED, f"by {by}")
+        sys.stderr.write("trying whether rows may be batched; until the verdict, errors of the model come from trial inputs\n")
         return prove(self._runtime, self._chosen.limits.max_batch)
 
 

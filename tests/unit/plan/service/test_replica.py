@@ -34,7 +34,7 @@ def test_numbers_go_on_after_every_run_of_the_name_and_of_no_other() -> None:
 
 
 @pytest.mark.parametrize(("batching", "words"), [({}, []), ({"mode": "always"}, ["always"]), ({"mode": "never"}, ["never"])])
-def test_a_server_is_told_of_batching_only_where_it_is_declared(batching: dict[str, str], words: list[str]) -> None:
+def test_a_server_gets_the_flag_only_where_batching_is_declared(batching: dict[str, str], words: list[str]) -> None:
     service = a_service()
     spec = service.spec.model_copy(update={"batching": Batching.model_validate(batching)})
     run = replica_run(service, replace(service.revisions[0], spec=spec), new_replica(service, 1, 1, 0.0), "python")

@@ -280,6 +280,7 @@ def test_what_the_exporter_says_is_believed_where_the_file_does_not_tell(tmp_pat
         ({"signature": {"inputs": [{"name": "x", "datatype": "float"}]}}, "datatype of 'x' is 'float'"),
         ({"signature": {"inputs": [{"name": "x", "datatype": "FP32", "shape": [-2]}]}}, "shape of 'x' is [-2]"),
         ({"signature": 3}, "fairway.json is wrong"),
+        ({"batching": "maybe"}, "fairway.json is wrong: Invalid enum value 'maybe'"),
         ({"metrics": {"a": "b"}}, "fairway.json is wrong"),
     ],
 )

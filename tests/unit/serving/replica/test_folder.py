@@ -39,6 +39,13 @@ def test_the_card_says_more(tmp_path: Path) -> None:
     assert found.signature.inputs == (TensorSpec("x", "FP32", (-1, 3)),)
 
 
+def test_the_author_of_a_model_declares_whether_its_rows_may_run_together(tmp_path: Path) -> None:
+    filled(tmp_path, net_dot_onnx="")
+    assert find(tmp_path).batching == "auto"
+    filled(tmp_path, fairway_dot_json='{"batching": "never"}')
+    assert find(tmp_path).batching == "never"
+
+
 def test_a_python_class_only_when_asked_for(tmp_path: Path) -> None:
     filled(tmp_path, model_dot_py="", fairway_dot_json='{"format": "python"}')
     with pytest.raises(RefusedError, match="runs code"):
@@ -58,6 +65,7 @@ def test_a_python_class_only_when_asked_for(tmp_path: Path) -> None:
         ({"a_dot_onnx": "", "b_dot_onnx": ""}, UsageError, r"several \*.onnx"),
         ({"a_dot_onnx": "", "fairway_dot_json": "{"}, UsageError, "fairway.json"),
         ({"a_dot_onnx": "", "fairway_dot_json": '{"entry": "../../etc/passwd"}'}, UsageError, "no file in the folder"),
+        ({"a_dot_onnx": "", "fairway_dot_json": '{"batching": "maybe"}'}, UsageError, "Invalid enum value 'maybe'"),
         ({"a_dot_onnx": "", "fairway_dot_json": '{"entry": "gone.onnx"}'}, UsageError, "no file in the folder"),
         ({"a_dot_onnx": "", "fairway_dot_json": CARD.replace("FP32", "FLOAT").replace("sub/net", "a")}, UsageError, "'FLOAT'"),
         ({"a_dot_onnx": "", "fairway_dot_json": '{"format": "tflite"}'}, RefusedError, "'tflite'"),

@@ -141,6 +141,19 @@ def test_outputs_of_another_length_are_a_mix() -> None:
     assert (found.basis, found.detail) == (BatchingBasis.MIXED, "output 'y' has shape [4, 3] for 5 rows")
 
 
+def test_rows_whose_outputs_have_different_shapes_are_a_mix() -> None:
+    ragged = signature(x=("FP32", [-1, 3]), out_y=("FP32", [-1, -1]))
+    found = prove(Told(ragged, lambda inputs: [inputs[0][:, : 1 + int(inputs[0][0, 0] > 0)]]), 64)
+    assert found.basis is BatchingBasis.MIXED
+    assert "which no batch can have" in found.detail
+
+
+def test_a_very_large_batch_is_compared_at_once() -> None:
+    runtime, began = Told(ROWS, lambda inputs: [2 * inputs[0]]), time.process_time()
+    assert prove(runtime, 65_536).rows == 65_536
+    assert time.process_time() - began < 2.0
+
+
 def test_the_second_output_counts_too() -> None:
     two = signature(x=("FP32", [-1, 3]), out_y=("FP32", [-1, 3]), out_z=("INT64", [-1]))
 
