@@ -52,4 +52,4 @@ with mlflow.start_run(run_name="softmax regression"):
     mlflow.log_text(f"{accuracy:.3f} of {len(guesses)} digits\n", "report/summary.txt")
     model = as_onnx(weights, bias)
     onnx.checker.check_model(model)
-    mlflow.onnx.log_model(model, name="model", registered_model_name="Digits", pip_requirements=["onnx"])
+    mlflow.onnx.log_model(model, name="model", registered_model_name="digits", pip_requirements=["onnx"])

@@ -13,6 +13,7 @@ from source import ROOT
 
 from fairway.spec.document import read_documents
 from fairway.spec.kinds import KINDS
+from fairway.state.metric import LESS_IS_BETTER, MORE_IS_BETTER
 
 PAGES = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
@@ -109,3 +110,9 @@ def test_short_forms_mean_what_the_reference_says() -> None:
     for short, long in reference["SERVICE_SHORT_FORMS"]:
         one, other = (read_documents(f"kind: ModelService\nname: a\n{text}")[0] for text in (short, long))
         assert one == other, short
+
+
+def test_the_words_that_say_what_is_better_are_listed() -> None:
+    rows = re.findall(r"^\| (less|more) is better \| (.*) \|$", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE)
+    found = {way: {word.replace("_", "").lower() for word in re.findall("`([^`]+)`", words)} for way, words in rows}
+    assert found == {"less": set(LESS_IS_BETTER), "more": set(MORE_IS_BETTER)}

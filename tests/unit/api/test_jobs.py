@@ -172,7 +172,10 @@ async def test_metrics(client: Any) -> None:
     unknown = await client.get("/v1/jobs/mnist/metrics?metric=los")
     assert (unknown.status, unknown.error["fix"]) == (404, "did you mean `loss`?")
     assert "it has loss" in unknown.error["message"]
-    assert (await client.get("/v1/jobs/mnist/metrics?output=table&limit=2")).text == "STEP  loss\n   0     1\n   9   nan\n"
+    table = (await client.get("/v1/jobs/mnist/metrics?output=table&limit=2")).text
+    assert table == "STEP  loss\n   0     1\n   9   nan\nlast   nan\nbest     1\n"
+    summary = {"last": None, "last_step": 9, "goal": "min", "best": 1.0, "best_step": 0, "min": 1.0, "max": 1.0}
+    assert view["summary"] == {"loss": summary}
 
 
 async def test_top(client: Any) -> None:
