@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -121,7 +121,9 @@ def test_a_good_copy_repairs_a_damaged_one_without_writing_to_it(
     assert sorted(path.name for path in served.parent.iterdir()) == ["assets", "model.onnx", WEIGHTS]
 
 
-def test_small_files_and_the_list_of_files_are_repaired_too(models: Models, blobs: Blobs, made: ModelVersion, source: Path) -> None:
+def test_small_files_and_the_list_of_files_are_repaired_too(
+    models: Models, blobs: Blobs, made: ModelVersion, source: Path
+) -> None:
     small = digest_of(models, made, "model.onnx")
     for digest in (small, made.digest):
         damage(blobs.path(digest))
@@ -268,8 +270,8 @@ def test_damaged_code_is_repaired_by_the_next_snapshot(blobs: Blobs, source: Pat
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[RemoteBlobs]:
-    yield RemoteBlobs(tmp_path / "near", f"file://{tmp_path}/far")
+def store(tmp_path: Path) -> RemoteBlobs:
+    return RemoteBlobs(tmp_path / "near", f"file://{tmp_path}/far")
 
 
 def test_a_store_elsewhere_repairs_what_was_fetched(store: RemoteBlobs, tmp_path: Path) -> None:
