@@ -18,7 +18,7 @@ from fairway.spec.service import ModelService
 from fairway.state.job import Origin
 from fairway.state.load import RouteLoad
 from fairway.state.model import ModelVersion
-from fairway.state.route import RoutePlan
+from fairway.state.route import RoutePlan, RouteTrouble
 from fairway.state.service import ReplicaPhase, Service, ServiceKey
 from fairway.state.task import Exit, TaskKey
 from fairway.testing.fake_engine import FakeEngine, FakeMachine
@@ -34,6 +34,7 @@ class Routes:
         self.plans: dict[str, RoutePlan] = {}
         self.dropped: list[str] = []
         self.loads: dict[str, RouteLoad] = {}
+        self.wrong: dict[str, RouteTrouble] = {}
 
     async def start(self, wake: Callable[[], None]) -> None:
         self.wake = wake
@@ -50,6 +51,9 @@ class Routes:
 
     async def look(self) -> dict[str, RouteLoad]:
         return self.loads
+
+    async def troubles(self) -> dict[str, RouteTrouble]:
+        return self.wrong
 
     async def kept(self) -> list[str]:
         return list(self.plans)
