@@ -130,6 +130,12 @@ class ConflictError(RefusedError):
     code = "conflict"
 
 
+class DamagedError(RefusedError):
+    """Content that was kept is not what its digest says."""
+
+    code = "damaged"
+
+
 class NeverFitsError(RefusedError):
     """No machine known here could ever run it."""
 

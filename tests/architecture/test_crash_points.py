@@ -23,7 +23,7 @@ OUTSIDE: dict[str, str] = {
     "engines/local/supervision/spare.py os.kill": IN_THE_SUPERVISOR,
     "engines/local/supervision/supervisor.py os.kill": IN_THE_SUPERVISOR,
     "engines/local/supervision/supervisor.py os.killpg": IN_THE_SUPERVISOR,
-    "registry/snapshot.py os.link": "into a folder that is renamed when it is whole",
+    "registry/blobs.py os.link": "into a folder that is renamed when it is whole, or under a name that is renamed",
     "registry/snapshot.py os.rename": "`_rename_folder`: whoever calls it has the point",
 }
 """Acts that are not crash points where they stand, and why."""

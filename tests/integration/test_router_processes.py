@@ -18,10 +18,11 @@ import pytest
 
 from fairway.app.system import SystemClock
 from fairway.errors import BugError, ConflictError
+from fairway.serving.router import probe
 from fairway.serving.router.home import is_kept, write
 from fairway.serving.router.keeper import LOCK, bind, take_lock
 from fairway.serving.router.local import LocalRouter
-from fairway.state.route import WHOLE, Backend, RoutePlan
+from fairway.state.route import WHOLE, Backend, RoutePlan, RouteTrouble
 from fairway.testing.fake_replica import FakeReplica
 
 SERVICE = "default/mnist"
@@ -266,6 +267,36 @@ async def test_kill_9_of_both(world: World) -> None:
     await until(lambda: not is_alive(router))
     assert await world.put(replica.backend) == port
     assert await ask(port) == 200
+
+
+async def test_a_killed_keeper_is_named_until_the_plan_is_put_again(world: World) -> None:
+    replica = await world.replica()
+    await world.put(replica.backend)
+    assert await world.router.troubles() == {}
+    (router,) = world.routers
+    os.kill(world.keeper, signal.SIGKILL)
+    await until(lambda: not is_kept(world.home))
+    ended = "the process that holds its port has ended"
+    assert await world.router.troubles() == {SERVICE: RouteTrouble(ended, answers=True)}
+    world.woken.clear()
+    os.kill(router, signal.SIGKILL)
+    await asyncio.wait_for(world.woken.wait(), 30.0)
+    assert await world.router.troubles() == {SERVICE: RouteTrouble(ended, answers=False)}
+    await world.put(replica.backend)
+    async with asyncio.timeout(30.0):
+        while await world.router.troubles():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_look_at_a_port_counts_as_no_request(world: World) -> None:
+    replica = await world.replica()
+    port = await world.put(replica.backend)
+    for _ in range(5):
+        assert await probe.ask("127.0.0.1", port)
+    assert replica.asked == []
+    assert (await world.router.look())[SERVICE].arrived == 0
+    await world.router.drop(SERVICE)
+    assert not await probe.ask("127.0.0.1", port)
 
 
 async def test_a_drop_of_a_service_without_a_keeper(world: World) -> None:

@@ -332,3 +332,26 @@ def test_what_a_server_uses_of_its_cores_adds_replicas(home: DaemonHome) -> None
         asker.join(30)
     assert "of their cores" in told
     assert "(rule: max)" in told or "(rule: cpu)" in told
+
+
+def test_a_damaged_model_is_refused_by_name_and_repaired_by_a_good_copy(served: DaemonHome) -> None:
+    contents = json.loads(served.ask("model", "get", "adds@1", "-o", "json"))["contents"]
+    (digest,) = [each["sha256"] for each in contents]
+    blob = served.path / "blobs" / "sha256" / digest[:2] / digest[2:]
+    blob.chmod(0o644)
+    blob.write_bytes(blob.read_bytes()[::-1])
+    found = served.call("model", "verify")
+    assert (found.returncode, "adds@1" in found.stdout, "v1.onnx" in found.stdout) == (1, True, True), found
+    assert "adds@2" not in found.stdout
+    damaged = "adds@1: v1.onnx is damaged"
+    refused = served.call("model", "pull", "adds@1", "pulled")
+    assert (refused.returncode, damaged in refused.stderr) == (5, True), refused
+    served.ask("serve", "adds@1", "--detach")
+    failing = served.until(lambda: service(served)["message"], "the cause")
+    assert damaged in failing
+    assert service(served)["phase"] == "Failing"
+    served.ask("model", "register", "adds", str(served.work / "v1.onnx"))
+    assert served.call("model", "verify", "adds").returncode == 0
+    served.until(lambda: service(served)["phase"] == "Ready", "the service", within=90)
+    with connected(served) as connection:
+        assert ask(connection)[1]["outputs"][0]["data"] == [11.0, 21.0]

@@ -135,13 +135,17 @@ def _inner(scope: Scope, namespace: str, rest: list[str]) -> Scope:
 def _route(rest: list[str], *, watched: bool) -> str:
     """`jobs/NAME/log` is `logs` and, told to watch, `watch`: to the API server both are logs, which may take their time.
 
-    So may the content of a dataset, which is a log too for that reason.
+    So may the content of a dataset and the verification of a model or a dataset, which are logs too for that reason.
     """
     match rest:
         case ["jobs", name, "log"]:
             return f"/v1/jobs/{name}/{'watch' if watched else 'logs'}"
         case ["services", name, "log"]:
             return f"/v1/services/{name}/logs"
+        case ["models", name, "log"]:
+            return f"/v1/models/{name}/verify"
+        case ["datasets", name, "log"] if watched:
+            return f"/v1/datasets/{name}/verify"
         case ["datasets", name, "log"]:
             return f"/v1/datasets/{name}/content"
         case ["jobs", name, "top"]:

@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from fairway.api.answer import json_answer, show
+from fairway.api.answer import Stream, json_answer, show
 from fairway.api.asking import Asked
 from fairway.api.happened import show_events
+from fairway.api.verifying import ALL, verifying
 from fairway.app.application import Application
 from fairway.app.datasets import Addition, subject
 from fairway.state.dataset import DatasetVersion
@@ -45,6 +46,7 @@ class Datasets:
             Route("/v1/datasets/{name}", self.get, methods=["GET"]),
             Route("/v1/datasets/{name}", self.delete, methods=["DELETE"]),
             Route("/v1/datasets/{name}/content", self.content, methods=["GET"]),
+            Route("/v1/datasets/{name}/verify", self.verify, methods=["GET"]),
             Route("/v1/datasets/{name}/events", self.events, methods=["GET"]),
             Route("/v1/datasets/{name}/diff/{other}", self.diff, methods=["GET"]),
         ]
@@ -86,6 +88,14 @@ class Datasets:
         version = await self._application.dataset_commands.get(self._own(Asked(request)))
         pieces = await asyncio.to_thread(self._application.datasets.packed, version)
         return StreamingResponse(pieces, media_type="application/x-tar")
+
+    async def verify(self, request: Request) -> Stream:
+        """Compare content with its digests: of a version, of all versions of a dataset, or of all datasets (`*`)."""
+        asked, commands = Asked(request), self._application.dataset_commands
+        reference = "" if asked.name == ALL else self._own(asked)
+        if reference:
+            await commands.get(reference)
+        return verifying(asked, lambda course: commands.verify(reference, asked.namespace, course))
 
     async def delete(self, request: Request) -> Response:
         """Let a version be gone; never one that a run uses."""

@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from fairway.api.answer import json_answer, show
+from fairway.api.answer import Stream, json_answer, show
 from fairway.api.asking import Asked
 from fairway.api.happened import show_events
+from fairway.api.verifying import ALL, verifying
 from fairway.app.application import Application
 from fairway.app.models import Registration, subject
 from fairway.errors import UsageError
@@ -87,6 +88,7 @@ class Models:
             Route(f"{one}/promote", self.promote, methods=["POST"]),
             Route(f"{one}/tags", self.tag, methods=["POST"]),
             Route(f"{one}/pull", self.pull, methods=["POST"]),
+            Route(f"{one}/verify", self.verify, methods=["GET"]),
             Route(f"{one}/diff/{{other}}", self.diff, methods=["GET"]),
         ]
 
@@ -173,6 +175,14 @@ class Models:
         _check_absolute("folder", body.folder)
         version = await self._models.pull(self._own(asked), body.folder)
         return json_answer(self._view(asked, version))
+
+    async def verify(self, request: Request) -> Stream:
+        """Compare content with its digests: of a version, of all versions of a model, or of all models (`*`)."""
+        asked = Asked(request)
+        reference = "" if asked.name == ALL else self._own(asked)
+        if reference:
+            await self._models.get(reference)
+        return verifying(asked, lambda course: self._models.verify(reference, asked.namespace, course))
 
     async def delete(self, request: Request) -> Response:
         """Let a version be gone, or with `keep` all but the newest so many; never what is aliased or served."""

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from fairway.app.loop import Loop
 from fairway.app.ports import Changes, DatasetStore
 from fairway.app.sent import Sent, not_here
+from fairway.app.verification import Course
 from fairway.errors import ConflictError, UsageError
+from fairway.state.content import Verified
 from fairway.state.dataset import DatasetVersion
 from fairway.state.event import Event
 
@@ -58,6 +60,16 @@ class DatasetCommands:
     def shown(self, version: DatasetVersion, namespace: str) -> DatasetVersion:
         """The version under the name that it has in a namespace."""
         return replace(version, name=self._store.relative(version.name, namespace))
+
+    async def verify(self, reference: str, namespace: str, course: Course) -> Verified:
+        """Compare content with its digests: of a version, of all versions of a dataset, or of a namespace (no reference)."""
+        if "@" in reference:
+            versions = [await self.get(reference)]
+        else:
+            versions = [each for each in await self.list(namespace) if not reference or each.name == reference]
+        found = await asyncio.to_thread(self._store.verify, versions, course)
+        shown = {str(version): str(self.shown(version, namespace)) for version in versions}
+        return replace(found, damaged=tuple(replace(each, version=shown[each.version]) for each in found.damaged))
 
     async def add(self, asked: Addition) -> DatasetVersion:
         """Keep a folder or a file as the next version; the same content again gives the version that it has."""

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 from fairway.app.sent import Sent
+from fairway.app.verification import Course
+from fairway.state.content import Verified
 from fairway.state.model import ModelFacts, ModelFile, ModelVersion
 
 
@@ -38,6 +40,7 @@ class ModelStore(RegistryNames, Protocol):
     4. Content and facts of the newest version, registered again, give that version.
     5. No content is loaded or run. What would run code when it is loaded is refused, unless that was asked for.
     6. What was expected stays so until it is settled, whatever crashes.
+    7. Content that is not what its digest says is not given out: `DamagedError`. Registering the good files again repairs it.
     """
 
     def register(self, name: str, path: str | Sent, facts: ModelFacts, now: float) -> ModelVersion:
@@ -90,6 +93,10 @@ class ModelStore(RegistryNames, Protocol):
 
     def folder(self, version: ModelVersion) -> Path:
         """A folder with the version's files, read-only, to serve from."""
+        ...
+
+    def verify(self, versions: Sequence[ModelVersion], course: Course) -> Verified:
+        """Read all content of versions and compare it with its digests; `course` says how far it is."""
         ...
 
     def of_run(self, name: str, run: str) -> ModelVersion | None:

@@ -13,8 +13,10 @@ from fairway.app.model_store import ModelStore
 from fairway.app.ports import Changes, DatasetStore, JobFilter
 from fairway.app.receipt import Receipts, RequestKey
 from fairway.app.sent import Sent, not_here
+from fairway.app.verification import Course
 from fairway.errors import BugError, ConflictError, FairwayError, NotFoundError, UnavailableError, UsageError
 from fairway.plan.model import DATASET_OUTPUT, OUTPUT, facts_of, leaves_something, must_stay, registered_name, superfluous
+from fairway.state.content import Verified
 from fairway.state.dataset import DatasetVersion
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
@@ -218,6 +220,16 @@ class Models:
         version = await self.get(reference)
         await asyncio.to_thread(self._store.pull, version, folder)
         return version
+
+    async def verify(self, reference: str, namespace: str, course: Course) -> Verified:
+        """Compare content with its digests: of a version, of all versions of a model, or of a namespace (no reference)."""
+        if "@" in reference:
+            versions = [await self.get(reference)]
+        else:
+            versions = await self.list(reference, namespace)
+        found = await asyncio.to_thread(self._store.verify, versions, course)
+        shown = {str(version): str(self.shown(version, namespace)) for version in versions}
+        return replace(found, damaged=tuple(replace(each, version=shown[each.version]) for each in found.damaged))
 
     # Queries
 

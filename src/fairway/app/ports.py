@@ -13,8 +13,10 @@ from typing import Protocol
 from fairway.app.model_store import RegistryNames
 from fairway.app.sent import Sent
 from fairway.app.tracking_ports import TrackingStore
+from fairway.app.verification import Course
 from fairway.plan.action import Action
 from fairway.state.activity import RankSight
+from fairway.state.content import Verified
 from fairway.state.dataset import DatasetFile, DatasetVersion
 from fairway.state.event import Event
 from fairway.state.job import Job, JobKey
@@ -369,6 +371,10 @@ class DatasetStore(RegistryNames, Protocol):
 
     def packed(self, version: DatasetVersion) -> Iterator[bytes]:
         """The content of a version as a tar archive, in pieces; `RefusedError` for one by reference."""
+        ...
+
+    def verify(self, versions: Sequence[DatasetVersion], course: Course) -> Verified:
+        """Read all content of versions and compare it with its digests; `course` says how far it is."""
         ...
 
     def list(self) -> list[DatasetVersion]:

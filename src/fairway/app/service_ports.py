@@ -11,7 +11,7 @@ from fairway.app.model_store import RegistryNames
 from fairway.state.job import JobKey
 from fairway.state.load import ReplicaLoad, RouteLoad
 from fairway.state.model import ModelVersion
-from fairway.state.route import RoutePlan
+from fairway.state.route import RoutePlan, RouteTrouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,7 @@ class Router(Protocol):
     1. `put` is idempotent and returns when the plan is in force; no request fails because of a change.
     2. The listening socket outlives the router's process and the daemon.
     3. Counters never go back; a router that started anew has another `epoch`.
+    4. A process of a router that was killed is named by `troubles` until the same plan is put again, which replaces it.
     """
 
     async def start(self, wake: Callable[[], None]) -> None:
@@ -90,6 +91,10 @@ class Router(Protocol):
 
     async def look(self) -> dict[str, RouteLoad]:
         """What was measured, by service."""
+        ...
+
+    async def troubles(self) -> dict[str, RouteTrouble]:
+        """What is wrong with the routers of services, by service. To `put` the plan again repairs what can be repaired."""
         ...
 
     async def kept(self) -> list[str]:

@@ -7,6 +7,7 @@ routes for the router, and what to remember. It decides nothing itself.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,18 +16,21 @@ from fairway.app.ports import Changes
 from fairway.app.service_ports import Serving, Watched
 from fairway.app.service_signature import check_signature
 from fairway.app.service_use import UseWatch
-from fairway.errors import FairwayError
+from fairway.errors import FairwayError, UnavailableError
 from fairway.plan.service import commands
 from fairway.plan.service.plan import Measured, Sample, ServicePlan, advance
 from fairway.plan.service.replica import highest_number, new_replica, ready_path, replica_run
 from fairway.state.event import Event
+from fairway.state.fault import ANSWERING
 from fairway.state.job import Job
 from fairway.state.load import RouteLoad
 from fairway.state.phase import Intent, JobPhase, TaskPhase
 from fairway.state.receipt import Receipt
-from fairway.state.route import RoutePlan
+from fairway.state.route import RoutePlan, RouteTrouble
 from fairway.state.service import Replica, ReplicaPhase, Service, ServiceKey, ServiceRecord
 from fairway.state.task import Task
+
+log = logging.getLogger("fairway.services")
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at what routers and replicas measured."""
@@ -173,6 +177,8 @@ class ServiceTurns:
                 future.set_result(None)
 
     async def _look(self, now: float) -> None:
+        with self._faults.contain("companion:services", "look at routers"):
+            self._note_troubles(await self._router.troubles())
         loads: Mapping[str, RouteLoad] = {}
         with self._faults.contain("companion:services", "read loads"):
             loads = await self._router.look()
@@ -180,6 +186,18 @@ class ServiceTurns:
             with self._faults.contain(subject_of(standing), "measure"):
                 self._measure(standing, loads.get(str(standing.service.key), standing.load), now)
         self._use.look(self._ready_runs())
+
+    def _note_troubles(self, troubles: Mapping[str, RouteTrouble]) -> None:
+        """Have routers that lack a process repaired in this turn. A service has a fault while its port does not answer."""
+        for standing in self.known.values():
+            trouble = troubles.get(str(standing.service.key))
+            if trouble is not None and trouble.lacks_process and standing.routed is not None:
+                log.warning("%s: %s; it is repaired", standing.service.key, trouble.message)
+                standing.routed = None
+            if trouble is not None and not trouble.answers:
+                self._faults.fail(subject_of(standing), ANSWERING, UnavailableError(trouble.message))
+            else:
+                self._faults.clear(subject_of(standing), ANSWERING)
 
     def _measure(self, standing: Standing, load: RouteLoad | None, now: float) -> None:
         """Add one sample of what router and replicas measured."""

@@ -121,6 +121,15 @@ class _Body:
         return whole[:size]
 
 
+def verify(options: Options) -> int:
+    """Compare content with its digests, and print what is damaged."""
+    from fairway.cli import verification
+
+    session = Session(options)
+    path = _path(options.words[0]) if options.words else f"/v1/datasets/{verification.ALL}"
+    return verification.verify(session, f"{path}/verify")
+
+
 def diff(options: Options) -> int:
     """Print which files of two versions differ."""
     before, after = options.words
@@ -157,6 +166,14 @@ COMMANDS = {
         words=(Word("NAME@VERSION", "a version (scored@1), or the newest (scored)"), Word("FOLDER", "the folder to make")),
         flags=(PLAN,),
         examples=("fairway data pull scored ./scored",),
+    ),
+    "verify": Command(
+        "data verify",
+        "Read all copied content and compare it with its SHA-256; exit code 1 when something is missing or damaged.",
+        verify,
+        words=(Word("NAME@VERSION", "a version (mnist@3), or all versions of a dataset (mnist); all if omitted", optional=True),),
+        flags=(FORMAT,),
+        examples=("fairway data verify", "fairway data verify mnist@3"),
     ),
     "diff": Command(
         "data diff",

@@ -139,6 +139,15 @@ def pull(options: Options) -> int:
     return 0
 
 
+def verify(options: Options) -> int:
+    """Compare content with its digests, and print what is damaged."""
+    from fairway.cli import verification
+
+    session = Session(options)
+    path = _path(options.words[0]) if options.words else f"/v1/models/{verification.ALL}"
+    return verification.verify(session, f"{path}/verify")
+
+
 def delete(options: Options) -> int:
     """Remove versions that are not in use."""
     session = Session(options)
@@ -259,6 +268,16 @@ COMMANDS = {
         words=(_VERSION, Word("FOLDER", "a folder that is not there yet, or empty")),
         flags=(PLAN,),
         examples=("fairway model pull mnist@champion ./champion",),
+    ),
+    "verify": Command(
+        "model verify",
+        "Read all content and compare it with its SHA-256; exit code 1 when something is missing or damaged.",
+        verify,
+        words=(
+            Word("NAME@VERSION", "a version (mnist@3), or all versions of a model (mnist); all models if omitted", optional=True),
+        ),
+        flags=(FORMAT,),
+        examples=("fairway model verify", "fairway model verify mnist@champion"),
     ),
     "delete": Command(
         "model delete",

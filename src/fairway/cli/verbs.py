@@ -113,9 +113,9 @@ GROUPS: tuple[tuple[str, tuple[Verb, ...]], ...] = (
             Verb(
                 "model",
                 "keep versions of models: where each came from, which is champion",
-                parts=("register", "import", "list", "get", "diff", "promote", "pull", "delete"),
+                parts=("register", "import", "list", "get", "diff", "promote", "pull", "verify", "delete"),
             ),
-            Verb("data", "keep versions of datasets for jobs to read", parts=("add", "list", "get", "pull", "diff")),
+            Verb("data", "keep versions of datasets for jobs to read", parts=("add", "list", "get", "pull", "verify", "diff")),
             Verb("secret", "keep values that tasks need and that stay hidden", parts=("set", "list", "delete"), names="secret"),
             Verb("use", "choose where commands act: this machine, or a cluster"),
             Verb("install", "put Fairway on a cluster: definitions, operator, scheduler", parts=("kubernetes",)),

@@ -209,7 +209,7 @@ def adopt(sent: Sent, manifest: Manifest, blobs: Blobs) -> None:
         for path in arrived.values():
             # A crash before the version is there must not make the owner send it again.
             path.with_name(path.name + _HAD).touch(mode=0o600)
-        for digest in [digest for digest in arrived if blobs.has(digest)]:
+        for digest in [digest for digest in arrived if blobs.intact(digest)]:
             with crash.reach("registry.remove"):
                 arrived.pop(digest).unlink()
         blobs.adopt(arrived)
@@ -224,9 +224,9 @@ def _whole(blobs: Blobs, sent: Sent, digest: str) -> Path | None:
 
 
 def _is_held(blobs: Blobs, place: str, held: Held) -> bool:
-    """Whether the registry has a content, and its owner has sent it or may read it there."""
+    """Whether the registry has a content, intact, and its owner has sent it or may read it there."""
     digest = os.path.basename(place)
-    return blobs.has(digest) and (os.path.exists(place + _HAD) or held(digest))
+    return blobs.has(digest) and (os.path.exists(place + _HAD) or held(digest)) and blobs.intact(digest)
 
 
 def _place(blobs: Blobs, owner: str, digest: str) -> str:

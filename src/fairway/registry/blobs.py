@@ -11,12 +11,13 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fairway.app import crash
-from fairway.errors import BugError, NotFoundError, RefusedError, UnavailableError
+from fairway.errors import BugError, DamagedError, NotFoundError, RefusedError, UnavailableError
+from fairway.registry.checked import SETTLED, Checked
 
 _BLOCK = 1 << 20
 """Files up to this size are read whole; for larger ones the sizes of what is kept say whether to look before copying."""
@@ -25,6 +26,8 @@ SEEN = "seen"
 _FEW = 8
 """Files up to this many are synced one by one; more with one sync of the file system, which is far cheaper."""
 _LOCK = "lock"
+_CHECKED = "checked"
+MISSING = "it is missing"
 _ON_ITS_WAY = 3600.0
 """Seconds between a snapshot of code and the record of its run, at the most; it takes milliseconds."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -36,7 +39,7 @@ class Blobs:
     Promises:
     1. A blob that has a name is whole and on the disk, whatever crashed while it was written.
     2. The same content is kept once. Any number of writers may put it at the same time.
-    3. Nothing is ever changed under its name.
+    3. Nothing is ever changed under its name, but for content that was damaged: a good copy that is put replaces its file.
     4. Content that is there already is read once when it is put again, and nothing is written.
     5. What was put within `writing` is not removed before its end, nor soon after, whoever collects.
     """
@@ -47,6 +50,7 @@ class Blobs:
         self._named = os.path.join(root, "sha256")
         self._aside = os.path.join(root, "aside")
         self._sizes = os.path.join(root, "sizes")
+        self._checked = Checked(root / _CHECKED)
         self._on_its_way: dict[str, float] = {}
         """Manifests that this process put without a record, and when."""
 
@@ -96,21 +100,68 @@ class Blobs:
         return f"{self._named}/{digest[:2]}/{digest[2:]}"
 
     def has(self, digest: str) -> bool:
-        """Whether it is there."""
+        """Whether something lies at its place. `intact` says whether that is the content."""
         return os.path.exists(self.place(digest))
 
-    def read(self, digest: str) -> bytes:
-        """The content of a small blob."""
+    def intact(self, digest: str) -> bool:
+        """Whether it is there and has its digest."""
+        return not self.fault(digest)
+
+    def fault(self, digest: str, *, anew: bool = False, read: Callable[[int], None] = lambda _count: None) -> str:
+        """What is wrong with a blob, in words; empty when it is there and has its digest.
+
+        A blob that was compared before and has the same inode, size and times since is not read, unless `anew`. `read` is called
+        with the number of bytes of each block that was read.
+        """
+        place = self.place(digest)
         try:
-            return self.path(digest).read_bytes()
+            state = os.stat(place)
+            if not anew and self._checked.knows(digest, state):
+                return ""
+            found, _ = _digested(place, read)
+            after = os.stat(place)
+        except FileNotFoundError:
+            return MISSING
+        except OSError as error:
+            return f"it cannot be read ({error.strerror})"
+        if found != digest:
+            if not _same_file(state, after):
+                # A good copy took its place meanwhile.
+                return self.fault(digest, anew=anew, read=read)
+            self._checked.forget(digest, state)
+            # Snapshots that remember a file do not put it again.
+            self._forget_seen()
+            return f"its content has SHA-256 {found[:12]}, not {digest[:12]}"
+        if _same_file(state, after):
+            self._checked.note(digest, after)
+        return ""
+
+    def read(self, digest: str) -> bytes:
+        """The content of a small blob, compared with its digest."""
+        try:
+            data = self.path(digest).read_bytes()
         except FileNotFoundError:
             message = f"blob {digest[:12]} is not in {self.root}"
             raise NotFoundError(message, fix="submit or add it again") from None
+        found = hashlib.sha256(data).hexdigest()
+        if found != digest:
+            message = f"blob {digest[:12]} is damaged in {self.root}: its content has SHA-256 {found[:12]}"
+            raise DamagedError(message, fix="submit or add it again")
+        return data
+
+    def link(self, digest: str, target: str) -> None:
+        """Give a blob's own file one more name. That changes one of its times, which is no reason to hash it again."""
+        place = self.place(digest)
+        before = os.stat(place)
+        os.link(place, target)
+        after = os.stat(target)
+        if _same_file(before, after) and self._checked.knows(digest, before):
+            self._checked.note(digest, after, instead=before)
 
     def put(self, data: bytes) -> str:
         """Keep some bytes; their digest."""
         digest = hashlib.sha256(data).hexdigest()
-        if not self.has(digest):
+        if not self.intact(digest):
             with telling_full_disk(self.root), _FolderAside(self._aside) as aside:
                 self._publish({digest: _written(data, aside.place())})
         return digest
@@ -142,7 +193,7 @@ class Blobs:
     def remove(self, digests: Iterable[str]) -> int:
         """Let blobs be gone that nobody needs, while `alone`; how many bytes that gives back."""
         # First what snapshots remember of files: it says of blobs that they are there.
-        shutil.rmtree(os.path.join(self.root, SEEN), ignore_errors=True)
+        self._forget_seen()
         freed = 0
         for digest in digests:
             path = self.path(digest)
@@ -158,18 +209,18 @@ class Blobs:
             data = _head(path)
             if len(data) <= _BLOCK:
                 digest = hashlib.sha256(data).hexdigest()
-                if digest not in waiting and not self.has(digest):
+                if digest not in waiting and not self.intact(digest):
                     waiting[digest] = _written(data, aside.place())
                 return digest, len(data)
         elif os.path.exists(self._size_mark(size)):
             # Something of this size is known, so it may be this: look before anything is written.
-            digest, size = _digested(path)
-            if digest in waiting or self.has(digest):
+            digest, size = _digested(os.fspath(path))
+            if digest in waiting or self.intact(digest):
                 return digest, size
         place = aside.place()
         digest, size = _copied(path, place)
         self._note_size(size)
-        if digest in waiting or self.has(digest):
+        if digest in waiting or self.intact(digest):
             os.unlink(place)
         else:
             waiting[digest] = place
@@ -187,6 +238,10 @@ class Blobs:
 
     def _publish(self, written: dict[str, str]) -> None:
         """Content first, names second: a crash in between leaves files aside, never a name with half a content."""
+        past = time.time_ns() - int(2 * SETTLED * 1e9)
+        for aside in written.values():
+            # So that any later write changes the time, and what was just written need not be read to be known.
+            os.utime(aside, ns=(past, past))
         sync(list(written.values()))
         folders = set()
         for digest, aside in written.items():
@@ -197,7 +252,12 @@ class Blobs:
                 folders.add(folder)
             with crash.reach("registry.rename"):
                 os.rename(aside, target)
+            with suppress(FileNotFoundError):
+                self._checked.note(digest, os.stat(target))
         sync(list(folders))
+
+    def _forget_seen(self) -> None:
+        shutil.rmtree(os.path.join(self.root, SEEN), ignore_errors=True)
 
 
 @contextmanager
@@ -258,14 +318,15 @@ def _written(data: bytes, target: str) -> str:
     return target
 
 
-def _digested(source: Path) -> tuple[str, int]:
-    """Digest and size of what is read, keeping nothing."""
+def _digested(source: str, read: Callable[[int], None] = lambda _count: None) -> tuple[str, int]:
+    """Digest and size of what is read, keeping nothing; `read` is called with the size of each block."""
     digest, size = hashlib.sha256(), 0
     block = memoryview(bytearray(_BLOCK))
     with open(source, "rb", buffering=0) as reader:
         while count := reader.readinto(block):
             digest.update(block[:count])
             size += count
+            read(count)
     return digest.hexdigest(), size
 
 
@@ -279,6 +340,11 @@ def _copied(source: Path, target: str) -> tuple[str, int]:
             while block:
                 block = block[writer.write(block) :]
     return digest.hexdigest(), size
+
+
+def _same_file(before: os.stat_result, after: os.stat_result) -> bool:
+    """Whether two states are those of one file that was not written in between."""
+    return (before.st_ino, before.st_size, before.st_mtime_ns) == (after.st_ino, after.st_size, after.st_mtime_ns)
 
 
 def _read_only(path: str, flags: int) -> int:

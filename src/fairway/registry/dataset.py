@@ -15,12 +15,15 @@ import msgspec
 
 from fairway.app import crash
 from fairway.app.sent import Sent
+from fairway.app.verification import Course
 from fairway.errors import NotFoundError, RefusedError, UsageError
 from fairway.registry import arriving, numbering, snapshot, sources
 from fairway.registry.blobs import Blobs
 from fairway.registry.manifest import Entry, Manifest
 from fairway.registry.namespaces import DATASETS, Namespaces, in_words, split
 from fairway.registry.packing import packed
+from fairway.registry.verification import naming, verify
+from fairway.state.content import Verified
 from fairway.state.dataset import DatasetFile, DatasetVersion
 from fairway.units.names import check_name
 
@@ -138,7 +141,8 @@ class Datasets:
 
     def files(self, version: DatasetVersion) -> tuple[DatasetFile, ...]:
         """The files of a version, in order of path."""
-        entries = snapshot.load(version.digest, self._blobs).entries
+        with naming(version, "data"):
+            entries = snapshot.load(version.digest, self._blobs).entries
         return tuple(DatasetFile(entry.path, entry.size, entry.sha256) for entry in entries if not entry.is_folder)
 
     def packed(self, version: DatasetVersion) -> Iterator[bytes]:
@@ -146,7 +150,13 @@ class Datasets:
         if version.reference:
             message = f"{version} is a reference: its content was never copied"
             raise RefusedError(message, fix=f"read it from {version.reference}")
-        return packed(version.digest, self._blobs)
+        with naming(version, "data"):
+            return packed(version.digest, self._blobs)
+
+    def verify(self, versions: Sequence[DatasetVersion], course: Course) -> Verified:
+        """Compare all content of versions with its digests; of those by reference only the list of their files is kept."""
+        elsewhere = {str(each) for each in versions if each.reference}
+        return verify({str(each): each.digest for each in versions}, self._blobs, course, elsewhere)
 
     def locate(self, reference: str) -> str:
         """Where a program finds the version: `resolve`, or the URI or path that it refers to."""
@@ -166,8 +176,9 @@ class Datasets:
             message = f"{version} is a reference: its content was never copied"
             raise RefusedError(message, fix=f"read it from {version.reference}")
         folder = self._namespaces.folder("data", version.name) / str(version.version)
-        manifest = snapshot.load(version.digest, self._blobs)
-        snapshot.materialise(manifest, self._blobs, folder, linked=True)
+        with naming(version, "data"):
+            manifest = snapshot.load(version.digest, self._blobs)
+            snapshot.materialise(manifest, self._blobs, folder, linked=True)
         return folder / manifest.entries[0].path if version.is_file else folder
 
     def versions(self, name: str) -> list[DatasetVersion]:

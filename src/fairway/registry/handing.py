@@ -42,8 +42,8 @@ class Handing:
 
     def model(self, reference: str) -> Handed:
         """The files of a model version, `mnist@3`."""
-        digest = self._models.get(reference).digest
-        return Handed(digest, packed(digest, self._blobs))
+        version = self._models.get(reference)
+        return Handed(version.digest, self._models.packed(version))
 
     def dataset(self, reference: str) -> Handed:
         """The files of a dataset version that was copied."""

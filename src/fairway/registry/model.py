@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,13 +15,17 @@ import msgspec
 
 from fairway.app import crash
 from fairway.app.sent import Sent
+from fairway.app.verification import Course
 from fairway.errors import BugError, ConflictError, NotFoundError, RefusedError, UsageError
 from fairway.registry import arriving, numbering, snapshot, sources
 from fairway.registry.blobs import Blobs
 from fairway.registry.formats.examine import Examined, examine
 from fairway.registry.manifest import Entry, Manifest
 from fairway.registry.namespaces import DATASETS, MODELS, Namespaces, in_words, split
+from fairway.registry.packing import packed
 from fairway.registry.scan import scan
+from fairway.registry.verification import naming, verify
+from fairway.state.content import Verified
 from fairway.state.model import LATEST, ModelFacts, ModelFile, ModelVersion
 from fairway.units import suggest
 from fairway.units.names import check_name, model_name
@@ -131,7 +135,8 @@ class Models:
 
     def files(self, version: ModelVersion) -> tuple[ModelFile, ...]:
         """The files of a version, in order of path."""
-        entries = snapshot.load(version.digest, self._blobs).entries
+        with naming(version, "model"):
+            entries = snapshot.load(version.digest, self._blobs).entries
         return tuple(ModelFile(entry.path, entry.size, entry.sha256) for entry in entries if entry.sha256)
 
     def promote(self, version: ModelVersion, alias: str) -> int | None:
@@ -228,13 +233,24 @@ class Models:
         if os.path.lexists(path):
             message = f"{path} is there already"
             raise RefusedError(message, fix="name a folder that is not there or empty")
-        snapshot.materialise(snapshot.load(version.digest, self._blobs), self._blobs, path)
+        with naming(version, "model"):
+            snapshot.materialise(snapshot.load(version.digest, self._blobs), self._blobs, path)
 
     def folder(self, version: ModelVersion) -> Path:
         """A folder with the version's files, read-only, to serve from; laid out when first asked for."""
         folder = self._namespaces.folder("model-files", version.name) / str(version.version)
-        snapshot.materialise(snapshot.load(version.digest, self._blobs), self._blobs, folder, linked=True)
+        with naming(version, "model"):
+            snapshot.materialise(snapshot.load(version.digest, self._blobs), self._blobs, folder, linked=True)
         return folder
+
+    def packed(self, version: ModelVersion) -> Iterator[bytes]:
+        """The version's files as a tar archive, in pieces."""
+        with naming(version, "model"):
+            return packed(version.digest, self._blobs)
+
+    def verify(self, versions: Sequence[ModelVersion], course: Course) -> Verified:
+        """Compare all content of versions with its digests."""
+        return verify({str(version): version.digest for version in versions}, self._blobs, course)
 
     def of_run(self, name: str, run: str) -> ModelVersion | None:
         """The version of a model that a run left behind, if there is one."""

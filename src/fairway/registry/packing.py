@@ -14,9 +14,9 @@ _WORTH = 1 << 18
 
 
 def packed(digest: str, blobs: Blobs) -> Iterator[bytes]:
-    """The folder of a manifest as a tar archive, in pieces. What is missing is said before the first."""
+    """The folder of a manifest as a tar archive, in pieces. What is missing or damaged is said before the first."""
     manifest = snapshot.load(digest, blobs)
-    blobs.provide(entry.sha256 for entry in manifest.entries if entry.sha256)
+    snapshot.provide(manifest, blobs)
     return gathered(_pieces(manifest, blobs))
 
 

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fairway.errors import NotFoundError, UnavailableError
+from fairway.errors import DamagedError, NotFoundError
 from fairway.registry import sources
 from fairway.registry.blobs import Blobs
 
@@ -25,6 +25,8 @@ class RemoteBlobs(Blobs):
         super().__init__(root)
         self._uri = uri
         self._system, self._top = sources.open_store(uri)
+        self._damaged: set[str] = set()
+        """What came back damaged from the store: a good copy that is put is sent again."""
 
     def put(self, data: bytes) -> str:
         """Keep some bytes; their digest."""
@@ -49,8 +51,8 @@ class RemoteBlobs(Blobs):
         return super().read(digest)
 
     def provide(self, digests: Iterable[str]) -> None:
-        """Fetch those of these blobs that this machine does not have."""
-        missing = [digest for digest in dict.fromkeys(digests) if not self.has(digest)]
+        """Fetch those of these blobs that this machine does not have, or not intact."""
+        missing = [digest for digest in dict.fromkeys(digests) if not self.intact(digest)]
         if not missing:
             return
         folder = self.root / "aside" / secrets.token_hex(12)
@@ -72,14 +74,15 @@ class RemoteBlobs(Blobs):
             raise NotFoundError(message, fix="register or add it again") from None
         found = super().put_files([aside])[aside][0]
         if found != digest:
+            self._damaged.add(digest)
             message = f"blob {digest[:12]} came back from {self._uri} as {found[:12]}: it is damaged there"
-            raise UnavailableError(message, fix="register or add it again")
+            raise DamagedError(message, fix="register or add it again")
 
     def _send(self, digests: Iterable[str]) -> None:
         with sources.telling(self._uri):
             for digest in dict.fromkeys(digests):
                 there = self._there(digest)
-                if self._system.exists(there):
+                if digest not in self._damaged and self._system.exists(there):
                     continue
                 self._system.makedirs(there.rpartition("/")[0], exist_ok=True)
                 if _WHOLE_OR_NOT.intersection(_schemes(self._system.protocol)):
@@ -88,6 +91,7 @@ class RemoteBlobs(Blobs):
                     aside = f"{there}.{secrets.token_hex(6)}"
                     self._system.put_file(self.place(digest), aside)
                     self._system.mv(aside, there)
+                self._damaged.discard(digest)
 
     def _there(self, digest: str) -> str:
         return f"{self._top.rstrip('/')}/sha256/{digest[:2]}/{digest[2:]}"

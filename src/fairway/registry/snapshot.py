@@ -14,17 +14,15 @@ from pathlib import Path
 import msgspec
 
 from fairway.app import crash
-from fairway.errors import NotFoundError, RefusedError
-from fairway.registry.blobs import SEEN, Blobs, digest_file, telling_full_disk
+from fairway.errors import DamagedError, NotFoundError, RefusedError
+from fairway.registry.blobs import MISSING, SEEN, Blobs, digest_file, telling_full_disk
+from fairway.registry.checked import SETTLED
 from fairway.registry.manifest import Entry, Manifest, check, decode
 from fairway.registry.scan import Found, scan
 from fairway.units.quantity import show_bytes
 
 LIMIT = 500_000_000
 """Bytes; a folder with more holds data, not code."""
-SETTLED = 2.0
-"""Seconds; a file that changed more recently is read again next time, since its times may not tell the next change."""
-
 _BLOCK = 1 << 20
 _Seen = dict[str, tuple[int, int, int, int, str]]
 """By path: inode, size, the two times, digest."""
@@ -61,13 +59,14 @@ def take(
     if limit is not None and found.size > limit:
         raise _too_large(folder, found, limit)
     with blobs.writing():
-        taken = _kept(folder, blobs, found, remembering=remembering)
+        taken = _kept(folder, blobs, found, remembering=remembering, checked=recorded)
         if not recorded:
             blobs.expect_record(taken.digest)
         return taken
 
 
-def _kept(folder: Path, blobs: Blobs, found: Found, *, remembering: bool) -> Snapshot:
+def _kept(folder: Path, blobs: Blobs, found: Found, *, remembering: bool, checked: bool) -> Snapshot:
+    """`checked`: also the content that is remembered is compared with its digest, so that a good copy repairs a damaged one."""
     if not remembering:
         manifest, read = _manifest(folder, blobs, found, {})
         return Snapshot(blobs.put(manifest.encoded()), manifest, read, tuple(found.left_out))
@@ -76,8 +75,9 @@ def _kept(folder: Path, blobs: Blobs, found: Found, *, remembering: bool) -> Sna
     manifest, read = _manifest(folder, blobs, found, known)
     encoded = manifest.encoded()
     # A manifest is put after its content, so where it is there, so is everything that it names.
-    if not blobs.has(hashlib.sha256(encoded).hexdigest()):
-        missing = {entry.path for entry in manifest.entries if entry.sha256 and not blobs.has(entry.sha256)}
+    if checked or not blobs.has(hashlib.sha256(encoded).hexdigest()):
+        there = blobs.intact if checked else blobs.has
+        missing = {entry.path for entry in manifest.entries if entry.sha256 and not there(entry.sha256)}
         if missing:
             # The memory is of another time than the blobs: believe only what is there.
             known = {path: digest for path, digest in known.items() if path not in missing}
@@ -121,13 +121,17 @@ def materialise(
 ) -> None:
     """Lay the content out as a folder that is whole as soon as it is there; one that is there already stays.
 
-    `linked` shares the blobs' own files, read-only: for content that is never written to. `complete` adds to the folder
-    before it gets its name.
+    `linked` shares the blobs' own files, read-only: for content that is never written to. Of a folder that is there already,
+    files that are no longer the blobs' own are replaced, each in one step. `complete` adds to the folder before it gets its name.
+    Raises `DamagedError` for content that is not what its digest says; nothing is laid out then.
     """
     check(manifest.entries)
-    if target.exists():
+    if target.exists() and not linked:
         return
-    blobs.provide(entry.sha256 for entry in manifest.entries if entry.sha256)
+    provide(manifest, blobs)
+    if target.exists():
+        _renew(manifest, blobs, target)
+        return
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".{target.name}-{secrets.token_hex(6)}")
     aside.mkdir(mode=0o755)
@@ -139,6 +143,44 @@ def materialise(
             _rename_folder(aside, target)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def provide(manifest: Manifest, blobs: Blobs) -> None:
+    """See to it that all content of a manifest is there and intact. Whatever leaves the registry passes here.
+
+    Raises `NotFoundError` for content that is not there, and `DamagedError` for content that is not what its digest says.
+    """
+    paths = {entry.sha256: entry.path for entry in manifest.entries if entry.sha256}
+    blobs.provide(paths)
+    faults = {digest: fault for digest in paths if (fault := blobs.fault(digest))}
+    if not faults:
+        return
+    first, fault = next(iter(faults.items()))
+    more = f"; {len(faults) - 1} more of its files are missing or damaged" if len(faults) > 1 else ""
+    if all(each == MISSING for each in faults.values()):
+        message = f"the content of {paths[first]} ({first[:12]}) is not in the registry any more{more}"
+        raise NotFoundError(message, fix="submit or add it again")
+    first, fault = next((digest, each) for digest, each in faults.items() if each != MISSING)
+    message = f"{paths[first]} is damaged in {blobs.root}: {fault}{more}"
+    raise DamagedError(message, fix="submit or add it again")
+
+
+def _renew(manifest: Manifest, blobs: Blobs, folder: Path) -> None:
+    """Put the blobs' own files in the place of others: a blob that was repaired is another file than before.
+
+    A program that has the folder open sees either file whole; none is written to.
+    """
+    for entry in manifest.entries:
+        if not entry.sha256:
+            continue
+        path = os.path.join(folder, entry.path)
+        if os.path.lexists(path) and os.path.samefile(path, blobs.place(entry.sha256)):
+            continue
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        aside = f"{os.path.dirname(path)}/.{secrets.token_hex(12)}"
+        blobs.link(entry.sha256, aside)
+        with crash.reach("registry.rename"):
+            os.rename(aside, path)
 
 
 def _lay_out(manifest: Manifest, blobs: Blobs, folder: Path, linked: bool) -> None:
@@ -153,7 +195,7 @@ def _lay_out(manifest: Manifest, blobs: Blobs, folder: Path, linked: bool) -> No
             continue
         try:
             if linked:
-                os.link(blobs.place(entry.sha256), path)
+                blobs.link(entry.sha256, path)
             else:
                 _copy(blobs.place(entry.sha256), path, 0o755 if entry.mode & 0o111 else 0o644)
         except FileNotFoundError:

@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 import msgspec
 
-from fairway.errors import UsageError
+from fairway.errors import UnavailableError, UsageError, from_wire
 from fairway.sdk import document, function, predicting, retry, sending, submitting, uploading, wire
 from fairway.sdk.decoding import decode
 from fairway.sdk.run import Run, RunList
@@ -33,6 +33,7 @@ from fairway.views.plan import PlanView
 from fairway.views.queue import QueueList, QueueView
 from fairway.views.secret import SecretList
 from fairway.views.usage import UsageList
+from fairway.views.verification import VerificationView
 from fairway.views.why import WhyView
 
 Job = str | JobView
@@ -303,6 +304,11 @@ class Verbs(ServiceVerbs):
         return decode((yield self._call("POST", f"{_model(reference)}/pull", body=body)), ModelView)
 
     @verb
+    def verify_models(self, reference: str = "") -> Steps[VerificationView]:
+        """Compare content with its SHA-256: of a version, of all versions of a model, or of all models."""
+        return (yield from self._verified(_model(reference or "*")))
+
+    @verb
     def delete_model(self, reference: str) -> Steps[None]:
         """Delete a version; refused while an alias names it or a service serves it."""
         yield self._change("DELETE", _model(reference))
@@ -324,6 +330,21 @@ class Verbs(ServiceVerbs):
         if self.on_cluster:
             body |= yield from uploading.send_dataset(body, namespace=self.namespace)
         return decode((yield self._change("POST", "/v1/datasets", body=json.dumps(body).encode())), DatasetView)
+
+    @verb
+    def verify_data(self, reference: str = "") -> Steps[VerificationView]:
+        """Compare copied content with its SHA-256: of a version, of all versions of a dataset, or of all datasets."""
+        return (yield from self._verified(f"/v1/datasets/{wire.quote(reference or '*')}"))
+
+    def _verified(self, path: str) -> Steps[VerificationView]:
+        line = yield Call("GET", f"{path}/verify", {"namespace": self.namespace}, until=_is_last)
+        if not line:
+            message = "the answer broke off before the content was verified"
+            raise UnavailableError(message, fix="ask again")
+        told = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+        if "error" in told:
+            raise from_wire(msgspec.json.decode(told["error"]))
+        return decode(bytes(told["end"]), VerificationView)
 
     @verb
     def secrets(self) -> Steps[tuple[str, ...]]:
@@ -412,6 +433,10 @@ class Verbs(ServiceVerbs):
 
 class _End(msgspec.Struct):
     end: Run
+
+
+def _is_last(line: bytes) -> bool:
+    return line.startswith((b'{"end"', b'{"error"'))
 
 
 def _is_end(line: bytes) -> bool:

@@ -192,6 +192,8 @@ def translate(path: str, query: Query) -> tuple[str, dict[str, str | int | float
             words, more = ["jobs", name, "log"], {**more, "watch": True}
         case ["datasets", name, "content"]:
             words = ["datasets", name, "log"]
+        case [("models" | "datasets") as kind, name, "verify"]:
+            words, more = [kind, name, "log"], {**more, "watch": True}
         case ["top", "jobs", name]:
             words = ["jobs", name, "top"]
     namespace = str(query.get("namespace") or "default")

@@ -10,6 +10,8 @@ LONGEST_RETRY = 60.0
 """Seconds between two retries at most."""
 LAPSE = 60.0
 """Seconds after a due retry in which it must have been tried; otherwise nothing is left that fails, and the fault ends."""
+ANSWERING = "answer requests"
+"""The work of a service that fails while its port refuses connections or gives no answer."""
 CAUSE_LIMIT = 500
 """Characters of a cause that are kept."""
 

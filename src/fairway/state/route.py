@@ -68,6 +68,17 @@ class RoutePlan:
     """Answers of a backend that are tried once more on another, for requests that are safe to repeat."""
 
 
+@dataclass(frozen=True, slots=True)
+class RouteTrouble:
+    """What is wrong with the processes or the socket of a service's router."""
+
+    message: str
+    answers: bool
+    """Whether requests are answered nevertheless."""
+    lacks_process: bool = True
+    """Whether a process has ended that the next `put` of the plan starts again."""
+
+
 def outcome_token(secret: str) -> str:
     """The token for reports of outcomes, made of what only the router and its operator know. It opens nothing else."""
     return hmac.new(secret.encode(), b"fairway-outcome", sha256).hexdigest()[:40]

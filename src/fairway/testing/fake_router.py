@@ -16,7 +16,7 @@ from fairway.serving.router.head import RequestHead
 from fairway.serving.router.place import Place
 from fairway.serving.router.routes import Routes
 from fairway.state.load import RouteLoad
-from fairway.state.route import Backend, RoutePlan
+from fairway.state.route import Backend, RoutePlan, RouteTrouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +181,10 @@ class FakeRouter:
             )
             for name, service in self._network.services.items()
         }
+
+    async def troubles(self) -> dict[str, RouteTrouble]:
+        """None: there are no processes."""
+        return {}
 
     async def kept(self) -> list[str]:
         """The services that have a socket."""

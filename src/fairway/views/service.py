@@ -10,7 +10,7 @@ from fairway.plan.service.autoscale import would_change
 from fairway.plan.service.measured import Measured, arrival_rate, histogram, percentile
 from fairway.plan.service.rollout import is_active
 from fairway.state.batching import BatchingBasis
-from fairway.state.fault import Fault
+from fairway.state.fault import ANSWERING, Fault
 from fairway.state.load import RouteLoad
 from fairway.state.service import Replica, ReplicaPhase, Revision, Service, ServiceRecord
 from fairway.units import quantity
@@ -137,7 +137,7 @@ def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointVi
     return ServiceView(
         name=service.key.name,
         namespace=service.key.namespace,
-        phase="Failing" if faults and not service.deleting and not endpoint.url else _phase(service, ready),
+        phase="Failing" if _fails(faults, endpoint) and not service.deleting else _phase(service, ready),
         serves=_serves(serving) if serving else "",
         revision=service.stable,
         url=endpoint.url,
@@ -292,6 +292,11 @@ def change_sentence(before: Service | None, after: Service) -> str:
         strategy = after.spec.rollout.strategy
         return f"the service {name} would release {_serves(after.revisions[-1])} as r{after.revisions[-1].number} ({strategy})"
     return f"the service {name} would be changed; what it serves stays"
+
+
+def _fails(faults: Sequence[Fault], endpoint: EndpointView) -> bool:
+    """Whether a fault keeps requests from being answered: there is no port yet, or it does not answer."""
+    return any(fault.work == ANSWERING for fault in faults) or (bool(faults) and not endpoint.url)
 
 
 def _phase(service: Service, ready: int) -> str:

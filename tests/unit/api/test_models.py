@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fairway.registry.blobs import Blobs
 from fairway.testing.model_conformance import make_source
 from fairway.testing.model_files import pickled_file
 
@@ -123,3 +124,29 @@ async def test_text_for_people(client: Any, source: Path) -> None:
     for words in ("in  x  FP32[any, 4]", "out y  FP32[any, 2]", "accuracy 0.9", "assets/labels.txt", "promote mnist@1 champion"):
         assert words in page
     assert (await client.get("/v1/models/mnist/diff/mnist?output=table")).text == "mnist@1 and mnist@1 are the same\n"
+
+
+def lines(answer: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+async def test_damaged_content_is_found_named_and_repaired(client: Any, source: Path, tmp_path: Path) -> None:
+    made = await register(client, source)
+    assert made.status == 201
+    whole = lines(await client.get("/v1/models/*/verify?output=table"))[-1]
+    assert whole["end"] | {"size": 0} == {"versions": 1, "files": 2, "size": 0, "damaged": []}
+    assert whole["shown"].startswith("1 version intact: 2 files, ")
+    contents = (await client.get("/v1/models/mnist")).json["contents"]
+    place = Blobs(tmp_path / "blobs").path(next(each["sha256"] for each in contents if each["path"] == "model.onnx"))
+    place.chmod(0o644)
+    place.write_bytes(b"something else")
+    for name in ("mnist@1", "mnist", "*"):
+        told = lines(await client.get(f"/v1/models/{name}/verify?output=name"))[-1]
+        assert [(each["version"], each["path"]) for each in told["end"]["damaged"]] == [("mnist@1", "model.onnx")]
+        assert told["shown"] == "mnist@1\n"
+    refused = await client.post("/v1/models/mnist/pull", {"folder": str(tmp_path / "pulled")})
+    assert (refused.status, refused.json["error"]["code"]) == (409, "damaged")
+    assert refused.json["error"]["message"].startswith("mnist@1: model.onnx is damaged")
+    await register(client, source)
+    assert lines(await client.get("/v1/models/mnist/verify"))[-1]["end"]["damaged"] == []
+    assert (await client.get("/v1/models/other/verify")).status == 404

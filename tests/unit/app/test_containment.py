@@ -33,7 +33,7 @@ from fairway.state.model import ModelVersion
 from fairway.state.node import Device
 from fairway.state.phase import JobPhase
 from fairway.state.queue import Queue
-from fairway.state.route import RoutePlan
+from fairway.state.route import RoutePlan, RouteTrouble
 from fairway.state.service import ServiceKey
 from fairway.stores.sqlite.store import SqliteStore
 from fairway.testing.fake_engine import FakeEngine, FakeMachine
@@ -89,6 +89,9 @@ class Routes:
         self.plans.pop(service, None)
 
     async def look(self) -> dict[str, RouteLoad]:
+        return {}
+
+    async def troubles(self) -> dict[str, RouteTrouble]:
         return {}
 
     async def kept(self) -> list[str]:
@@ -280,6 +283,7 @@ PLACES = [
     Place("routes", "start", subject="companion:services", restart=True),
     Place("routes", "kept", subject="companion:services", restart=True),
     Place("routes", "look", subject="companion:services"),
+    Place("routes", "troubles", subject="companion:services"),
     Place("routes", "put", subject=f"service:{SERVICE}", early=True),
     Place("eyes", "start", subject="companion:services", restart=True),
     Place("eyes", "follow", subject="companion:services"),

@@ -18,11 +18,12 @@ from fairway.spec.service import ModelService
 from fairway.state.job import Origin
 from fairway.state.load import RouteLoad
 from fairway.state.model import ModelVersion, Signature, TensorSpec
-from fairway.state.route import RoutePlan
+from fairway.state.route import RoutePlan, RouteTrouble
 from fairway.state.service import ReplicaPhase, Service, ServiceKey
 from fairway.state.task import Exit, TaskKey
 from fairway.testing.fake_engine import FakeEngine, FakeMachine
 from fairway.testing.fakes import MemoryStore
+from fairway.views.service import EndpointView, service_view
 
 KEY = ServiceKey("default", "mnist")
 
@@ -34,6 +35,7 @@ class Routes:
         self.plans: dict[str, RoutePlan] = {}
         self.dropped: list[str] = []
         self.loads: dict[str, RouteLoad] = {}
+        self.wrong: dict[str, RouteTrouble] = {}
 
     async def start(self, wake: Callable[[], None]) -> None:
         self.wake = wake
@@ -50,6 +52,9 @@ class Routes:
 
     async def look(self) -> dict[str, RouteLoad]:
         return self.loads
+
+    async def troubles(self) -> dict[str, RouteTrouble]:
+        return self.wrong
 
     async def kept(self) -> list[str]:
         return list(self.plans)
@@ -465,3 +470,39 @@ async def test_a_replica_that_drains_is_left_alone(house: House) -> None:
         await house.loop.turn()
     assert house.services.find(KEY).record.replicas[0].phase is ReplicaPhase.DRAINING
     assert house.eyes.targets == {}, "whoever asks it would keep it from ending"
+
+
+async def test_a_router_that_lacks_a_process_is_told_its_plan_again(house: House) -> None:
+    await house.apply()
+    await house.settle()
+    told = house.routes.plans.pop(str(KEY))
+    house.routes.wrong = {str(KEY): RouteTrouble("its keeper has ended", answers=True)}
+    await house.settle(1)
+    assert house.routes.plans == {str(KEY): told}
+    assert house.services.faults(house.services.find(KEY)) == ()
+
+
+async def test_a_service_whose_port_does_not_answer_fails_until_it_does(house: House) -> None:
+    await house.apply()
+    await house.settle()
+    house.routes.plans.clear()
+    house.routes.wrong = {str(KEY): RouteTrouble("nothing answers at port 4711", answers=False, lacks_process=False)}
+
+    def phase() -> str:
+        standing = house.services.find(KEY)
+        endpoint = EndpointView(house.services.url_of(standing.service))
+        return service_view(standing.record, standing.measured, endpoint, house.services.faults(standing)).phase
+
+    assert phase() == "Ready"
+    await house.settle(1)
+    assert phase() == "Failing"
+    (fault,) = house.services.faults(house.services.find(KEY))
+    assert fault.text == "answer requests failed: nothing answers at port 4711"
+    assert house.routes.plans == {}, "to tell a router that lives its plan again repairs nothing"
+    for _ in range(100):
+        await house.settle(1)
+    assert phase() == "Failing"
+    house.routes.wrong = {}
+    await house.settle(1)
+    assert phase() == "Ready"
+    assert house.services.faults(house.services.find(KEY)) == ()

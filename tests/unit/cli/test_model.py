@@ -118,3 +118,34 @@ def test_what_takes_long_says_so(daemon: FakeDaemon, capsys: Shown, tmp_path: Pa
     assert main(["model", "register", "mnist", str(tmp_path)]) == 0
     assert main(["data", "add", "digits", str(tmp_path / "large")]) == 0
     assert capsys.readouterr().err.count("reading 0.0 GB of") == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "path"),
+    [
+        (["model", "verify"], "/v1/models/%2A/verify"),
+        (["model", "verify", "model/mnist@3"], "/v1/models/mnist%403/verify"),
+        (["data", "verify"], "/v1/datasets/%2A/verify"),
+        (["data", "verify", "rows"], "/v1/datasets/rows/verify"),
+    ],
+)
+def test_a_verification_prints_what_is_damaged_and_fails_then(
+    daemon: FakeDaemon, capsys: Shown, monkeypatch: pytest.MonkeyPatch, typed: list[str], path: str
+) -> None:
+    monkeypatch.setattr("fairway.cli.verification.PATIENCE", 0.0)
+    course = b'{"course":{"done":1000,"total":3000000000}}\n'
+    daemon.answers[f"GET {path}"] = [course, course, b'{"end":{"damaged":[]},"shown":"all intact\\n"}\n']
+    assert main([*typed, "-o", "wide"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "all intact\n"
+    assert shown.err.count("reading 2.79 GiB") == 1
+    assert daemon.asked[0].query["output"] == "wide"
+    daemon.answers[f"GET {path}"] = [b'{"end":{"damaged":[{}]},"shown":"mnist@3 w\\n"}\n']
+    assert main(typed) == 1
+    shown = capsys.readouterr()
+    assert shown.out == "mnist@3 w\n"
+    assert "1 file is damaged or missing" in shown.err
+    daemon.answers[f"GET {path}"] = [course, b'{"error":{"code":"refused","message":"no","fix":""}}\n']
+    assert main(typed) == 5
+    daemon.answers[f"GET {path}"] = [course, b""]
+    assert main(typed) == 4

@@ -333,3 +333,17 @@ def test_a_crash_leaves_all_or_nothing_and_the_second_try_needs_nothing_sent(tmp
             assert arriving.load(Sent("", version.digest, held=blobs.has), blobs)[0].size == version.size
     assert died >= 3
     assert [str(version) for version in Models(tmp_path, Blobs(blobs.root)).list()] == ["mnist@1"]
+
+
+def test_content_that_was_damaged_is_asked_for_again_and_repaired(blobs: Blobs, tmp_path: Path) -> None:
+    files = {"model.onnx": onnx_file(), "weights": b"w" * (2 << 20)}
+    models = Models(tmp_path, blobs)
+    made = models.register("mnist", send_folder(blobs, files), ModelFacts(), 1.0)
+    one = awaited(files["weights"])
+    assert Arriving(blobs).standing("ann", one, held=blobs.has).whole
+    path = blobs.path(one.digest)
+    path.chmod(0o644)
+    path.write_bytes(b"x" * one.size)
+    assert Arriving(blobs).standing("ann", one, held=blobs.has) == Standing(0, 0, whole=False)
+    assert models.register("mnist", send_folder(blobs, files), ModelFacts(), 2.0) == made
+    assert path.read_bytes() == files["weights"]

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairway.errors import FairwayError, NotFoundError, UsageError
+from fairway.errors import FairwayError, NotFoundError, UnavailableError, UsageError
 from fairway.sdk.calls import Verbs
 from fairway.sdk.client import AsyncClient, Client
 from fairway.sdk.verb import listening, verb
@@ -353,3 +353,18 @@ async def test_datasets_are_typed_views(ask: Ask, daemon: FakeDaemon) -> None:
     assert [str(each) for each in await ask("datasets")] == ["digits@1"]
     assert (await ask("add_data", "digits", Path("/x"), reference=True)).reference == "/x"
     assert daemon.of("POST", "/v1/datasets")[0].data == {"name": "digits", "path": "/x", "reference": True}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("verify_models", "models"), ("verify_data", "datasets")])
+async def test_a_verification_is_what_its_last_line_says(ask: Ask, daemon: FakeDaemon, name: str, kind: str) -> None:
+    found = {"versions": 1, "files": 2, "size": 3, "damaged": [{"version": "mnist@3", "path": "w", "problem": "it is missing"}]}
+    course = line(course={"done": 1, "total": 3})
+    daemon.answers[f"GET /v1/{kind}/%2A/verify"] = [course, line(end=found, shown="")]
+    view = await ask(name)
+    assert (view.files, view.damaged[0].version, view.damaged[0].problem) == (2, "mnist@3", "it is missing")
+    daemon.answers[f"GET /v1/{kind}/mnist%403/verify"] = [course, line(error={"code": "not_found", "message": "gone"})]
+    with pytest.raises(NotFoundError, match="gone"):
+        await ask(name, "mnist@3")
+    daemon.answers[f"GET /v1/{kind}/mnist%403/verify"] = [course, b""]
+    with pytest.raises(UnavailableError, match="broke off"):
+        await ask(name, "mnist@3")

@@ -98,6 +98,8 @@ def kubeconfig(server: ApiServer, folder: Path, user: dict[str, Any] | None = No
         ("/v1/services/web/logs", {"namespace": "team"}, "/namespaces/team/services/web/log", {}),
         ("/v1/top/jobs/mnist", {"namespace": "team"}, "/namespaces/team/jobs/mnist/top", {}),
         ("/v1/top/jobs", {"namespace": "team"}, "/namespaces/team/top/jobs", {}),
+        ("/v1/models/mnist/verify", {"namespace": "team"}, "/namespaces/team/models/mnist/log", {"watch": True}),
+        ("/v1/datasets/%2A/verify", {"namespace": "team"}, "/namespaces/team/datasets/%2A/log", {"watch": True}),
         ("/v1/models/mnist%403", {"namespace": "a/b"}, "/namespaces/a%2Fb/models/mnist%403", {}),
     ],
 )

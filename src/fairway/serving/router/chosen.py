@@ -10,7 +10,7 @@ from fairway.app.service_ports import Router
 from fairway.errors import FairwayError
 from fairway.spec.service import ServiceSpec
 from fairway.state.load import RouteLoad
-from fairway.state.route import RoutePlan
+from fairway.state.route import RoutePlan, RouteTrouble
 
 log = logging.getLogger("fairway.router")
 
@@ -90,6 +90,10 @@ class ChosenRouter:
                 # What is not measured changes nothing; the others must be looked at.
                 log.warning("Envoy could not be asked: %s", problem)
         return found
+
+    async def troubles(self) -> dict[str, RouteTrouble]:
+        """What is wrong with either's routers."""
+        return {**await self._own.troubles(), **await self._envoy.troubles()}
 
     async def kept(self) -> list[str]:
         """The services that have a router, also from before a restart."""

@@ -40,7 +40,7 @@ from fairway.serving.router.keeper import LOG, take_lock
 from fairway.serving.router.port import check_free
 from fairway.serving.router.wire import check_plan, encode_plan
 from fairway.state.load import RouteLoad
-from fairway.state.route import RoutePlan
+from fairway.state.route import RoutePlan, RouteTrouble
 
 _PATIENCE = 20.0
 _END_SECONDS = 10.0
@@ -114,6 +114,11 @@ class EnvoyRouter:
             epoch = (home / "epoch").read_text()
             found[service] = read_load(json.loads(stats), json.loads(hosts), plan, self._clock.now(), epoch)
         return found
+
+    async def troubles(self) -> dict[str, RouteTrouble]:
+        """The services whose Envoy has ended and was not started again by the last `look`."""
+        ended = [service for service, home in kept_homes(self._folder).items() if not is_kept(home)]
+        return {service: RouteTrouble("its Envoy has ended, so nothing listens at its port", answers=False) for service in ended}
 
     async def kept(self) -> list[str]:
         """The services that have a socket, or had one until Envoy died."""

@@ -14,6 +14,7 @@ when the folder is gone.
 from __future__ import annotations
 
 import array
+import errno
 import fcntl
 import os
 import select
@@ -22,6 +23,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 LOCK = "lock"
 LOG = "router.log"
@@ -33,6 +36,11 @@ _SHORT_LIFE = 5.0
 """A router that lived shorter than this, twice in a row, is started again with a growing delay."""
 _LONGEST_DELAY = 2.0
 _END_SECONDS = 15.0
+_PATIENCE = 2.0
+"""How long a router may take from its start until it can hand the socket over."""
+_RETRY_SECONDS = 0.02
+
+_Found = TypeVar("_Found")
 
 
 class Keeper:
@@ -220,13 +228,33 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def _listen(sockets: str, host: str, port: int) -> tuple[socket.socket, int]:
+    """The socket of a router whose keeper died, with that router's process id; else a new one, and 0."""
+    inherited, orphan = inherit(sockets, port)
+    return (inherited, orphan) if inherited is not None else (bind(host, port), 0)
+
+
+def _patiently(attempt: Callable[[], _Found], problem: int) -> _Found:
+    """What the attempt gives, tried again for a moment while it has this problem.
+
+    A router that a dead keeper has just started holds the port before it can hand the socket over. A look at the lock takes it.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return attempt()
+        except OSError as error:
+            if error.errno != problem or time.monotonic() > deadline:
+                raise
+        time.sleep(_RETRY_SECONDS)
+
+
 def main(arguments: list[str]) -> int:
     """Take lock and socket, then go on as a process of its own."""
     folder, sockets, host, port, *limits = arguments
     try:
-        lock = take_lock(folder)
-        inherited, orphan = inherit(sockets, int(port))
-        listener = inherited or bind(host, int(port))
+        lock = _patiently(lambda: take_lock(folder), errno.EWOULDBLOCK)
+        listener, orphan = _patiently(lambda: _listen(sockets, host, int(port)), errno.EADDRINUSE)
     except OSError as problem:
         sys.stdout.write(f"error {problem}\n")
         return 1

@@ -36,9 +36,10 @@ from fairway.serving.router.home import (
 )
 from fairway.serving.router.keeper import LOG, inherit
 from fairway.serving.router.port import check_free, is_served
+from fairway.serving.router.probe import Probe
 from fairway.serving.router.wire import add_loads, check_plan, decode_load, encode_plan
 from fairway.state.load import RouteLoad
-from fairway.state.route import RoutePlan
+from fairway.state.route import RoutePlan, RouteTrouble
 from fairway.version import __version__
 
 log = logging.getLogger("fairway.router")
@@ -46,6 +47,8 @@ log = logging.getLogger("fairway.router")
 _PATIENCE = 20.0
 """How long a router may take to start, or a keeper to end."""
 _ANSWER_SECONDS = 10.0
+_LOAD_SECONDS = 1.0
+"""How long a router may take to say what it has measured: the other services wait for it."""
 _LOOK_SECONDS = 0.02
 _LINE_LIMIT = 16 * 1024 * 1024
 
@@ -63,6 +66,7 @@ class LocalRouter:
         self._watches: dict[Path, asyncio.Task[None]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         """A service is told one thing at a time."""
+        self._probes: dict[Path, Probe] = {}
 
     async def start(self, wake: Callable[[], None]) -> None:
         """Begin; routers from before are found again."""
@@ -73,6 +77,8 @@ class LocalRouter:
 
     async def close(self) -> None:
         """Let go. Routers go on."""
+        for probe in self._probes.values():
+            await probe.close()
         watches = list(self._watches.values())
         self._watches.clear()
         for watch in watches:
@@ -109,7 +115,8 @@ class LocalRouter:
     async def _check_port(self, plan: RoutePlan, before: RoutePlan, home: Path, port: int) -> None:
         """Raise `ConflictError` before anything changes when the plan's port is taken; a router that runs follows the routes."""
         kept = is_kept(home)
-        if not plan.port or (kept and plan.port == port) or (not kept and _paths(self._sockets(home))):
+        if not plan.port or plan.port == port or (not kept and _paths(self._sockets(home))):
+            # Where it was before, a router of its own may hold the port: its keeper finds out.
             return
         try:
             await asyncio.to_thread(check_free, plan.service, plan.host, plan.port, self._folder)
@@ -143,6 +150,8 @@ class LocalRouter:
         if is_kept(home):
             await self._end_keeper(home)
         sockets = self._sockets(home)
+        if home in self._probes:
+            await self._probes.pop(home).close()
         with crash.reach("router.forget"):
             shutil.rmtree(home, ignore_errors=True)
         # A router whose keeper was killed sees that its folder is gone. One that was killed left the name of its socket.
@@ -155,7 +164,7 @@ class LocalRouter:
         for service in await self.kept():
             loads = []
             for path in _paths(self._sockets(self._home(service))):
-                answer = await _ask(path, b"look")
+                answer = await _ask(path, b"look", _LOAD_SECONDS)
                 try:
                     loads += [self._dated(decode_load(answer))] if answer else []
                 except ValueError as problem:
@@ -163,6 +172,19 @@ class LocalRouter:
                     log.warning("%s: %s; its router is asked again at the next look", service, problem)
             if loads:
                 found[service] = add_loads(loads)
+        return found
+
+    async def troubles(self) -> dict[str, RouteTrouble]:
+        """The services whose keeper has ended, or whose port does not answer."""
+        found: dict[str, RouteTrouble] = {}
+        for service, home in kept_homes(self._folder).items():
+            answers = self._probes.setdefault(home, Probe()).answers(read_plan(home), read_port(home))
+            if not is_kept(home):
+                serves = answers and any(is_served(path) for path in _paths(self._sockets(home)))
+                found[service] = RouteTrouble("the process that holds its port has ended", answers=serves)
+            elif not answers:
+                message = f"nothing answers at port {read_port(home)}"
+                found[service] = RouteTrouble(message, answers=False, lacks_process=False)
         return found
 
     async def kept(self) -> list[str]:
@@ -196,6 +218,8 @@ class LocalRouter:
                 write(home / "port", said.encode())
                 return int(said)
             problem = said.removeprefix("error ")
+        if plan.port:
+            await asyncio.to_thread(check_free, plan.service, plan.host, plan.port, self._folder)
         message = f"{plan.service}: cannot listen on {plan.host}:{plan.port or 'any port'}: {problem}"
         raise ConflictError(message, fix="give the service another port, or end what listens there")
 
@@ -256,7 +280,7 @@ class LocalRouter:
                 self._watches[path] = asyncio.get_running_loop().create_task(self._follow(home, path))
 
     async def _follow(self, home: Path, path: Path) -> None:
-        """Pass on what a router calls urgent, then find the next router."""
+        """Pass on what a router calls urgent, then find the next router. That one has ended is urgent too."""
         try:
             reader, writer = await asyncio.open_unix_connection(path, limit=_LINE_LIMIT)
             try:
@@ -274,7 +298,7 @@ class LocalRouter:
         del self._watches[path]
         if is_kept(home):
             self._watch(home)
-            self._wake()
+        self._wake()
 
 
 def _run(command: list[str], log_path: Path) -> str:
@@ -292,10 +316,10 @@ def _paths(sockets: Path) -> list[Path]:
     return sorted(sockets.glob("*.sock"))
 
 
-async def _ask(path: Path, line: bytes) -> bytes:
-    """The answer of a router to one line; empty when there is none."""
+async def _ask(path: Path, line: bytes, within: float = _ANSWER_SECONDS) -> bytes:
+    """The answer of a router to one line; empty when there is none within that time."""
     try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
+        async with asyncio.timeout(within):
             reader, writer = await asyncio.open_unix_connection(path, limit=_LINE_LIMIT)
             try:
                 writer.write(line + b"\n")

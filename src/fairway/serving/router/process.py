@@ -15,6 +15,7 @@ import secrets
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -57,7 +58,9 @@ class Process:
         path = self._sockets / f"{os.getpid()}.sock"
         await self._control.start(path)
         self._server = await loop.create_server(self._connection, sock=self._listener, backlog=4096)
-        os.write(ready, b"+")
+        with suppress(BrokenPipeError):
+            # Where the keeper was killed meanwhile, the next one gets the socket from here.
+            os.write(ready, b"+")
         os.close(ready)
         gc.freeze()
         sweeper = loop.create_task(self._sweep())

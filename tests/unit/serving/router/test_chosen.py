@@ -10,7 +10,7 @@ from fairway.errors import ConflictError
 from fairway.serving.router.chosen import ChosenRouter, needs_own
 from fairway.spec.service import ServiceSpec
 from fairway.state.load import RouteLoad
-from fairway.state.route import RoutePlan
+from fairway.state.route import RoutePlan, RouteTrouble
 
 
 class Remembering:
@@ -37,6 +37,9 @@ class Remembering:
         if self.problem:
             raise self.problem
         return {service: RouteLoad(1.0) for service in self.plans}
+
+    async def troubles(self) -> dict[str, RouteTrouble]:
+        return {}
 
     async def kept(self) -> list[str]:
         return list(self.plans)

@@ -40,7 +40,7 @@ PARTS: tuple[Part, ...] = (
     _part("services/scale", post=WRITE),
     _part("services/rollout", get=READ, post=WRITE),
     _part("models", get=READ, post=WRITE, delete=REMOVE),
-    *(_part(f"models/{name}", get=READ) for name in ("diff", "events")),
+    *(_part(f"models/{name}", get=READ) for name in ("diff", "events", "log")),
     *(_part(f"models/{name}", post=WRITE) for name in ("promote", "tags")),
     _part("datasets", get=READ, post=WRITE, delete=REMOVE),
     *(_part(f"datasets/{name}", get=READ) for name in ("diff", "events", "log")),

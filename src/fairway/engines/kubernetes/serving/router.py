@@ -17,7 +17,7 @@ from fairway.engines.kubernetes.serving import naming
 from fairway.engines.kubernetes.serving.tally import Tally
 from fairway.runtime.secured.peer import Peer
 from fairway.state.load import ReplicaLoad, RouteLoad
-from fairway.state.route import RoutePlan
+from fairway.state.route import RoutePlan, RouteTrouble
 from fairway.state.service import ServiceKey
 
 AGAIN = 1.0
@@ -140,6 +140,10 @@ class ClusterRouter:
                 tally = self._tallies.setdefault(key, Tally(f"gateway-{now}"))
                 found[str(key)] = tally.add(plan, self.loads(key), now)
         return found
+
+    async def troubles(self) -> dict[str, RouteTrouble]:
+        """None: kubelets start a router's container again, and its Service sends to routers that are ready."""
+        return {}
 
     async def kept(self) -> list[str]:
         """The services of which there is anything."""

@@ -1,0 +1,63 @@
+"""`fairway model verify` and `fairway data verify`: compare kept content with its digests."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from fairway.cli.progress import PATIENCE, Progress
+from fairway.cli.session import Session, is_terminal, say, write
+from fairway.errors import UnavailableError, from_wire
+from fairway.units.quantity import show_bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+ALL = "%2A"
+"""In the place of a name: every version of the namespace."""
+
+
+def verify(session: Session, path: str) -> int:
+    """Print what is damaged, and how far it is meanwhile. Exit code 1 when something is damaged."""
+    reply = session.call("GET", path, session.look())
+    found = _Answer().read(reply)
+    write(found["shown"].encode("utf-8", "surrogateescape"))
+    damaged = found["end"]["damaged"]
+    if damaged:
+        files = "1 file is" if len(damaged) == 1 else f"{len(damaged):,} files are"
+        say(f"{files} damaged or missing; register or add the good files again: that repairs every version that shares them")
+    return 1 if damaged else 0
+
+
+class _Answer:
+    def __init__(self) -> None:
+        self._terminal = is_terminal(2)
+        self._bar = Progress(shown=self._terminal, amount=show_bytes)
+        self._said = False
+        self._patience = time.monotonic() + PATIENCE
+
+    def read(self, reply: Any) -> dict[str, Any]:
+        """The last line of the answer; the lines before say how far it is."""
+        rest = b""
+        try:
+            while (piece := reply.chunk()) is not None:
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    told = json.loads(line)
+                    if "error" in told:
+                        raise from_wire(told["error"])
+                    if "end" in told:
+                        return dict(told)
+                    self._tell(told["course"])
+        finally:
+            self._bar.close()
+            reply.close()
+        message = "the answer broke off before the content was verified"
+        raise UnavailableError(message, fix="ask again")
+
+    def _tell(self, course: dict[str, int]) -> None:
+        self._bar("reading", course["done"], course["total"])
+        if not self._terminal and not self._said and time.monotonic() >= self._patience:
+            self._said = True
+            say(f"reading {show_bytes(course['total'])}; {show_bytes(course['done'])} are done ...")

@@ -1,0 +1,66 @@
+"""Comparing all content of versions with its digests, and saying whose content is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+
+from fairway.app.verification import Course
+from fairway.errors import DamagedError, FairwayError
+from fairway.registry import snapshot
+from fairway.registry.blobs import MISSING, Blobs
+from fairway.registry.manifest import Manifest
+from fairway.state.content import Damage, Verified
+
+_NO_LIST = "the list of its files cannot be read"
+
+
+@contextmanager
+def naming(version: object, kind: str) -> Iterator[None]:
+    """Let an error about damaged content name the version (of the kind `model` or `data`) and how it is repaired."""
+    try:
+        yield
+    except DamagedError as error:
+        name = str(version).partition("@")[0].rpartition("/")[2]
+        again = f"fairway model register {name} PATH" if kind == "model" else f"fairway data add {name} PATH"
+        fix = f"put the good files there again: {again}; what is damaged: fairway {kind} verify {name}"
+        raise DamagedError(f"{version}: {error.message}", fix=fix) from None
+
+
+def verify(versions: Mapping[str, str], blobs: Blobs, course: Course, elsewhere: Collection[str] = ()) -> Verified:
+    """Read all content of versions (their manifests' digests, by name) and compare it, whatever is remembered of it.
+
+    Content that versions share is read once. Of versions whose content lies `elsewhere`, the manifests alone are read.
+    """
+    manifests: dict[str, Manifest] = {}
+    damaged: list[Damage] = []
+    for version, digest in versions.items():
+        try:
+            manifest = snapshot.load(digest, blobs)
+        except FairwayError as error:
+            damaged.append(Damage(version, "", f"{_NO_LIST}: {error.message}"))
+            continue
+        if version not in elsewhere:
+            manifests[version] = manifest
+    sizes = {entry.sha256: entry.size for manifest in manifests.values() for entry in manifest.entries if entry.sha256}
+    course.total = sum(sizes.values())
+    faults = {digest: _fault(digest, blobs, course) for digest in sizes}
+    for version, manifest in manifests.items():
+        damaged += [
+            Damage(version, entry.path, faults[entry.sha256])
+            for entry in manifest.entries
+            if entry.sha256 and faults[entry.sha256]
+        ]
+    return Verified(len(versions), len(sizes), course.total, tuple(damaged))
+
+
+def _fault(digest: str, blobs: Blobs, course: Course) -> str:
+    fault = blobs.fault(digest, anew=True, read=course.read)
+    if fault == MISSING:
+        try:
+            # A store elsewhere may have what this machine has not fetched yet.
+            blobs.provide([digest])
+        except FairwayError as error:
+            return error.message
+        fault = blobs.fault(digest, read=course.read)
+    return fault

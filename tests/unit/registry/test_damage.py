@@ -1,0 +1,290 @@
+"""Content that was damaged on the disk: it is found, named, not given out, and repaired by a good copy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fairway.app.verification import Course, StoppedError
+from fairway.errors import DamagedError, NotFoundError
+from fairway.registry import snapshot
+from fairway.registry.blobs import MISSING, Blobs
+from fairway.registry.dataset import Datasets
+from fairway.registry.handing import Handing
+from fairway.registry.model import Models
+from fairway.registry.remote import RemoteBlobs
+from fairway.state.model import ModelVersion
+from fairway.testing.model_conformance import FACTS, make_source
+from fairway.testing.model_files import onnx_file
+
+WEIGHTS = "weights.data"
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Blobs:
+    return Blobs(tmp_path / "home" / "blobs")
+
+
+@pytest.fixture
+def models(tmp_path: Path, blobs: Blobs) -> Models:
+    return Models(tmp_path / "home", blobs)
+
+
+@pytest.fixture
+def datasets(tmp_path: Path, blobs: Blobs) -> Datasets:
+    return Datasets(tmp_path / "home", blobs)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = make_source(tmp_path / "source")
+    (folder / WEIGHTS).write_bytes(os.urandom(3 << 20))
+    return folder
+
+
+@pytest.fixture
+def made(models: Models, source: Path) -> ModelVersion:
+    return models.register("mnist", str(source), FACTS, 1.0)
+
+
+def digest_of(models: Models, version: ModelVersion, path: str = WEIGHTS) -> str:
+    return next(file.sha256 for file in models.files(version) if file.path == path)
+
+
+def damage(path: Path) -> None:
+    """One byte becomes another, in place, as a program would do it."""
+    path.chmod(0o644)
+    with path.open("r+b") as file:
+        first = file.read(1)
+        file.seek(0)
+        file.write(bytes([first[0] ^ 1]))
+    path.chmod(0o444)
+
+
+def damage_unseen(path: Path) -> None:
+    """The same by a disk: no time of the file changes, as far as a test can do that."""
+    state = path.stat()
+    damage(path)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def bytes_read(call: Callable[[], object]) -> int:
+    def count() -> int:
+        return int(Path("/proc/self/io").read_text().split("rchar: ")[1].split()[0])
+
+    before = count()
+    call()
+    return count() - before
+
+
+def test_a_damaged_file_is_neither_pulled_nor_served_nor_sent(
+    models: Models, blobs: Blobs, made: ModelVersion, tmp_path: Path
+) -> None:
+    models.folder(made)
+    damage(blobs.path(digest_of(models, made)))
+    handing = Handing(blobs, models, Datasets(tmp_path / "home", blobs))
+    ways: list[Callable[[], object]] = [
+        lambda: models.pull(made, str(tmp_path / "pulled")),
+        lambda: models.folder(made),
+        lambda: handing.model("mnist@1"),
+    ]
+    for way in ways:
+        with pytest.raises(DamagedError) as problem:
+            way()
+        assert problem.value.message.startswith(f"mnist@1: {WEIGHTS} is damaged in {blobs.root}: its content has SHA-256 ")
+        assert "fairway model register mnist PATH" in problem.value.fix
+        assert "fairway model verify mnist" in problem.value.fix
+    assert not (tmp_path / "pulled").exists()
+
+
+def test_a_good_copy_repairs_a_damaged_one_without_writing_to_it(
+    models: Models, blobs: Blobs, made: ModelVersion, source: Path, tmp_path: Path
+) -> None:
+    place = blobs.path(digest_of(models, made))
+    served = models.folder(made) / WEIGHTS
+    damage(place)
+    with served.open("rb") as opened:
+        bad = opened.read()
+        assert models.register("mnist", str(source), FACTS, 2.0).version == 1
+        opened.seek(0)
+        assert opened.read() == bad
+    assert place.read_bytes() == (source / WEIGHTS).read_bytes()
+    models.pull(made, str(tmp_path / "pulled"))
+    assert (tmp_path / "pulled" / WEIGHTS).read_bytes() == (source / WEIGHTS).read_bytes()
+    assert (models.folder(made) / WEIGHTS).read_bytes() == (source / WEIGHTS).read_bytes()
+    assert served.samefile(place)
+    assert sorted(path.name for path in served.parent.iterdir()) == ["assets", "model.onnx", WEIGHTS]
+
+
+def test_small_files_and_the_list_of_files_are_repaired_too(
+    models: Models, blobs: Blobs, made: ModelVersion, source: Path
+) -> None:
+    small = digest_of(models, made, "model.onnx")
+    for digest in (small, made.digest):
+        damage(blobs.path(digest))
+    with pytest.raises(DamagedError, match="mnist@1: blob"):
+        models.folder(made)
+    found = models.verify([made], Course())
+    assert [(each.version, each.path) for each in found.damaged] == [("mnist@1", "")]
+    models.register("mnist", str(source), FACTS, 2.0)
+    assert (models.folder(made) / "model.onnx").read_bytes() == onnx_file()
+
+
+def test_what_is_known_to_be_intact_is_not_read_again(models: Models, made: ModelVersion, tmp_path: Path) -> None:
+    assert bytes_read(lambda: models.folder(made)) < 1 << 20
+    assert bytes_read(lambda: models.folder(made)) < 1 << 20
+    again = Models(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
+    assert bytes_read(lambda: again.folder(made)) < 1 << 20
+
+
+@pytest.mark.parametrize("cache", ["gone", "damaged", "a folder"])
+def test_a_cache_that_is_of_no_use_costs_time_only(models: Models, blobs: Blobs, made: ModelVersion, cache: str) -> None:
+    path = blobs.root / "checked"
+    assert path.stat().st_size <= 8 << 20
+    path.unlink()
+    if cache == "damaged":
+        path.write_bytes(os.urandom(8 << 20))
+    if cache == "a folder":
+        path.mkdir()
+    assert bytes_read(lambda: models.folder(made)) >= 3 << 20
+    assert (bytes_read(lambda: models.folder(made)) < 1 << 20) == (cache != "a folder")
+    damage(blobs.path(digest_of(models, made)))
+    with pytest.raises(DamagedError):
+        models.folder(made)
+
+
+def test_a_file_that_was_written_just_now_is_not_remembered(blobs: Blobs) -> None:
+    digest = blobs.put(b"content")
+    path = blobs.path(digest)
+    os.utime(path)
+    for _ in range(2):
+        assert bytes_read(lambda: blobs.fault(digest)) >= 7
+        assert blobs.fault(digest) == ""
+    os.utime(path, (time.time() - 10, time.time() - 10))
+    damage_unseen(path)
+    assert blobs.fault(digest).startswith("its content has SHA-256 ")
+
+
+def test_verifying_reads_everything_and_names_what_is_wrong(
+    models: Models, blobs: Blobs, made: ModelVersion, source: Path
+) -> None:
+    (source / "model.onnx").write_bytes(onnx_file() + b"")
+    (source / "more.txt").write_text("more")
+    second = models.register("mnist", str(source), FACTS, 2.0)
+    course = Course()
+    found = models.verify([made, second], course)
+    assert (found.versions, found.files, found.damaged) == (2, 4, ())
+    assert course.done == course.total == found.size == sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
+    damage(blobs.path(digest_of(models, made)))
+    blobs.path(digest_of(models, second, "more.txt")).unlink()
+    found = models.verify([made, second], Course())
+    assert [(each.version, each.path) for each in found.damaged] == [
+        ("mnist@1", WEIGHTS),
+        ("mnist@2", "more.txt"),
+        ("mnist@2", WEIGHTS),
+    ]
+    assert found.damaged[1].problem == MISSING
+
+
+def test_verifying_does_not_believe_the_cache_and_corrects_it(
+    models: Models, blobs: Blobs, made: ModelVersion, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = blobs.path(digest_of(models, made))
+    known = path.stat()
+    damage_unseen(path)
+    real = os.stat
+
+    def unchanged(place: str | os.PathLike[str], **more: object) -> os.stat_result:
+        """What a disk that lost a bit would show: the state from before."""
+        return known if os.fspath(place) == os.fspath(path) else real(place, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "stat", unchanged)
+    assert blobs.intact(digest_of(models, made))
+    assert [each.path for each in models.verify([made], Course()).damaged] == [WEIGHTS]
+    with pytest.raises(DamagedError):
+        models.pull(made, str(tmp_path / "pulled"))
+
+
+def test_a_verification_that_was_stopped_ends_soon(models: Models, made: ModelVersion) -> None:
+    course = Course(stopped=True)
+    with pytest.raises(StoppedError):
+        models.verify([made], course)
+    assert course.done == 0
+
+
+def test_missing_content_is_said_before_the_first_byte(models: Models, blobs: Blobs, made: ModelVersion) -> None:
+    blobs.path(digest_of(models, made)).unlink()
+    with pytest.raises(NotFoundError, match=f"the content of {WEIGHTS}"):
+        models.packed(made)
+
+
+def test_datasets_are_checked_and_repaired_alike(datasets: Datasets, blobs: Blobs, source: Path) -> None:
+    made = datasets.add("rows", str(source), 1.0)
+    served = datasets.resolve("rows@1") / WEIGHTS
+    # The files are old enough to be remembered, so that they would not be read again.
+    for path in source.rglob("*"):
+        os.utime(path, (1.0, 1.0))
+    time_of_memory = snapshot.take(source, blobs, ignoring=False, limit=None, recorded=True)
+    assert time_of_memory.digest == made.digest
+    damage(served)
+    with pytest.raises(DamagedError, match=rf"rows@1: {WEIGHTS} is damaged"):
+        datasets.resolve("rows@1")
+    with pytest.raises(DamagedError, match="fairway data add rows PATH"):
+        datasets.packed(made)
+    assert [each.path for each in datasets.verify([made], Course()).damaged] == [WEIGHTS]
+    assert datasets.add("rows", str(source), 2.0) == made
+    assert served.read_bytes() != (source / WEIGHTS).read_bytes()
+    assert (datasets.resolve("rows@1") / WEIGHTS).read_bytes() == (source / WEIGHTS).read_bytes()
+    assert datasets.verify([made], Course()).damaged == ()
+
+
+def test_adding_repairs_what_was_never_read_since(datasets: Datasets, blobs: Blobs, source: Path) -> None:
+    made = datasets.add("rows", str(source), 1.0)
+    damage(blobs.path(next(file.sha256 for file in datasets.files(made) if file.path == WEIGHTS)))
+    assert datasets.add("rows", str(source), 2.0) == made
+    assert datasets.verify([made], Course()).damaged == ()
+
+
+def test_of_a_reference_the_list_alone_is_verified(datasets: Datasets, source: Path) -> None:
+    made = datasets.add("rows", str(source), 1.0, reference=True)
+    found = datasets.verify([made], Course())
+    assert (found.versions, found.files, found.damaged) == (1, 0, ())
+
+
+def test_damaged_code_is_repaired_by_the_next_snapshot(blobs: Blobs, source: Path, tmp_path: Path) -> None:
+    taken = snapshot.take(source, blobs)
+    for path in source.rglob("*"):
+        os.utime(path, (1.0, 1.0))
+    snapshot.take(source, blobs)
+    damage(blobs.path(next(entry.sha256 for entry in taken.manifest.entries if entry.path == WEIGHTS)))
+    with pytest.raises(DamagedError, match=WEIGHTS):
+        snapshot.materialise(taken.manifest, blobs, tmp_path / "code")
+    assert snapshot.take(source, blobs).digest == taken.digest
+    snapshot.materialise(taken.manifest, blobs, tmp_path / "code")
+    assert (tmp_path / "code" / WEIGHTS).read_bytes() == (source / WEIGHTS).read_bytes()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RemoteBlobs:
+    return RemoteBlobs(tmp_path / "near", f"file://{tmp_path}/far")
+
+
+def test_a_store_elsewhere_repairs_what_was_fetched(store: RemoteBlobs, tmp_path: Path) -> None:
+    digest = store.put(b"content")
+    damage(store.path(digest))
+    store.provide([digest])
+    assert store.read(digest) == b"content"
+    # Damaged there: a good copy replaces that too.
+    shutil.rmtree(tmp_path / "near" / "sha256")
+    far = next(path for path in (tmp_path / "far").rglob("*") if path.is_file())
+    damage(far)
+    with pytest.raises(DamagedError, match="it is damaged there"):
+        store.provide([digest])
+    store.put(b"content")
+    shutil.rmtree(tmp_path / "near" / "sha256")
+    assert store.read(digest) == b"content"
