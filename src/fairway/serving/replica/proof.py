@@ -262,7 +262,7 @@ class _Rows:
             with np.errstate(invalid="ignore", over="ignore"):
                 near = np.abs(expected.astype(np.float64) - outputs) <= tolerance * scale
             same = near | (expected == outputs) | (np.isnan(expected) & np.isnan(outputs))
-        differ: Array = ~np.asarray(same, bool).reshape(len(order), -1).all(axis=1)
+        differ: Array = np.logical_not(np.all(np.reshape(np.asarray(same, bool), (len(order), -1)), axis=1))
         return differ
 
 
