@@ -85,10 +85,10 @@ class ReplicaLoad:
     in_flight: int = 0
     batches: int = 0
     batch_rows: int = 0
-    batching: BatchingVerdict | None = None
-    """Whether it batches requests; None where it does not report it."""
     client_errors: int = 0
     """4xx but 429; counted in `served` as well. Replicas of an earlier version do not say."""
+    batching: BatchingVerdict | None = None
+    """Whether it batches requests; None where it does not report it."""
 
 
 @dataclass(frozen=True, slots=True)
