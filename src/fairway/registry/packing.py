@@ -14,7 +14,7 @@ _WORTH = 1 << 18
 
 
 def packed(digest: str, blobs: Blobs) -> Iterator[bytes]:
-    """The folder of a manifest as a tar archive, in pieces. What is missing or damaged is said before the first."""
+    """The folder of a manifest as a tar archive, in pieces. Raises before the first piece when content is missing or damaged."""
     manifest = snapshot.load(digest, blobs)
     snapshot.provide(manifest, blobs)
     return gathered(_pieces(manifest, blobs))
