@@ -117,7 +117,8 @@ PROGRAMS = (
         "torch",
         f"{TORCHRUN} {SCRIPTS}/test_script.py",
         f"-w 2 -- python {SCRIPTS}/test_script.py",
-        r"(Num processes: \d+|Process index: \d+|\*\*[A-Z][^*]+\*\*|.*passing\.|All rng are properly synched\.)",
+        r"(Num processes: \d+|Process index: \d+|\*\*[A-Z][^*]+\*\*"
+        r"|\w+(?:-\w+)?(?: central)? dataloader passing\.|All rng are properly synched\.)",
         0,
         "wheel",
         {"ACCELERATE_USE_CPU": "true"},

@@ -54,7 +54,7 @@ async def test_one_router_that_reports_nonsense_leaves_the_others_to_be_looked_a
         (sockets / "1.sock").touch()
         said[sockets / "1.sock"] = answer
 
-    async def ask(path: Path, line: bytes) -> bytes:
+    async def ask(path: Path, line: bytes, within: float) -> bytes:
         return said[path]
 
     monkeypatch.setattr(local, "_ask", ask)
