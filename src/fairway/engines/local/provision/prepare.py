@@ -88,6 +88,7 @@ class Preparer:
         self._code = CodePlace(home.path, blobs, self._machine)
         self._environments = Environments(home.path / "envs", self._machine)
         self._runtime_dir: Path | None = None
+        self._runtime_lock = asyncio.Lock()
         self._discard_leftovers()
 
     async def prepare(self, job: Job, say: Say = lambda _line: None) -> Prepared:
@@ -119,9 +120,11 @@ class Preparer:
                     os.rename(path, trash / f"{path.name}.{secrets.token_hex(6)}")
 
     async def _runtime(self) -> Path:
-        if self._runtime_dir is None or not self._runtime_dir.is_dir():
-            self._runtime_dir = await asyncio.to_thread(provide_runtime, self._home.path)
-        return self._runtime_dir
+        # Many runs may be prepared at once, and all their threads would hash the same files.
+        async with self._runtime_lock:
+            if self._runtime_dir is None or not self._runtime_dir.is_dir():
+                self._runtime_dir = await asyncio.to_thread(provide_runtime, self._home.path)
+            return self._runtime_dir
 
     def _base_environment(self, job: Job, folder: Path) -> dict[str, str]:
         if not job.origin.keeps_environment:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fairway.engines.local.folders import Home
+from fairway.engines.local.provision import prepare
 from fairway.engines.local.provision.prepare import Prepared, Preparer, machine_variables
 from fairway.errors import FairwayError, NotFoundError, RefusedError
 from fairway.registry import snapshot
@@ -186,6 +187,23 @@ def test_a_container_sees_the_runs_folders_and_the_data(site: Site) -> None:
     assert prepared.wrap.mounts == (str(site.home.job(job.key)), str(site.source))
     assert prepared.wrap.read_only == (str(prepared.runtime_dir), str(programs))
     assert prepared.resolved(("python", "x")) == ("python", "x")
+
+
+def test_runs_that_are_prepared_at_once_read_the_runtime_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Path] = []
+
+    def provide(home: Path) -> Path:
+        calls.append(home)
+        return home
+
+    monkeypatch.setattr(prepare, "provide_runtime", provide)
+
+    async def all_at_once() -> None:
+        preparer = Preparer(site.home, MACHINE)
+        await asyncio.gather(*(preparer.prepare(site.job(code=Code(in_place=True))) for _ in range(20)))
+
+    asyncio.run(all_at_once())
+    assert calls == [site.home.path]
 
 
 def test_what_a_crash_left_half_made_goes_to_the_trash(site: Site) -> None:
