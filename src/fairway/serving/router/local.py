@@ -175,15 +175,18 @@ class LocalRouter:
         return found
 
     async def troubles(self) -> dict[str, RouteTrouble]:
-        """The services whose keeper has ended, or whose port does not answer."""
+        """The services whose keeper has ended, or whose port does not answer. One that never listened is not among them."""
         found: dict[str, RouteTrouble] = {}
         for service, home in kept_homes(self._folder).items():
-            answers = self._probes.setdefault(home, Probe()).answers(read_plan(home), read_port(home))
+            port = read_port(home)
+            if not port:
+                continue
+            answers = self._probes.setdefault(home, Probe()).answers(read_plan(home), port)
             if not is_kept(home):
                 serves = answers and any(is_served(path) for path in _paths(self._sockets(home)))
                 found[service] = RouteTrouble("the process that holds its port has ended", answers=serves)
             elif not answers:
-                message = f"nothing answers at port {read_port(home)}"
+                message = f"nothing answers at port {port}"
                 found[service] = RouteTrouble(message, answers=False, lacks_process=False)
         return found
 

@@ -62,6 +62,17 @@ async def test_one_router_that_reports_nonsense_leaves_the_others_to_be_looked_a
     assert {service: load.arrived for service, load in found.items()} == {"default/good": 7}
 
 
+async def test_a_service_that_never_listened_has_lost_no_process(tmp_path: Path) -> None:
+    router = LocalRouter(tmp_path / "homes", tmp_path / "run", SystemClock())
+    for service, port in (("default/never", b""), ("default/lost", b"1")):
+        home = home_of(tmp_path / "homes", service)
+        home.mkdir(parents=True)
+        write(home / SERVICE, service.encode())
+        if port:
+            write(home / "port", port)
+    assert list(await router.troubles()) == ["default/lost"]
+
+
 @pytest.fixture
 async def router(tmp_path: Path) -> AsyncIterator[LocalRouter]:
     runtime = Path(tempfile.mkdtemp(prefix="fw-", dir="/tmp"))
