@@ -247,7 +247,7 @@ def _count_client_errors(marks: Marks, service: Service, mine: RevisionLoad, old
 
 
 def _sees_same_traffic(service: Service) -> bool:
-    """Whether requests are dealt to both revisions whoever sends them; copies are taken of all requests."""
+    """Whether both revisions get requests of all clients. Copies are taken of all requests."""
     traffic, policy = service.spec.traffic, service.spec.rollout
     return policy.strategy is RolloutStrategy.SHADOW or not (traffic.sticky or traffic.headers)
 
