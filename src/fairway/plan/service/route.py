@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from fairway.plan.service import fleet
 from fairway.plan.service.split import Part, Shares, speed
-from fairway.spec.service import RolloutStrategy
+from fairway.spec.service import RolloutStrategy, ServiceSpec
 from fairway.state.route import WHOLE, Backend, HeaderMatch, Mirror, RoutePlan
 from fairway.state.service import Replica, ReplicaPhase, Service
 from fairway.units import quantity
@@ -35,11 +35,16 @@ def routes(service: Service, replicas: Sequence[Replica], shares: Shares, parts:
         weights=weights(service, ready, shares, parts),
         matches=tuple(HeaderMatch(rule.header, rule.value, target) for rule in spec.traffic.headers) if released else (),
         sticky=spec.traffic.sticky,
-        mirror=Mirror(mirror[0], round(mirror[1] * WHOLE)) if mirror else None,
+        mirror=Mirror(mirror[0], round(mirror[1] * WHOLE), _tolerance(spec)) if mirror else None,
         port=spec.port or service.port,
         hold_seconds=quantity.seconds(spec.hold),
         hold_limit=0 if service.deleting else HOLD_LIMIT,
     )
+
+
+def _tolerance(spec: ServiceSpec) -> float | None:
+    outputs = spec.rollout.guard.outputs
+    return quantity.number(outputs.tolerance) if outputs else None
 
 
 def weights(service: Service, ready: Mapping[int, int], shares: Shares, parts: Mapping[int, Part]) -> tuple[tuple[int, int], ...]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from fairway.serving.router.comparison.pairs import Comparer, comparer_for
 from fairway.serving.router.counting import BackendCount, RevisionCount
 from fairway.serving.router.head import RequestHead
 from fairway.serving.router.outcome import MOST_OUTCOMES, is_allowed, read_outcome
@@ -115,6 +116,8 @@ class Desk:
         self.site: Site | None = None
         self.outcome_token: Callable[[], str] = lambda: ""
         """What a report of an outcome must show; empty: none is taken."""
+        self.comparer: Comparer | None = None
+        """Compares answers to copies with those that clients got; None: nothing is compared, and no answer is kept for it."""
         self.mirrors = 0
         """Copies under way."""
         self.deleted = False
@@ -137,6 +140,7 @@ class Desk:
     def put(self, plan: RoutePlan) -> None:
         """Follow this plan from now on, and send on who waited for it."""
         self.routes.put(plan, self._place)
+        self.comparer = comparer_for(plan.mirror, self.comparer, self.now)
         self.site = Site(plan.hosts) if self.at_loopback and is_loopback(plan.host) and ANY not in plan.hosts else None
         served = {backend.name for backend in plan.backends}
         now = self.now()

@@ -16,9 +16,10 @@ from json import dumps
 from typing import Protocol
 
 from fairway.serving.router.chunks import LAST, encode
+from fairway.serving.router.comparison.pairs import KeptAnswer
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.head import AnswerHead, BadHeadError, RequestHead, request_id_of
-from fairway.serving.router.mirror import send_copy
+from fairway.serving.router.mirror import keep_answer, send_copy
 from fairway.serving.router.outcome import TARGET, is_own
 from fairway.serving.router.place import Place
 from fairway.serving.router.replay import Replay
@@ -62,7 +63,7 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_chunked", "_client", "_desk", "_fits", "_full", "_keep", "_place", "_replay", "_running", "_sent", "_since",
+        "_chunked", "_client", "_desk", "_fits", "_full", "_keep", "_kept", "_place", "_replay", "_running", "_sent", "_since",
         "_stale", "_status", "_tried", "_upstream", "_wire", "answered", "arrived", "body_done", "head", "over",
         "request_id",
     )  # fmt: skip
@@ -91,6 +92,8 @@ class Exchange:
         self._sent = False
         self._chunked = False
         self._keep = False
+        self._kept: KeptAnswer | None = None
+        """The answer, while answers are compared with those to copies."""
         self._full = False
         self._status = 0
 
@@ -226,6 +229,10 @@ class Exchange:
         assert upstream is not None
         self.answered = True
         self._status = head.status
+        if self._desk.comparer is not None:
+            self._kept = keep_answer(self._desk.comparer, self.head, head)
+            if self._kept is not None:
+                self._kept.add(piece)
         frame = self._frame(head)
         wire = head.render(place.backend.revision, self.request_id, frame)
         if ended:
@@ -239,6 +246,8 @@ class Exchange:
 
     def on_piece(self, piece: bytes, ended: bool) -> None:
         """More of the answer."""
+        if self._kept is not None:
+            self._kept.add(piece)
         if self._chunked and piece:
             piece = encode(piece)
         if not ended:
@@ -312,6 +321,8 @@ class Exchange:
     def _end(self) -> None:
         self.over = True
         self._replay.close()
+        if self._kept is not None:
+            self._kept.close()
 
     def _drop_upstream(self) -> Place | None:
         self._stop_counting()
@@ -369,8 +380,8 @@ class Exchange:
             self._client.write(wire)
         replay.may_drop(False)
         copied = place is not None and self.body_done and replay.whole and self._desk.routes.has_mirror()
-        if not (copied and place and send_copy(self._desk, place.backend.revision, self._wire, replay, self.head)):
-            replay.close()
+        if not (copied and place and send_copy(self._desk, place.backend.revision, self._wire, replay, self.head, self._kept)):
+            self._end()
         self._client.finished(keep=self._keep)
 
     def _may_repeat(self, upstream: Upstream, unread: bool) -> bool:
