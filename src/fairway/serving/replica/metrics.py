@@ -45,6 +45,8 @@ class Metrics:
         self.queue_seconds = 0.0
         self.busy_seconds = 0.0
         self.in_flight = 0
+        self.non_finite = 0
+        """Answers with NaN or infinity in an output."""
         self.sampled = 0
         self.samples_dropped = 0
 
@@ -91,6 +93,7 @@ class Metrics:
             "in_flight": self.in_flight,
             "batches": sum(self.batch_rows.counts),
             "batch_rows": int(self.batch_rows.total),
+            "non_finite": self.non_finite,
             "uptime": uptime,
             "batching": {"batched": verdict.batched, "basis": verdict.basis, "detail": verdict.detail, "rows": verdict.rows},
         }
@@ -101,6 +104,7 @@ class Metrics:
         single = (
             ("fairway_queue_seconds_total", "counter", "Time that requests waited for the model.", f"{self.queue_seconds:.9g}"),
             ("fairway_busy_seconds_total", "counter", "Time in which the model ran.", f"{self.busy_seconds:.9g}"),
+            ("fairway_non_finite_answers_total", "counter", "Answers with NaN or infinity in an output.", str(self.non_finite)),
             ("fairway_samples_total", "counter", "Requests kept for later.", str(self.sampled)),
             ("fairway_samples_dropped_total", "counter", "Requests that should have been kept.", str(self.samples_dropped)),
             ("fairway_queue_requests", "gauge", "Requests that wait for the model.", str(queue)),
