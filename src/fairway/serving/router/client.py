@@ -21,13 +21,15 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_chunks", "_desk", "_ended", "_exchange", "_held_back", "_left", "_lingers", "_raw", "_slow", "_transport", "_unsent",
-        "deadline", "peer", "probe_at",
+        "deadline", "peer", "probe_at", "received", "sent",
     )  # fmt: skip
 
     def __init__(self, desk: Desk) -> None:
         self.deadline = math.inf
         self.probe_at = math.inf
         self.peer = b""
+        self.received = 0
+        self.sent = 0
         self._desk = desk
         self._exchange: Exchange | None = None
         self._raw = b""
@@ -64,6 +66,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were read."""
+        self.received += nbytes
         if not self._lingers:
             self.data_received(bytes(READ[:nbytes]))
 
@@ -104,7 +107,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
-        self._desk.guests.discard(self)
+        self._desk.closed(self)
         exchange, self._exchange = self._exchange, None
         if exchange is not None and not exchange.over:
             exchange.cancel()
@@ -159,6 +162,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Send some of the answer."""
         if not self._slow:
             self.deadline = self._desk.now() + self._desk.limits.answer
+        self.sent += len(wire)
         self._transport.write(wire)
 
     def finished(self, *, keep: bool) -> None:
@@ -301,7 +305,10 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _refuse(self, problem: BadHeadError) -> None:
         """Answer a request that cannot be understood; where the next one would begin is anybody's guess."""
         self._exchange = None
-        self._transport.write(own_answer(problem.status, problem.reason, b"", keep=False))
+        self._desk.note_own(problem.status)
+        wire = own_answer(problem.status, problem.reason, self._desk.next_id(), keep=False)
+        self.sent += len(wire)
+        self._transport.write(wire)
         self._linger()
 
     def _linger(self) -> None:

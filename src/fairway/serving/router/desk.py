@@ -10,6 +10,7 @@ from typing import Protocol
 
 from fairway.serving.router.counting import BackendCount, RevisionCount
 from fairway.serving.router.head import RequestHead
+from fairway.serving.router.observation import AccessLog, Observer
 from fairway.serving.router.outcome import MOST_OUTCOMES, is_allowed, read_outcome
 from fairway.serving.router.place import PROBE_SECONDS, Place
 from fairway.serving.router.replay import Budget
@@ -59,6 +60,10 @@ class Guest(Protocol):
     """A connection from outside, as far as the desk minds it."""
 
     deadline: float
+    received: int
+    """Bytes that came."""
+    sent: int
+    """Bytes that were handed over to go."""
     probe_at: float
     """When to find out whether the client, which sends no more, has left."""
 
@@ -113,6 +118,15 @@ class Desk:
         self.at_loopback = False
         """Whether only this machine can connect, so that requests of other sites' pages must be refused."""
         self.site: Site | None = None
+        self.observer: Observer | None = None
+        """Answers what is asked of the router itself."""
+        self.access: AccessLog | None = None
+        self.probes = 0
+        """Health probes and scrapes."""
+        self.own_codes: dict[int, int] = {}
+        """Answers in the router's own words, by status."""
+        self._bytes_before = [0, 0]
+        """Bytes from and to clients whose connections are closed."""
         self.outcome_token: Callable[[], str] = lambda: ""
         """What a report of an outcome must show; empty: none is taken."""
         self.mirrors = 0
@@ -146,6 +160,28 @@ class Desk:
             else:
                 self._left.setdefault(name, now)
         self.release()
+        if self.observer is not None:
+            self.observer.put(plan)
+
+    def revision_counts(self) -> dict[int, RevisionCount]:
+        """What was counted of each revision, in order."""
+        return dict(sorted(self._revisions.items()))
+
+    def bytes_passed(self) -> tuple[int, int]:
+        """Bytes that came from clients, and that went to them."""
+        taken, given = self._bytes_before
+        return taken + sum(guest.received for guest in self.guests), given + sum(guest.sent for guest in self.guests)
+
+    def closed(self, guest: Guest) -> None:
+        """A connection from outside is gone."""
+        if guest in self.guests:
+            self.guests.discard(guest)
+            self._bytes_before[0] += guest.received
+            self._bytes_before[1] += guest.sent
+
+    def note_own(self, status: int) -> None:
+        """Count an answer in the router's own words."""
+        self.own_codes[status] = self.own_codes.get(status, 0) + 1
 
     def choose(self, head: RequestHead, without: Collection[Place] = ()) -> Place | None:
         """The backend for a request; None when none can take one now."""
@@ -236,6 +272,8 @@ class Desk:
             guest.probe()
         for place in self.routes.places.values():
             place.sweep(now)
+        if self.observer is not None:
+            self.observer.sweep()
         for name in [name for name, left in self._left.items() if now - left > _FORGET_SECONDS]:
             if not self._backends[name].in_flight:
                 del self._backends[name], self._left[name]

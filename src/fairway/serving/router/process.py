@@ -25,6 +25,7 @@ from fairway.serving.router.client import ClientConnection
 from fairway.serving.router.control import Control
 from fairway.serving.router.desk import Desk, Limits
 from fairway.serving.router.home import outcome_token, read_plan
+from fairway.serving.router.observe.observer import ServiceObserver
 
 _SWEEP_SECONDS = 1.0
 _END_SECONDS = 10.0
@@ -43,6 +44,7 @@ class Process:
         self._ended = asyncio.Event()
         self._control: Control
         self._desk = Desk(secrets.token_hex(6), limits, self._wake)
+        self._desk.observer = ServiceObserver(self._desk)
         self._desk.at_loopback = True
         self._desk.outcome_token = self._outcome_token
         self._token = ""
