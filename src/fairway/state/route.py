@@ -6,6 +6,8 @@ import hmac
 from dataclasses import dataclass
 from hashlib import sha256
 
+from fairway.state.access import Access
+
 WHOLE = 10_000
 """Weights are parts of this."""
 
@@ -66,6 +68,8 @@ class RoutePlan:
     """How many may wait so; more are answered 503 with `Retry-After`."""
     retry_statuses: tuple[int, ...] = (502, 503)
     """Answers of a backend that are tried once more on another, for requests that are safe to repeat."""
+    access: Access | None = None
+    """Who may ask, and by which certificate; None: everybody who reaches the port, without TLS."""
 
 
 @dataclass(frozen=True, slots=True)

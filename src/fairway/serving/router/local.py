@@ -37,7 +37,7 @@ from fairway.serving.router.home import (
 from fairway.serving.router.keeper import LOG, inherit
 from fairway.serving.router.port import check_free, is_served
 from fairway.serving.router.probe import Probe
-from fairway.serving.router.wire import add_loads, check_plan, decode_load, encode_plan
+from fairway.serving.router.wire import add_loads, check_plan, decode_load, encode_plan, moved
 from fairway.state.load import RouteLoad
 from fairway.state.route import RoutePlan, RouteTrouble
 from fairway.version import __version__
@@ -206,8 +206,7 @@ class LocalRouter:
         return short_folder(self._runtime, home)
 
     def _dated(self, load: RouteLoad) -> RouteLoad:
-        now = self._clock.now()
-        return replace(load, time=now, held_since=None if load.held_since is None else now + load.held_since)
+        return moved(load, self._clock.now())
 
     async def _start_keeper(self, plan: RoutePlan, home: Path, port: int) -> int:
         """Start a keeper at the plan's port, at the one it had, or at any."""
