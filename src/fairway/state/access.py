@@ -68,14 +68,6 @@ class Access:
     tls: TlsRule | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KeyUse:
-    """What a router saw of a key."""
-
-    used: float = 0.0
-    """Seconds since the epoch of the last request that was let in with it."""
-
-
 def service_tag(service: str) -> str:
     """The part of a key that names its service, so that a key of another service is recognised without a secret."""
     return hashlib.sha256(service.encode()).hexdigest()[:8]
@@ -101,3 +93,32 @@ def digest_of(key: str) -> str:
     argon2) protect passwords that people choose, and would cost milliseconds for each request.
     """
     return hashlib.sha256(key.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """An API key as it is kept: everything but the key itself."""
+
+    rule: KeyRule
+    created: float = 0.0
+    """Seconds since the epoch."""
+    used: float = 0.0
+    """When it was used last, to about ten minutes; 0: never."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessState:
+    """How the port of a service is protected at the moment."""
+
+    keys: int = 0
+    """API keys that are kept, expired ones included."""
+    certificate: str = ""
+    """The path of the certificate; empty: the port has no TLS."""
+    authority: str = ""
+    """The path of what clients must trust, where the usual authorities do not vouch for the certificate."""
+    names: tuple[str, ...] = ()
+    """Names and addresses in the certificate."""
+    ends: float = 0.0
+    """When the certificate expires, in seconds since the epoch; 0: not known."""
+    problem: str = ""
+    """What is wrong with it, or soon will be, with the fix; empty: nothing."""

@@ -116,6 +116,8 @@ class Desk:
         """Whether only this machine can connect, so that requests of other sites' pages must be refused."""
         self.admission: Admission | None = None
         """Who may ask; None: everybody. Heads of requests are shown to it by `admit`."""
+        self.followed: Callable[[RoutePlan], None] = lambda _plan: None
+        """Called with every plan that comes in force, after the rules of access."""
         self.wall = SystemClock().now
         """Seconds since the epoch, by which keys expire."""
         self.outcome_token: Callable[[], str] = lambda: ""
@@ -143,6 +145,7 @@ class Desk:
         """Follow this plan from now on, and send on who waited for it."""
         self.routes.put(plan, self._place)
         self.admission = make_admission(plan, self.now, self.wall, exposed=not self.at_loopback, before=self.admission)
+        self.followed(plan)
         served = {backend.name for backend in plan.backends}
         now = self.now()
         for name in self._backends:
