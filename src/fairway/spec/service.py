@@ -65,6 +65,9 @@ class Scaling(SpecModel):
     """Replicas go only when fewer would have done for this long; longer where starting one takes long."""
     idle: Duration = "5m"
     """With `min: 0`: the last replica goes after this long without a request."""
+    wake: Literal["requests", "all"] = "requests"
+    """With `min: 0`: what starts a replica, and keeps it. requests: what asks the model or the command for something; the router
+    itself answers health probes and scrapes of metrics. all: these too."""
 
 
 class Batching(SpecModel):
@@ -88,6 +91,14 @@ class Sampling(SpecModel):
     """The part of the requests that is kept."""
     dataset: Name | None = None
     """The dataset that gets them; default: `NAME-requests`."""
+
+
+class ServiceLogs(SpecModel):
+    """What is logged of requests."""
+
+    access: Percent = "1%"
+    """The part of the requests that gets a line in the access log. Requests that failed are in it too, up to ten a second; 0%
+    writes neither."""
 
 
 class HeaderRule(SpecModel):
@@ -252,6 +263,10 @@ class ServiceSpec(SpecModel):
     """How requests are put together."""
     sampling: Sampling = Sampling()
     """Requests kept for later evaluation."""
+    logs: ServiceLogs = ServiceLogs()
+    """What is logged of requests."""
+    metrics: Annotated[str, Field(max_length=1000, pattern=r"^(/.*)?$")] = ""
+    """Of a command: the path at which its replicas show metrics for Prometheus. The page of the service adds them together."""
     resources: Resources = Resources()
     """What each replica is promised."""
     limits: Resources = Resources()

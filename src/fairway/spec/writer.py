@@ -108,7 +108,13 @@ def _flat_service(spec: ServiceSpec, data: dict[str, Any]) -> dict[str, Any]:
         rollout["guard"]["metric"] = _short(rollout["guard"]["metric"], "name")
     if "outputs" in rollout.get("guard", {}):
         rollout["guard"]["outputs"] = _short(rollout["guard"]["outputs"], "differ")
-    for name, short in (("environment", "python"), ("objective", "p95"), ("sampling", "rate"), ("rollout", "strategy")):
+    for name, short in (
+        ("environment", "python"),
+        ("objective", "p95"),
+        ("sampling", "rate"),
+        ("logs", "access"),
+        ("rollout", "strategy"),
+    ):
         if name in data:
             data[name] = _short(data[name], short)
     return {name: data[name] for name in fields.fields_of(ServiceSpec) if name in data}

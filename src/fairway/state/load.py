@@ -103,6 +103,8 @@ class RouteLoad:
     """Held requests that nobody took in time, or for which there was no room."""
     revisions: dict[int, RevisionLoad] = field(default_factory=dict)
     backends: dict[str, BackendLoad] = field(default_factory=dict)
+    key_uses: dict[str, float] = field(default_factory=dict)
+    """When a request was let in last with each API key, by the id of the key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ def are_finite(outputs: Iterable[Array]) -> bool:
     for output in outputs:
         dtype = output.dtype
         if dtype.char in _SUMMED and output.size <= _SMALL:
-            # NaN and infinity stay in a sum of squares. So does a finite number that is too large for it: that is looked at again.
+            # NaN and infinity stay in a sum of squares. A finite number that is too large for one is looked at again.
             if not math.isfinite(np.vdot(output, output)) and not np.isfinite(output).all():
                 return False
         elif dtype.kind == "f" and not np.isfinite(output).all():
