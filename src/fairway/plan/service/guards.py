@@ -275,7 +275,13 @@ def _count_slow(marks: Marks, service: Service, rollout: Rollout, mine: Revision
             continue
         slow = looks.longer_than(mine.latency, bound)
         part = min(1.0, _MOST_A_LOOK / total)
-        found = sequential.more_often_than(evidence.known(marks, name), round(slow * part), round(total * part), SLOW, ALPHA)
+        # What is not a whole answer is counted with the next look's: few answers come between two looks.
+        counted = {}
+        for side, value in (("k", slow), ("n", total)):
+            value = value * part + evidence.mark(marks, f"{name}.rest.{side}")
+            counted[side] = int(value)
+            marks[f"{name}.rest.{side}"] = value - counted[side]
+        found = sequential.more_often_than(evidence.known(marks, name), counted["k"], counted["n"], SLOW, ALPHA)
         evidence.keep(marks, name, found)
 
 

@@ -64,7 +64,7 @@ def broken() -> Iterator[Broken]:
         yield Broken("4xx", replace(GOOD, rate=200.0, refused=refused), ("client_errors",), "client errors (4xx)")
     for errors in (1.0, 0.3, 0.05):
         yield Broken("5xx", replace(GOOD, errors=errors), ("errors",), "answers failed")
-    for slower in (3.0, 4.0, 8.0):
+    for slower in (4.0, 8.0, 3.0):
         yield Broken("slow", replace(GOOD, rate=GOOD.rate / slower), ("slower",), "p95 of r2")
     for part in (1.0, 0.2, 0.05):
         wrong = replace(GOOD, non_finite=part, good=0.95 * (1.0 - part))
