@@ -22,7 +22,7 @@ from fairway.app import crash
 from fairway.app.ports import Clock
 from fairway.errors import BugError, ConflictError, FairwayError, UnavailableError
 from fairway.serving.router.access.key_file import read_keys, write_keys
-from fairway.serving.router.access.protection import access_state, note_uses, protected, renewed
+from fairway.serving.router.access.protection import access_state, note_uses, protected, renewed, with_uses
 from fairway.serving.router.home import (
     PLAN,
     SERVICE,
@@ -149,9 +149,12 @@ class LocalRouter:
                     await self._tell(plan, home)
             return changed
 
-    def keys(self, service: str) -> tuple[ApiKey, ...]:
-        """The API keys of a service, without the keys themselves."""
-        return read_keys(self._home(service))
+    async def keys(self, service: str) -> tuple[ApiKey, ...]:
+        """What is kept of the API keys of a service, with the uses that its routers counted meanwhile."""
+        home = self._home(service)
+        kept = await asyncio.to_thread(read_keys, home)
+        loads = await self._loads(service, home) if kept else []
+        return with_uses(kept, add_loads(loads).key_uses, 0.0) if loads else kept
 
     def access_state(self, service: str) -> AccessState:
         """How the port of a service is protected."""
@@ -209,18 +212,23 @@ class LocalRouter:
         """What was seen, by service; one whose router is just being started again is left out."""
         found: dict[str, RouteLoad] = {}
         for service in await self.kept():
-            loads = []
-            for path in _paths(self._sockets(self._home(service))):
-                answer = await _ask(path, b"look", _LOAD_SECONDS)
-                try:
-                    loads += [self._dated(decode_load(answer))] if answer else []
-                except ValueError as problem:
-                    # What is not measured changes nothing; the other services must be looked at.
-                    log.warning("%s: %s; its router is asked again at the next look", service, problem)
+            loads = await self._loads(service, self._home(service))
             if loads:
                 found[service] = add_loads(loads)
         await self._upkeep(found)
         return found
+
+    async def _loads(self, service: str, home: Path) -> list[RouteLoad]:
+        """What each router process of a service has counted."""
+        loads = []
+        for path in _paths(self._sockets(home)):
+            answer = await _ask(path, b"look", _LOAD_SECONDS)
+            try:
+                loads += [self._dated(decode_load(answer))] if answer else []
+            except ValueError as problem:
+                # What is not measured changes nothing; the other services must be looked at.
+                log.warning("%s: %s; its router is asked again at the next look", service, problem)
+        return loads
 
     async def _upkeep(self, loads: dict[str, RouteLoad]) -> None:
         """From time to time: renew certificates that Fairway made, and note when keys were used."""
@@ -391,7 +399,8 @@ def _end_now(paths: list[Path]) -> None:
     for path in paths:
         if is_served(path):
             try:
-                os.kill(int(path.stem), signal.SIGUSR1)
+                with crash.reach("router.signal"):
+                    os.kill(int(path.stem), signal.SIGUSR1)
             except (OSError, ValueError):
                 # It has ended.
                 continue
