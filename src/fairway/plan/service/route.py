@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fairway.plan.service import fleet
+from fairway.plan.service.access import access_of
 from fairway.plan.service.split import Part, Shares, speed
 from fairway.spec.service import RolloutStrategy
 from fairway.state.route import WHOLE, Backend, HeaderMatch, Mirror, RouteObservation, RoutePlan
@@ -39,8 +40,11 @@ def routes(service: Service, replicas: Sequence[Replica], shares: Shares, parts:
         sticky=spec.traffic.sticky,
         mirror=Mirror(mirror[0], round(mirror[1] * WHOLE)) if mirror else None,
         port=spec.port or service.port,
+        host=spec.endpoint.bind,
+        hosts=spec.endpoint.hosts,
         hold_seconds=quantity.seconds(spec.hold),
         hold_limit=0 if service.deleting else HOLD_LIMIT,
+        access=access_of(service),
         observed=observed(service, bool(backends)),
     )
 
