@@ -10,6 +10,7 @@ from fairway.serving.router.chunks import LAST, ChunkReader, encode
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.exchange import Exchange, own_answer
 from fairway.serving.router.head import CHUNKED, HEAD_LIMIT, BadHeadError, RequestHead, diagnose, is_hopeless, read_request
+from fairway.serving.router.observation import RequestRecord, shown
 from fairway.serving.router.upstream import READ, WRITE_LIMIT, has_error
 
 _LINGER = 2.0
@@ -305,8 +306,13 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _refuse(self, problem: BadHeadError) -> None:
         """Answer a request that cannot be understood; where the next one would begin is anybody's guess."""
         self._exchange = None
+        request_id = self._desk.next_id()
         self._desk.note_own(problem.status)
-        wire = own_answer(problem.status, problem.reason, self._desk.next_id(), keep=False)
+        access = self._desk.access
+        if access is not None and access.wants(problem.status):
+            time, reason = access.time_of(0.0), problem.reason
+            access.note(RequestRecord(time, request_id.decode(), status=problem.status, client=shown(self.peer), error=reason))
+        wire = own_answer(problem.status, problem.reason, request_id, keep=False)
         self.sent += len(wire)
         self._transport.write(wire)
         self._linger()

@@ -274,6 +274,8 @@ class Desk:
             place.sweep(now)
         if self.observer is not None:
             self.observer.sweep()
+        if self.access is not None:
+            self.access.sweep()
         for name in [name for name, left in self._left.items() if now - left > _FORGET_SECONDS]:
             if not self._backends[name].in_flight:
                 del self._backends[name], self._left[name]
