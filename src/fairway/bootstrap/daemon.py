@@ -101,6 +101,7 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
         router.reason = application.services.asking(needs_own)
         application.services.routed_by = router.told
         application.services.outcome_token = router.outcome_token
+        application.services.access_folder = router.access_folder
     application.models.output_of = lambda key, name: str(home.job(key) / "outputs" / name)
     return application, upkeep
 
@@ -117,7 +118,9 @@ def choose_router(settings: Settings, home: Home, clock: SystemClock) -> ChosenR
     own = LocalRouter(home.path / "routers", settings.socket.parent, clock, hosts=settings.hosts)
     # Also where it is not wanted, or not there any more: what it was told before must be ended.
     envoy = EnvoyRouter(program or Path("envoy"), home.path / "envoys", settings.socket.parent, clock, settings.hosts)
-    return ChosenRouter(own, envoy, wanted=program is not None and settings.router != "fairway", tokens=own.outcome_token)
+    return ChosenRouter(
+        own, envoy, wanted=program is not None and settings.router != "fairway", tokens=own.outcome_token, logs=own.access_folder
+    )
 
 
 def about(settings: Settings) -> About:

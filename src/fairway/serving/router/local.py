@@ -21,6 +21,7 @@ from fairway.app import crash
 from fairway.app.ports import Clock
 from fairway.errors import BugError, ConflictError, UnavailableError
 from fairway.serving.router.home import (
+    ACCESS,
     PLAN,
     SERVICE,
     home_of,
@@ -198,6 +199,10 @@ class LocalRouter:
     def outcome_token(self, service: str) -> str:
         """What reports of outcomes to a service must show; empty when it has no router yet."""
         return outcome_token(self._home(service))
+
+    def access_folder(self, service: str) -> Path:
+        """Where the access log of a service lies."""
+        return self._home(service) / ACCESS
 
     def _home(self, service: str) -> Path:
         return home_of(self._folder, service)
