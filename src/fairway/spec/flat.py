@@ -357,6 +357,7 @@ _SUGAR: dict[type[SpecModel], Sugar] = {
     service.RolloutPolicy: _short_for("strategy"),
     service.RolloutStep: _short_for("to"),
     service.MetricGuard: _short_for("name"),
+    service.OutputsGuard: _short_for("differ"),
 }
 
 

@@ -106,6 +106,8 @@ def _flat_service(spec: ServiceSpec, data: dict[str, Any]) -> dict[str, Any]:
         rollout["steps"] = [_short(step, "to") for step in steps]
     if "metric" in rollout.get("guard", {}):
         rollout["guard"]["metric"] = _short(rollout["guard"]["metric"], "name")
+    if "outputs" in rollout.get("guard", {}):
+        rollout["guard"]["outputs"] = _short(rollout["guard"]["outputs"], "differ")
     for name, short in (
         ("environment", "python"),
         ("objective", "p95"),

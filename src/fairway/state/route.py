@@ -6,6 +6,8 @@ import hmac
 from dataclasses import dataclass
 from hashlib import sha256
 
+from fairway.state.access import Access
+
 WHOLE = 10_000
 """Weights are parts of this."""
 
@@ -88,6 +90,8 @@ class RoutePlan:
     """Answers of a backend that are tried once more on another, for requests that are safe to repeat."""
     observed: RouteObservation = RouteObservation()
     """What the router shows of the service."""
+    access: Access | None = None
+    """Who may ask, and by which certificate; None: everybody who reaches the port, without TLS."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from http import HTTPStatus
 from json import dumps
 from typing import Protocol
 
+from fairway.serving.router.access.admission import ADMITTED, Admitted
 from fairway.serving.router.chunks import LAST, encode
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.head import AnswerHead, BadHeadError, RequestHead, request_id_of
@@ -68,13 +69,16 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_chunked", "_client", "_desk", "_fits", "_full", "_gone", "_in", "_keep", "_out", "_place", "_reason", "_replay",
-        "_running", "_sent", "_since", "_stale", "_status", "_tried", "_upstream", "_wire", "answered", "arrived", "body_done",
-        "head", "is_probe", "over", "request_id",
+        "_admitted", "_chunked", "_client", "_desk", "_fits", "_full", "_gone", "_in", "_keep", "_out", "_place", "_reason",
+        "_replay", "_running", "_sent", "_since", "_stale", "_status", "_tried", "_upstream", "_wire", "answered", "arrived",
+        "body_done", "head", "is_probe", "over", "request_id",
     )  # fmt: skip
 
-    def __init__(self, client: Client, desk: Desk, head: RequestHead, piece: bytes, body_done: bool) -> None:
+    def __init__(
+        self, client: Client, desk: Desk, head: RequestHead, piece: bytes, body_done: bool, admitted: Admitted = ADMITTED
+    ) -> None:
         self.head = head
+        self._admitted = admitted
         self.arrived = desk.now()
         self.request_id = request_id_of(head) or desk.next_id()
         self.body_done = body_done
@@ -256,6 +260,9 @@ class Exchange:
         self.answered = True
         self._status = head.status
         frame = self._frame(head)
+        if self._admitted.headers or self._admitted.replaces:
+            head.drop_lines(self._admitted.replaces)
+            frame += self._admitted.lines
         wire = head.render(place.backend.revision, self.request_id, frame)
         if ended:
             self._settle(place, upstream)
@@ -313,7 +320,8 @@ class Exchange:
         self._status, self._reason = status, reason
         self._end()
         keep = self.body_done and self.head.keep_alive and not self._desk.draining
-        self._client.write(own_answer(status, reason, self.request_id, keep=keep, bodiless=self.head.method == b"HEAD"))
+        bodiless, more = self.head.method == b"HEAD", self._admitted.lines
+        self._client.write(own_answer(status, reason, self.request_id, keep=keep, bodiless=bodiless, more=more))
         self._client.finished(keep=keep)
 
     def reply(self, status: int, body: bytes, content_type: bytes, more: bytes = b"") -> None:
@@ -327,7 +335,7 @@ class Exchange:
             content_type,
             len(body),
             self.request_id,
-            more,
+            self._admitted.lines + more,
             _connection(keep=keep, plain=self.head.plain),
         )
         self._client.write(head if self.head.method == b"HEAD" else head + body)
@@ -387,6 +395,7 @@ class Exchange:
                 total_ms=milliseconds(now - self.arrived),
                 client=shown(self._client.peer),
                 forwarded_for=shown(head.forwarded.get(b"x-forwarded-for", b"")),
+                key=self._admitted.key,
                 trace_id=trace.trace_id if trace is not None else "",
                 agent=shown(head.value_of(b"user-agent") or b""),
                 tries=self._stale + len(self._tried),
@@ -492,10 +501,10 @@ def _connection(*, keep: bool, plain: bool) -> bytes:
     return b"connection: keep-alive\r\n" if plain else b""
 
 
-def own_answer(status: int, reason: str, request_id: bytes, *, keep: bool, bodiless: bool = False) -> bytes:
+def own_answer(status: int, reason: str, request_id: bytes, *, keep: bool, bodiless: bool = False, more: bytes = b"") -> bytes:
     """An answer in the router's own words, in the form of the inference protocols."""
     body = dumps({"error": reason} if reason else {}).encode() + b"\n"
-    more = {401: b"www-authenticate: Bearer\r\n", 503: b"retry-after: 1\r\n"}.get(status, b"")
+    more += {401: b"www-authenticate: Bearer\r\n", 503: b"retry-after: 1\r\n"}.get(status, b"")
     return b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%b%b%b\r\n%b" % (
         status,
         HTTPStatus(status).phrase.encode(),

@@ -105,6 +105,21 @@ class AccessLog(Protocol):
         ...
 
 
+def refused_record(
+    time: str, request_id: bytes, status: int, reason: str, peer: bytes, head: RequestHead | None
+) -> RequestRecord:
+    """The line of a request that was refused before it was looked at. `head`: where it could be read."""
+    return RequestRecord(
+        time,
+        request_id.decode("latin-1"),
+        method=shown(head.method) if head is not None else "",
+        path=shown(head.target.partition(b"?")[0]) if head is not None else "",
+        status=status,
+        client=shown(peer),
+        error=reason,
+    )
+
+
 def shown(text: bytes) -> str:
     """Bytes of a head in a log: bounded."""
     return text[:_MOST_SHOWN].decode("latin-1")
