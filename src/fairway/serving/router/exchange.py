@@ -17,9 +17,10 @@ from typing import Protocol
 
 from fairway.serving.router.access.admission import ADMITTED, Admitted
 from fairway.serving.router.chunks import LAST, encode
+from fairway.serving.router.comparison.pairs import KeptAnswer
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.head import AnswerHead, BadHeadError, RequestHead, request_id_of
-from fairway.serving.router.mirror import send_copy
+from fairway.serving.router.mirror import keep_answer, send_copy
 from fairway.serving.router.observation import AccessLog, RequestRecord, milliseconds, shown
 from fairway.serving.router.outcome import TARGET, is_own
 from fairway.serving.router.place import Place
@@ -69,9 +70,9 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_admitted", "_chunked", "_client", "_desk", "_fits", "_full", "_gone", "_in", "_keep", "_out", "_place", "_reason",
-        "_replay", "_running", "_sent", "_since", "_stale", "_status", "_tried", "_upstream", "_wire", "answered", "arrived",
-        "body_done", "head", "is_probe", "over", "request_id",
+        "_admitted", "_chunked", "_client", "_desk", "_fits", "_full", "_gone", "_in", "_keep", "_kept", "_out", "_place",
+        "_reason", "_replay", "_running", "_sent", "_since", "_stale", "_status", "_tried", "_upstream", "_wire", "answered",
+        "arrived", "body_done", "head", "is_probe", "over", "request_id",
     )  # fmt: skip
 
     def __init__(
@@ -107,6 +108,8 @@ class Exchange:
         self._sent = False
         self._chunked = False
         self._keep = False
+        self._kept: KeptAnswer | None = None
+        """The answer, while answers are compared with those to copies."""
         self._full = False
         self._status = 0
 
@@ -259,6 +262,10 @@ class Exchange:
         assert upstream is not None
         self.answered = True
         self._status = head.status
+        if self._desk.comparer is not None:
+            self._kept = keep_answer(self._desk.comparer, self.head, head)
+            if self._kept is not None:
+                self._kept.add(piece)
         frame = self._frame(head)
         if self._admitted.headers or self._admitted.replaces:
             head.drop_lines(self._admitted.replaces)
@@ -276,6 +283,8 @@ class Exchange:
 
     def on_piece(self, piece: bytes, ended: bool) -> None:
         """More of the answer."""
+        if self._kept is not None:
+            self._kept.add(piece)
         if self._chunked and piece:
             piece = encode(piece)
         if not ended:
@@ -374,6 +383,8 @@ class Exchange:
             self._note(self._desk.access)
         self.over = True
         self._replay.close()
+        if self._kept is not None:
+            self._kept.close()
 
     def _note(self, access: AccessLog) -> None:
         """Write a line of the access log."""
@@ -463,8 +474,8 @@ class Exchange:
             self._note(self._desk.access)
         replay.may_drop(False)
         copied = place is not None and not self.is_probe and self.body_done and replay.whole and self._desk.routes.has_mirror()
-        if not (copied and place and send_copy(self._desk, place.backend.revision, self._wire, replay, self.head)):
-            replay.close()
+        if not (copied and place and send_copy(self._desk, place.backend.revision, self._wire, replay, self.head, self._kept)):
+            self._end()
         self._client.finished(keep=self._keep)
 
     def _may_repeat(self, upstream: Upstream, unread: bool) -> bool:
