@@ -365,23 +365,38 @@ class App:
         metrics = self._metrics
         metrics.in_flight += 1
 
-        def finish(found: list[Array] | RequestError) -> None:
-            self._finish(form, question, found, asker)
-
         try:
             if is_large(body, asker.head_length):
                 self._quick_slowly(form, body, asker)
                 return
             self._see(body, asker.began)
+            self._batcher.offer(Unread(self, form, body, asker))
+        except RequestError as error:
+            self._finish(form, None, error, asker)
+
+    def read_quick(self, form: Form, body: bytes, asker: Asker) -> int:
+        """Decode a small body, and submit its rows; how many. 0: it was answered with an error."""
+
+        def finish(found: list[Array] | RequestError) -> None:
+            self._finish(form, question, found, asker)
+
+        try:
             question = form.read(body, asker.head_length)
             if asker.head_length is None and len(body) > _COUNTED:
                 asker.hold(weight(question.inputs))
-            self._batcher.submit(question.inputs, question.rows, finish)
+            self._batcher.submit(question.inputs, question.rows, finish, asker.began)
         except RequestError as error:
             self._finish(form, None, error, asker)
         except Exception:  # noqa: BLE001  # ours; the server must live on
             _log.exception("a request could not be read")
             self._finish(form, None, RequestError(500, "the server made a mistake, and wrote it into its log"), asker)
+        else:
+            return question.rows
+        return 0
+
+    def refuse_quick(self, error: RequestError, form: Form, asker: Asker) -> None:
+        """Answer with an error instead."""
+        self._finish(form, None, error, asker)
 
     def _quick_slowly(self, form: Form, body: bytes, asker: Asker) -> None:
         """Large JSON on the short way."""
@@ -415,6 +430,31 @@ class App:
         self._metrics.in_flight -= 1
         self._metrics.answered(answer.status, time.perf_counter() - asker.began)
         asker.answer(answer)
+
+
+class Unread:
+    """A request on the short way that is not decoded (`backlog.py`)."""
+
+    __slots__ = ("_app", "_asker", "_body", "_form", "arrived")
+
+    def __init__(self, app: App, form: Form, body: bytes, asker: Asker) -> None:
+        self._app = app
+        self._form = form
+        self._body = body
+        self._asker = asker
+        self.arrived = asker.began
+
+    def is_gone(self) -> bool:
+        """Whether its client has left."""
+        return self._asker.disconnected
+
+    def read(self) -> int:
+        """Decode it and submit its rows."""
+        return self._app.read_quick(self._form, self._body, self._asker)
+
+    def refuse(self, error: RequestError) -> None:
+        """Answer it with an error."""
+        self._app.refuse_quick(error, self._form, self._asker)
 
 
 def is_large(body: bytes, head_length: bytes | None) -> bool:
