@@ -104,6 +104,8 @@ class App:
         self._created = int(now())
         self._began = time.monotonic()
         self.draining = False
+        self.gone = False
+        """The model's process has ended: nothing can be answered here any more."""
         self.door: Door | None = None
         """Set where the port is one of loopback."""
         self.last = 0.0
@@ -158,7 +160,9 @@ class App:
             metrics.in_flight -= 1
 
     def check(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """403 for what may not ask at all."""
+        """403 for what may not ask at all; 503 once the model is gone, which tells a router to ask another replica."""
+        if self.gone:
+            raise RequestError(503, "the process of the model has ended, and this replica ends too", retry_after=1.0)
         if self.door is not None:
             self.door.check(headers)
 
