@@ -116,6 +116,8 @@ class App:
         self._created = int(now())
         self._began = time.monotonic()
         self.draining = False
+        self.gone = False
+        """The model's process has ended: nothing can be answered here any more."""
         self.door: Door | None = None
         """Set where the port is one of loopback."""
         self.last = 0.0
@@ -173,7 +175,9 @@ class App:
             metrics.in_flight -= 1
 
     def check(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """403 for what may not ask at all."""
+        """403 for what may not ask at all; 503 once the model is gone, which tells a router to ask another replica."""
+        if self.gone:
+            raise RequestError(503, "the process of the model has ended, and this replica ends too", retry_after=1.0)
         if self.door is not None:
             self.door.check(headers)
 
@@ -435,11 +439,11 @@ class App:
         submit_special(self._batcher, self._model, question, finish)
         return await future
 
-    def _submit(self, question: Question, finish: Finish) -> None:
+    def _submit(self, question: Question, finish: Finish, arrived: float = 0.0) -> None:
         if question.rows and not question.timeout:
-            self._batcher.submit(question.inputs, question.rows, finish)
+            self._batcher.submit(question.inputs, question.rows, finish, arrived)
         else:
-            submit_special(self._batcher, self._model, question, finish)
+            submit_special(self._batcher, self._model, question, finish, arrived)
 
     def _written(self, form: Form, question: Question, outputs: list[Array]) -> Answer:
         if question.wanted:
@@ -463,25 +467,41 @@ class App:
         metrics = self._metrics
         metrics.in_flight += 1
 
-        def finish(found: list[Array] | RequestError) -> None:
-            self._finish(form, question, found, asker)
-
         try:
             if is_large(body, asker.head_length):
                 self._quick_slowly(form, body, asker)
                 return
             self._see(body, asker.began)
+            self._batcher.offer(Unread(self, form, body, asker))
+        except RequestError as error:
+            self._finish(form, None, error, asker)
+
+    def read_quick(self, form: Form, body: bytes, asker: Asker) -> int:
+        """Decode a small body, and submit its rows; how many. 0: it was answered with an error."""
+
+        def finish(found: list[Array] | RequestError) -> None:
+            self._finish(form, question, found, asker)
+
+        try:
             came = time.perf_counter()
             question = form.read(body, asker.head_length)
             if asker.head_length is None and len(body) > _COUNTED:
                 asker.hold(weight(question.inputs))
-            asker.phases = came, time.perf_counter()
-            self._submit(question, finish)
+            # The time in the backlog counts as waiting for the model.
+            asker.phases = asker.began, asker.began + time.perf_counter() - came
+            self._submit(question, finish, asker.began)
         except RequestError as error:
             self._finish(form, None, error, asker)
         except Exception:  # noqa: BLE001  # ours; the server must live on
             _log.exception("a request could not be read")
             self._finish(form, None, RequestError(500, "the server made a mistake, and wrote it into its log"), asker)
+        else:
+            return question.rows
+        return 0
+
+    def refuse_quick(self, error: RequestError, form: Form, asker: Asker) -> None:
+        """Answer with an error instead."""
+        self._finish(form, None, error, asker)
 
     def _quick_slowly(self, form: Form, body: bytes, asker: Asker) -> None:
         """Large JSON on the short way."""
@@ -523,6 +543,31 @@ class App:
             came, read = asker.phases
             metrics.phases.add(read - came, ran - read, now - ran)
         asker.answer(answer)
+
+
+class Unread:
+    """A request on the short way that is not decoded (`backlog.py`)."""
+
+    __slots__ = ("_app", "_asker", "_body", "_form", "arrived")
+
+    def __init__(self, app: App, form: Form, body: bytes, asker: Asker) -> None:
+        self._app = app
+        self._form = form
+        self._body = body
+        self._asker = asker
+        self.arrived = asker.began
+
+    def is_gone(self) -> bool:
+        """Whether its client has left."""
+        return self._asker.disconnected
+
+    def read(self) -> int:
+        """Decode it and submit its rows."""
+        return self._app.read_quick(self._form, self._body, self._asker)
+
+    def refuse(self, error: RequestError) -> None:
+        """Answer it with an error."""
+        self._app.refuse_quick(error, self._form, self._asker)
 
 
 def is_large(body: bytes, head_length: bytes | None) -> bool:

@@ -67,6 +67,13 @@ class Lane(HttpToolsProtocol):
     own side. What a client sends, and what it does not read, is bounded (`held.py`).
     """
 
+    # What every request reads or writes lies together in the object; the rest is in its dictionary. There each name would be a
+    # place of its own in memory, and with many connections these places are no longer in the processor's cache.
+    __slots__ = (
+        "_asked", "_body", "_in_head", "_linger", "_overhead", "_running", "cycle", "expect_100_continue", "flow", "headers",
+        "parser", "pipeline", "replica", "timeout_keep_alive_task", "transport", "url",
+    )  # fmt: skip
+
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.replica: App = self.config.app  # type: ignore[assignment]
