@@ -21,6 +21,7 @@ from fairway.serving.replica.model import Answer, Question, ServedModel, Stream,
 from fairway.serving.replica.pace import Pace, SmallRequests
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols import openinference, tfserving
+from fairway.serving.replica.protocols.grpc.service import GrpcService
 from fairway.serving.replica.protocols.openinference import OpenInference
 from fairway.serving.replica.protocols.pieces import LARGE, Steps, weight
 from fairway.serving.replica.turns import BULK, Line
@@ -118,6 +119,10 @@ class App:
         """Paths that take a GET."""
         self._add_openinference()
         self._add_tfserving()
+        self.grpc = GrpcService(model, batcher, metrics, limits.size, lambda: self.draining)
+        self._calls = self.grpc.calls()
+        for path, form in self.grpc.forms().items():
+            self._take(path, form)
         if generating is not None:
             self._add_openai(generating)
 
@@ -139,7 +144,8 @@ class App:
         do = self._questions.get(scope["path"])
         if do is None or scope["method"] != "POST":
             self._small.seen(began)
-            await self._send(self._page(scope), send)
+            call = self._calls.get(scope["path"]) if scope["method"] == "POST" else None
+            await self._send(self._page(scope) if call is None else await self._called(call, scope, receive), send)
             return
         metrics = self._metrics
         metrics.in_flight += 1
@@ -171,6 +177,16 @@ class App:
             raise
         except Exception:  # noqa: BLE001  # ours; the server must live on
             return _mistake()
+
+    async def _called(self, call: Callable[[bytes], Answer], scope: Scope, receive: Receive) -> Answer:
+        """A method of gRPC that asks about the model; it is not counted."""
+        try:
+            body, _ = await self.bodies.read(scope, receive)
+            return call(body)
+        except RequestError as error:
+            return refusal(error)
+        finally:
+            self.bodies.done()
 
     async def _send(self, answer: Answer, send: Send) -> None:
         headers = [(b"content-type", answer.content_type), (b"content-length", b"%d" % len(answer.body)), *answer.headers]
@@ -209,6 +225,8 @@ class App:
 
     def _unknown(self, path: str) -> RequestError:
         parts = path.split("/")
+        if len(parts) == 3 and "." in parts[1]:
+            return RequestError(501, f"no method {path} of gRPC here", fix="docs/protocols.md has the services")
         if len(parts) > 3 and parts[2] == "models" and parts[1] in ("v1", "v2"):
             name = parts[3].partition(":")[0]
             if name != self._model.name:
