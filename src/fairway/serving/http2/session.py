@@ -73,6 +73,8 @@ class Session:
         """The first SETTINGS of the other side has come."""
         self._out: list[bytes] = []
         self._receiving = False
+        self._urgent = False
+        """What is gathered is more than answers to PING."""
         self._closed: dict[int, None] = {}
         self._waiting: dict[Stream, None] = {}
         """Streams with bytes that wait for room, by turns."""
@@ -132,7 +134,10 @@ class Session:
             self.fail(problem)
         finally:
             self._receiving = False
-            self.flush()
+            if self._urgent:
+                self.flush()
+            elif self._out:
+                self.flush_soon()
 
     def fail(self, problem: SessionError) -> None:
         """End the connection."""
@@ -280,7 +285,7 @@ class Session:
         if self.said_goodbye or len(self.streams) >= self.terms.streams:
             self._glitches.add()
             self._close(number)
-            self._out.append(frames.rst_stream(number, Code.REFUSED_STREAM))
+            self._send(frames.rst_stream(number, Code.REFUSED_STREAM))
             return None
         stream = self.begin_stream(number)
         self._add(stream)
@@ -382,7 +387,7 @@ class Session:
                 raise SessionError(Code.PROTOCOL_ERROR, "SETTINGS_ENABLE_PUSH is neither 0 nor 1")
             elif name == frames.MAX_CONCURRENT_STREAMS:
                 self.most_streams = value
-        self._out.append(frames.frame(frames.SETTINGS, frames.ACK, 0))
+        self._send(frames.frame(frames.SETTINGS, frames.ACK, 0))
         self.pump()
 
     def _resize(self, window: int) -> None:
@@ -537,9 +542,14 @@ class Session:
     def flush(self) -> None:
         """Write what was gathered while bytes were received."""
         out = self._out
-        if out and not self._receiving:
+        self._urgent = False
+        if out:
             self._out = []
             self._write(out[0] if len(out) == 1 else b"".join(out))
+
+    def flush_soon(self) -> None:
+        """Only answers to PING wait. Clients of gRPC send one for every answer; with the next answer it costs no write."""
+        self.flush()
 
     def forget(self, stream: Stream) -> None:
         """It is over, on both sides."""
@@ -579,7 +589,11 @@ class Session:
 
     def _send(self, wire: bytes) -> None:
         if self._receiving:
+            self._urgent = True
             self._out.append(wire)
+        elif self._out:
+            self._out.append(wire)
+            self.flush()
         else:
             self._write(wire)
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 TERMS = Terms(streams=256, stream_window=1 << 20, window=4 << 20)
 _KNOWN = 64
 """Blocks of headers that are remembered when checked, a connection."""
+PING_SECONDS = 0.002
+"""How long an answer to PING may wait for another frame to go with."""
 _WRITE_LIMIT = 256 * 1024
 _DRAIN_SECONDS = 1.0
 """How long streams that the client began before it read the GOAWAY may come."""
@@ -63,6 +65,7 @@ class StreamsConnection(Session, asyncio.Protocol):
         self._since = time.perf_counter()
         """When something last came, or went."""
         self._drained = 0.0
+        self._flushes = False
 
     # From the network.
 
@@ -193,6 +196,16 @@ class StreamsConnection(Session, asyncio.Protocol):
             self.forget(stream)
             cast(Request, stream).gone()
         self._transport.close()
+
+    def flush_soon(self) -> None:
+        """At the latest after a moment."""
+        if not self._flushes:
+            self._flushes = True
+            asyncio.get_running_loop().call_later(PING_SECONDS, self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flushes = False
+        self.flush()
 
     def _put(self, wire: bytes) -> None:
         if not self._transport.is_closing():
