@@ -17,9 +17,12 @@ RESET_RATE = 100.0
 
 
 class Glitches:
-    """Two buckets that fill again with time. Frames that bring something give room back: a client of gRPC may send PING for each."""
+    """Two buckets that fill again with time.
 
-    __slots__ = ("_now", "_resets", "_reset_since", "_room", "_since")
+    Frames that bring something give room back: a client of gRPC may send a PING for each of them.
+    """
+
+    __slots__ = ("_now", "_reset_since", "_resets", "_room", "_since")
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now

@@ -14,6 +14,7 @@ _METHOD = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _PATH = re.compile(rb"/[\x21-\x7e\x80-\xff]*")
 _AUTHORITY = re.compile(rb"[\x21-\x7e]*")
 _PSEUDO = frozenset({b":method", b":scheme", b":path", b":authority"})
+_ONCE = frozenset({b"host", b"te", b"content-length", b"content-type"})
 _CONNECTION = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
 
 
@@ -40,41 +41,38 @@ class RequestHeaders:
 def read_request_headers(headers: Headers) -> RequestHeaders:
     """Check and sort; `StreamError` for what no request may have (RFC 9113, 8.2 and 8.3)."""
     pseudo: dict[bytes, bytes] = {}
+    once: dict[bytes, bytes] = {}
     lines: list[Header] = []
     cookies: list[bytes] = []
-    host, length, content_type = None, None, b""
     for name, value in headers:
         if name[:1] == b":":
-            if name not in _PSEUDO or name in pseudo or lines or cookies or host is not None:
+            if name not in _PSEUDO or name in pseudo or lines or cookies or once:
                 raise malformed(f"the header {name[:40]!r} is unknown, comes twice or comes late")
             pseudo[name] = value
             continue
         _check_line(name, value)
-        if name == b"host":
-            if host is not None:
-                raise malformed("more than one host")
-            host = value
+        if name in _ONCE:
+            if name in once:
+                raise malformed(f"more than one {name.decode()}")
+            once[name] = value
         elif name == b"cookie":
             cookies.append(value)
-        elif name == b"te":
-            if value != b"trailers":
-                raise malformed("te is not trailers")
-        elif name == b"content-length":
-            if length is not None or not value.isdigit() or len(value) > 18:
-                raise malformed("content-length comes twice or is no number")
-            length = int(value)
         else:
-            if name == b"content-type":
-                content_type = value
             lines.append((name, value))
     if cookies:
         lines.append((b"cookie", b"; ".join(cookies)))
-    return _request(pseudo, host, tuple(lines), length, content_type)
+    return _request(pseudo, once, lines)
 
 
-def _request(
-    pseudo: dict[bytes, bytes], host: bytes | None, lines: tuple[Header, ...], length: int | None, content_type: bytes
-) -> RequestHeaders:
+def _request(pseudo: dict[bytes, bytes], once: dict[bytes, bytes], lines: list[Header]) -> RequestHeaders:
+    if once.get(b"te", b"trailers") != b"trailers":
+        raise malformed("te is not trailers")
+    length, host = once.get(b"content-length"), once.get(b"host")
+    if length is not None and (not length.isdigit() or len(length) > 18):
+        raise malformed("content-length is no number")
+    content_type = once.get(b"content-type", b"")
+    if content_type:
+        lines.insert(0, (b"content-type", content_type))
     method, path, authority = pseudo.get(b":method", b""), pseudo.get(b":path", b""), pseudo.get(b":authority")
     if not _METHOD.fullmatch(method) or method == b"CONNECT":
         raise malformed("there is no method that is understood here")
@@ -85,7 +83,7 @@ def _request(
     name = authority if authority is not None else host or b""
     if not _AUTHORITY.fullmatch(name):
         raise malformed(":authority is no name")
-    return RequestHeaders(method, path, name, lines, length, content_type)
+    return RequestHeaders(method, path, name, tuple(lines), None if length is None else int(length), content_type)
 
 
 def read_answer_headers(headers: Headers) -> tuple[int, list[Header]]:

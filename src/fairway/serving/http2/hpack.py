@@ -1,8 +1,8 @@
 """Header compression (RFC 7541): blocks of bytes to headers and back.
 
 The decoder keeps the dynamic table that the other side fills, at most `TABLE_SIZE` bytes. A block that only refers to the tables
-decodes to the same headers until the dynamic table changes, so its result is kept: clients of gRPC send one and the same block for
-every call. The encoder uses the static table alone. Its blocks do not depend on what was sent before and can be kept, too.
+decodes to the same headers until the dynamic table changes, so its result is kept: clients of gRPC send one and the same block
+for every call. The encoder uses the static table alone. Its blocks do not depend on what was sent before and can be kept, too.
 """
 
 from __future__ import annotations
@@ -49,6 +49,27 @@ class TooManyHeadersError(Exception):
     """The headers of a block are longer than allowed. The dynamic table is as if they had been kept."""
 
 
+class _Found:
+    """The headers of a block, as many as are allowed."""
+
+    __slots__ = ("_count", "_left", "headers", "too_many")
+
+    def __init__(self, most_bytes: int, most_headers: int) -> None:
+        self.headers: list[Header] = []
+        self.too_many = False
+        self._left = most_bytes
+        self._count = most_headers
+
+    def add(self, header: Header) -> None:
+        """One more."""
+        self._left -= len(header[0]) + len(header[1])
+        self._count -= 1
+        if self._left < 0 or self._count < 0:
+            self.too_many = True
+        else:
+            self.headers.append(header)
+
+
 class Decoder:
     """The headers of one side of a connection."""
 
@@ -68,42 +89,43 @@ class Decoder:
         known = self._known.get(block)
         if known is not None:
             return known
-        found: list[Header] = []
-        size, place, changed, too_many = 0, 0, False, False
+        found = _Found(self._bytes, self._count)
         try:
-            while place < len(block):
-                first = block[place]
-                if first & 0x80:
-                    index, place = _integer(block, place, 7)
-                    header = self._entry(index)
-                elif first & 0xE0 == 0x20:
-                    if found or too_many:
-                        raise HeaderCompressionError("the size of the table changes after a header")
-                    place, changed = self._resize(block, place), True
-                    continue
-                else:
-                    header, place = self._literal(block, place, 6 if first & 0x40 else 4)
-                    if first & 0x40:
-                        self._add(header)
-                        changed = True
-                size += len(header[0]) + len(header[1])
-                if too_many or size > self._bytes or len(found) >= self._count:
-                    # The rest is read for what it does to the table.
-                    too_many = True
-                else:
-                    found.append(header)
+            changed = self._read(block, found)
         except IndexError:
             raise HeaderCompressionError("a header block ends within a header") from None
         if changed:
             self._known.clear()
-        if too_many:
+        if found.too_many:
             raise TooManyHeadersError
-        headers = tuple(found)
+        headers = tuple(found.headers)
         if not changed and len(block) <= _SHORT:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[block] = headers
         return headers
+
+    def _read(self, block: bytes, found: _Found) -> bool:
+        """Read a whole block; whether it changed the table. Beyond the limits it is read for what it does to the table."""
+        place, changed = 0, False
+        while place < len(block):
+            first = block[place]
+            if first & 0x80:
+                index, place = _integer(block, place, 7)
+                found.add(self._entry(index))
+            elif first & 0x40:
+                header, place = self._literal(block, place, 6)
+                self._add(header)
+                found.add(header)
+                changed = True
+            elif first & 0x20:
+                if found.headers or found.too_many:
+                    raise HeaderCompressionError("the size of the table changes after a header")
+                place, changed = self._resize(block, place), True
+            else:
+                header, place = self._literal(block, place, 4)
+                found.add(header)
+        return changed
 
     def _entry(self, index: int) -> Header:
         if 0 < index < _FIRST_DYNAMIC:

@@ -59,9 +59,7 @@ def _steps() -> list[list[_Step | None]]:
     return [[_walk(children, symbols, padding, node, nibble) for nibble in range(16)] for node in range(len(children))]
 
 
-def _walk(
-    children: list[list[int]], symbols: dict[int, int], padding: frozenset[int], node: int, nibble: int
-) -> _Step | None:
+def _walk(children: list[list[int]], symbols: dict[int, int], padding: frozenset[int], node: int, nibble: int) -> _Step | None:
     text = b""
     for shift in (3, 2, 1, 0):
         node = children[node][nibble >> shift & 1]

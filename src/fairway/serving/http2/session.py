@@ -1,8 +1,8 @@
 """One connection of HTTP/2 without its socket: frames in, events out; frames out within the other side's windows.
 
-What the other side can make this one hold or do is bounded: the length of a frame, of a header block and of its headers; frames that
-bring nothing (`Glitches`); streams at once; bytes received and not taken (the windows); bytes to send that the other side does not
-take (`Stream.queued`, by back pressure to where they come from).
+What the other side can make this one hold or do is bounded: the length of a frame, of a header block and of its headers; frames
+that bring nothing (`Glitches`); streams at once; bytes received and not taken (the windows); bytes to send that the other side does
+not take (`Stream.queued`, by back pressure to where they come from).
 """
 
 from __future__ import annotations
@@ -201,28 +201,28 @@ class Session:
         stream = self.streams.get(number)
         if not content and not ended:
             self._glitches.add()
-        if stream is None or stream.heard_all:
+        if stream is None or stream.heard_all or not stream.has_head:
             self._give_room(size)
-            self._check_known(number)
-            if stream is not None:
-                self._break(stream, StreamError(Code.STREAM_CLOSED, "DATA after the end of a stream"))
+            self._refuse_data(stream, number)
             return
-        if size != len(content):
-            self._give_room(size - len(content))
-        stream.left -= size
+        self._give_room(size - len(content))
+        stream.left -= len(content)
         if stream.left < 0:
             raise SessionError(Code.FLOW_CONTROL_ERROR, "more bytes than the window of a stream has")
-        stream.left += size - len(content)
-        if not stream.has_head:
-            self._give_room(len(content))
-            self._break(stream, StreamError(Code.PROTOCOL_ERROR, "DATA before the headers"))
-            return
-        if content:
-            self._glitches.forgive()
         stream.heard_all = ended
         self._give(self.on_data, stream, content, ended)
         if content:
+            self._glitches.forgive()
             self._taken_of(stream, len(content))
+
+    def _refuse_data(self, stream: Stream | None, number: int) -> None:
+        """DATA where none may come."""
+        if stream is None:
+            self._check_known(number)
+        elif stream.heard_all:
+            self._break(stream, StreamError(Code.STREAM_CLOSED, "DATA after the end of a stream"))
+        else:
+            self._break(stream, StreamError(Code.PROTOCOL_ERROR, "DATA before the headers"))
 
     def _take_headers(self, flags: int, number: int, content: bytes) -> None:
         if flags & frames.PADDED:
@@ -525,7 +525,7 @@ class Session:
             most = min(stream.window, self._windows, FRAME_SIZE)
             if most <= 0 and stream.queued_size:
                 continue
-            piece = stream.take(most)
+            piece = stream.pop(most)
             stream.window -= len(piece)
             self._windows -= len(piece)
             done = not stream.queued

@@ -9,7 +9,8 @@ class Stream:
     """One stream."""
 
     __slots__ = (
-        "has_head", "heard_all", "held", "left", "number", "owed", "queued", "queued_size", "said_all", "taken", "trailers", "window",
+        "has_head", "heard_all", "held", "left", "number", "owed", "queued", "queued_size", "said_all", "taken", "trailers",
+        "window",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -40,7 +41,7 @@ class Stream:
             self.queued.append(piece)
             self.queued_size += len(piece)
 
-    def take(self, most: int) -> bytes:
+    def pop(self, most: int) -> bytes:
         """The next bytes that wait."""
         piece = self.queued.popleft()
         if len(piece) > most:

@@ -126,7 +126,7 @@ class Lane(HttpToolsProtocol):
             _RECEIVING.setdefault(self, time.perf_counter())
             return
         _RECEIVING.pop(self, None)
-        self.connections.discard(self)  # type: ignore[arg-type]  # as uvicorn itself does
+        self.connections.discard(self)
         other = StreamsConnection(self.replica, self.server_state)
         self.transport.set_protocol(other)
         other.connection_made(self.transport)

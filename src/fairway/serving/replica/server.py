@@ -74,7 +74,9 @@ class Server(UvicornServer):
         sweep(now, self._app.bodies.limits.seconds)
         streams.sweep(now, self._app.bodies.limits.seconds, draining=self._app.draining)
         if self._app.draining:
-            quiet = not self._app.busy and not (receiving() or streams.receiving()) and now - max(self._told, self._app.last) > QUIET
+            quiet = (
+                not self._app.busy and not (receiving() or streams.receiving()) and now - max(self._told, self._app.last) > QUIET
+            )
             self.should_exit = self.should_exit or quiet or now - self._told > self._grace
         return await super().on_tick(counter)
 

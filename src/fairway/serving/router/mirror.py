@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from http import HTTPStatus
 
+from fairway.serving.router.calls import outcome_of
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.head import AnswerHead, RequestHead
 from fairway.serving.router.place import Place
 from fairway.serving.router.replay import Replay
-from fairway.serving.router.upstream import Upstream
+from fairway.serving.router.upstream import Channel
 
 MIRROR_LIMIT = 64
 """Copies under way at once; when there are so many, further requests are not copied."""
@@ -29,7 +30,7 @@ def send_copy(desk: Desk, revision_taken: int, wire: bytes, replay: Replay, head
 class _Copy:
     """One copy and its answer, which is measured and thrown away."""
 
-    __slots__ = ("_desk", "_head", "_over", "_place", "_replay", "_since", "_status", "_timer", "_upstream", "_wire")
+    __slots__ = ("_answer", "_desk", "_head", "_over", "_place", "_replay", "_since", "_status", "_timer", "_upstream", "_wire")
 
     def __init__(self, desk: Desk, place: Place, wire: bytes, replay: Replay, head: RequestHead) -> None:
         self._desk = desk
@@ -39,8 +40,9 @@ class _Copy:
         self._head = head
         self._since = 0.0
         self._status = 0
+        self._answer: AnswerHead | None = None
         self._over = False
-        self._upstream: Upstream | None = None
+        self._upstream: Channel | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
@@ -57,7 +59,7 @@ class _Copy:
         else:
             self.on_connected(upstream)
 
-    def on_connected(self, upstream: Upstream) -> None:
+    def on_connected(self, upstream: Channel) -> None:
         """There is a connection."""
         if self._over:
             upstream.close()
@@ -73,13 +75,14 @@ class _Copy:
 
     def on_answer(self, head: AnswerHead, piece: bytes, ended: bool) -> None:
         """The answer begins."""
-        self._status = head.status
+        self._answer = head
         if ended:
             self.on_piece(piece, True)
 
     def on_piece(self, piece: bytes, ended: bool) -> None:
         """More of it."""
-        if ended and self._upstream is not None:
+        if ended and self._upstream is not None and self._answer is not None:
+            self._status = outcome_of(self._answer)
             self._place.give_back(self._upstream, self._desk.now())
             self._end()
 

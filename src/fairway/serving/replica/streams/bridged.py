@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -101,16 +102,11 @@ class Bridged(Request):
             if not self.said_all and not self.disconnected:
                 self.connection.reset(self, Code.INTERNAL_ERROR)
 
-    async def _receive(self) -> dict[str, Any]:
-        while not self._pieces and self._more and not self.disconnected:
+    async def _receive(self) -> MutableMapping[str, Any]:
+        while (self._heard or (self._more and not self._pieces)) and not self._is_gone():
             self._came.clear()
             await self._came.wait()
-        if self.disconnected:
-            return {"type": "http.disconnect"}
-        if self._heard:
-            while not self.disconnected:
-                self._came.clear()
-                await self._came.wait()
+        if self._is_gone():
             return {"type": "http.disconnect"}
         body = b"".join(self._pieces)
         self._pieces.clear()
@@ -119,7 +115,10 @@ class Bridged(Request):
         self._heard = not self._more
         return {"type": "http.request", "body": body, "more_body": self._more}
 
-    async def _send(self, message: dict[str, Any]) -> None:
+    def _is_gone(self) -> bool:
+        return self.disconnected
+
+    async def _send(self, message: MutableMapping[str, Any]) -> None:
         if self.disconnected:
             return
         if message["type"] == "http.response.start":

@@ -210,5 +210,3 @@ class StreamsConnection(Session, asyncio.Protocol):
     def _put(self, wire: bytes) -> None:
         if not self._transport.is_closing():
             self._transport.write(wire)
-
-

@@ -55,9 +55,7 @@ class Definitions:
 
     def enum(self, name: str) -> dict[str, int]:
         """The values of an enumeration, by name with its package."""
-        return next(
-            values for each in self.files for own, values in each.enums.items() if f"{each.package}.{own}" == name
-        )
+        return next(values for each in self.files for own, values in each.enums.items() if f"{each.package}.{own}" == name)
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 
 from fairway.serving.replica.problem import RequestError, bad

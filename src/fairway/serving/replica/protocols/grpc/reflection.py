@@ -53,7 +53,10 @@ def _file_of(symbol: str) -> str:
             return file
     for each in definitions().files:
         own = symbol.removeprefix(f"{each.package}.")
-        services = {*each.services, *(f"{service}.{method.name}" for service in each.services for method in each.services[service])}
+        services = {
+            *each.services,
+            *(f"{service}.{method.name}" for service in each.services for method in each.services[service]),
+        }
         if symbol.startswith(f"{each.package}.") and (own in each.messages or own in each.enums or own in services):
             return each.file
     message = f"no symbol {symbol[:200]!r} here"

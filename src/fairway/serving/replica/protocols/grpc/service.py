@@ -15,6 +15,7 @@ from fairway.serving.replica.protocols.grpc.framing import CONTENT_TYPE, OK_HEAD
 from fairway.serving.replica.protocols.grpc.inference import Infer, check_name
 from fairway.serving.replica.protocols.grpc.tensorflow import GrpcClassify, GrpcPredict, GrpcRegress, check_spec, spec_of
 from fairway.serving.replica.protocols.grpc.wire import Message
+from fairway.serving.replica.protocols.rows import SIGNATURE
 from fairway.state.model import TensorSpec
 from fairway.version import __version__
 
@@ -202,7 +203,7 @@ class GrpcService:
             "method_name": "tensorflow/serving/predict",
         }
         kind = f"{tensorflow.PACKAGE}.SignatureDefMap"
-        value = definitions().schema.encode(kind, {"signature_def": {tensorflow.SIGNATURE: told}})
+        value = definitions().schema.encode(kind, {"signature_def": {SIGNATURE: told}})
         held = {"type_url": f"type.googleapis.com/{kind}", "value": value}
         return {"model_spec": spec_of(self.model), "metadata": {"signature_def": held}}
 

@@ -207,7 +207,10 @@ def _filled(values: Array, count: int, place: str) -> Array:
 
 
 def tensor_of(word: str, array: Array) -> Message:
-    """A TensorProto of an output, with its values in the field for their type, as TensorFlow Serving has them; many integers as bytes."""
+    """A TensorProto of an output.
+
+    Values are in the field for their type, as TensorFlow Serving has them; many integers are bytes.
+    """
     about: Message = {"dtype": NUMBERS[word], "tensor_shape": {"dim": [{"size": length} for length in array.shape]}}
     if word == "BYTES":
         values: Any = [as_bytes(each) for each in array.ravel().tolist()]

@@ -93,7 +93,8 @@ class Schema:
 
     def _pack(self, kind: str, values: Any) -> bytes:
         if isinstance(values, np.ndarray) and kind in _STRUCTS:
-            return values.astype(_DTYPES[kind], copy=False).tobytes()
+            raw: bytes = values.astype(_DTYPES[kind], copy=False).tobytes()
+            return raw
         return b"".join([self._value(kind, each) for each in values])
 
     def _entry(self, field: Field, key: Any, value: Any) -> bytes:
