@@ -66,6 +66,8 @@ class ModelFacts:
     """What MLflow clients call the model; empty: by its name."""
     best: dict[str, float] = field(default_factory=dict)
     """The best values of its run, of metrics whose direction is known."""
+    anew: bool = False
+    """Whether it becomes a version of its own, also where the newest one has the same content and facts."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,8 +1,8 @@
 """One connection of HTTP/2 without its socket: frames in, events out; frames out within the other side's windows.
 
 What the other side can make this one hold or do is bounded: the length of a frame, of a header block and of its headers; frames
-that bring nothing (`Glitches`); streams at once; bytes received and not taken (the windows); bytes to send that the other side does
-not take (`Stream.queued`, by back pressure to where they come from).
+that bring nothing (`Glitches`); streams at once; bytes received and not taken (the windows); bytes to send that the other side
+does not take (`Stream.queued`, by back pressure to where they come from).
 """
 
 from __future__ import annotations

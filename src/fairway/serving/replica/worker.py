@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 
 FRAME = struct.Struct("<IQ")
+OPTIONS = ("seed", "temperature", "top_p")
+"""What a Python class gets that declares no `generate_options`."""
 _LENGTH = struct.Struct("<I")
 _WORDS = {
     "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64", "int8": "INT8",
@@ -221,8 +223,10 @@ class Worker:
         self._wire = wire
         self._runtime = runtime
         self._model: Any = getattr(runtime, "model", None)
-        self._writing: dict[int, tuple[Iterator[str], int]] = {}
+        self._writing: dict[int, tuple[Iterator[Any], int]] = {}
         """Generators by question, with how many pieces each may still give."""
+        self._usage: dict[int, Any] = {}
+        """Tokens by a model's own count, of those that gave it before their end."""
 
     def serve(self) -> None:
         """Until the end."""
@@ -242,6 +246,7 @@ class Worker:
             raise
         except Exception as error:  # noqa: BLE001  # whatever the model raises is an answer
             self._writing.pop(number, None)
+            self._usage.pop(number, None)
             traceback.print_exc()
             send(
                 self._wire,
@@ -255,7 +260,8 @@ class Worker:
             named = [(told["name"], told["datatype"], output) for told, output in zip(self._runtime.outputs, outputs)]
             send(self._wire, {"id": number}, tuple(named))
         elif do == "embed":
-            vectors = np.asarray(self._model.embed(head["texts"]), dtype="float32")
+            more = (head["options"],) if head.get("options") else ()
+            vectors = np.asarray(self._model.embed(head["texts"], *more), dtype="float32")
             send(self._wire, {"id": number}, (("embeddings", "FP32", vectors),))
         elif do == "generate":
             limit = head["options"].get("max_tokens") or sys.maxsize
@@ -264,16 +270,24 @@ class Worker:
             send(self._wire, {"id": number, "counts": [int(self._model.count(text)) for text in head["texts"]]})
         elif do == "cancel":
             self._writing.pop(head["which"], None)
+            self._usage.pop(head["which"], None)
 
     def _step(self, number: int) -> None:
         pieces, left = self._writing[number]
         piece = next(pieces, None)
-        if piece is None or left == 0:
+        more = dict(piece) if isinstance(piece, dict) else {}
+        text = str(more.pop("text", "")) if isinstance(piece, dict) else str(piece or "")
+        reason, usage = more.pop("finish_reason", None), more.pop("usage", None)
+        counted = bool(text or more)
+        if counted and left > 0:
+            self._writing[number] = (pieces, left - 1)
+            send(self._wire, {"id": number, "piece": text, "more": more} if more else {"id": number, "piece": text})
+        if piece is None or reason or (counted and left == 0):
             del self._writing[number]
-            send(self._wire, {"id": number, "end": "stop" if piece is None else "length"})
-            return
-        self._writing[number] = (pieces, left - 1)
-        send(self._wire, {"id": number, "piece": str(piece)})
+            end = "length" if counted and left == 0 else reason or "stop"
+            send(self._wire, {"id": number, "end": str(end), "usage": usage or self._usage.pop(number, None)})
+        elif usage:
+            self._usage[number] = usage
 
 
 def main() -> None:
@@ -296,7 +310,10 @@ def main() -> None:
         if written[side]:
             setattr(runtime, side, _renamed(getattr(runtime, side), written[side]))
     model = getattr(runtime, "model", None)
-    ready = {name: hasattr(model, name) for name in ("generate", "embed", "count")}
+    ready: Head = {name: hasattr(model, name) for name in ("generate", "embed", "count")}
+    # What a class does not declare of `generate` is what it got before it could declare anything.
+    ready["generate_options"] = sorted(getattr(model, "generate_options", OPTIONS))
+    ready["embed_options"] = sorted(getattr(model, "embed_options", ()))
     send(wire, {"id": 0, "platform": runtime.platform, "inputs": runtime.inputs, "outputs": runtime.outputs, **ready})
     Worker(wire, runtime).serve()
 

@@ -22,6 +22,7 @@ from fairway.errors import UsageError
 from fairway.serving.replica import confinement, worker
 from fairway.serving.replica.datatypes import DTYPES, Array
 from fairway.serving.replica.folder import Found
+from fairway.serving.replica.model import Abilities
 from fairway.serving.replica.problem import ModelError
 from fairway.serving.replica.runtimes.runtime import takes_batches
 from fairway.state.model import Signature, TensorSpec
@@ -108,9 +109,14 @@ class WorkerRuntime:
             raise UsageError(message, fix="its own words are above; is the framework installed for --python?")
         told = first[0]
         self.platform: str = told["platform"]
-        self.generates: bool = told["generate"]
-        self.embeds: bool = told["embed"]
-        self.counts: bool = told["count"]
+        self.abilities = Abilities(
+            generates=told["generate"],
+            embeds=told["embed"],
+            counts=told["count"],
+            generate_options=frozenset(told["generate_options"]),
+            embed_options=frozenset(told["embed_options"]),
+        )
+        self.generates, self.embeds, self.counts = told["generate"], told["embed"], told["count"]
         self.signature = Signature(_specs(told["inputs"]), _specs(told["outputs"]))
         if not self.signature.inputs and not self.generates and not self.embeds:
             self.close()
@@ -125,9 +131,9 @@ class WorkerRuntime:
         tensors = self._answer({"do": "predict"}, arrays)[1]
         return [_of_type(spec, tensors[spec.name]) for spec in self.signature.outputs]
 
-    def embed(self, texts: list[str]) -> Array:
+    def embed(self, texts: list[str], options: dict[str, Any]) -> Array:
         """One vector a text; waits for the worker."""
-        return self._answer({"do": "embed", "texts": texts})[1]["embeddings"]
+        return self._answer({"do": "embed", "texts": texts, "options": options})[1]["embeddings"]
 
     def count(self, texts: list[str]) -> list[int]:
         """How many tokens each text has; waits for the worker."""

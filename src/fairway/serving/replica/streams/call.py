@@ -25,11 +25,12 @@ _HEAD = encode([(b":status", b"200"), (b"content-type", GRPC)])
 class Call(Request):
     """To the application it is an `Asker`."""
 
-    __slots__ = ("_answered", "_asked", "_parts", "_timer", "form", "head_length")
+    __slots__ = ("_answered", "_asked", "_parts", "_timer", "form", "head_length", "phases")
 
     def __init__(self, number: int, connection: StreamsConnection) -> None:
         super().__init__(number, connection)
         self.head_length: bytes | None = BINARY
+        self.phases = (self.began, self.began)
         self.form: Form
         self._parts: list[bytes] = []
         self._asked = False

@@ -209,13 +209,14 @@ class Dialogue(Request):
 class _Part:
     """One question of a stream. To the application it is an `Asker`."""
 
-    __slots__ = ("_dialogue", "began", "disconnected", "found", "head_length")
+    __slots__ = ("_dialogue", "began", "disconnected", "found", "head_length", "phases")
 
     def __init__(self, dialogue: Dialogue) -> None:
         self._dialogue = dialogue
         self.began = time.perf_counter()
         self.disconnected = False
         self.head_length: bytes | None = BINARY
+        self.phases = (self.began, self.began)
         self.found: Answer | None = None
 
     def hold(self, count: int) -> None:

@@ -8,14 +8,16 @@ from typing import cast
 
 from fairway.serving.http2.errors import Code, SessionError
 from fairway.serving.http2.frames import LARGEST_WINDOW
+from fairway.serving.http2.grpc import GRPC, of_http, status_lines
 from fairway.serving.http2.heads import RequestHeaders, read_request_headers
 from fairway.serving.http2.hpack import Headers, encode
 from fairway.serving.http2.session import Session, Terms
 from fairway.serving.http2.stream import Stream
+from fairway.serving.router.access.refusal import Refusal
 from fairway.serving.router.chunks import LAST
 from fairway.serving.router.chunks import encode as chunk
 from fairway.serving.router.desk import Desk
-from fairway.serving.router.head import CHUNKED, LINE_LIMIT, BadHeadError, RequestHead, request_of
+from fairway.serving.router.head import CHUNKED, LINE_LIMIT, RequestHead, request_of
 from fairway.serving.router.streams.exchange import StreamExchange
 from fairway.serving.router.upstream import READ, WRITE_LIMIT
 
@@ -35,10 +37,14 @@ _BINARY = b"inference-header-content-length: 0"
 class StreamsConnection(Session, asyncio.BufferedProtocol):
     """One connection. A `Guest` of the desk."""
 
-    def __init__(self, desk: Desk, peer: bytes) -> None:
+    def __init__(self, desk: Desk, peer: bytes, *, secure: bool = False, received: int = 0) -> None:
         super().__init__(TERMS, self._put, server=True, now=desk.now)
         self.desk = desk
         self.peer = peer
+        self.secure = secure
+        """The connection speaks TLS."""
+        self.received = received
+        self.sent = 0
         self.deadline = desk.now() + _LOOK_SECONDS
         self.probe_at = math.inf
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
@@ -68,6 +74,7 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were read."""
+        self.received += nbytes
         self.data_received(bytes(READ[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
@@ -97,7 +104,7 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
-        self.desk.guests.discard(self)
+        self.desk.closed(self)
         for stream in list(self.streams.values()):
             self.forget(stream)
             cast(RouterStream, stream).cancel()
@@ -178,7 +185,7 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
         """The head of a request, or its trailers, which no replica reads."""
         request = cast(RouterStream, stream)
         if stream.has_head:
-            request.take(b"", True)
+            request.on_body(b"", True)
             return
         known = self._heads.get(headers)
         if known is None:
@@ -193,7 +200,7 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
 
     def on_data(self, stream: Stream, piece: bytes, ended: bool) -> None:
         """Some of a body."""
-        cast(RouterStream, stream).take(piece, ended)
+        cast(RouterStream, stream).on_body(piece, ended)
 
     def on_reset(self, stream: Stream, code: int) -> None:
         """The client takes a request back."""
@@ -221,6 +228,7 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
         self.flush()
 
     def _put(self, wire: bytes) -> None:
+        self.sent += len(wire)
         if not self._transport.is_closing():
             self._transport.write(wire)
 
@@ -253,7 +261,7 @@ class RouterStream(Stream):
         if ended:
             self._check_length(0, ended=True)
 
-    def take(self, piece: bytes, ended: bool) -> None:
+    def on_body(self, piece: bytes, ended: bool) -> None:
         """Some of the body."""
         self._check_length(len(piece), ended=ended)
         exchange = self._exchange
@@ -282,15 +290,33 @@ class RouterStream(Stream):
         request = _of_length(request, self._head.length if self._head.length is not None else len(body) if whole else CHUNKED)
         if request.length == CHUNKED:
             body = chunk(body) if body else b""
-        exchange = StreamExchange(self, desk, request, body, whole, call=self._head.is_grpc)
-        self._exchange = exchange
+        call = self._head.is_grpc
         self._deadline = math.inf if whole else desk.now() + desk.limits.body
-        try:
-            _check(desk, request)
-        except BadHeadError as problem:
-            exchange.refuse(problem.status, problem.reason)
+        if len(request.target) > LINE_LIMIT:
+            reason = f"the target has {len(request.target)} bytes, at most {LINE_LIMIT} are read"
+            self._turn_away(Refusal(414, reason), request, call=call)
             return
+        admitted = desk.admit(request, connection.peer, secure=connection.secure)
+        if isinstance(admitted, Refusal):
+            self._turn_away(admitted, request, call=call)
+            return
+        self._exchange = exchange = StreamExchange(self, desk, request, body, whole, admitted, call=call)
         exchange.begin()
+
+    def _turn_away(self, refusal: Refusal, request: RequestHead, *, call: bool) -> None:
+        """Answer a request that is not let in."""
+        if call:
+            lines = [(b":status", b"200"), (b"content-type", GRPC), *refusal.headers]
+            self.headers(encode([*lines, *status_lines(of_http(refusal.status), refusal.reason)]), ended=True)
+            return
+        body = refusal.body(request.target)
+        lines = [(b":status", b"%d" % refusal.status), *refusal.headers]
+        if body:
+            lines += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        bodiless = not body or request.method == b"HEAD"
+        self.headers(encode(lines), ended=bodiless)
+        if not bodiless:
+            self.data(body, ended=True)
 
     def cancel(self) -> None:
         """The client does not want the answer; the stream is no longer among those of the connection."""
@@ -387,13 +413,4 @@ def _request_head(head: RequestHeaders) -> RequestHead:
 
 def _of_length(head: RequestHead, length: int) -> RequestHead:
     """The same head for a body of this length."""
-    return RequestHead(head.method, head.target, head.host, head.lines, length, forwarded=head.forwarded)
-
-
-def _check(desk: Desk, head: RequestHead) -> None:
-    """The rules for a request that come before any backend."""
-    if len(head.target) > LINE_LIMIT:
-        raise BadHeadError(414, f"the target has {len(head.target)} bytes, at most {LINE_LIMIT} are read")
-    if desk.site is not None:
-        names = b"\r\n" + b"\r\n".join(head.lines)
-        desk.site.check(head, names)
+    return RequestHead(head.method, head.target, head.host, head.lines, length, forwarded=dict(head.forwarded))

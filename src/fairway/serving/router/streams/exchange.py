@@ -1,8 +1,8 @@
 """One request of HTTP/2: the same way to a backend as a request of HTTP/1.1, and the answer as frames.
 
-A call of gRPC to a replica of ours goes over HTTP/1.1 with its body as it is. The answer's status is that of HTTP, so that retries,
-copies and counts are those of every request; only here it becomes a status of gRPC. A server of the user's that speaks HTTP/2 gets
-the call as it is, and its status of gRPC is counted as the status of HTTP that it stands for.
+A call of gRPC to a replica of ours goes over HTTP/1.1 with its body as it is. The answer's status is that of HTTP, so that
+retries, copies and counts are those of every request; only here it becomes a status of gRPC. A server of the user's that speaks
+HTTP/2 gets the call as it is, and its status of gRPC is counted as the status of HTTP that it stands for.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import asyncio
 import json
 from typing import Protocol
 
-from fairway.serving.http2.grpc import GRPC, is_grpc, of_http, read_timeout, status_lines
+from fairway.serving.http2.grpc import GRPC, OK_TRAILERS, is_grpc, of_http, read_timeout, status_lines
 from fairway.serving.http2.hpack import Header, encode
+from fairway.serving.router.access.admission import ADMITTED, Admitted
 from fairway.serving.router.calls import outcome_of
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.exchange import Client, Exchange
 from fairway.serving.router.head import AnswerHead, RequestHead
+from fairway.serving.router.observe.health import CALLS, HEALTH_CHECK
 from fairway.serving.router.place import Place
 
 STREAMING = frozenset(
@@ -30,6 +32,8 @@ STREAMING = frozenset(
 """Methods of our replicas that are spoken over HTTP/2, because both sides send many messages."""
 _WORDS = 4096
 """Bytes of an error that become the message of a status."""
+_YES, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
+"""Messages with 1 or 2 in their first field."""
 _REMEMBERED = 256
 _blocks: dict[tuple[int, bytes, int], tuple[bytes, bytes]] = {}
 """The headers and trailers of answers that were encoded before, without the request's id."""
@@ -56,8 +60,18 @@ class StreamExchange(Exchange):
 
     __slots__ = ("_answer", "_call", "_stream", "_timer", "_trailers", "_words")
 
-    def __init__(self, client: StreamClient, desk: Desk, head: RequestHead, piece: bytes, body_done: bool, *, call: bool) -> None:
-        super().__init__(client, desk, head, piece, body_done)
+    def __init__(
+        self,
+        client: StreamClient,
+        desk: Desk,
+        head: RequestHead,
+        piece: bytes,
+        body_done: bool,
+        admitted: Admitted = ADMITTED,
+        *,
+        call: bool,
+    ) -> None:
+        super().__init__(client, desk, head, piece, body_done, admitted)
         self._stream = client
         self._call = call
         """It is a call of gRPC."""
@@ -73,6 +87,10 @@ class StreamExchange(Exchange):
         seconds = read_timeout(timeout) if timeout is not None else None
         if seconds is not None:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._late)
+        observer = self._desk.observer
+        if observer is not None and self._call and self.head.target in CALLS:
+            self.is_probe = observer.is_probe(self.head)
+            self._desk.probes += self.is_probe
         super().begin()
 
     def on_answer(self, head: AnswerHead, piece: bytes, ended: bool) -> None:
@@ -88,7 +106,10 @@ class StreamExchange(Exchange):
             self.on_piece(piece, ended)
             return
         ours = self._call and not place.backend.protocol and self.head.target not in STREAMING
-        block, trailers = _encoded(head, place.backend.revision, self.request_id, ours=ours)
+        if self._admitted.replaces:
+            head.drop_lines(self._admitted.replaces)
+        block, trailers = _encoded(head, place.backend.revision, ours=ours)
+        block += encode(self._more(head, ours=ours))
         self._trailers = trailers
         if not ended:
             self._stream.headers(block, ended=False)
@@ -133,12 +154,13 @@ class StreamExchange(Exchange):
 
     def refuse(self, status: int, reason: str) -> None:
         """Answer in the router's own words."""
+        self._desk.note_own(status)
         self._end()
         if self._call:
             self._say_status(of_http(status), reason)
         else:
             lines: list[Header] = [(b":status", b"%d" % status), (b"content-type", b"application/json")]
-            lines += [(b"x-request-id", self.request_id)]
+            lines += [(b"x-request-id", self.request_id), *self._admitted.headers]
             lines += {401: [(b"www-authenticate", b"Bearer")], 503: [(b"retry-after", b"1")]}.get(status, [])
             body = json.dumps({"error": reason} if reason else {}).encode() + b"\n"
             bodiless = self.head.method == b"HEAD"
@@ -146,6 +168,30 @@ class StreamExchange(Exchange):
             if not bodiless:
                 self._stream.data(body, ended=True)
         self._client.finished(keep=True)
+
+    def reply(self, status: int, body: bytes, content_type: bytes, more: bytes = b"") -> None:
+        """Answer in place of a replica. Of calls, these are the probes: each answer of theirs is one flag or number."""
+        self._end()
+        lines: list[Header] = [(b":status", b"200" if self._call else b"%d" % status), (b"x-request-id", self.request_id)]
+        lines += [*self._admitted.headers, *(_pair(line) for line in more.split(b"\r\n") if line)]
+        if self._call:
+            found = _YES if status == 200 else _NOT_SERVING if self.head.target == HEALTH_CHECK else b""
+            head = encode([*lines, (b"content-type", GRPC)])
+            self._stream.unary(head, b"\x00" + len(found).to_bytes(4, "big") + found, OK_TRAILERS)
+        else:
+            bodiless = self.head.method == b"HEAD"
+            lines += [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
+            self._stream.headers(encode(lines), ended=bodiless)
+            if not bodiless:
+                self._stream.data(body, ended=True)
+        self._client.finished(keep=True)
+
+    def _more(self, head: AnswerHead, *, ours: bool) -> list[Header]:
+        """The headers that differ from answer to answer."""
+        more = [(b"x-request-id", self.request_id), *self._admitted.headers]
+        if head.length >= 0 and not ours:
+            more.append((b"content-length", b"%d" % head.length))
+        return more
 
     def _reach(self, place: Place, now: float) -> None:
         if not place.backend.protocol and self.head.target in STREAMING:
@@ -171,6 +217,7 @@ class StreamExchange(Exchange):
     def _say_status(self, status: int, message: str) -> None:
         """End a call with a status and no message of the method."""
         lines: list[Header] = [(b":status", b"200"), (b"content-type", GRPC), (b"x-request-id", self.request_id)]
+        lines += self._admitted.headers
         if self._place is not None:
             lines.append((b"fairway-revision", b"%d" % self._place.backend.revision))
         self._stream.headers(encode([*lines, *status_lines(status, message)]), ended=True)
@@ -192,7 +239,7 @@ class StreamExchange(Exchange):
             self._client.finished(keep=True)
 
 
-def _encoded(head: AnswerHead, revision: int, request_id: bytes, *, ours: bool) -> tuple[bytes, bytes]:
+def _encoded(head: AnswerHead, revision: int, *, ours: bool) -> tuple[bytes, bytes]:
     """An answer's headers as a block; where a replica of ours answers a call, without its status, which is the second block."""
     key = (head.status, b"\n".join(head.lines), -revision - 1 if ours else revision)
     known = _blocks.get(key)
@@ -204,10 +251,7 @@ def _encoded(head: AnswerHead, revision: int, request_id: bytes, *, ours: bool) 
         if len(_blocks) >= _REMEMBERED:
             _blocks.clear()
         _blocks[key] = known
-    more = [(b"x-request-id", request_id)]
-    if head.length >= 0 and not ours:
-        more.append((b"content-length", b"%d" % head.length))
-    return known[0] + encode(more), known[1]
+    return known
 
 
 def _pair(line: bytes) -> Header:

@@ -91,7 +91,7 @@ class Schema:
                 out.append(_delimited(field.number, self._pack(field.kind, value)))
         return b"".join(out)
 
-    def _pack(self, kind: str, values: Any) -> bytes:
+    def _pack(self, kind: str, values: list[Any] | NDArray[Any]) -> bytes:
         if isinstance(values, np.ndarray) and kind in _STRUCTS:
             raw: bytes = values.astype(_DTYPES[kind], copy=False).tobytes()
             return raw
