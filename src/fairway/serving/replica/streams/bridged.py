@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 from fairway.serving.http2.errors import Code
@@ -15,10 +15,7 @@ from fairway.serving.http2.hpack import Header, encode
 from fairway.serving.replica.protocols.grpc.framing import BINARY
 from fairway.serving.replica.protocols.openinference import LENGTH_HEADER
 from fairway.serving.replica.streams.call import reason_of
-from fairway.serving.replica.streams.request import Request
-
-if TYPE_CHECKING:
-    from fairway.serving.replica.streams.connection import StreamsConnection
+from fairway.serving.replica.streams.request import ReplicaSession, Request
 
 _AHEAD = 256 * 1024
 """Bytes of a body that wait for the application; when there are more, no room is given back for them."""
@@ -32,7 +29,7 @@ class Bridged(Request):
 
     __slots__ = ("_call", "_came", "_head", "_heard", "_more", "_pieces", "_room", "_size", "_status", "_task", "_words")
 
-    def __init__(self, number: int, connection: StreamsConnection) -> None:
+    def __init__(self, number: int, connection: ReplicaSession) -> None:
         super().__init__(number, connection)
         self._pieces: deque[bytes] = deque()
         self._size = 0

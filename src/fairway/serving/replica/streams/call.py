@@ -13,11 +13,10 @@ from fairway.serving.replica.model import Answer
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols.grpc.framing import BINARY
 from fairway.serving.replica.protocols.openinference import LENGTH_HEADER
-from fairway.serving.replica.streams.request import Request
+from fairway.serving.replica.streams.request import ReplicaSession, Request
 
 if TYPE_CHECKING:
     from fairway.serving.replica.asgi import Form
-    from fairway.serving.replica.streams.connection import StreamsConnection
 
 _HEAD = encode([(b":status", b"200"), (b"content-type", GRPC)])
 
@@ -27,7 +26,7 @@ class Call(Request):
 
     __slots__ = ("_answered", "_asked", "_parts", "_timer", "form", "head_length", "phases")
 
-    def __init__(self, number: int, connection: StreamsConnection) -> None:
+    def __init__(self, number: int, connection: ReplicaSession) -> None:
         super().__init__(number, connection)
         self.head_length: bytes | None = BINARY
         self.phases = (self.began, self.began)

@@ -10,12 +10,12 @@ from fairway.serving.http2.errors import Code, SessionError
 from fairway.serving.http2.frames import LARGEST_WINDOW
 from fairway.serving.http2.heads import RequestHeaders, read_request_headers
 from fairway.serving.http2.hpack import Headers
-from fairway.serving.http2.session import Session, Terms
+from fairway.serving.http2.session import Terms
 from fairway.serving.http2.stream import Stream
 from fairway.serving.replica.streams.bridged import Bridged
 from fairway.serving.replica.streams.call import Call
 from fairway.serving.replica.streams.dialogue import Dialogue
-from fairway.serving.replica.streams.request import Request
+from fairway.serving.replica.streams.request import ReplicaSession, Request
 
 if TYPE_CHECKING:
     from fairway.serving.replica.asgi import App
@@ -47,7 +47,7 @@ def sweep(now: float, seconds: float, *, draining: bool) -> None:
             connection.drain()
 
 
-class StreamsConnection(Session, asyncio.Protocol):
+class StreamsConnection(ReplicaSession, asyncio.Protocol):
     """Streams of one client.
 
     Promises: each request gets one answer or the end of its stream; what a client sends, and what it does not read, is bounded.

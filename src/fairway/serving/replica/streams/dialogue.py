@@ -18,11 +18,10 @@ from fairway.serving.replica.protocols.grpc.reflection import PATHS, reflect
 from fairway.serving.replica.protocols.grpc.service import HEALTH_WATCH, INFERENCE, STREAM_INFER
 from fairway.serving.replica.protocols.grpc.wire import tag, varint
 from fairway.serving.replica.streams.call import reason_of
-from fairway.serving.replica.streams.request import Request
+from fairway.serving.replica.streams.request import ReplicaSession, Request
 
 if TYPE_CHECKING:
     from fairway.serving.replica.asgi import Form
-    from fairway.serving.replica.streams.connection import StreamsConnection
 
 _HEAD = encode([(b":status", b"200"), (b"content-type", GRPC)])
 _MOST_OPEN = 64
@@ -41,7 +40,7 @@ class Dialogue(Request):
 
     __slots__ = ("_form", "_open", "_parts", "_path", "_room", "_said", "_timer")
 
-    def __init__(self, number: int, connection: StreamsConnection) -> None:
+    def __init__(self, number: int, connection: ReplicaSession) -> None:
         super().__init__(number, connection)
         self._path = b""
         self._parts = bytearray()

@@ -10,10 +10,17 @@ from fairway.serving.http2.errors import Code
 from fairway.serving.http2.grpc import GRPC, of_http, status_lines
 from fairway.serving.http2.heads import RequestHeaders
 from fairway.serving.http2.hpack import Header, encode
+from fairway.serving.http2.session import Session
 from fairway.serving.http2.stream import Stream
 
 if TYPE_CHECKING:
-    from fairway.serving.replica.streams.connection import StreamsConnection
+    from fairway.serving.replica.asgi import App
+
+
+class ReplicaSession(Session):
+    """A connection with an application behind it."""
+
+    app: App
 
 
 class Request(Stream):
@@ -21,7 +28,7 @@ class Request(Stream):
 
     __slots__ = ("began", "connection", "disconnected")
 
-    def __init__(self, number: int, connection: StreamsConnection) -> None:
+    def __init__(self, number: int, connection: ReplicaSession) -> None:
         super().__init__(number)
         self.connection = connection
         self.began = time.perf_counter()

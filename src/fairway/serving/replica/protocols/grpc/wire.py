@@ -103,8 +103,8 @@ class Schema:
 
     def _value(self, kind: str, value: Any) -> bytes:
         if kind == "string":
-            value = value.encode()
-            return varint(len(value)) + value
+            text: bytes = value.encode()
+            return varint(len(text)) + text
         if kind == "bytes":
             return varint(len(value)) + bytes(value)
         if kind in _STRUCTS:
