@@ -24,6 +24,7 @@ from fairway.serving.replica.model import Answer, Question, ServedModel, Stream,
 from fairway.serving.replica.pace import Pace, SmallRequests
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols import openinference, tfserving
+from fairway.serving.replica.protocols.grpc.service import GrpcService
 from fairway.serving.replica.protocols.mlflow import Invocations, version_page
 from fairway.serving.replica.protocols.openinference import OpenInference
 from fairway.serving.replica.protocols.pieces import LARGE, Steps, weight
@@ -135,6 +136,10 @@ class App:
         self._add_openinference()
         self._add_tfserving()
         self._add_mlflow()
+        self.grpc = GrpcService(model, batcher, metrics, limits.size, lambda: self.draining)
+        self._calls = self.grpc.calls()
+        for path, form in self.grpc.forms().items():
+            self._take(path, form)
         if generating is not None:
             self._add_openai(generating)
 
@@ -156,7 +161,11 @@ class App:
         do = self._questions.get(scope["path"])
         if do is None or scope["method"] != "POST":
             self._small.seen(began)
-            await self._send(await self._besides(scope, receive), send, scope["headers"])
+            call = self._calls.get(scope["path"]) if scope["method"] == "POST" else None
+            if call is not None:
+                await self._send(await self._called(call, scope, receive), send)
+            else:
+                await self._send(await self._besides(scope, receive), send, scope["headers"])
             return
         metrics = self._metrics
         metrics.in_flight += 1
@@ -190,6 +199,16 @@ class App:
             raise
         except Exception:  # noqa: BLE001  # ours; the server must live on
             return _mistake()
+
+    async def _called(self, call: Callable[[bytes], Answer], scope: Scope, receive: Receive) -> Answer:
+        """A method of gRPC that asks about the model; it is not counted."""
+        try:
+            body, _ = await self.bodies.read(scope, receive)
+            return call(body)
+        except RequestError as error:
+            return refusal(error)
+        finally:
+            self.bodies.done()
 
     async def _besides(self, scope: Scope, receive: Receive) -> Answer:
         """What is no question to the model."""
@@ -247,6 +266,8 @@ class App:
 
     def _unknown(self, path: str) -> RequestError:
         parts = path.split("/")
+        if len(parts) == 3 and "." in parts[1]:
+            return RequestError(501, f"no method {path} of gRPC here", fix="docs/protocols.md has the services")
         if len(parts) > 3 and parts[2] == "models" and parts[1] in ("v1", "v2"):
             name = parts[3].partition(":")[0]
             if name != self._model.name:
