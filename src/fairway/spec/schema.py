@@ -19,7 +19,19 @@ _DEFS = "#/$defs/"
 _AMOUNTS = frozenset(
     {"cpu", "memory", "gpu", "gpu_share", "gpu_memory", "shm", "timeout", "grace", "backoff", "backoff_max", "every"}
     | {"logs", "record", "weight", "time_slice", "p95", "hold", "idle", "deadline", "ready", "for", "slower"}
-    | {"utilisation", "rate", "to", "errors", "confidence"}
+    | {
+        "utilisation",
+        "rate",
+        "to",
+        "errors",
+        "client_errors",
+        "non_finite",
+        "leak",
+        "differ",
+        "tolerance",
+        "classes",
+        "confidence",
+    }
 )
 _MAPS_OF_AMOUNTS = frozenset({"gpu_types"})
 _MAPS_OF_TEXT = frozenset({"env", "labels", "annotations"})
@@ -115,6 +127,7 @@ def _flat_service(defs: Schema, head: Schema) -> Schema:
         ("RolloutPolicy", defs["RolloutPolicy"]["properties"]["strategy"]),
         ("RolloutStep", defs["RolloutStep"]["properties"]["to"]),
         ("MetricGuard", defs["MetricGuard"]["properties"]["name"]),
+        ("OutputsGuard", defs["OutputsGuard"]["properties"]["differ"]),
     ):
         defs[name] = {"description": defs[name]["description"], **_either(short, defs[name])}
     spec, metadata = (defs.pop(name) for name in ("ServiceSpec", "Metadata"))

@@ -106,7 +106,15 @@ def _flat_service(spec: ServiceSpec, data: dict[str, Any]) -> dict[str, Any]:
         rollout["steps"] = [_short(step, "to") for step in steps]
     if "metric" in rollout.get("guard", {}):
         rollout["guard"]["metric"] = _short(rollout["guard"]["metric"], "name")
-    for name, short in (("environment", "python"), ("objective", "p95"), ("sampling", "rate"), ("rollout", "strategy")):
+    if "outputs" in rollout.get("guard", {}):
+        rollout["guard"]["outputs"] = _short(rollout["guard"]["outputs"], "differ")
+    for name, short in (
+        ("environment", "python"),
+        ("objective", "p95"),
+        ("sampling", "rate"),
+        ("logs", "access"),
+        ("rollout", "strategy"),
+    ):
         if name in data:
             data[name] = _short(data[name], short)
     return {name: data[name] for name in fields.fields_of(ServiceSpec) if name in data}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
+from fairway.serving.exposition.family import OPENMETRICS, TEXT, accepts_openmetrics, render
 from fairway.serving.replica.batching import Batcher
 from fairway.serving.replica.bodies import Bodies, BodyLimits, GoneError, Receive, Scope, Send
 from fairway.serving.replica.datatypes import Array
@@ -38,6 +39,7 @@ _COUNTED = 1 << 14
 """Bytes of JSON; what is decoded of less is too little to count."""
 _TEXT_WORTH = 4
 """Bytes of a text in memory by bytes of it in a request, at the most."""
+METRICS = "/metrics"
 _INDEX = "/v2/repository/index"
 """A page that is asked for with POST; what its body says does not matter here."""
 
@@ -62,6 +64,8 @@ class Asker(Protocol):
     """Who asked, and waits on the short way (`lane.py`)."""
 
     began: float
+    phases: tuple[float, float]
+    """When the whole request was there, and when it was read."""
     head_length: bytes | None
     disconnected: bool
 
@@ -200,7 +204,7 @@ class App:
         path, method = scope["path"], scope["method"]
         page = self._pages.get(path)
         if page is not None and (method in ("GET", "HEAD") or path == _INDEX):
-            return page()
+            return self._prometheus(scope) if path == METRICS else page()
         if page is not None or path in self._questions:
             allowed = "GET" if page is not None else "POST"
             message = f"{method} is not for {path}"
@@ -237,7 +241,7 @@ class App:
             _INDEX: lambda: told([entry]),
             "/v2/models": lambda: told({"models": [model.name]}),
             "/fairway/load": self._load,
-            "/metrics": self._prometheus,
+            METRICS: self._prometheus,
         }
         for base in (f"/v2/models/{model.name}", f"/v2/models/{model.name}/versions/{model.version}"):
             self._pages |= {base: self._metadata, f"{base}/ready": self._ready}
@@ -300,9 +304,12 @@ class App:
     def _load(self) -> Answer:
         return told(self._metrics.load(self._batcher.waiting, time.monotonic() - self._began, self._batcher.verdict))
 
-    def _prometheus(self) -> Answer:
-        text = self._metrics.text(self._model.name, self._model.version, self._batcher.waiting, self._batcher.verdict)
-        return Answer(text.encode(), content_type=b"text/plain; version=0.0.4; charset=utf-8")
+    def _prometheus(self, scope: Scope | None = None) -> Answer:
+        model, batcher = self._model, self._batcher
+        accept = next((value for name, value in scope["headers"] if name == b"accept"), None) if scope else None
+        families = self._metrics.families(model.name, model.version, batcher.waiting, batcher.verdict)
+        openmetrics = accepts_openmetrics(accept)
+        return Answer(render(families, openmetrics=openmetrics), content_type=OPENMETRICS if openmetrics else TEXT)
 
     def _take(self, path: str, form: Form) -> None:
         """Let questions of this form come in at a path."""
@@ -311,11 +318,17 @@ class App:
             body, head_length = await self.bodies.read(scope, receive)
             if is_large(body, head_length):
                 return await self._slowly(form, body, head_length)
-            self._see(body, time.perf_counter())
+            came = time.perf_counter()
+            self._see(body, came)
             question = form.read(body, head_length)
             if head_length is None and len(body) > _COUNTED:
                 self.bodies.hold(weight(question.inputs))
-            return self._written(form, question, await self._batcher.ask(question.inputs, question.rows))
+            read = time.perf_counter()
+            outputs = await self._batcher.ask(question.inputs, question.rows)
+            ran = time.perf_counter()
+            answer = self._written(form, question, outputs)
+            self._metrics.phases.add(read - came, ran - read, time.perf_counter() - ran)
+            return answer
 
         self._questions[path] = do
         self.lane[path.encode()] = form
@@ -327,6 +340,7 @@ class App:
 
     async def _slowly(self, form: Form, body: bytes, head_length: bytes | None) -> Answer:
         """The same for large JSON, which is decoded beside other requests."""
+        came = time.perf_counter()
         future: asyncio.Future[Question] = asyncio.get_running_loop().create_future()
 
         def done(found: Question | RequestError) -> None:
@@ -341,7 +355,12 @@ class App:
         del body
         try:
             question = await future
-            return self._written(form, question, await self._batcher.ask(question.inputs, question.rows))
+            read = time.perf_counter()
+            outputs = await self._batcher.ask(question.inputs, question.rows)
+            ran = time.perf_counter()
+            answer = self._written(form, question, outputs)
+            self._metrics.phases.add(read - came, ran - read, time.perf_counter() - ran)
+            return answer
         finally:
             job.free()
 
@@ -373,9 +392,11 @@ class App:
                 self._quick_slowly(form, body, asker)
                 return
             self._see(body, asker.began)
+            came = time.perf_counter()
             question = form.read(body, asker.head_length)
             if asker.head_length is None and len(body) > _COUNTED:
                 asker.hold(weight(question.inputs))
+            asker.phases = came, time.perf_counter()
             self._batcher.submit(question.inputs, question.rows, finish)
         except RequestError as error:
             self._finish(form, None, error, asker)
@@ -385,8 +406,11 @@ class App:
 
     def _quick_slowly(self, form: Form, body: bytes, asker: Asker) -> None:
         """Large JSON on the short way."""
+        came = time.perf_counter()
 
         def done(question: Question | RequestError) -> None:
+            asker.phases = came, time.perf_counter()
+
             def finish(found: list[Array] | RequestError) -> None:
                 job.free()
                 self._finish(form, None if isinstance(question, RequestError) else question, found, asker)
@@ -402,6 +426,7 @@ class App:
         job = self._decoding.start(len(body), form.steps(body, asker.head_length), done, lambda: asker.disconnected)
 
     def _finish(self, form: Form, question: Question | None, found: list[Array] | RequestError, asker: Asker) -> None:
+        ran = time.perf_counter()
         try:
             if question is None or isinstance(found, RequestError):
                 assert isinstance(found, RequestError)
@@ -412,8 +437,12 @@ class App:
             answer = refusal(error)
         except Exception:  # noqa: BLE001  # ours; the server must live on
             answer = _mistake()
-        self._metrics.in_flight -= 1
-        self._metrics.answered(answer.status, time.perf_counter() - asker.began)
+        metrics, now = self._metrics, time.perf_counter()
+        metrics.in_flight -= 1
+        metrics.answered(answer.status, now - asker.began)
+        if question is not None:
+            came, read = asker.phases
+            metrics.phases.add(read - came, ran - read, now - ran)
         asker.answer(answer)
 
 

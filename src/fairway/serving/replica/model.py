@@ -21,6 +21,20 @@ Wanted = tuple[tuple[int, bool], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a model does besides predicting."""
+
+    generates: bool = False
+    embeds: bool = False
+    counts: bool = False
+    """Whether it counts tokens."""
+    generate_options: frozenset[str] = frozenset()
+    """Parameters of OpenAI's requests that `generate` honours."""
+    embed_options: frozenset[str] = frozenset()
+    """The same of `embed`."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServedModel:
     """What one replica serves."""
 
@@ -33,6 +47,12 @@ class ServedModel:
     labels: tuple[str, ...] = ()
     generates: bool = False
     embeds: bool = False
+    counts: bool = False
+    """Whether it counts tokens."""
+    generate_options: frozenset[str] = frozenset()
+    """Parameters of OpenAI's requests that `generate` honours."""
+    embed_options: frozenset[str] = frozenset()
+    """The same of `embed`."""
 
 
 @dataclass(slots=True)

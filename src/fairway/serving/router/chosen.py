@@ -21,6 +21,8 @@ def needs_own(spec: ServiceSpec) -> str:
         return "it may have no replica, and Envoy lets no request wait for one"
     if spec.rollout.guard.metric is not None:
         return f"its guard reads the metric {spec.rollout.guard.metric.name}, which Envoy does not count"
+    if spec.rollout.guard.outputs is not None:
+        return "its guard compares outputs, which Envoy does not do"
     return ""
 
 

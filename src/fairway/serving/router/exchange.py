@@ -15,6 +15,7 @@ from http import HTTPStatus
 from json import dumps
 from typing import Protocol
 
+from fairway.serving.router.access.admission import ADMITTED, Admitted
 from fairway.serving.router.chunks import LAST, encode
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.head import AnswerHead, BadHeadError, RequestHead, request_id_of
@@ -24,6 +25,8 @@ from fairway.serving.router.place import Place
 from fairway.serving.router.replay import Replay
 from fairway.serving.router.upstream import Upstream
 
+_LOOKS = frozenset({b"GET", b"HEAD"})
+"""Methods of probes and of pages that the router itself shows."""
 _STALE_LIMIT = 3
 """How often a request is sent again because a connection had ended."""
 
@@ -62,18 +65,24 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_chunked", "_client", "_desk", "_fits", "_full", "_keep", "_place", "_replay", "_running", "_sent", "_since",
-        "_stale", "_status", "_tried", "_upstream", "_wire", "answered", "arrived", "body_done", "head", "over",
+        "_admitted", "_chunked", "_client", "_desk", "_fits", "_full", "_keep", "_place", "_replay", "_running", "_sent",
+        "_since", "_stale", "_status", "_tried", "_upstream", "_wire", "answered", "arrived", "body_done", "head", "is_probe",
+        "over",
         "request_id",
     )  # fmt: skip
 
-    def __init__(self, client: Client, desk: Desk, head: RequestHead, piece: bytes, body_done: bool) -> None:
+    def __init__(
+        self, client: Client, desk: Desk, head: RequestHead, piece: bytes, body_done: bool, admitted: Admitted = ADMITTED
+    ) -> None:
         self.head = head
+        self._admitted = admitted
         self.arrived = desk.now()
         self.request_id = request_id_of(head) or desk.next_id()
         self.body_done = body_done
         """All of the request's body has come."""
         self.over = False
+        self.is_probe = False
+        """It only looks whether the service is there: it counts nowhere, and wakes no replica."""
         self.answered = False
         """Some of the answer went out."""
         self._client = client
@@ -98,23 +107,38 @@ class Exchange:
 
     def begin(self) -> None:
         """Find a backend, or wait for one."""
+        if self.head.method in _LOOKS and self._is_observed():
+            return
         if self.head.target == TARGET:
             self.refuse(*self._desk.note_outcome(self.head))
             return
         if is_own(self.head.target):
             self.refuse(404, "paths below /fairway/ are Fairway's own; clients report to /fairway/outcome")
             return
-        self._desk.arrived += 1
+        self._desk.arrived += not self.is_probe
         if self._fits:
             self._seek()
         else:
             self._refuse_for_room()
+
+    def _is_observed(self) -> bool:
+        """Whether the router itself answers; also finds out whether this is a probe."""
+        observer = self._desk.observer
+        if observer is None:
+            return False
+        if observer.takes(self):
+            return True
+        self.is_probe = observer.is_probe(self.head)
+        self._desk.probes += self.is_probe
+        return False
 
     def _seek(self) -> None:
         """Find a backend, or wait for one: at first, and each time that the request is sent again."""
         place = self._desk.choose(self.head, self._tried)
         if place is not None:
             self.go(place)
+        elif self.is_probe and self._desk.observer is not None:
+            self._desk.observer.stand_in(self)
         elif not self._desk.hold(self):
             self.refuse(503, "no replica is ready, and too many requests wait for one")
 
@@ -122,7 +146,7 @@ class Exchange:
         """Send the request there."""
         now = self._desk.now()
         if self._place is None or self._place.revision is not place.revision:
-            place.revision.arrived += 1
+            place.revision.arrived += not self.is_probe
         self._place = place
         self._since = now
         self._running = True
@@ -227,6 +251,9 @@ class Exchange:
         self.answered = True
         self._status = head.status
         frame = self._frame(head)
+        if self._admitted.headers or self._admitted.replaces:
+            head.drop_lines(self._admitted.replaces)
+            frame += self._admitted.lines
         wire = head.render(place.backend.revision, self.request_id, frame)
         if ended:
             self._settle(place, upstream)
@@ -277,9 +304,27 @@ class Exchange:
 
     def refuse(self, status: int, reason: str) -> None:
         """Answer in the router's own words."""
+        self._desk.note_own(status)
         self._end()
         keep = self.body_done and self.head.keep_alive and not self._desk.draining
-        self._client.write(own_answer(status, reason, self.request_id, keep=keep, bodiless=self.head.method == b"HEAD"))
+        bodiless, more = self.head.method == b"HEAD", self._admitted.lines
+        self._client.write(own_answer(status, reason, self.request_id, keep=keep, bodiless=bodiless, more=more))
+        self._client.finished(keep=keep)
+
+    def reply(self, status: int, body: bytes, content_type: bytes, more: bytes = b"") -> None:
+        """Answer in place of a replica; `more` are further lines of the head."""
+        self._end()
+        keep = self.body_done and self.head.keep_alive and not self._desk.draining
+        head = b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n%b%b\r\n" % (
+            status,
+            HTTPStatus(status).phrase.encode(),
+            content_type,
+            len(body),
+            self.request_id,
+            self._admitted.lines + more,
+            _connection(keep=keep, plain=self.head.plain),
+        )
+        self._client.write(head if self.head.method == b"HEAD" else head + body)
         self._client.finished(keep=keep)
 
     def expire(self) -> bool:
@@ -354,7 +399,8 @@ class Exchange:
             place.count.failed += 1
         else:
             place.count.answered += 1
-        place.revision.ended(self._status, now - self._since)
+        if not self.is_probe:
+            place.revision.ended(self._status, now - self._since)
         self._upstream = None
         place.give_back(upstream, now)
         if self._desk.waiting:
@@ -368,7 +414,7 @@ class Exchange:
         if wire:
             self._client.write(wire)
         replay.may_drop(False)
-        copied = place is not None and self.body_done and replay.whole and self._desk.routes.has_mirror()
+        copied = place is not None and not self.is_probe and self.body_done and replay.whole and self._desk.routes.has_mirror()
         if not (copied and place and send_copy(self._desk, place.backend.revision, self._wire, replay, self.head)):
             replay.close()
         self._client.finished(keep=self._keep)
@@ -401,10 +447,16 @@ class Exchange:
         return True
 
 
-def own_answer(status: int, reason: str, request_id: bytes, *, keep: bool, bodiless: bool = False) -> bytes:
+def _connection(*, keep: bool, plain: bool) -> bytes:
+    if not keep:
+        return b"connection: close\r\n"
+    return b"connection: keep-alive\r\n" if plain else b""
+
+
+def own_answer(status: int, reason: str, request_id: bytes, *, keep: bool, bodiless: bool = False, more: bytes = b"") -> bytes:
     """An answer in the router's own words, in the form of the inference protocols."""
     body = dumps({"error": reason} if reason else {}).encode() + b"\n"
-    more = {401: b"www-authenticate: Bearer\r\n", 503: b"retry-after: 1\r\n"}.get(status, b"")
+    more += {401: b"www-authenticate: Bearer\r\n", 503: b"retry-after: 1\r\n"}.get(status, b"")
     return b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%b%b%b\r\n%b" % (
         status,
         HTTPStatus(status).phrase.encode(),

@@ -26,6 +26,7 @@ from fairway.runtime.secured.leaf import Leaf
 from fairway.serving.router.client import ClientConnection
 from fairway.serving.router.control import Control
 from fairway.serving.router.desk import Desk, Limits
+from fairway.serving.router.observe.observer import ServiceObserver
 from fairway.serving.router.wire import decode_plan
 from fairway.state.route import outcome_token
 
@@ -69,6 +70,7 @@ class RouterPod:
         self._orders = orders
         self._ended = asyncio.Event()
         self._desk = Desk(secrets.token_hex(6), limits, self._wake)
+        self._desk.observer = ServiceObserver(self._desk)
         token = outcome_token(orders.token)
         self._desk.outcome_token = lambda: token
         self._listener = socket.create_server(("", orders.port), backlog=4096)
