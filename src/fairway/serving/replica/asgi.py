@@ -17,6 +17,7 @@ from fairway.serving.replica.bodies import Bodies, BodyLimits, GoneError, Receiv
 from fairway.serving.replica.datatypes import Array
 from fairway.serving.replica.decoding import Decoding
 from fairway.serving.replica.door import Door
+from fairway.serving.replica.finite import are_finite
 from fairway.serving.replica.metrics import Metrics
 from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, check_version, listed
 from fairway.serving.replica.pace import Pace, SmallRequests
@@ -374,6 +375,8 @@ class App:
             fix = "ask for binary outputs (binary_data_output) or for fewer rows, or start the replica with a larger --max-json"
             raise RequestError(413, message, fix=fix)
         answer = form.write(question, outputs)
+        if not are_finite(outputs):
+            self._metrics.non_finite += 1
         if self._sampler is not None:
             self._sampler.see(question.inputs, outputs)
         return answer

@@ -86,6 +86,8 @@ class Metrics:
         self.compute_seconds = 0.0
         """Time in which the model ran, once for each request of a batch."""
         self.in_flight = 0
+        self.non_finite = 0
+        """Answers with NaN or infinity in an output."""
         self.sampled = 0
         self.samples_dropped = 0
         self.gpus: Callable[[], list[Family]] = _no_gpus
@@ -135,6 +137,7 @@ class Metrics:
             "in_flight": self.in_flight,
             "batches": sum(self.batch_rows.counts),
             "batch_rows": int(self.batch_rows.total),
+            "non_finite": self.non_finite,
             "uptime": uptime,
             "batching": {"batched": verdict.batched, "basis": verdict.basis, "detail": verdict.detail, "rows": verdict.rows},
         }
@@ -154,6 +157,7 @@ class Metrics:
         single: tuple[_Single, ...] = (
             ("fairway_queue_seconds_total", "counter", "Time that requests waited for the model.", self.queue_seconds),
             ("fairway_busy_seconds_total", "counter", "Time in which the model ran.", self.busy_seconds),
+            ("fairway_non_finite_answers_total", "counter", "Answers with NaN or infinity in an output.", self.non_finite),
             ("fairway_samples_total", "counter", "Requests kept for later.", self.sampled),
             ("fairway_samples_dropped_total", "counter", "Requests that should have been kept.", self.samples_dropped),
             ("fairway_queue_requests", "gauge", "Requests that wait for the model.", queue),
