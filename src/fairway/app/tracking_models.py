@@ -16,7 +16,7 @@ from fairway.app.tracking import Measured, Speaker, Tracking, location_of
 from fairway.app.tracking_experiments import grown
 from fairway.app.tracking_ports import Artifacts, Kind, Shelf
 from fairway.errors import ConflictError, DeniedError, NotFoundError, RefusedError, UsageError
-from fairway.state.model import CODE_FORMATS, LATEST, Lineage, ModelFacts, ModelVersion
+from fairway.state.model import LATEST, Lineage, ModelFacts, ModelVersion
 from fairway.state.tracking import LoggedModel, RegisteredName, TrackedRun
 from fairway.units.names import is_made, is_name, model_name
 
@@ -253,7 +253,7 @@ class TrackedModels:
             tags={name: value for name, value in tags.items() if value},
             title="" if known.name == known.model else known.name,
             # The content of a version that is there already was consented to when that was registered.
-            allow_pickle=pickle.lower() == "true" or (copied is not None and copied.format in CODE_FORMATS),
+            allow_pickle=pickle.lower() == "true" or copied is not None,
             anew=True,
         )
         asked = Registration(
