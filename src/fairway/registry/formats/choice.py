@@ -9,13 +9,11 @@ from fairway.errors import RefusedError
 from fairway.registry.formats import about as beside
 from fairway.registry.formats.record import Files, Format, Risk
 from fairway.registry.formats.records import mlflow, python
-from fairway.registry.formats.table import TABLE
+from fairway.registry.formats.table import TABLE, risk
 
 
 def risks(files: Files) -> dict[str, Risk]:
     """The files that can run code when they are loaded, wherever they lie, with the reasons."""
-    from fairway.registry.formats.table import risk  # noqa: PLC0415
-
     return {name: found for name in sorted(files) if (found := risk(name, files[name]))}
 
 

@@ -11,6 +11,7 @@ from fairway.registry.formats import content
 from fairway.registry.formats.about import About
 from fairway.registry.formats.choice import choose, risks
 from fairway.registry.formats.record import Files, Risk
+from fairway.registry.formats.records import mlflow
 from fairway.registry.formats.table import NAMES, TABLE
 from fairway.state.model import Signature
 from fairway.units import suggest
@@ -55,6 +56,8 @@ def examine(files: Files, *, asked: str = "", allow_pickle: bool = False, made_h
     # After the checks of the content: consent does not help a file that is damaged.
     if risky and not allow_pickle and not made_here:
         raise refusal(list(risky), risky)
+    if format not in ("mlflow", "onnx", "savedmodel") and "MLmodel" in files and not told.inputs:
+        told = Signature(mlflow.columns(files).inputs or found.inputs or mlflow.tensors(files).inputs, told.outputs)
     return Examined(format, entry, _joined(format, found, told), said.metrics)
 
 

@@ -51,7 +51,7 @@ def choose(folder: Path, format_: str, named: str, *, allow_pickle: bool) -> Cho
     packages = tuple(" or ".join(str(each) for each in group) for group in record.packages)
     place = folder / entry
     place = place.parent if record.folder and place.is_file() else place
-    return Chosen(record.loader, place, allow_pickle and bool(risky), packages, _columns(files))
+    return Chosen(record.loader, place, allow_pickle and bool(risky), packages, mlflow.columns(files))
 
 
 def listed(folder: Path) -> Files:
@@ -67,13 +67,3 @@ def listed(folder: Path) -> Files:
 def _is_inside(folder: Path, named: str) -> bool:
     place = (folder / named).resolve()
     return place.is_relative_to(folder.resolve()) and place.exists()
-
-
-def _columns(files: Files) -> Signature:
-    """The columns of a data frame that an MLflow model takes, where they are not all numbers: no loader can know these."""
-    if "MLmodel" not in files:
-        return Signature()
-    inputs = mlflow.signature_of(mlflow.read(files["MLmodel"])).inputs
-    if len(inputs) < 2 or all(spec.datatype != "BYTES" for spec in inputs):
-        return Signature()
-    return Signature(inputs)

@@ -8,6 +8,7 @@ Everything happens on one thread: a prediction at a time, and generators by turn
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import os
@@ -19,7 +20,10 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
+try:
+    import numpy as np
+except ModuleNotFoundError:  # the other side says what to install
+    np = None  # type: ignore[assignment]
 
 FRAME = struct.Struct("<IQ")
 OPTIONS = ("seed", "temperature", "top_p")
@@ -269,13 +273,15 @@ def main() -> None:
     written = json.loads(given.signature)
     order = Order(given.entry, given.threads, written, given.trusted, given.root)
     try:
+        importlib.import_module("numpy")
         runtime: Any = _loader(given.loader).load(order)
         for side in ("inputs", "outputs"):
             if written[side]:
                 setattr(runtime, side, _renamed(getattr(runtime, side), written[side]))
     except Exception as error:  # noqa: BLE001  # whatever it is, the model cannot be loaded
-        traceback.print_exc()
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if not missing:
+            traceback.print_exc()
         send(wire, {"id": 0, "error": f"{type(error).__name__}: {error}", "missing": missing})
         sys.exit(1)
     model = getattr(runtime, "model", None)

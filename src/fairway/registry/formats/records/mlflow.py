@@ -66,6 +66,22 @@ def signature_of(document: dict[str, Any]) -> Signature:
     return Signature(_specs(written.get("inputs"), "input"), _specs(written.get("outputs"), "predict"))
 
 
+def columns(files: Files) -> Signature:
+    """The columns of the data frame that a model takes, where they are not all numbers: no other loader can know these."""
+    if "MLmodel" not in files:
+        return Signature()
+    inputs = signature_of(read(files["MLmodel"])).inputs
+    if len(inputs) < 2 or all(spec.datatype != "BYTES" for spec in inputs):
+        return Signature()
+    return Signature(inputs)
+
+
+def tensors(files: Files) -> Signature:
+    """The one tensor that a model takes, as its log says; for formats that do not tell it themselves."""
+    inputs = signature_of(read(files["MLmodel"])).inputs if "MLmodel" in files else ()
+    return Signature(inputs) if len(inputs) == 1 and len(inputs[0].shape) > 1 else Signature()
+
+
 def _specs(written: Any, other: str) -> tuple[TensorSpec, ...]:
     try:
         told = json.loads(written) if isinstance(written, str) else []

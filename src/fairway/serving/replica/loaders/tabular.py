@@ -33,17 +33,17 @@ class Rows:
         """Run every method."""
         found = list(self._run(self._rows(inputs)))
         self._names = [name for name, _ in found]
-        return [_plain(values) for _, values in found]
+        return [plain(values) for _, values in found]
 
     def _rows(self, inputs: list[Any]) -> Any:
         if len(self.inputs) > 1:
-            return _frame({told["name"]: _column(array) for told, array in zip(self.inputs, inputs)})
+            return frame({told["name"]: column(array, told) for told, array in zip(self.inputs, inputs)})
         (array,) = inputs
         if self.inputs[0]["datatype"] == "BYTES":
             texts = np.array([_text(each) for each in array.ravel()], dtype=object).reshape(array.shape)
             return texts if texts.ndim > 1 else list(texts)
         if self._columns is not None and len(self._columns) == array.shape[1] and _has_pandas():
-            return _frame(dict(zip(self._columns, array.T)))
+            return frame(dict(zip(self._columns, array.T)))
         return array
 
 
@@ -96,7 +96,8 @@ def _bound(model: Any, threads: int) -> None:
         sys.stderr.write(f"worker: the number of threads cannot be set: {error}\n")
 
 
-def _frame(columns: Any) -> Any:
+def frame(columns: Any) -> Any:
+    """A data frame of these columns."""
     import pandas  # type: ignore[import-untyped,import-not-found,unused-ignore]  # noqa: PLC0415
 
     return pandas.DataFrame(columns)
@@ -108,9 +109,11 @@ def _has_pandas() -> bool:
     return "pandas" in sys.modules or importlib.util.find_spec("pandas") is not None
 
 
-def _column(array: Any) -> Any:
-    flat = array.reshape(-1)
-    return np.array([_text(each) for each in flat], dtype=object) if flat.dtype == object else flat
+def column(array: Any, told: dict[str, Any]) -> Any:
+    """One column, or one array: of texts as `str`."""
+    if array.dtype == object:
+        array = np.array([_text(each) for each in array.ravel()], dtype=object).reshape(array.shape)
+    return array.reshape(-1) if len(told["shape"]) <= 2 and told["shape"][1:] in ([], [1]) else array
 
 
 def _text(value: Any) -> Any:
@@ -120,7 +123,7 @@ def _text(value: Any) -> Any:
         raise ValueError(f"a text is no UTF-8: {error}") from None
 
 
-def _plain(values: Any) -> Any:
+def plain(values: Any) -> Any:
     """An array: of a sparse matrix, of a data frame, of a list."""
     if hasattr(values, "toarray"):
         values = values.toarray()
