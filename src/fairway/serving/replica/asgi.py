@@ -123,6 +123,7 @@ class App:
         self._pages: dict[str, Callable[[], Answer]] = {}
         """Paths that take a GET."""
         self.compressor = Compressor()
+        self._talks = generating is not None
         self._triton = TritonPages(model, batcher, metrics, now)
         self._add_openinference()
         self._add_tfserving()
@@ -232,8 +233,17 @@ class App:
         if page is not None or path in self._questions:
             allowed = "GET" if page is not None else "POST"
             message = f"{method} is not for {path}"
-            return refusal(RequestError(405, message, fix=f"use {allowed}", headers=((b"allow", allowed.encode()),)))
-        return refusal(self._unknown(path))
+            error = RequestError(405, message, fix=f"use {allowed}", headers=((b"allow", allowed.encode()),))
+            return self._form_at(path)(error)
+        return self._form_at(path)(self._unknown(path))
+
+    def _form_at(self, path: str) -> Callable[[RequestError], Answer]:
+        """How the clients that ask at a path expect errors. `/v1/models` is asked by several kinds."""
+        if path.startswith("/openai/") or (path.startswith("/v1/") and (self._talks or not path.startswith("/v1/models/"))):
+            from fairway.serving.replica.protocols import openai  # noqa: PLC0415  # most replicas do without
+
+            return openai.write_error
+        return refusal
 
     def _unknown(self, path: str) -> RequestError:
         parts = path.split("/")
@@ -241,6 +251,8 @@ class App:
             name = parts[3].partition(":")[0]
             if name != self._model.name:
                 return RequestError(404, f"no model {name!r} here", fix=f"{self._model.name!r} is served")
+            if parts[-1].endswith(":explain"):
+                return RequestError(404, f"model {name!r} has no explainer", fix="use :predict")
             if len(parts) > 5 and parts[4] == "versions":
                 try:
                     check_version(self._model, parts[5].partition(":")[0])
@@ -250,7 +262,13 @@ class App:
                 return RequestError(
                     404, f"model {name!r} has no label {label!r} here", fix=f"version {self._model.version} is served"
                 )
-        return RequestError(404, f"nothing is at {path}", fix="docs/protocols.md has the paths")
+        if path.startswith(("/v1/", "/openai/v1/")) and path.partition("v1/")[2] in (
+            "completions",
+            "chat/completions",
+            "embeddings",
+        ):
+            return RequestError(404, f"model {self._model.name!r} does not do this: nothing is at {path}", fix="ask it by /v2")
+        return RequestError(404, f"nothing is at {path[:500]}", fix="docs/protocols.md has the paths")
 
     # The paths of the Open Inference Protocol.
 
