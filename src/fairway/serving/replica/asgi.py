@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
+from fairway.serving.exposition.family import OPENMETRICS, TEXT, accepts_openmetrics, render
 from fairway.serving.replica.batching import Batcher, Finish
 from fairway.serving.replica.bodies import Bodies, BodyLimits, GoneError, Receive, Scope, Send
 from fairway.serving.replica.datatypes import Array
 from fairway.serving.replica.decoding import Decoding
 from fairway.serving.replica.door import Door
 from fairway.serving.replica.encodings import COMPRESSED_FROM, Compressor
+from fairway.serving.replica.finite import are_finite
 from fairway.serving.replica.metrics import Metrics
 from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, check_version, listed
 from fairway.serving.replica.pace import Pace, SmallRequests
@@ -42,6 +44,8 @@ _COUNTED = 1 << 14
 """Bytes of JSON; what is decoded of less is too little to count."""
 _TEXT_WORTH = 4
 """Bytes of a text in memory by bytes of it in a request, at the most."""
+METRICS = "/metrics"
+_TF_METRICS = "/monitoring/prometheus/metrics"
 _ALIVE = {"status": "alive"}
 """What KServe's clients read at `/`."""
 _INDEX = "/v2/repository/index"
@@ -68,6 +72,8 @@ class Asker(Protocol):
     """Who asked, and waits on the short way (`lane.py`)."""
 
     began: float
+    phases: tuple[float, float]
+    """When the whole request was there, and when it was read."""
     head_length: bytes | None
     disconnected: bool
 
@@ -227,7 +233,7 @@ class App:
         path, method = scope["path"], scope["method"]
         page = self._pages.get(path)
         if page is not None and (method in ("GET", "HEAD") or path == _INDEX):
-            return page()
+            return self._prometheus(scope) if path in (METRICS, _TF_METRICS) else page()
         if method in ("GET", "HEAD") and (answer := self._triton.page(path)) is not None:
             return answer
         if page is not None or path in self._questions:
@@ -284,8 +290,8 @@ class App:
             _INDEX: lambda: told([entry]),
             "/v2/models": lambda: told({"models": [model.name]}),
             "/fairway/load": self._load,
-            "/metrics": self._prometheus,
-            "/monitoring/prometheus/metrics": self._prometheus,
+            METRICS: self._prometheus,
+            _TF_METRICS: self._prometheus,
         }
         self._pages |= self._triton.pages()
         for base in (f"/v2/models/{model.name}", f"/v2/models/{model.name}/versions/{model.version}"):
@@ -370,9 +376,12 @@ class App:
     def _load(self) -> Answer:
         return told(self._metrics.load(self._batcher.waiting, time.monotonic() - self._began, self._batcher.verdict))
 
-    def _prometheus(self) -> Answer:
-        text = self._metrics.text(self._model.name, self._model.version, self._batcher.waiting, self._batcher.verdict)
-        return Answer(text.encode(), content_type=b"text/plain; version=0.0.4; charset=utf-8")
+    def _prometheus(self, scope: Scope | None = None) -> Answer:
+        model, batcher = self._model, self._batcher
+        accept = next((value for name, value in scope["headers"] if name == b"accept"), None) if scope else None
+        families = self._metrics.families(model.name, model.version, batcher.waiting, batcher.verdict)
+        openmetrics = accepts_openmetrics(accept)
+        return Answer(render(families, openmetrics=openmetrics), content_type=OPENMETRICS if openmetrics else TEXT)
 
     def _take(self, path: str, form: Form) -> None:
         """Let questions of this form come in at a path."""
@@ -386,11 +395,12 @@ class App:
     async def _read(self, form: Form, body: bytes, head_length: bytes | None) -> Answer:
         if is_large(body, head_length):
             return await self._slowly(form, body, head_length)
-        self._see(body, time.perf_counter())
+        came = time.perf_counter()
+        self._see(body, came)
         question = form.read(body, head_length)
         if head_length is None and len(body) > _COUNTED:
             self.bodies.hold(weight(question.inputs))
-        return self._written(form, question, await self._run(question))
+        return await self._run(form, question, came)
 
     def _see(self, body: bytes, at: float) -> None:
         """Let work on large requests pause for this one, if it is small."""
@@ -399,6 +409,7 @@ class App:
 
     async def _slowly(self, form: Form, body: bytes, head_length: bytes | None) -> Answer:
         """The same for large JSON, which is decoded beside other requests."""
+        came = time.perf_counter()
         future: asyncio.Future[Question] = asyncio.get_running_loop().create_future()
 
         def done(found: Question | RequestError) -> None:
@@ -413,11 +424,20 @@ class App:
         del body
         try:
             question = await future
-            return self._written(form, question, await self._run(question))
+            return await self._run(form, question, came)
         finally:
             job.free()
 
-    async def _run(self, question: Question) -> list[Array]:
+    async def _run(self, form: Form, question: Question, came: float) -> Answer:
+        """Run the model and write the answer to a question whose body came at `came`."""
+        read = time.perf_counter()
+        outputs = await self._outputs(question)
+        ran = time.perf_counter()
+        answer = self._written(form, question, outputs)
+        self._metrics.phases.add(read - came, ran - read, time.perf_counter() - ran)
+        return answer
+
+    async def _outputs(self, question: Question) -> list[Array]:
         if question.rows and not question.timeout:
             return await self._batcher.ask(question.inputs, question.rows)
         future: asyncio.Future[list[Array]] = asyncio.get_running_loop().create_future()
@@ -449,6 +469,8 @@ class App:
             fix = "ask for binary outputs (binary_data_output) or for fewer rows, or start the replica with a larger --max-json"
             raise RequestError(413, message, fix=fix)
         answer = form.write(question, outputs)
+        if not are_finite(outputs):
+            self._metrics.non_finite += 1
         if self._sampler is not None:
             self._sampler.see(question.inputs, outputs)
         return answer
@@ -467,9 +489,11 @@ class App:
                 self._quick_slowly(form, body, asker)
                 return
             self._see(body, asker.began)
+            came = time.perf_counter()
             question = form.read(body, asker.head_length)
             if asker.head_length is None and len(body) > _COUNTED:
                 asker.hold(weight(question.inputs))
+            asker.phases = came, time.perf_counter()
             self._submit(question, finish)
         except RequestError as error:
             self._finish(form, None, error, asker)
@@ -479,8 +503,11 @@ class App:
 
     def _quick_slowly(self, form: Form, body: bytes, asker: Asker) -> None:
         """Large JSON on the short way."""
+        came = time.perf_counter()
 
         def done(question: Question | RequestError) -> None:
+            asker.phases = came, time.perf_counter()
+
             def finish(found: list[Array] | RequestError) -> None:
                 job.free()
                 self._finish(form, None if isinstance(question, RequestError) else question, found, asker)
@@ -496,6 +523,7 @@ class App:
         job = self._decoding.start(len(body), form.steps(body, asker.head_length), done, lambda: asker.disconnected)
 
     def _finish(self, form: Form, question: Question | None, found: list[Array] | RequestError, asker: Asker) -> None:
+        ran = time.perf_counter()
         try:
             if question is None or isinstance(found, RequestError):
                 assert isinstance(found, RequestError)
@@ -506,8 +534,12 @@ class App:
             answer = refusal(error)
         except Exception:  # noqa: BLE001  # ours; the server must live on
             answer = _mistake()
-        self._metrics.in_flight -= 1
-        self._metrics.answered(answer.status, time.perf_counter() - asker.began)
+        metrics, now = self._metrics, time.perf_counter()
+        metrics.in_flight -= 1
+        metrics.answered(answer.status, now - asker.began)
+        if question is not None:
+            came, read = asker.phases
+            metrics.phases.add(read - came, ran - read, now - ran)
         asker.answer(answer)
 
 

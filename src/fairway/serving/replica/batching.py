@@ -330,7 +330,7 @@ class Batcher:
     def _settle(self, batch: Batch, answers: list[Outputs | RequestError], seconds: float) -> None:
         """Hand out what a batch gave, count it, and go on with what waits."""
         self.cost.add(batch.rows, seconds)
-        self._metrics.batch(batch.rows, seconds)
+        self._metrics.batch(batch.rows, seconds, len(batch.pieces))
         for (work, start, stop), answer in zip(batch.pieces, answers, strict=True):
             if stop - start == work.rows:
                 work.finish(answer)

@@ -289,6 +289,7 @@ class Asked:
         "keep_alive",
         "message_event",
         "parts",
+        "phases",
         "refused",
         "response_complete",
     )
@@ -301,6 +302,7 @@ class Asked:
         self.disconnected = False
         self.parts: list[bytes] = []
         self.began = time.perf_counter()
+        self.phases = (self.began, self.began)
         self.head_length: bytes | None = None
         self.refused: Answer | None = None
         self.message_event = _Nobody

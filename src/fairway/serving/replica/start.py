@@ -12,7 +12,7 @@ import numpy as np
 
 from fairway.app.system import SystemClock
 from fairway.errors import ConflictError, FairwayError
-from fairway.serving.replica import folder, options
+from fairway.serving.replica import folder, gpu, options
 from fairway.serving.replica.asgi import App
 from fairway.serving.replica.batching import Batcher
 from fairway.serving.replica.datatypes import DTYPES, Array, of_texts
@@ -63,6 +63,7 @@ class Start:
         self._runtime = runtime
         self._declared = declared
         self._metrics = Metrics()
+        self._metrics.gpus = gpu.of_environment() or self._metrics.gpus
         self._batcher = Batcher(runtime, chosen.limits, self._metrics)
         self._server: Server | None = None
         self._gone = False
