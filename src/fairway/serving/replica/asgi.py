@@ -20,7 +20,8 @@ from fairway.serving.replica.door import Door
 from fairway.serving.replica.encodings import COMPRESSED_FROM, Compressor
 from fairway.serving.replica.finite import are_finite
 from fairway.serving.replica.metrics import Metrics
-from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, check_version, listed
+from fairway.serving.replica.missing import expects_openai, unknown
+from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, listed
 from fairway.serving.replica.pace import Pace, SmallRequests
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols import openinference, tfserving
@@ -155,7 +156,10 @@ class App:
         do = self._questions.get(scope["path"])
         if do is None or scope["method"] != "POST":
             self._small.seen(began)
-            await self._send(await self._besides(scope, receive), send, scope["headers"])
+            try:
+                await self._send(await self._besides(scope, receive), send, scope["headers"])
+            except GoneError:
+                pass
             return
         metrics = self._metrics
         metrics.in_flight += 1
@@ -241,40 +245,15 @@ class App:
             message = f"{method} is not for {path}"
             error = RequestError(405, message, fix=f"use {allowed}", headers=((b"allow", allowed.encode()),))
             return self._form_at(path)(error)
-        return self._form_at(path)(self._unknown(path))
+        return self._form_at(path)(unknown(self._model, path))
 
     def _form_at(self, path: str) -> Callable[[RequestError], Answer]:
-        """How the clients that ask at a path expect errors. `/v1/models` is asked by several kinds."""
-        if path.startswith("/openai/") or (path.startswith("/v1/") and (self._talks or not path.startswith("/v1/models/"))):
+        """How the clients that ask at a path expect errors."""
+        if expects_openai(path, talks=self._talks):
             from fairway.serving.replica.protocols import openai  # noqa: PLC0415  # most replicas do without
 
             return openai.write_error
         return refusal
-
-    def _unknown(self, path: str) -> RequestError:
-        parts = path.split("/")
-        if len(parts) > 3 and parts[2] == "models" and parts[1] in ("v1", "v2"):
-            name = parts[3].partition(":")[0]
-            if name != self._model.name:
-                return RequestError(404, f"no model {name!r} here", fix=f"{self._model.name!r} is served")
-            if parts[-1].endswith(":explain"):
-                return RequestError(404, f"model {name!r} has no explainer", fix="use :predict")
-            if len(parts) > 5 and parts[4] == "versions":
-                try:
-                    check_version(self._model, parts[5].partition(":")[0])
-                except RequestError as error:
-                    return error
-            if len(parts) > 5 and parts[4] == "labels" and (label := parts[5].partition(":")[0]) not in self._model.labels:
-                return RequestError(
-                    404, f"model {name!r} has no label {label!r} here", fix=f"version {self._model.version} is served"
-                )
-        if path.startswith(("/v1/", "/openai/v1/")) and path.partition("v1/")[2] in (
-            "completions",
-            "chat/completions",
-            "embeddings",
-        ):
-            return RequestError(404, f"model {self._model.name!r} does not do this: nothing is at {path}", fix="ask it by /v2")
-        return RequestError(404, f"nothing is at {path[:500]}", fix="docs/protocols.md has the paths")
 
     # The paths of the Open Inference Protocol.
 
