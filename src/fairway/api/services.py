@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 import msgspec
 from starlette.requests import Request
@@ -10,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from fairway.api.access_logs import access_lines
 from fairway.api.answer import Stream, json_answer, show
 from fairway.api.asking import Asked, placed
 from fairway.api.follow import mixed_logs, stamped
@@ -183,10 +185,22 @@ class ServiceRoutes:
             grep=asked.pattern("grep"),
             timed=asked.flag("timestamps"),
         )
+        if asked.flag("access"):
+            return Stream(access_lines(self._access_folder(_key(asked)), query))
         chunks = replica_logs(self._application, self._services, _key(asked), query)
         if query.timed:
             chunks = stamped(chunks)
         return Stream(mixed_logs(chunks, LogMixer([name for name, _ in runs], colour=asked.flag("colour"))))
+
+    def _access_folder(self, key: ServiceKey) -> Path:
+        """Where the access log lies; refused where it lies elsewhere."""
+        folder = self._services.access_folder(str(key))
+        if folder is None:
+            message = f"the access log of {key.name} is not kept here"
+            command = f"kubectl logs -n {key.namespace} -l fairway.dev/service={key.name},fairway.dev/part=router"
+            fix = f"on a cluster, its routers print it: {command}; Envoy writes none"
+            raise RefusedError(message, fix=fix)
+        return folder
 
     async def rollout(self, request: Request) -> Response:
         """Where the release is."""

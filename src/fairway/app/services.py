@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from fairway.app.loop import Loop
 from fairway.app.ports import Changes, SecretStore
@@ -62,6 +63,8 @@ class Services:
         """What the endpoint of a document lacks here, each with its fix; the engine sets it."""
         self.outcome_token: Callable[[str], str] = lambda _service: ""
         """What reports of outcomes to a service must show; empty where it is not shown here."""
+        self.access_folder: Callable[[str], Path | None] = lambda _service: None
+        """Where the access log of a service lies; None where it is not kept here."""
         self.check_rights: Callable[[ServiceAsk], Awaitable[None]] = _all_rights
         """Raises `DeniedError` when the asker may not read the model that a document names; the engine with rights sets it."""
 

@@ -109,6 +109,7 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
         application.services.routed_by = router.told
         application.services.outcome_token = router.outcome_token
         guard_endpoints(application.services, own, clock)
+        application.services.access_folder = router.access_folder
     application.models.output_of = lambda key, name: str(home.job(key) / "outputs" / name)
     return application, upkeep
 
@@ -131,7 +132,9 @@ def choose_router(settings: Settings, home: Home, clock: SystemClock, own: Local
             raise
     # Also where it is not wanted, or not there any more: what it was told before must be ended.
     envoy = EnvoyRouter(program or Path("envoy"), home.path / "envoys", settings.socket.parent, clock, settings.hosts)
-    return ChosenRouter(own, envoy, wanted=program is not None and settings.router != "fairway", tokens=own.outcome_token)
+    return ChosenRouter(
+        own, envoy, wanted=program is not None and settings.router != "fairway", tokens=own.outcome_token, logs=own.access_folder
+    )
 
 
 def about(settings: Settings) -> About:

@@ -19,7 +19,20 @@ _DEFS = "#/$defs/"
 _AMOUNTS = frozenset(
     {"cpu", "memory", "gpu", "gpu_share", "gpu_memory", "shm", "timeout", "grace", "backoff", "backoff_max", "every"}
     | {"logs", "record", "weight", "time_slice", "p95", "hold", "idle", "deadline", "ready", "for", "slower"}
-    | {"max_age", "utilisation", "rate", "to", "errors", "confidence"}
+    | {
+        "utilisation",
+        "rate",
+        "to",
+        "errors",
+        "client_errors",
+        "non_finite",
+        "leak",
+        "differ",
+        "tolerance",
+        "classes",
+        "confidence",
+    }
+    | {"max_age"}
 )
 _MAPS_OF_AMOUNTS = frozenset({"gpu_types"})
 _CORS_LISTS = ("origins", "methods", "headers")
@@ -119,6 +132,7 @@ def _flat_service(defs: Schema, head: Schema) -> Schema:
         ("RolloutPolicy", defs["RolloutPolicy"]["properties"]["strategy"]),
         ("RolloutStep", defs["RolloutStep"]["properties"]["to"]),
         ("MetricGuard", defs["MetricGuard"]["properties"]["name"]),
+        ("OutputsGuard", defs["OutputsGuard"]["properties"]["differ"]),
         ("Endpoint", defs["Endpoint"]["properties"]["bind"]),
         ("EndpointTls", _without(defs["EndpointTls"]["properties"]["mode"], "default")),
     ):

@@ -111,6 +111,8 @@ def _flat_service(spec: ServiceSpec, data: dict[str, Any]) -> dict[str, Any]:
         rollout["steps"] = [_short(step, "to") for step in steps]
     if "metric" in rollout.get("guard", {}):
         rollout["guard"]["metric"] = _short(rollout["guard"]["metric"], "name")
+    if "outputs" in rollout.get("guard", {}):
+        rollout["guard"]["outputs"] = _short(rollout["guard"]["outputs"], "differ")
     if "tls" in data.get("endpoint", {}):
         data["endpoint"]["tls"] = _short(data["endpoint"]["tls"], "mode")
     for name, short in (
@@ -118,6 +120,7 @@ def _flat_service(spec: ServiceSpec, data: dict[str, Any]) -> dict[str, Any]:
         ("endpoint", "bind"),
         ("objective", "p95"),
         ("sampling", "rate"),
+        ("logs", "access"),
         ("rollout", "strategy"),
     ):
         if name in data:

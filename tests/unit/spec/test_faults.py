@@ -85,6 +85,8 @@ def found_where_it_is(base, path, value):
     place = document
     for step in path[:-1]:
         place = place.setdefault(step, dict(NEEDED.get(step, {})))
+        if step == "rollout" and "outputs" in path:
+            place["strategy"] = "shadow"  # no other compares outputs
     if path[-1] == "script":
         place.pop("command", None)
     if path == ("code", "ref"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 from typing import cast
 
 from fairway.serving.router.access.refusal import Refusal
@@ -22,13 +23,15 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_chunks", "_desk", "_ended", "_exchange", "_held_back", "_left", "_lingers", "_raw", "_slow", "_transport", "_unsent",
-        "deadline", "peer", "probe_at", "secure",
+        "deadline", "peer", "probe_at", "received", "secure", "sent",
     )  # fmt: skip
 
     def __init__(self, desk: Desk) -> None:
         self.deadline = math.inf
         self.probe_at = math.inf
         self.peer = b""
+        self.received = 0
+        self.sent = 0
         self.secure = False
         self._desk = desk
         self._exchange: Exchange | None = None
@@ -67,6 +70,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were read."""
+        self.received += nbytes
         if not self._lingers:
             self.data_received(bytes(READ[:nbytes]))
 
@@ -107,7 +111,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
-        self._desk.guests.discard(self)
+        self._desk.closed(self)
         exchange, self._exchange = self._exchange, None
         if exchange is not None and not exchange.over:
             exchange.cancel()
@@ -162,6 +166,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Send some of the answer."""
         if not self._slow:
             self.deadline = self._desk.now() + self._desk.limits.answer
+        self.sent += len(wire)
         self._transport.write(wire)
 
     def finished(self, *, keep: bool) -> None:
@@ -306,13 +311,20 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _turn_away(self, head: RequestHead, refusal: Refusal, done: bool) -> None:
         """Answer a request that is not let in. The next one may follow where the body of this one has come."""
         keep = done and head.keep_alive and not refusal.close and not self._desk.draining
-        self._transport.write(refusal.render(head.target, keep=keep, bodiless=head.method == b"HEAD"))
+        request_id = self._desk.note_refused(refusal.status, refusal.reason, self.peer, head)
+        refusal = replace(refusal, headers=(*refusal.headers, (b"x-request-id", request_id)))
+        wire = refusal.render(head.target, keep=keep, bodiless=head.method == b"HEAD")
+        self.sent += len(wire)
+        self._transport.write(wire)
         self.finished(keep=keep)
 
     def _refuse(self, problem: BadHeadError) -> None:
         """Answer a request that cannot be understood; where the next one would begin is anybody's guess."""
         self._exchange = None
-        self._transport.write(own_answer(problem.status, problem.reason, b"", keep=False))
+        request_id = self._desk.note_refused(problem.status, problem.reason, self.peer)
+        wire = own_answer(problem.status, problem.reason, request_id, keep=False)
+        self.sent += len(wire)
+        self._transport.write(wire)
         self._linger()
 
     def _linger(self) -> None:

@@ -24,6 +24,7 @@ from fairway.errors import BugError, ConflictError, FairwayError, UnavailableErr
 from fairway.serving.router.access.key_file import read_keys, write_keys
 from fairway.serving.router.access.protection import access_state, note_uses, protected, renewed, with_uses
 from fairway.serving.router.home import (
+    ACCESS,
     PLAN,
     SERVICE,
     home_of,
@@ -269,6 +270,10 @@ class LocalRouter:
     def outcome_token(self, service: str) -> str:
         """What reports of outcomes to a service must show; empty when it has no router yet."""
         return outcome_token(self._home(service))
+
+    def access_folder(self, service: str) -> Path:
+        """Where the access log of a service lies."""
+        return self._home(service) / ACCESS
 
     def _home(self, service: str) -> Path:
         return home_of(self._folder, service)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import msgspec
 
 from fairway.errors import BugError
 from fairway.serving.router.counting import is_bounded
-from fairway.state.load import LATENCY_BOUNDS, BackendLoad, RevisionLoad, RouteLoad
+from fairway.state.load import LATENCY_BOUNDS, BackendLoad, OutputComparison, RevisionLoad, RouteLoad
 from fairway.state.route import RoutePlan
 
 K = TypeVar("K")
@@ -92,7 +92,10 @@ def _check_load(load: RouteLoad) -> None:
     for revision in load.revisions.values():
         counted += [revision.arrived, revision.answered, revision.client_errors, revision.failed, revision.rejected]
         counted += [revision.mirrored, revision.mirror_failed, revision.mirror_client_errors, *revision.latency]
-        seconds.append(revision.latency_sum)
+        seconds += [revision.latency_sum, revision.outputs.largest]
+        found = revision.outputs
+        counted += [found.compared, found.differing, found.relaid, found.classified, found.reclassified, found.non_finite]
+        counted += [found.incomparable, found.skipped]
         if len(revision.latency) not in (0, len(LATENCY_BOUNDS) + 1):
             message = f"the load has {len(revision.latency)} latencies"
             raise ValueError(message)
@@ -140,11 +143,12 @@ def _added(tables: list[dict[K, V]]) -> dict[K, V]:
 
 
 def _sum(one: V, other: V) -> V:
-    mine, theirs = astuple(one), astuple(other)
-    return type(one)(*(_plus(a, b) for a, b in zip(mine, theirs, strict=True)))
+    return type(one)(*(_plus(getattr(one, each.name), getattr(other, each.name)) for each in fields(one)))
 
 
 def _plus(one: Any, other: Any) -> Any:
+    if isinstance(one, OutputComparison):
+        return one.plus(other)
     if isinstance(one, dict):
         return {name: _plus(one.get(name, ()), other.get(name, ())) for name in {**one, **other}}
     if isinstance(one, tuple):
