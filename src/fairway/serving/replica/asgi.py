@@ -144,6 +144,7 @@ class App:
             self._take(path, form)
         if generating is not None:
             self._add_openai(generating)
+        self._pages |= {"/openapi.json": self._openapi, "/docs": _docs}
 
     @property
     def busy(self) -> bool:
@@ -374,6 +375,11 @@ class App:
 
     def _metadata(self) -> Answer:
         return told(openinference.metadata(self._model, self._batcher.verdict))
+
+    def _openapi(self) -> Answer:
+        from fairway.serving.replica.openapi.document import document  # noqa: PLC0415  # the first request can wait for it
+
+        return told(document(self._model, self._pages.keys(), self._questions.keys()))
 
     def _load(self) -> Answer:
         return told(self._metrics.load(self._batcher.waiting, time.monotonic() - self._began, self._batcher.verdict))
@@ -609,6 +615,14 @@ async def _gone(receive: Receive) -> None:
 def _mistake() -> Answer:
     _log.exception("a request could not be answered")
     return refusal(RequestError(500, "the server made a mistake, and wrote it into its log"))
+
+
+def _docs() -> Answer:
+    from fairway.serving.replica.openapi.page import HTML, docs  # noqa: PLC0415  # the same
+
+    text, policy = docs()
+    headers = [(b"content-security-policy", policy), (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-cache")]
+    return Answer(text, headers=headers, content_type=HTML)
 
 
 def told(value: object) -> Answer:
