@@ -79,6 +79,10 @@ class ModelStore(RegistryNames, Protocol):
         """Let a version be gone; `ConflictError` while an alias means it."""
         ...
 
+    def rename(self, name: str, new: str, title: str) -> None:
+        """Move all versions of a model to a name that has none; `title` is what MLflow clients call it."""
+        ...
+
     def freeable(self) -> bool:
         """Whether versions were deleted whose content is still there."""
         ...

@@ -193,6 +193,14 @@ class Models:
         self.free_soon()
         return version
 
+    async def rename(self, name: str, new: str, title: str = "") -> None:
+        """Give all versions of a model another name, which no model has; `title` is what MLflow clients call it."""
+        versions = await self.list(name)
+        await asyncio.to_thread(self._store.rename, name, new, title)
+        for version in versions[-1:]:
+            moved = replace(version, name=new)
+            self._record(moved, "ModelRenamed", f"{name} is {new} now, with {len(versions)} versions")
+
     async def check_delete(self, reference: str) -> ModelVersion:
         """The version, or the refusal with who needs it."""
         version = await self.get(reference)

@@ -19,7 +19,7 @@ from fairway.app.service_use import UseWatch
 from fairway.errors import FairwayError, UnavailableError
 from fairway.plan.service import commands
 from fairway.plan.service.plan import Measured, Sample, ServicePlan, advance
-from fairway.plan.service.replica import highest_number, new_replica, ready_path, replica_run
+from fairway.plan.service.replica import ROLE, highest_number, new_replica, ready_path, replica_run
 from fairway.state.event import Event
 from fairway.state.fault import ANSWERING
 from fairway.state.job import Job
@@ -340,10 +340,14 @@ class ServiceTurns:
         run = self.loop.store.get_job(replica.run)
         outcome = run.outcome if run is not None else None
         message = (outcome.message or outcome.reason) if outcome is not None else "its run is not there any more"
+        # A service has no roles: its limits stand at its own top.
+        message = message.replace(f"roles.{ROLE}.", "")
         failed = run is None or run.intent is not Intent.STOP
         if run is not None and failed and run.phase is JobPhase.SUCCEEDED:
             message = "its server ended by itself with exit code 0, and a server goes on until it is stopped"
-        return replace(replica, phase=ReplicaPhase.GONE, since=now, message=message, failed=failed, address="")
+        for_memory = failed and outcome is not None and outcome.reason == "OutOfMemory"
+        gone = replace(replica, phase=ReplicaPhase.GONE, since=now, message=message, failed=failed, address="")
+        return replace(gone, out_of_memory=for_memory)
 
     def _address(self, run: Job) -> str:
         tasks = self._running(run)

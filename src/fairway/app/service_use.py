@@ -70,6 +70,7 @@ def part_of(job: Job, task: Task, used: TaskUsage, now: float) -> ReplicaUse:
         cpu=_part(used.cpu, cores),
         gpu=None if task.shares_gpus else _part(used.gpu, 1.0),
         memory=_part(used.memory, memory),
+        held=_part(used.memory, 1.0),
     )
 
 

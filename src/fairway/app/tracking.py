@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fairway.app.loop import Loop
 from fairway.app.ports import Changes, JobFilter, MetricPoint, Observation
+from fairway.app.tracking_experiments import DEFAULT_EXPERIMENT, MOST_TAGS, Speaker, TrackedExperiments, grown
 from fairway.app.tracking_ports import Shelf
-from fairway.errors import ConflictError, DeniedError, NotFoundError, RefusedError, UsageError
+from fairway.errors import DeniedError, NotFoundError, RefusedError, UsageError
 from fairway.state.job import Job, JobKey
 from fairway.state.metric import Summary, best_values, summarise
 from fairway.state.phase import JobPhase
 from fairway.state.tracking import Experiment, TrackedRun
-from fairway.units.names import check_name
 
+__all__ = ["Measured", "RunFacts", "Speaker", "Tracking", "location_of", "points_from"]
 SOURCE = "mlflow"
-DEFAULT_EXPERIMENT = "0"
-"""What clients ask for when nobody named an experiment."""
 PARENT = "mlflow.parentRunId"
-MOST = 2000
+RUN_NAME = "mlflow.runName"
+"""The tag that is the title of a run."""
+MOST = MOST_TAGS
 """Parameters, and tags, of one run."""
 MOST_LISTED = 1000
 """Runs of one series that a search looks at."""
@@ -35,19 +35,6 @@ _STATUS = {
     JobPhase.FAILED: "FAILED",
     JobPhase.STOPPED: "KILLED",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Speaker:
-    """Who asks: a run of ours, or the owner of the home."""
-
-    namespace: str
-    run: str = ""
-    """`mnist-7`; empty: the owner."""
-
-    def made(self, maker: str) -> bool:
-        """Whether it may change what the run `maker` made: a run changes what it made itself, the owner changes everything."""
-        return self.run in ("", maker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +60,8 @@ class RunFacts:
     """The last of each, by step and then by time."""
     best: Mapping[str, float]
     """The best of each whose direction is known."""
+    deleted: bool = False
+    """Whether it is hidden, or its experiment is."""
 
     @property
     def shelf(self) -> Shelf:
@@ -88,57 +77,7 @@ class Tracking:
         self.store = loop.store
         self.clock = loop.clock
         self._new_id = new_id
-
-    # Experiments
-
-    def experiment(self, namespace: str, name: str) -> Experiment:
-        """The experiment of that name; series and the default one are always there."""
-        found = self.store.tracked(Experiment, namespace, name)
-        if found is not None:
-            return found
-        if name == DEFAULT_EXPERIMENT:
-            return Experiment(namespace, name, title="Default")
-        if name in self.store.series_names(namespace):
-            return Experiment(namespace, name, title=name)
-        message = f"there is no experiment {name!r}"
-        raise NotFoundError(message, fix="make it with mlflow.create_experiment, or submit a job of that name")
-
-    def experiment_titled(self, namespace: str, title: str) -> Experiment:
-        """The experiment that people call so."""
-        try:
-            return self.experiment(namespace, experiment_name(title))
-        except NotFoundError:
-            message = f"there is no experiment {title!r}"
-            raise NotFoundError(message, fix="make it with mlflow.create_experiment, or submit a job of that name") from None
-
-    def experiments(self, namespace: str) -> list[Experiment]:
-        """All of them: those that were made, newest first, then the series without a record, then the default one."""
-        made = self.store.all_tracked(Experiment, namespace)
-        known = {experiment.name for experiment in made}
-        others = [name for name in [*self.store.series_names(namespace), DEFAULT_EXPERIMENT] if name not in known]
-        return [*made, *(self.experiment(namespace, name) for name in others)]
-
-    def create_experiment(self, speaker: Speaker, title: str, tags: Mapping[str, str]) -> Experiment:
-        """A new one."""
-        namespace, name = speaker.namespace, experiment_name(title)
-        try:
-            self.experiment(namespace, name)
-        except NotFoundError:
-            now = self.clock.now()
-            made = Experiment(namespace, name, title=title, created=now, tags=dict(tags), maker=speaker.run)
-            self.store.commit(Changes(tracked=(made,)))
-            return made
-        message = f"there is an experiment {title!r} already"
-        raise ConflictError(message, fix="use it, or choose another name")
-
-    def tag_experiment(self, speaker: Speaker, name: str, tags: Mapping[str, str]) -> None:
-        """Put tags on an experiment. A run's token may do so on the experiment of its own series, and on those that it made."""
-        found = self.experiment(speaker.namespace, name)
-        job = self._job(speaker.namespace, speaker.run) if speaker.run else None
-        if not speaker.made(found.maker) and (job is None or job.series != found.name):
-            message = f"{speaker.run} may not tag the experiment {found.title or found.name!r}: it did not make it"
-            raise DeniedError(message, fix="tag it from outside of a job, or make an experiment in the run")
-        self.store.commit(Changes(tracked=(replace(found, tags=_grown(found.tags, tags, "tags")),)))
+        self.experiments = TrackedExperiments(self.store, self.clock.now, self._job)
 
     # Runs
 
@@ -149,9 +88,14 @@ class Tracking:
             return found
         job = self._job(namespace, name)
         if job is None:
-            message = f"there is no run {name!r}"
+            message = f"Run with id={name} not found"
             raise NotFoundError(message, fix="`fairway list` shows the runs of jobs")
         return _run_of(job)
+
+    def is_deleted(self, run: TrackedRun) -> bool:
+        """Whether a run is hidden, by itself or with its experiment."""
+        group = None if run.deleted else self.store.tracked(Experiment, run.namespace, run.experiment)
+        return run.deleted or (group is not None and group.deleted)
 
     def facts(self, run: TrackedRun) -> RunFacts:
         """The run with what its job tells of it."""
@@ -160,11 +104,12 @@ class Tracking:
         summaries = self._summaries(run, own)
         metrics = tuple(Measured(name, each.last, each.time, each.step or 0) for name, each in summaries.items())
         best = best_values(summaries, own.spec.stop.goals if own is not None else {})
-        user = job.origin.user if job is not None else run.tags.get("mlflow.user", "")
+        user = job.origin.user if job is not None else run.tags.get("mlflow.user", "unknown")
+        deleted = self.is_deleted(run)
         if job is None or not run.of_job:
-            return RunFacts(run, run.status, run.created, run.ended, user, metrics, best)
+            return RunFacts(run, run.status, run.created, run.ended, user, metrics, best, deleted)
         started = job.started if job.started is not None else job.created
-        return RunFacts(run, _STATUS.get(job.phase, "SCHEDULED"), started, job.finished, user, metrics, best)
+        return RunFacts(run, _STATUS.get(job.phase, "SCHEDULED"), started, job.finished, user, metrics, best, deleted)
 
     def history(self, run: TrackedRun, metric: str) -> list[Measured]:
         """Every value of one metric that is kept, in order of time."""
@@ -180,28 +125,33 @@ class Tracking:
             for job in jobs:
                 if job.key.name not in found and self.store.tracked(TrackedRun, namespace, job.key.name) is None:
                     found[job.key.name] = _run_of(job)
-        return sorted(found.values(), key=lambda run: run.created, reverse=True)
+        return sorted(found.values(), key=lambda run: (-run.created, run.name))
 
     def create_run(self, speaker: Speaker, experiment: str, title: str, started: float, tags: Mapping[str, str]) -> TrackedRun:
         """A new run. The first that an attempt of a job asks for is the job's own; its next ones, and nested ones, are others."""
         job = self._job(speaker.namespace, speaker.run) if speaker.run else None
         if job is not None and experiment == DEFAULT_EXPERIMENT:
             experiment = job.series
-        self.experiment(speaker.namespace, experiment)
+        group = self.experiments.get(speaker.namespace, experiment)
+        self.experiments.check_active(group)
+        title, tags = _titled(title, tags)
         now = self.clock.now()
         if job is not None and PARENT not in tags:
             own = self.run(speaker.namespace, speaker.run)
             if own.attempt < job.attempt:
                 own = replace(own, attempt=job.attempt, experiment=experiment, title=title or own.title)
-                return self._put(replace(own, tags=_grown(own.tags, tags, "tags")))
+                own = replace(own, location=location_of(group.location, own.name))
+                return self._put(replace(own, tags=grown(own.tags, tags, "tags")))
+        name = self._new_id()
         made = TrackedRun(
             speaker.namespace,
-            self._new_id(),
+            name,
             experiment=experiment,
             job=speaker.run if job is not None else "",
             title=title,
             created=started or now,
-            tags=_grown({}, tags, "tags"),
+            tags=grown({}, tags, "tags"),
+            location=location_of(group.location, name),
         )
         return self._put(made)
 
@@ -228,7 +178,7 @@ class Tracking:
     def restore_run(self, speaker: Speaker, run: TrackedRun) -> None:
         """Show a run again."""
         shown = replace(run, deleted=False)
-        self.check_may_write(speaker, shown)
+        self.check_owns(speaker, run)
         self._put(shown)
 
     async def log(
@@ -241,8 +191,12 @@ class Tracking:
     ) -> None:
         """Remember what was said of a run. All of it is checked before any of it is kept."""
         self.check_may_write(speaker, run)
+        title, tags = _titled("", tags or {})
         changed = replace(
-            run, params=_grown(run.params, _agreed(run, params or {}), "parameters"), tags=_grown(run.tags, tags or {}, "tags")
+            run,
+            title=title or run.title,
+            params=grown(run.params, _agreed(run, params or {}), "parameters"),
+            tags=grown(run.tags, tags, "tags"),
         )
         points = points_from(metrics)
         if points and not run.of_job:
@@ -260,18 +214,26 @@ class Tracking:
         """Take a tag off a run."""
         self.check_may_write(speaker, run)
         if tag not in run.tags:
-            message = f"{run.name} has no tag {tag!r}"
+            message = f"No tag with name: {tag} in run with id {run.name}"
             raise NotFoundError(message, fix=f"it has {', '.join(run.tags) or 'none'}")
         self._put(replace(run, tags={name: value for name, value in run.tags.items() if name != tag}))
 
-    def note(self, speaker: Speaker, run: TrackedRun, outputs: Mapping[str, int], inputs: Sequence[str]) -> None:
-        """Which models a run logged, and which datasets it read."""
+    def note(
+        self,
+        speaker: Speaker,
+        run: TrackedRun,
+        outputs: Mapping[str, int],
+        inputs: Sequence[str],
+        model_inputs: Sequence[str] = (),
+    ) -> None:
+        """Which models a run logged, and which datasets and models it read."""
         self.check_may_write(speaker, run)
         known = tuple(dict.fromkeys([*run.inputs, *inputs]))
-        if len(known) > MOST or len({*run.outputs, *outputs}) > MOST:
+        read = tuple(dict.fromkeys([*run.model_inputs, *model_inputs]))
+        if max(len(known), len(read), len({*run.outputs, *outputs})) > MOST:
             message = f"a run has {MOST} inputs and outputs at the most"
             raise UsageError(message, fix="log fewer of them")
-        self._put(replace(run, outputs={**run.outputs, **outputs}, inputs=known))
+        self._put(replace(run, outputs={**run.outputs, **outputs}, inputs=known, model_inputs=read))
 
     def note_version(self, speaker: Speaker, run: TrackedRun, version: str) -> None:
         """What was registered from a run; that of a run within a job is the job's too.
@@ -285,13 +247,17 @@ class Tracking:
 
     def check_may_write(self, speaker: Speaker, run: TrackedRun) -> None:
         """A run's token may write to the job's own run, and to the runs that were made within it."""
+        self.check_owns(speaker, run)
+        if self.is_deleted(run):
+            message = f"The run {run.name} must be in the 'active' state. Current state is deleted."
+            raise UsageError(message, fix="restore the run, or its experiment, first")
+
+    def check_owns(self, speaker: Speaker, run: TrackedRun) -> None:
+        """Raises `DeniedError` where a run's token asks for a run of another job."""
         if not speaker.made(run.job):
             whose = f"a run of {run.job}" if run.job else "which was made outside of jobs"
             message = f"{speaker.run} may not write to {run.name}, {whose}"
             raise DeniedError(message, fix="log to a run of its own, or from outside of a job")
-        if run.deleted:
-            message = f"the run {run.name} is deleted"
-            raise RefusedError(message, fix="restore it first")
 
     def job_of(self, run: TrackedRun) -> Job | None:
         """The run of ours that it is, or within which it was made."""
@@ -316,14 +282,18 @@ class Tracking:
         return {**summarise({}, 0, [(point.time, point.step, point.metrics) for point in kept]), **known}
 
 
-def experiment_name(title: str) -> str:
-    """What clients know the experiment of that title by; that of a series is the series itself."""
-    if title == "Default":
-        return DEFAULT_EXPERIMENT
-    try:
-        return check_name(title)
-    except ValueError:
-        return f"e{hashlib.sha256(title.encode()).hexdigest()[:24]}"
+def _titled(title: str, tags: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    """The title of a run and its other tags: a client may send the title in either way."""
+    tagged = tags.get(RUN_NAME, "")
+    if title and tagged and title != tagged:
+        message = f"the run is named {title!r} by run_name and {tagged!r} by the tag {RUN_NAME}"
+        raise UsageError(message, fix="send one of them")
+    return title or tagged, {name: value for name, value in tags.items() if name != RUN_NAME}
+
+
+def location_of(root: str, name: str) -> str:
+    """Where the files of a run or a logged model are, in the place that its experiment names."""
+    return f"{root.rstrip('/')}/{name}/artifacts" if root else ""
 
 
 def points_from(metrics: Sequence[Measured]) -> tuple[MetricPoint, ...]:
@@ -353,11 +323,3 @@ def _agreed(run: TrackedRun, params: Mapping[str, str]) -> Mapping[str, str]:
             message = f"parameter {name!r} of {run.name} is {run.params[name]!r} and cannot become {value!r}"
             raise UsageError(message, fix="log it once, or under another name; what changes over time is a metric")
     return params
-
-
-def _grown(known: Mapping[str, str], more: Mapping[str, str], what: str) -> dict[str, str]:
-    found = {**known, **more}
-    if len(found) > MOST:
-        message = f"a run has {MOST} {what} at the most"
-        raise UsageError(message, fix="log fewer, or keep them in a file as an artifact")
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import secrets
 from collections.abc import Callable, Mapping
@@ -10,10 +11,11 @@ from pathlib import Path
 
 from fairway.app.models import Models, Registration
 from fairway.app.ports import Changes
-from fairway.app.tracking import Speaker, Tracking
+from fairway.app.tracking import Measured, Speaker, Tracking, location_of
+from fairway.app.tracking_experiments import grown
 from fairway.app.tracking_ports import Artifacts, Kind, Shelf
 from fairway.errors import ConflictError, DeniedError, NotFoundError, RefusedError, UsageError
-from fairway.state.model import Lineage, ModelFacts, ModelVersion
+from fairway.state.model import LATEST, Lineage, ModelFacts, ModelVersion
 from fairway.state.tracking import LoggedModel, RegisteredName, TrackedRun
 from fairway.units.names import is_made, is_name, model_name
 
@@ -25,6 +27,8 @@ SOURCE_TAG = "mlflow.source"
 NOTE_TAG = "mlflow.note.content"
 MAKER_TAG = "fairway.run"
 """The run whose token registered the version, `default/mnist-7`: it may put aliases on it. A client cannot choose it."""
+DERIVED_TAGS = (SOURCE_TAG, RUN_TAG, NOTE_TAG, MAKER_TAG)
+"""Tags of a version that have fields of their own in the protocol, or are not for clients."""
 PICKLE_TAG = "fairway.allow_pickle"
 """A tag of the version that lets files be kept that run code when they are loaded. On a job, a label `allow-pickle` does."""
 PICKLE_LABEL = "allow-pickle"
@@ -56,6 +60,7 @@ class TrackedModels:
     ) -> None:
         self.tracking = tracking
         self.artifacts = artifacts
+        self.registry = models
         self._models = models
         self._store = tracking.store
         self._clock = tracking.clock
@@ -70,22 +75,50 @@ class TrackedModels:
             maker = self.tracking.run(speaker.namespace, draft.run)
             self.tracking.check_may_write(speaker, maker)
             job = maker.job
+        group = self.tracking.experiments.get(speaker.namespace, draft.experiment)
+        self.tracking.experiments.check_active(group)
         name, now = f"m-{self._new_id()}", self._clock.now()
-        return self._put(
-            replace(draft, namespace=speaker.namespace, name=name, title=draft.title or name, job=job, created=now, updated=now)
+        made = replace(
+            draft, namespace=speaker.namespace, name=name, title=draft.title or name, job=job, created=now, updated=now
         )
+        return self.put(replace(made, location=location_of(group.location, f"models/{name}")))
 
     def logged(self, namespace: str, name: str) -> LoggedModel:
         """The logged model of that name."""
         found = self._store.tracked(LoggedModel, namespace, name)
-        if found is None:
-            message = f"there is no logged model {name!r}"
+        if found is None or found.deleted:
+            message = f"Logged model with ID {name!r} not found"
             raise NotFoundError(message, fix="log it first")
         return found
 
     def all_logged(self, namespace: str, experiments: list[str]) -> list[LoggedModel]:
         """The logged models of these experiments, newest first."""
-        return [model for each in dict.fromkeys(experiments) for model in self._store.all_tracked(LoggedModel, namespace, each)]
+        known = [model for each in dict.fromkeys(experiments) for model in self._store.all_tracked(LoggedModel, namespace, each)]
+        return [model for model in known if not model.deleted]
+
+    def delete_logged(self, speaker: Speaker, name: str) -> None:
+        """Hide a logged model. Its files stay with its run, and the versions made of it stay in the registry."""
+        found = self.logged(speaker.namespace, name)
+        self._check_may_write(speaker, found)
+        self.put(replace(found, deleted=True, updated=self._clock.now()))
+
+    def drop_logged_tag(self, speaker: Speaker, name: str, key: str) -> LoggedModel:
+        """Take a tag off a logged model."""
+        if key not in self.logged(speaker.namespace, name).tags:
+            message = f"No tag with key {key!r} found for model with ID {name!r}"
+            raise NotFoundError(message, fix="mlflow.get_logged_model shows its tags")
+        return self.change_logged(speaker, name, tags={key: None})
+
+    def measure_logged(self, speaker: Speaker, name: str, run: str, measured: Measured, dataset: tuple[str, str]) -> None:
+        """Keep a value of a metric of a logged model; `dataset` is the name and the digest of what it was measured on."""
+        found = self.logged(speaker.namespace, name)
+        self._check_may_write(speaker, found)
+        place = json.dumps([measured.name, *dataset])
+        standing = json.loads(found.metrics[place]) if place in found.metrics else None
+        if standing is not None and (standing["step"], standing["time"]) > (measured.step, measured.time):
+            return
+        value = {"run": run, "value": repr(measured.value), "time": measured.time, "step": measured.step}
+        self.put(replace(found, metrics=grown(found.metrics, {place: json.dumps(value)}, "metrics"), updated=self._clock.now()))
 
     def change_logged(
         self,
@@ -101,17 +134,18 @@ class TrackedModels:
         self._check_may_write(speaker, found)
         now_tags = {key: value for key, value in {**found.tags, **(tags or {})}.items() if value is not None}
         known = {**found.params, **(params or {})}
-        return self._put(replace(found, status=status or found.status, params=known, tags=now_tags, updated=self._clock.now()))
+        return self.put(replace(found, status=status or found.status, params=known, tags=now_tags, updated=self._clock.now()))
 
     # The registry
 
     async def registered(self, namespace: str, name: str) -> RegisteredName:
         """The model that a client calls so, under that very name; a model answers to its name in the registry, too."""
-        return replace(await self._found(namespace, name), name=name)
+        return replace(await self.found(namespace, name), name=name)
 
     async def all_registered(self, namespace: str) -> list[RegisteredName]:
         """All of them, in order of name."""
-        known = {each.model: each for each in self._store.all_tracked(RegisteredName, namespace)}
+        records = self._store.all_tracked(RegisteredName, namespace)
+        known = {each.model: each for each in records if not each.deleted}
         for version in await self._models.list(namespace=namespace):
             model = self._models.shown(version, namespace).name
             known.setdefault(model, RegisteredName(namespace, version.title or model, model=model, created=version.created))
@@ -123,25 +157,31 @@ class TrackedModels:
         if not name.strip() or any(letter in name for letter in "/:"):
             message = f"{name!r} is no name of a registered model: it has no letters, or has '/' or ':' in it"
             raise UsageError(message, fix="choose another name")
+        model = await self.check_free(namespace, name)
+        made = RegisteredName(namespace, name, model=model, created=self._clock.now(), description=description, tags=dict(tags))
+        return self.put(replace(made, maker=speaker.run))
+
+    async def check_free(self, namespace: str, name: str) -> str:
+        """What the registry would call a model of that name; raises where the name is taken."""
         if await self._registered(namespace, name) is not None:
-            message = f"there is a registered model {name!r} already"
-            raise ConflictError(message, fix="make a version of it")
+            message = f"Registered Model (name={name}) already exists"
+            raise ConflictError(message, fix="make a version of it, or choose another name")
         model = model_name(name)
         taken = next((each.name for each in await self.all_registered(namespace) if each.model == model), "")
         if taken:
             message = f"{name!r} would be called {model} in the registry, as {taken!r} is"
             raise UsageError(message, fix="choose another name")
-        made = RegisteredName(namespace, name, model=model, created=self._clock.now(), description=description, tags=dict(tags))
-        return self._put(replace(made, maker=speaker.run))
+        return model
 
     async def describe(self, speaker: Speaker, name: str, description: str | None, tags: Mapping[str, str]) -> RegisteredName:
         """What is said of a model as a whole. A run's token may change that of a model which it made."""
-        found = await self._found(speaker.namespace, name)
+        found = await self.found(speaker.namespace, name)
         if not speaker.made(found.maker):
             message = f"{speaker.run} may not describe the model {name!r}: it did not make it"
             raise DeniedError(message, fix="put tags on the version that the run registers, or describe it from outside of a job")
         said = found.description if description is None else description
-        return replace(self._put(replace(found, description=said, tags={**found.tags, **tags})), name=name)
+        known = grown(found.tags, tags, "tags")
+        return replace(self.put(replace(found, description=said, tags=known, updated=self._clock.now())), name=name)
 
     async def versions(self, known: RegisteredName) -> list[ModelVersion]:
         """The versions of a model, oldest first."""
@@ -151,9 +191,31 @@ class TrackedModels:
         """The version of that number or alias."""
         return await self._models.get(self._models.own(f"{known.model}@{which}", known.namespace))
 
+    async def numbered(self, known: RegisteredName, number: str) -> ModelVersion:
+        """The version of that number; no alias."""
+        if not number.isascii() or not number.isdigit():
+            message = f"Parameter 'version' must be an integer, got {number[:80]!r}"
+            raise UsageError(message, fix="name a version by its number")
+        try:
+            return await self.version(known, str(int(number)))
+        except NotFoundError as problem:
+            message = f"Model Version (name={known.name}, version={number}) not found"
+            raise NotFoundError(message, fix=problem.message) from None
+
+    async def aliased(self, known: RegisteredName, alias: str) -> ModelVersion:
+        """The version that an alias means."""
+        found = next((each for each in await self.versions(known) if alias in each.aliases), None)
+        if found is not None:
+            return found
+        if alias.lower() == LATEST:
+            return await self.version(known, LATEST)
+        # Clients take this kind of error for "there is none".
+        message = f"Registered model alias {alias} not found"
+        raise UsageError(message, fix=f"`fairway model list {known.model}` shows the aliases")
+
     async def register(self, speaker: Speaker, wanted: Wanted) -> ModelVersion:
         """Keep what a run logged as a version, with where it came from."""
-        known = await self._found(speaker.namespace, wanted.name)
+        known = await self.found(speaker.namespace, wanted.name)
         folder, run, maker = await self._content(speaker, wanted)
         facts = self.tracking.facts(run) if run is not None else None
         job = self.tracking.job_of(run) if run is not None else None
@@ -167,6 +229,7 @@ class TrackedModels:
             tags={name: value for name, value in tags.items() if value},
             title="" if known.name == known.model else known.name,
             allow_pickle=pickle.lower() == "true",
+            anew=True,
         )
         asked = Registration(
             known.model, str(folder), said, run=job.key if job is not None else None, namespace=speaker.namespace
@@ -188,19 +251,21 @@ class TrackedModels:
 
     async def set_alias(self, speaker: Speaker, known: RegisteredName, alias: str, number: str) -> None:
         """Let an alias mean a version. A run's token may name a version that it made, and take no alias from another's."""
-        version = await self.version(known, number)
+        version = await self.numbered(known, number)
         name = f"{known.model}@{version.version}"
         fix = f"promote it from outside of a job: fairway model promote {name} {alias}"
-        if not _made(speaker, version):
+        if not made_by(speaker, version):
             message = f"{speaker.run} may not put the alias {alias} on {name}: it did not register that version"
             raise DeniedError(message, fix=fix)
-        await self._check_may_take(speaker, known, alias, fix)
+        await self.check_may_take(speaker, known, alias, fix)
         await self._models.promote(str(version), alias)
 
     async def drop_alias(self, speaker: Speaker, known: RegisteredName, alias: str) -> None:
         """Take an alias away. A run's token may do so where the alias means a version that it made, or the model is its own."""
         fix = f"take it away from outside of a job: fairway model promote {known.model} {alias} --remove"
-        await self._check_may_take(speaker, known, alias, fix)
+        await self.check_may_take(speaker, known, alias, fix)
+        if not any(alias in each.aliases for each in await self.versions(known)):
+            return
         await self._models.demote(self._models.own(known.model, known.namespace), alias)
 
     # Files
@@ -229,17 +294,19 @@ class TrackedModels:
 
     # Parts
 
-    async def _found(self, namespace: str, name: str) -> RegisteredName:
+    async def found(self, namespace: str, name: str) -> RegisteredName:
         """The model that a client means by a name, with the name that it was registered under."""
         found = await self._registered(namespace, name)
         if found is None:
-            message = f"there is no registered model {name!r}"
+            message = f"Registered Model with name={name} not found"
             raise NotFoundError(message, fix="register one; `fairway model list` shows what there is")
         return found
 
     async def _registered(self, namespace: str, name: str) -> RegisteredName | None:
         """As `_found`; None when there is none."""
         found = self._store.tracked(RegisteredName, namespace, name)
+        if found is not None and found.deleted:
+            found = None
         if found is None and (is_made(name) or not is_name(name)):
             # Its record may be in another namespace, or lost; the versions have the name, too.
             versions = [each for each in await self._models.list(namespace=namespace) if each.title == name]
@@ -249,7 +316,7 @@ class TrackedModels:
         if found is not None or not is_name(name):
             return found
         records = self._store.all_tracked(RegisteredName, namespace)
-        own = next((each for each in records if each.model == name), None)
+        own = next((each for each in records if each.model == name and not each.deleted), None)
         if own is None and (versions := await self._models.list(self._models.own(name, namespace))):
             own = RegisteredName(namespace, versions[-1].title or name, model=name, created=versions[0].created)
         return own
@@ -265,10 +332,10 @@ class TrackedModels:
             raise NotFoundError(message, fix="list what there is")
         return found
 
-    async def _check_may_take(self, speaker: Speaker, known: RegisteredName, alias: str, fix: str) -> None:
+    async def check_may_take(self, speaker: Speaker, known: RegisteredName, alias: str, fix: str) -> None:
         """Raises `DeniedError` where the alias of a model that others made means a version that others made."""
         standing = next((each for each in await self.versions(known) if alias in each.aliases), None)
-        if standing is not None and not _made(speaker, standing) and not speaker.made(known.maker):
+        if standing is not None and not made_by(speaker, standing) and not speaker.made(known.maker):
             message = f"{speaker.run} may not move the alias {alias} of {known.model}, which is version {standing.version} now"
             raise DeniedError(message, fix=fix)
 
@@ -301,11 +368,12 @@ class TrackedModels:
         owner = TrackedRun(model.namespace, model.name, job=model.job)
         self.tracking.check_may_write(speaker, owner)
 
-    def _put(self, record: Kind) -> Kind:
+    def put(self, record: Kind) -> Kind:
+        """Remember a record."""
         self._store.commit(Changes(tracked=(record,)))
         return record
 
 
-def _made(speaker: Speaker, version: ModelVersion) -> bool:
+def made_by(speaker: Speaker, version: ModelVersion) -> bool:
     """Whether a run registered this version, or the owner asks."""
     return not speaker.run or version.tags.get(MAKER_TAG) == f"{speaker.namespace}/{speaker.run}"

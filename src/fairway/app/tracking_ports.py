@@ -43,6 +43,10 @@ class Artifacts(Protocol):
         """Keep a file."""
         ...
 
+    async def delete(self, shelf: Shelf, path: str) -> None:
+        """Remove a file, or a folder with all that is in it; the empty path is all of the shelf. `NotFoundError` for none."""
+        ...
+
     def find(self, shelf: Shelf, path: str) -> Path:
         """The file or folder at that path; the empty path is the shelf itself. `NotFoundError` when there is none."""
         ...

@@ -28,7 +28,7 @@ from fairway.registry.verification import naming, verify
 from fairway.state.content import Verified
 from fairway.state.model import LATEST, ModelFacts, ModelFile, ModelVersion
 from fairway.units import suggest
-from fairway.units.names import check_name, model_name
+from fairway.units.names import check_name, is_alias, model_name
 
 
 class Models:
@@ -82,7 +82,7 @@ class Models:
         folder = self._folder(name)
         with numbering.locked(folder):
             newest = self._newest(name)
-            if newest is not None and version == replace(newest, version=0, created=now):
+            if newest is not None and not facts.anew and version == replace(newest, version=0, created=now):
                 return self._with_marks(newest)
             version = replace(version, version=numbering.next_number(folder))
             numbering.claim(folder, version.version, _encoded(version))
@@ -170,6 +170,25 @@ class Models:
             kept = {key: value for key, value in now.items() if value is not None}
             numbering.put(folder / "tags" / f"{version.version}.json", json.dumps(kept).encode())
         return self._with_marks(version)
+
+    def rename(self, name: str, new: str, title: str) -> None:
+        """Move all versions of a model, with tags and aliases, to a name that has none; `title` is what MLflow clients call it.
+
+        The new name has all of them in one step. A crash before the old name is taken away leaves both.
+        """
+        old, target = self._folder(self._check(name)), self._folder(self._check(new))
+        with self._blobs.writing(), numbering.locked(old):
+            records = self._records(name)
+            if not records:
+                raise self._no_model(name)
+            if numbering.numbers(target):
+                message = f"there is a model {split(new)[1]} already"
+                raise ConflictError(message, fix="choose another name")
+            renamed = {each.version: _encoded(replace(each, name=new, title=title)) for each in records}
+            numbering.move(old, target, renamed)
+            for version in records:
+                self._forget_folder(version)
+                self._known.pop((name, version.version), None)
 
     def delete(self, version: ModelVersion) -> None:
         """Let a version be gone. Its number is not used again."""
@@ -381,13 +400,12 @@ def check_model_name(name: str) -> str:
 
 
 def _check_alias(alias: str) -> None:
-    try:
-        check_name(alias)
-    except ValueError as error:
-        message = f"alias {alias!r} {error}"
-        raise UsageError(message) from None
-    if alias == LATEST:
+    if alias.lower() == LATEST:
         message = f"{LATEST} always means the newest version"
+        raise UsageError(message, fix="choose another alias, for example champion")
+    if not is_alias(alias):
+        rule = "letters, digits, dashes and underscores, not beginning with a digit or a dash, and not v and a number"
+        message = f"alias {alias[:80]!r} is no name of an alias: {rule}"
         raise UsageError(message, fix="choose another alias, for example champion")
 
 

@@ -7,7 +7,8 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -72,6 +73,32 @@ def take_away(folder: Path, number: int) -> None:
     with crash.reach("registry.rename"):
         os.rename(record(folder, number), record(folder, number, GONE))
     _sync(folder)
+
+
+def move(folder: Path, target: Path, records: Mapping[int, bytes]) -> None:
+    """Give a folder of records another name and these contents. Numbers that were taken under the other name stay taken."""
+    aside, before = (target.parent / f".{secrets.token_hex(6)}" for _ in range(2))
+    try:
+        with telling_full_disk(target.parent):
+            shutil.copytree(folder, aside, ignore=shutil.ignore_patterns(".*", _LOCK))
+        for number, content in records.items():
+            put(record(aside, number), content)
+        taken = next_number(target) - 1
+        if taken >= next_number(aside):
+            put(record(aside, taken, GONE), b"")
+        if target.exists():
+            # It holds what is left of a model whose versions were all deleted.
+            with crash.reach("registry.rename"):
+                os.rename(target, before)
+        with crash.reach("registry.rename"):
+            os.rename(aside, target)
+        _sync(target.parent)
+        with crash.reach("registry.rename"):
+            os.rename(folder, aside)
+        _sync(folder.parent)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(before, ignore_errors=True)
 
 
 def digests(root: Path) -> Iterator[str]:

@@ -105,7 +105,7 @@ class HttpWatch:
             self._wake()
 
 
-_COUNTERS = ("served", "failed", "refused", "client_errors", "queue", "in_flight", "batches", "batch_rows")
+_COUNTERS = ("served", "failed", "refused", "client_errors", "queue", "in_flight", "batches", "batch_rows", "non_finite")
 
 
 async def replica_load(address: str, clock: Clock) -> ReplicaLoad | None:

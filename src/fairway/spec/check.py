@@ -221,6 +221,10 @@ def _service_problems(spec: ServiceSpec) -> Iterator[Problem]:
     if guard.metric and spec.rollout.strategy is RolloutStrategy.SHADOW:
         message = "compares answers that users saw, and those of a shadow release are never shown"
         yield Problem(("spec", "rollout", "guard", "metric"), message, "use strategy: ab, or remove it")
+    if guard.outputs and spec.rollout.strategy is not RolloutStrategy.SHADOW:
+        message = f"compares answers of both versions to the same request, and {spec.rollout.strategy} sends each request to one"
+        fix = "use strategy: shadow, or remove it; guard.non_finite and guard.metric judge the outputs of other releases"
+        yield Problem(("spec", "rollout", "guard", "outputs"), message, fix)
 
 
 def _queue_problems(spec: QueueSpec) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Callable
 
-from fairway.spec import fields, job, queue, resources, service
+from fairway.spec import endpoint, fields, job, queue, resources, service
 from fairway.spec.located import Entry, Mapping, Node, Scalar, Sequence, is_nothing, resolve, step_into
 from fairway.spec.mistakes import Report, show
 from fairway.spec.model import SpecModel
@@ -353,9 +353,13 @@ _SUGAR: dict[type[SpecModel], Sugar] = {
     service.ServiceReplicas: _replicas,
     service.Objective: _short_for("p95"),
     service.Sampling: _short_for("rate"),
+    service.ServiceLogs: _short_for("access"),
     service.RolloutPolicy: _short_for("strategy"),
     service.RolloutStep: _short_for("to"),
     service.MetricGuard: _short_for("name"),
+    service.OutputsGuard: _short_for("differ"),
+    endpoint.Endpoint: _short_for("bind"),
+    endpoint.EndpointTls: _short_for("mode"),
 }
 
 

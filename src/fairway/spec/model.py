@@ -121,7 +121,7 @@ _MEMORY = rf"{_NUMBER}([kKMGTP]|[KMGTP]i|[KMGT]i?B)?"
 
 _MODEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-_MODEL_VERSION = re.compile(r"[1-9][0-9]*|[a-z]([a-z0-9-]*[a-z0-9])?")
+_MODEL_VERSION = re.compile(r"[1-9][0-9]*|[A-Za-z_][A-Za-z0-9_-]*")
 _ACCOUNT = re.compile(r"[^\s:,]+")
 
 Duration = Annotated[str, _checked(quantity.seconds), _like(_TIME)]

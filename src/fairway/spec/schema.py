@@ -19,9 +19,23 @@ _DEFS = "#/$defs/"
 _AMOUNTS = frozenset(
     {"cpu", "memory", "gpu", "gpu_share", "gpu_memory", "shm", "timeout", "grace", "backoff", "backoff_max", "every"}
     | {"logs", "record", "weight", "time_slice", "p95", "hold", "idle", "deadline", "ready", "for", "slower"}
-    | {"utilisation", "rate", "to", "errors", "confidence"}
+    | {
+        "utilisation",
+        "rate",
+        "to",
+        "errors",
+        "client_errors",
+        "non_finite",
+        "leak",
+        "differ",
+        "tolerance",
+        "classes",
+        "confidence",
+    }
+    | {"max_age"}
 )
 _MAPS_OF_AMOUNTS = frozenset({"gpu_types"})
+_CORS_LISTS = ("origins", "methods", "headers")
 _MAPS_OF_TEXT = frozenset({"env", "labels", "annotations"})
 
 
@@ -107,6 +121,9 @@ def _flat_service(defs: Schema, head: Schema) -> Schema:
     own = defs["ServiceSpec"]["properties"]
     own["command"].update(_either({"type": "string"}, _taken(own["command"], "type", "items")))
     _add_common_short_forms(defs, own)
+    for part, name in (("Endpoint", "hosts"), ("Endpoint", "open_paths"), *(("EndpointCors", each) for each in _CORS_LISTS)):
+        listed = defs[part]["properties"][name]
+        listed.update(_either(listed["items"], _taken(listed, "type", "items", "minItems", "maxItems")))
     most = _without(defs["ServiceReplicas"]["properties"]["max"], "default")
     for name, short in (
         ("ServiceReplicas", {**most, "description": "Exactly so many."}),
@@ -115,6 +132,9 @@ def _flat_service(defs: Schema, head: Schema) -> Schema:
         ("RolloutPolicy", defs["RolloutPolicy"]["properties"]["strategy"]),
         ("RolloutStep", defs["RolloutStep"]["properties"]["to"]),
         ("MetricGuard", defs["MetricGuard"]["properties"]["name"]),
+        ("OutputsGuard", defs["OutputsGuard"]["properties"]["differ"]),
+        ("Endpoint", defs["Endpoint"]["properties"]["bind"]),
+        ("EndpointTls", _without(defs["EndpointTls"]["properties"]["mode"], "default")),
     ):
         defs[name] = {"description": defs[name]["description"], **_either(short, defs[name])}
     spec, metadata = (defs.pop(name) for name in ("ServiceSpec", "Metadata"))

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from fairway.spec.endpoint import Endpoint
 from fairway.spec.job import Code, Environment, Metadata
 from fairway.spec.model import Amount, Duration, ModelReference, Name, Percent, SpecModel, VariableName
 from fairway.spec.resources import Placement, Resources
@@ -65,6 +66,9 @@ class Scaling(SpecModel):
     """Replicas go only when fewer would have done for this long; longer where starting one takes long."""
     idle: Duration = "5m"
     """With `min: 0`: the last replica goes after this long without a request."""
+    wake: Literal["requests", "all"] = "requests"
+    """With `min: 0`: what starts a replica, and keeps it. requests: what asks the model or the command for something; the router
+    itself answers health probes and scrapes of metrics. all: these too."""
 
 
 class Batching(SpecModel):
@@ -88,6 +92,14 @@ class Sampling(SpecModel):
     """The part of the requests that is kept."""
     dataset: Name | None = None
     """The dataset that gets them; default: `NAME-requests`."""
+
+
+class ServiceLogs(SpecModel):
+    """What is logged of requests."""
+
+    access: Percent = "1%"
+    """The part of the requests that gets a line in the access log. Requests that failed are in it too, up to ten a second; 0%
+    writes neither."""
 
 
 class HeaderRule(SpecModel):
@@ -143,6 +155,18 @@ class MetricGuard(SpecModel):
     """How sure the test must be before it says that one is better."""
 
 
+class OutputsGuard(SpecModel):
+    """How the answers to copies of requests are compared with the answers that clients got."""
+
+    differ: Percent = "1%"
+    """More answers than this differ: by the names, types or shapes of their outputs, or by a value; 100%: counted and shown."""
+    tolerance: Amount = "0.001"
+    """Values that are this much apart are the same, as a part of the largest value of their output in the client's answer."""
+    classes: Percent = "100%"
+    """More answers than this name another class: another label, or another output with the highest score; 100%: counted and
+    shown. For a version that was trained anew: `differ: 100%` and `classes: 5%`."""
+
+
 class Guard(SpecModel):
     """What sends a release back to the last good version."""
 
@@ -155,6 +179,15 @@ class Guard(SpecModel):
     """Slower than this."""
     slower: Amount = "2"
     """The 95th percentile is this many times that of the old version's, at the same time; 0: not compared."""
+    non_finite: Percent = "1%"
+    """More answers with NaN or infinity in an output than this, and significantly more than the old version has; 100%: not
+    compared. Servers of a `command` do not count them; a shadow release with `outputs` sees them there too."""
+    leak: Percent = "10%"
+    """The memory of one of its replicas grew with the answers by more than this of its limit without levelling off, and the old
+    version's did not. Without a limit or a request of memory: by as much as a replica of the old version holds. 0%: not looked
+    at."""
+    outputs: OutputsGuard | None = None
+    """For shadow: answers to copies are compared with the answers that clients got, and too many differ."""
     metric: MetricGuard | None = None
     """Significantly worse by this metric."""
     ready: Duration = "10m"
@@ -231,6 +264,10 @@ class ServiceSpec(SpecModel):
     """How requests are put together."""
     sampling: Sampling = Sampling()
     """Requests kept for later evaluation."""
+    logs: ServiceLogs = ServiceLogs()
+    """What is logged of requests."""
+    metrics: Annotated[str, Field(max_length=1000, pattern=r"^(/.*)?$")] = ""
+    """Of a command: the path at which its replicas show metrics for Prometheus. The page of the service adds them together."""
     resources: Resources = Resources()
     """What each replica is promised."""
     limits: Resources = Resources()
@@ -243,6 +280,8 @@ class ServiceSpec(SpecModel):
     """How a new version comes in."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 0
     """Where it listens; 0: a free one, kept from then on."""
+    endpoint: Endpoint = Endpoint()
+    """How it is reached from outside: address, TLS, API keys, names, other origins. The default: this machine alone, no key."""
     hold: Duration = "60s"
     """How long a request waits for the first replica of a service that has none."""
     grace: Duration = "30s"

@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from fairway.state.batching import BatchingVerdict
 
 LATENCY_BOUNDS = tuple(0.0001 * 1.3**step for step in range(52))
 """Upper bounds in seconds of the latency histogram's buckets, 0.1 ms to about 65 s; one more bucket takes the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputComparison:
+    """Answers to copies of requests, compared with the answers that the clients got."""
+
+    compared: int = 0
+    """Pairs of successful answers whose outputs could be compared."""
+    differing: int = 0
+    """Of these: with other names, types or shapes, or with values that differ beyond the tolerance."""
+    relaid: int = 0
+    """Of those that differ: by names, types or shapes."""
+    classified: int = 0
+    """Of those compared: with outputs that name a class, or score several."""
+    reclassified: int = 0
+    """Of those: with another class."""
+    non_finite: int = 0
+    """Of those compared: with NaN or infinity where the client's answer has a finite number."""
+    incomparable: int = 0
+    """Pairs in a form that is not compared: another protocol, compressed, or too large."""
+    skipped: int = 0
+    """Pairs that were left out because too many came at once."""
+    largest: float = 0.0
+    """The largest difference of a value, by the largest value of its output in the client's answer."""
+
+    def plus(self, other: OutputComparison) -> OutputComparison:
+        """Both together."""
+        sums = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
+        return OutputComparison(**{**sums, "largest": max(self.largest, other.largest)})
+
+    def since(self, before: OutputComparison) -> OutputComparison:
+        """What was added since then, no count of it below zero; the largest difference is that of all."""
+        added = {one.name: max(0, getattr(self, one.name) - getattr(before, one.name)) for one in fields(self)}
+        return OutputComparison(**{**added, "largest": self.largest})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +69,8 @@ class RevisionLoad:
     """What was reported of the answers, by metric: how often, the sum, and the sum of squares."""
     mirror_client_errors: int = 0
     """Of the copies, those answered with 4xx but 429. Routers of an earlier version do not count them."""
+    outputs: OutputComparison = OutputComparison()
+    """How its answers to copies compare with those that clients got. Routers of an earlier version do not compare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +103,8 @@ class RouteLoad:
     """Held requests that nobody took in time, or for which there was no room."""
     revisions: dict[int, RevisionLoad] = field(default_factory=dict)
     backends: dict[str, BackendLoad] = field(default_factory=dict)
+    key_uses: dict[str, float] = field(default_factory=dict)
+    """When a request was let in last with each API key, by the id of the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +127,8 @@ class ReplicaLoad:
     """4xx but 429; counted in `served` as well. Replicas of an earlier version do not say."""
     batching: BatchingVerdict | None = None
     """Whether it batches requests; None where it does not report it."""
+    non_finite: int = 0
+    """Answers with NaN or infinity in an output. Replicas of an earlier version do not count them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +143,5 @@ class ReplicaUse:
     """Of the time of its GPUs."""
     memory: float | None = None
     """Of its limit, or of what it was promised where it has none."""
+    held: float | None = None
+    """Bytes of memory."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-FORMATS = ("onnx", "torch-export", "savedmodel", "safetensors", "python", "pickle")
-"""What a version may be."""
-CODE_FORMATS = frozenset({"torch-export", "savedmodel", "python", "pickle"})
-"""Formats that can run code of their author when they are loaded. The registry keeps one only with consent."""
+IN_REPLICA = "onnx"
+"""The format that a replica runs itself; all others are loaded in a worker, under the interpreter of the service."""
 LATEST = "latest"
 """In the place of a version or an alias: the newest version."""
 
@@ -66,6 +64,8 @@ class ModelFacts:
     """What MLflow clients call the model; empty: by its name."""
     best: dict[str, float] = field(default_factory=dict)
     """The best values of its run, of metrics whose direction is known."""
+    anew: bool = False
+    """Whether it becomes a version of its own, also where the newest one has the same content and facts."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -86,7 +86,7 @@ class ModelVersion:
     digest: str
     """Names the manifest, and with it the content."""
     format: str
-    """One of `FORMATS`."""
+    """A name of the table in `registry/formats`: `onnx`, `skops` ..."""
     files: int
     size: int
     created: float

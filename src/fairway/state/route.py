@@ -6,6 +6,8 @@ import hmac
 from dataclasses import dataclass
 from hashlib import sha256
 
+from fairway.state.access import Access
+
 WHOLE = 10_000
 """Weights are parts of this."""
 
@@ -37,6 +39,29 @@ class Mirror:
     revision: int
     share: int = WHOLE
     """Parts of `WHOLE`."""
+    tolerance: float | None = None
+    """Its answers are compared with those that clients got, and values that are this much apart are the same; None: they are
+    only measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteObservation:
+    """What a router shows of its service, and which requests are probes."""
+
+    model: str = ""
+    """The name of the model; empty for a command."""
+    version: str = ""
+    """Its version in the revision that serves."""
+    ready: str = ""
+    """The path that answers 200 when a replica of a command is ready."""
+    metrics: str = ""
+    """Where replicas show their metrics; empty: nowhere."""
+    probes_wake: bool = False
+    """Whether health probes and scrapes count as requests, so that they wake a service at zero."""
+    asleep: bool = False
+    """The service has no replica because nothing asks for one. A request starts one and waits for it."""
+    access: int = 0
+    """The part of the requests in the access log, in parts of `WHOLE`. Failures are in it in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +91,10 @@ class RoutePlan:
     """How many may wait so; more are answered 503 with `Retry-After`."""
     retry_statuses: tuple[int, ...] = (502, 503)
     """Answers of a backend that are tried once more on another, for requests that are safe to repeat."""
+    observed: RouteObservation = RouteObservation()
+    """What the router shows of the service."""
+    access: Access | None = None
+    """Who may ask, and by which certificate; None: everybody who reaches the port, without TLS."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,11 +55,19 @@ class Replica:
     """Why it waits or how it ended."""
     failed: bool = False
     """It ended without having been asked to."""
+    out_of_memory: bool = False
+    """It was killed for using too much memory."""
 
     @property
     def name(self) -> str:
         """`r3-7`: revision and number."""
         return f"r{self.revision}-{self.number}"
+
+
+def revision_of(name: str) -> int:
+    """The revision in the name of a replica, 3 of `r3-7`; 0 where that is no such name."""
+    number = name.removeprefix("r").partition("-")[0]
+    return int(number) if number.isdecimal() and len(number) < 10 else 0
 
 
 class RevisionPhase(StrEnum):

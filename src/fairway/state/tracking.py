@@ -38,6 +38,12 @@ class Experiment(Tracked):
     tags: dict[str, str] = field(default_factory=dict)
     maker: str = ""
     """The Fairway run whose token made it: `mnist-7`. Empty: the owner of the home. It outlives that run."""
+    updated: float = 0.0
+    """When its name, its tags or its state changed last; 0: never since it was made."""
+    deleted: bool = False
+    """Whether it is hidden, with its runs. Nothing is removed."""
+    location: str = ""
+    """Where clients put the files of its runs, when they named a place of their own: `s3://bucket/path`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,10 @@ class TrackedRun(Tracked):
     deleted: bool = False
     summaries: dict[str, Summary] = field(default_factory=dict)
     """Its metrics, where it is no job's own run. Runs of an earlier version have none."""
+    model_inputs: tuple[str, ...] = ()
+    """Logged models that it read."""
+    location: str = ""
+    """Where its files are, when its experiment names a place outside of Fairway."""
 
     @property
     def of_job(self) -> bool:
@@ -99,6 +109,11 @@ class LoggedModel(Tracked):
     updated: float = 0.0
     params: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    metrics: dict[str, str] = field(default_factory=dict)
+    """The last value of each of its metrics and datasets, as the client sent it (JSON)."""
+    deleted: bool = False
+    location: str = ""
+    """Where its files are, when its experiment names a place outside of Fairway."""
 
     @property
     def group(self) -> str:
@@ -123,6 +138,14 @@ class RegisteredName(Tracked):
     tags: dict[str, str] = field(default_factory=dict)
     maker: str = ""
     """The Fairway run whose token made the name: `mnist-7`. Empty: the owner of the home, or an earlier version of Fairway."""
+    updated: float = 0.0
+    """When the model or the stage of a version changed last; 0: not since it was made."""
+    stages: dict[str, str] = field(default_factory=dict)
+    """The stage of each version that has one, by number: `{"3": "Production"}`."""
+    touched: dict[str, float] = field(default_factory=dict)
+    """When each version was changed last, by number; versions that were not are missing."""
+    deleted: bool = False
+    """Whether the name is free again: the model was deleted, or has another name."""
 
 
 KINDS: tuple[type[Tracked], ...] = (Experiment, TrackedRun, LoggedModel, RegisteredName)

@@ -12,6 +12,7 @@ NAME_LIMIT = 52
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _MADE = re.compile(r".*--[0-9a-f]{10}")
 """Names that `model_name` made: text that can be read, and a digest."""
+_ALIAS = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RUN = re.compile(r"(?P<series>.+)-(?P<number>[1-9][0-9]*)")
 
@@ -33,6 +34,11 @@ def is_name(text: str) -> bool:
 def is_made(text: str) -> bool:
     """Whether the text has the form of a name that `model_name` made of another one: `resnet50--17602d153a`."""
     return is_name(text) and bool(_MADE.fullmatch(text))
+
+
+def is_alias(text: str) -> bool:
+    """Whether the text may be an alias of a version: no number, and nothing that other clients read as one (`v3`, `Latest`)."""
+    return bool(_ALIAS.fullmatch(text)) and text.lower() != "latest" and not re.fullmatch(r"[vV][0-9]+", text)
 
 
 def model_name(text: str) -> str:

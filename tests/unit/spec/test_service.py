@@ -64,6 +64,7 @@ def test_for_is_spelt_for_in_both_spellings():
         ("command: run\nfollow: true", "follows a model, and there is none"),
         ("command: a && b", "keep a file and run `bash FILE` for bash"),
         ("model: m\nrollout: {strategy: shadow, guard: {metric: m}}", "those of a shadow release are never shown"),
+        ("model: m\nrollout: {strategy: canary, guard: {outputs: 1%}}", "compares answers of both versions to the same request"),
         ("model: m\nreplica: 2", "did you mean `replicas`?"),
         ("model: m\nrollout: {strategy: canary, steps: [{to: 5%, for_: 1m}]}", "did you mean `for`?"),
         ("model: m\nsecrets: [A, A]", "is there twice"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.responses import Response
 
 from fairway.app.tracking import Measured, RunFacts
-from fairway.app.tracking_models import LOGGED, MAKER_TAG, NOTE_TAG, REGISTERED, RUN_TAG, SOURCE_TAG
+from fairway.app.tracking_models import DERIVED_TAGS, LOGGED, NOTE_TAG, REGISTERED, RUN_TAG, SOURCE_TAG
+from fairway.app.tracking_versions import stage_of
 from fairway.state.model import ModelVersion
 from fairway.state.tracking import Experiment, LoggedModel, RegisteredName
 
@@ -38,10 +39,10 @@ def experiment_json(experiment: Experiment) -> Json:
         "experiment_id": experiment.name,
         "name": experiment.title or experiment.name,
         # Runs say themselves where their files are.
-        "artifact_location": f"mlflow-artifacts:/{experiment.name}",
-        "lifecycle_stage": "active",
+        "artifact_location": experiment.location or f"mlflow-artifacts:/{experiment.name}",
+        "lifecycle_stage": "deleted" if experiment.deleted else "active",
         "creation_time": milliseconds(experiment.created),
-        "last_update_time": milliseconds(experiment.created),
+        "last_update_time": milliseconds(experiment.updated or experiment.created),
         "tags": pairs(experiment.tags),
     }
 
@@ -57,26 +58,34 @@ def run_json(facts: RunFacts) -> Json:
         "user_id": facts.user,
         "status": facts.status,
         "start_time": milliseconds(facts.started),
-        "artifact_uri": f"mlflow-artifacts:/{run.name}",
-        "lifecycle_stage": "deleted" if run.deleted else "active",
+        "artifact_uri": run.location or f"mlflow-artifacts:/{run.name}",
+        "lifecycle_stage": "deleted" if facts.deleted else "active",
     }
     if facts.ended is not None:
         info["end_time"] = milliseconds(facts.ended)
     tags = {"mlflow.runName": run.title or run.name, **({"fairway.job": run.job} if run.job else {}), **run.tags}
     data = {"metrics": [metric_json(each) for each in facts.metrics], "params": pairs(run.params), "tags": pairs(tags)}
-    inputs = {"dataset_inputs": [json.loads(each) for each in run.inputs]}
+    inputs = {
+        "dataset_inputs": [json.loads(each) for each in run.inputs],
+        "model_inputs": [{"model_id": each} for each in run.model_inputs],
+    }
     outputs = {"model_outputs": [{"model_id": name, "step": step} for name, step in run.outputs.items()]}
     return {"run": {"info": info, "data": data, "inputs": inputs, "outputs": outputs}}
 
 
 def metric_json(measured: Measured) -> Json:
-    """One value. JSON has no word for what is no number; protocol buffers do."""
-    value: float | str = measured.value
-    if math.isnan(measured.value):
-        value = "NaN"
-    elif math.isinf(measured.value):
-        value = "Infinity" if measured.value > 0 else "-Infinity"
-    return {"key": measured.name, "value": value, "timestamp": milliseconds(measured.time), "step": measured.step}
+    """One value."""
+    time = milliseconds(measured.time)
+    return {"key": measured.name, "value": number_json(measured.value), "timestamp": time, "step": measured.step}
+
+
+def number_json(value: float) -> float | str:
+    """A number. JSON has no word for what is no number; protocol buffers do."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def logged_json(model: LoggedModel) -> Json:
@@ -87,45 +96,76 @@ def logged_json(model: LoggedModel) -> Json:
         "name": model.title,
         "creation_timestamp_ms": milliseconds(model.created),
         "last_updated_timestamp_ms": milliseconds(model.updated),
-        "artifact_uri": f"mlflow-artifacts:/{LOGGED}/{model.name}",
+        "artifact_uri": model.location or f"mlflow-artifacts:/{LOGGED}/{model.name}",
         "status": model.status,
         "model_type": model.model_type,
         "source_run_id": model.run,
         "tags": pairs(model.tags),
     }
-    return {"model": {"info": info, "data": {"params": pairs(model.params), "metrics": []}}}
+    metrics = [_model_metric(model, place, json.loads(text)) for place, text in model.metrics.items()]
+    return {"model": {"info": info, "data": {"params": pairs(model.params), "metrics": metrics}}}
 
 
-def registered_json(known: RegisteredName, versions: list[ModelVersion]) -> Json:
-    """A model of the registry, with its newest version and its aliases."""
+def _model_metric(model: LoggedModel, place: str, value: Json) -> Json:
+    name, dataset, digest = json.loads(place)
+    measured = Measured(name, float(value["value"]), value["time"], value["step"])
+    about = {"dataset_name": dataset, "dataset_digest": digest} if dataset else {}
+    return {**metric_json(measured), **about, "model_id": model.name, "run_id": value["run"]}
+
+
+def registered_json(known: RegisteredName, versions: Sequence[ModelVersion], latest: Sequence[ModelVersion]) -> Json:
+    """A model of the registry, with the newest version of each stage and its aliases."""
+    times = (known.created, known.updated, *(each.created for each in versions))
     return {
         "name": known.name,
         "creation_timestamp": milliseconds(known.created),
-        "last_updated_timestamp": milliseconds(versions[-1].created if versions else known.created),
+        "last_updated_timestamp": milliseconds(max(times)),
         "description": known.description,
         "tags": pairs(known.tags),
-        "latest_versions": [version_json(known, version) for version in versions[-1:]],
+        "latest_versions": [version_json(known, version) for version in latest],
         "aliases": [{"alias": alias, "version": str(each.version)} for each in versions for alias in each.aliases],
     }
 
 
 def version_json(known: RegisteredName, version: ModelVersion) -> Json:
     """A version of a model of the registry."""
-    ours = (SOURCE_TAG, RUN_TAG, NOTE_TAG, MAKER_TAG)
-    run = version.tags.get(RUN_TAG) or version.lineage.run.rpartition("/")[2]
+    source = source_of(known, version)
+    scheme, _, rest = source.partition(":/")
+    logged = rest.strip("/") if scheme == "models" and rest.lstrip("/").startswith("m-") else ""
     return {
         "name": known.name,
         "version": str(version.version),
         "creation_timestamp": milliseconds(version.created),
-        "last_updated_timestamp": milliseconds(version.created),
-        "current_stage": "None",
+        "last_updated_timestamp": milliseconds(changed(known, version)),
+        "current_stage": stage_of(known, version),
         "description": version.tags.get(NOTE_TAG, ""),
-        "source": version.tags.get(SOURCE_TAG) or version_uri(known, version),
-        "run_id": run,
+        "source": source,
+        "run_id": run_of(version),
         "status": "READY",
-        "tags": pairs({name: value for name, value in version.tags.items() if name not in ours}),
+        "tags": pairs(client_tags(version)),
         "aliases": list(version.aliases),
+        **({"model_id": logged} if logged else {}),
     }
+
+
+def client_tags(version: ModelVersion) -> dict[str, str]:
+    """The tags of a version that clients see."""
+    return {name: value for name, value in version.tags.items() if name not in DERIVED_TAGS}
+
+
+def run_of(version: ModelVersion) -> str:
+    """The run that a version comes from; empty: none that is known here."""
+    return version.tags.get(RUN_TAG) or version.lineage.run.rpartition("/")[2]
+
+
+def source_of(known: RegisteredName, version: ModelVersion) -> str:
+    """Where a version came from, as its client named it."""
+    return version.tags.get(SOURCE_TAG) or version_uri(known, version)
+
+
+def changed(known: RegisteredName, version: ModelVersion) -> float:
+    """When a version changed last."""
+    return max(version.created, known.touched.get(str(version.version), 0.0))
 
 
 def version_uri(known: RegisteredName, version: ModelVersion) -> str:

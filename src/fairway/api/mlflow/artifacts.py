@@ -33,6 +33,7 @@ class ArtifactFiles:
             ("GET", FILES): self.list,
             ("GET", f"{FILES}/{{path:path}}"): self.read,
             ("PUT", f"{FILES}/{{path:path}}"): self.write,
+            ("DELETE", f"{FILES}/{{path:path}}"): self.delete,
             ("GET", "mlflow/artifacts/list"): self.list_of_run,
             ("GET", "mlflow/logged-models/{model}/artifacts/directories"): self.list_of_model,
         }
@@ -46,6 +47,17 @@ class ArtifactFiles:
         self._models.check_may_write(speaker(request), path)
         shelf, rest = self._models.shelf(speaker(request).namespace, path)
         await self._models.artifacts.write(shelf, rest, _pieces(request))
+        return answer()
+
+    async def delete(self, request: Request) -> Response:
+        """Remove a file, or a folder with all that is in it."""
+        path = str(request.path_params["path"])
+        if path.partition("/")[0] == REGISTERED:
+            message = f"{path[:80]!r} is a file of a registered version, which never changes"
+            raise UsageError(message, fix="delete the version: fairway model delete NAME@VERSION")
+        self._models.check_may_write(speaker(request), path)
+        shelf, rest = self._models.shelf(speaker(request).namespace, path)
+        await self._models.artifacts.delete(shelf, rest)
         return answer()
 
     async def read(self, request: Request) -> Response:

@@ -12,17 +12,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fairway.api.mlflow.answers import answer
 from fairway.api.mlflow.artifacts import ArtifactFiles
 from fairway.api.mlflow.experiments import Experiments
+from fairway.api.mlflow.history import Histories
 from fairway.api.mlflow.logged import LoggedModels
-from fairway.api.mlflow.models import Models
+from fairway.api.mlflow.registry.models import RegisteredModels
+from fairway.api.mlflow.registry.versions import ModelVersions
 from fairway.api.mlflow.routing import Handler
 from fairway.api.mlflow.runs import Runs
 from fairway.api.mlflow.token import speaker_of
+from fairway.api.mlflow.unavailable import unavailable
 from fairway.api.problems import describe
 from fairway.app.tracking import Speaker
 from fairway.app.tracking_models import TrackedModels
+from fairway.app.tracking_versions import TrackedVersions
 from fairway.errors import BugError, ConflictError, DeniedError, FairwayError, NotFoundError, UnavailableError
 
-ROOTS = ("/api/2.0", "/ajax-api/2.0")
+ROOTS = ("/api/2.0", "/ajax-api/2.0", "/api/3.0", "/ajax-api/3.0")
 _CODES: tuple[tuple[type[FairwayError], str, int], ...] = (
     (NotFoundError, "RESOURCE_DOES_NOT_EXIST", 404),
     (ConflictError, "RESOURCE_ALREADY_EXISTS", 400),
@@ -46,7 +50,15 @@ def make_mlflow(models: TrackedModels, secret: bytes, is_there: Callable[[Speake
 def all_routes(models: TrackedModels) -> dict[tuple[str, str], Handler]:
     """Every route by method and path below `/api/2.0/`. What a run's token may do at each is tested against a table."""
     tracking = models.tracking
-    tables = (Experiments(tracking).routes(), Runs(tracking).routes(), LoggedModels(models).routes(), Models(models).routes())
+    changes = TrackedVersions(models, models.registry)
+    tables = (
+        Experiments(tracking).routes(),
+        Runs(models).routes(),
+        Histories(tracking).routes(),
+        LoggedModels(models).routes(),
+        RegisteredModels(models, changes).routes(),
+        ModelVersions(models, changes).routes(),
+    )
     found: dict[tuple[str, str], Handler] = {
         (method, f"mlflow/{path}"): handler for table in tables for (method, path), handler in table.items()
     }
@@ -94,8 +106,9 @@ class Gate:
         return found if found is not None and self._is_there(found) else None
 
 
-async def _nothing_here(_scope: Scope, _receive: Receive, _send: Send) -> None:
-    raise HTTPException(404)
+async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
+    if not await unavailable(scope, receive, send):
+        raise HTTPException(404)
 
 
 def _answer_to(problem: Exception, scope: Scope) -> ASGIApp:

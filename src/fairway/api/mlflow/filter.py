@@ -25,7 +25,7 @@ _TOKEN = re.compile(
 _GROUPS = {
     "metric": "metrics", "metrics": "metrics", "param": "params", "params": "params", "parameter": "params",
     "parameters": "params", "tag": "tags", "tags": "tags", "attribute": "attributes", "attributes": "attributes",
-    "attr": "attributes", "run": "attributes",
+    "attr": "attributes", "run": "attributes", "dataset": "datasets", "datasets": "datasets",
 }  # fmt: skip
 _OTHER_NAMES = {"run_uuid": "run_id", "created": "start_time", "Created": "start_time", "run name": "run_name"}
 _LONGEST = 10_000
@@ -43,6 +43,8 @@ class Clause:
     def holds(self, values: Values) -> bool:
         """Whether it is so; nothing is true of what is not there, save that it is not there."""
         found = values.get(self.group, {}).get(self.name)
+        if isinstance(found, list):
+            return any(_COMPARE[self.operator](each, self.value) for each in found)
         if self.operator in ("IS NULL", "IS NOT NULL"):
             return (found is None) == (self.operator == "IS NULL")
         return found is not None and _COMPARE[self.operator](found, self.value)
@@ -78,7 +80,48 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def read_filter(text: str) -> tuple[Clause, ...]:
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What a search knows of its things. A filter that names anything else is refused: it would silently find nothing."""
+
+    attributes: Mapping[str, type]
+    """The type of each: `str` or `int`."""
+    groups: tuple[str, ...] = ()
+    """`metrics`, `params`, `tags`, `datasets`: those that things have."""
+
+    def check(self, clause: Clause) -> None:
+        """Raises `UsageError` for a comparison that can never be meant."""
+        self.check_key(clause.group, clause.name)
+        kind = self.attributes[clause.name] if clause.group == "attributes" else int if clause.group == "metrics" else str
+        allowed = _OF_NUMBERS if kind is int else _OF_NAMES if clause.group in ("attributes", "datasets") else _OF_TEXTS
+        if clause.operator not in allowed:
+            message = f"Invalid comparator {clause.operator!r} for {clause.group}.{clause.name}"
+            raise UsageError(message, fix=f"use one of {', '.join(allowed)}")
+        if clause.value is not None and kind is int and not isinstance(clause.value, float):
+            message = f"{clause.group}.{clause.name} is compared with a number, and {clause.value!r:.80} is none"
+            raise UsageError(message, fix="write the number without quotes")
+        if kind is str and isinstance(clause.value, float):
+            message = f"{clause.group}.{clause.name} is compared with a text, and {clause.value} is a number"
+            raise UsageError(message, fix="put the value in quotes")
+
+    def check_key(self, group: str, name: str) -> None:
+        """Raises `UsageError` for what is not known of these things."""
+        if group != "attributes" and group not in self.groups:
+            message = f"Invalid entity type {group!r}: these things have no {group}"
+            raise UsageError(message, fix=f"use one of {', '.join(('attributes', *self.groups))}")
+        names = list(self.attributes) if group == "attributes" else _DATASET if group == "datasets" else None
+        if names is not None and name not in names:
+            message = f"Invalid attribute key {name[:80]!r} specified"
+            raise UsageError(message, fix=f"use one of {', '.join(names)}")
+
+
+_DATASET = ["name", "digest", "context"]
+_OF_NUMBERS = ("=", "!=", "<", "<=", ">", ">=")
+_OF_TEXTS = ("=", "!=", "LIKE", "ILIKE", "IS NULL", "IS NOT NULL")
+_OF_NAMES = ("=", "!=", "LIKE", "ILIKE", "IN", "NOT IN")
+
+
+def read_filter(text: str, searched: Searched | None = None) -> tuple[Clause, ...]:
     """The comparisons of a filter, all of which must hold."""
     if not text.strip():
         return ()
@@ -87,22 +130,42 @@ def read_filter(text: str) -> tuple[Clause, ...]:
     while not reader.at_end:
         reader.word("AND")
         clauses.append(reader.clause())
+    if searched is not None:
+        for clause in clauses:
+            searched.check(clause)
     return tuple(clauses)
 
 
-def ordered(things: Sequence[Any], orders: Sequence[str], values: Callable[[Any], Values]) -> list[Any]:
-    """The things in the orders asked for, the first the strongest; what lacks a value comes last."""
+def ordered(
+    things: Sequence[Any], orders: Sequence[str], values: Callable[[Any], Values], searched: Searched | None = None
+) -> list[Any]:
+    """The things in the orders asked for, the first the strongest; what is no number, and then what lacks a value, comes last."""
     found = list(things)
-    for order in reversed(orders):
-        reader = _Reader(order)
-        group, name = reader.key()
-        down = not reader.at_end and reader.word("ASC", "DESC") == "DESC"
-        reader.end()
-        known = {id(thing): values(thing).get(group, {}).get(name) for thing in found}
+    keys = [_read_order(order) for order in orders]
+    for group, name, down in reversed(keys):
+        if searched is not None:
+            searched.check_key(group, name)
+        known = {id(thing): _single(values(thing).get(group, {}).get(name)) for thing in found}
         there = [thing for thing in found if known[id(thing)] is not None]
-        there.sort(key=lambda thing: _sortable(known[id(thing)]), reverse=down)
-        found = [*there, *(thing for thing in found if known[id(thing)] is None)]
+        numbers = [thing for thing in there if known[id(thing)] == known[id(thing)]]
+        odd = [thing for thing in there if known[id(thing)] != known[id(thing)]]
+        numbers.sort(key=lambda thing: _sortable(known[id(thing)]), reverse=down)
+        found = [*numbers, *odd, *(thing for thing in found if known[id(thing)] is None)]
     return found
+
+
+def _single(value: Any) -> Any:
+    """What a thing is ordered by, where it has several values."""
+    return (value[0] if value else None) if isinstance(value, list) else value
+
+
+def _read_order(text: str) -> tuple[str, str, bool]:
+    """The group, the name, and whether the order is a falling one."""
+    reader = _Reader(text)
+    group, name = reader.key()
+    down = not reader.at_end and reader.word("ASC", "DESC") == "DESC"
+    reader.end()
+    return group, name, down
 
 
 def _sortable(value: Any) -> tuple[int, float, str]:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from functools import partial
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from fairway.api.mlflow.answers import answer, logged_json, milliseconds
 from fairway.api.mlflow.fields import Fields, one_of
-from fairway.api.mlflow.filter import Values, ordered, read_filter
+from fairway.api.mlflow.filter import Searched, Values, ordered, read_filter
 from fairway.api.mlflow.paging import page_of
 from fairway.api.mlflow.routing import Handler, speaker
 from fairway.app.tracking_models import TrackedModels
 from fairway.state.tracking import LoggedModel
 
+TEXTS = ("model_id", "model_name", "name", "status", "source_run_id", "model_type", "experiment_id")
+TIMES = ("creation_timestamp", "creation_timestamp_ms", "creation_time", "last_updated_timestamp", "last_updated_timestamp_ms")
+SEARCHED = Searched({**dict.fromkeys(TEXTS, str), **dict.fromkeys(TIMES, int)}, ("metrics", "params", "tags"))
 STATUSES = ("LOGGED_MODEL_PENDING", "LOGGED_MODEL_READY", "LOGGED_MODEL_UPLOAD_FAILED")
 
 
@@ -29,6 +36,7 @@ class LoggedModels:
             ("POST", "logged-models/search"): self.search,
             ("GET", "logged-models/{model}"): self.get,
             ("PATCH", "logged-models/{model}"): self.finish,
+            ("DELETE", "logged-models/{model}"): self.delete,
             ("POST", "logged-models/{model}/params"): self.log_params,
             ("PATCH", "logged-models/{model}/tags"): self.set_tags,
             ("DELETE", "logged-models/{model}/tags/{tag}"): self.delete_tag,
@@ -40,7 +48,7 @@ class LoggedModels:
         draft = LoggedModel(
             speaker(request).namespace,
             "",
-            title=fields.value("name"),
+            title=_title(fields),
             experiment=fields.text("experiment_id", "") or "0",
             run=fields.text("source_run_id", ""),
             model_type=fields.value("model_type"),
@@ -56,11 +64,21 @@ class LoggedModels:
     async def search(self, request: Request) -> Response:
         """Those of some experiments that a filter lets through."""
         fields = await Fields.of(request)
-        clauses = read_filter(fields.text("filter", ""))
+        clauses = read_filter(fields.text("filter", ""), SEARCHED)
         known = self._models.all_logged(speaker(request).namespace, fields.texts("experiment_ids"))
-        found = [each for each in known if all(clause.holds(_values(each)) for clause in clauses)]
-        orders = [f"{each.text('field_name')} {'ASC' if each.flag('ascending') else 'DESC'}" for each in fields.parts("order_by")]
-        shown, following = page_of(ordered(found, orders, _values), fields)
+        datasets = [(each.text("dataset_name"), each.text("dataset_digest", "")) for each in fields.parts("datasets")]
+
+        def values(model: LoggedModel) -> Values:
+            return _values(model, datasets)
+
+        found = [each for each in known if all(clause.holds(values(each)) for clause in clauses)]
+        found.sort(key=lambda each: (-each.created, each.name))
+        for order in reversed(fields.parts("order_by")):
+            of = [(order.text("dataset_name"), order.text("dataset_digest", ""))] if order.has("dataset_name") else []
+            rising = order.flag("ascending") or not order.has("ascending")
+            text = f"{order.text('field_name')} {'ASC' if rising else 'DESC'}"
+            found = ordered(found, [text], partial(_values, datasets=of), SEARCHED)
+        shown, following = page_of(found, fields, usual=100)
         return answer({"models": [logged_json(each)["model"] for each in shown], **following})
 
     async def finish(self, request: Request) -> Response:
@@ -68,6 +86,11 @@ class LoggedModels:
         fields = await Fields.of(request)
         status = one_of(fields, "status", STATUSES)
         return answer(logged_json(self._models.change_logged(speaker(request), _name(request), status=status)))
+
+    async def delete(self, request: Request) -> Response:
+        """Hide a logged model."""
+        self._models.delete_logged(speaker(request), _name(request))
+        return answer()
 
     async def log_params(self, request: Request) -> Response:
         """Its parameters."""
@@ -83,7 +106,7 @@ class LoggedModels:
 
     async def delete_tag(self, request: Request) -> Response:
         """Take a tag off."""
-        self._models.change_logged(speaker(request), _name(request), tags={str(request.path_params["tag"]): None})
+        self._models.drop_logged_tag(speaker(request), _name(request), str(request.path_params["tag"]))
         return answer()
 
 
@@ -91,10 +114,19 @@ def _name(request: Request) -> str:
     return str(request.path_params["model"])
 
 
-def _values(model: LoggedModel) -> Values:
+def _title(fields: Fields) -> str:
+    """The name of a new logged model: one that a path and a URI can hold."""
+    found = fields.value("name")
+    if any(mark in found for mark in "/:.%\"'"):
+        raise fields.wrong("name", "it must not contain any of / : . % and quotes")
+    return found
+
+
+def _values(model: LoggedModel, datasets: Sequence[tuple[str, str]] = ()) -> Values:
     known = {
         "model_id": model.name,
         "name": model.title,
+        "model_name": model.title,
         "status": model.status.removeprefix("LOGGED_MODEL_"),
         "source_run_id": model.run,
         "model_type": model.model_type,
@@ -102,5 +134,12 @@ def _values(model: LoggedModel) -> Values:
         "creation_timestamp": milliseconds(model.created),
         "creation_time": milliseconds(model.created),
         "last_updated_timestamp": milliseconds(model.updated),
+        "last_updated_timestamp_ms": milliseconds(model.updated),
+        "creation_timestamp_ms": milliseconds(model.created),
     }
-    return {"attributes": known, "params": model.params, "tags": model.tags}
+    metrics: dict[str, list[float]] = {}
+    for place, text in model.metrics.items():
+        name, dataset, digest = json.loads(place)
+        if not datasets or any(dataset == wanted and of in ("", digest) for wanted, of in datasets):
+            metrics.setdefault(name, []).append(float(json.loads(text)["value"]))
+    return {"attributes": known, "metrics": metrics, "params": model.params, "tags": model.tags}

@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fairway.api.mlflow.answers import answer, metric_json, milliseconds, run_json
-from fairway.api.mlflow.fields import Fields, one_of, run_id
-from fairway.api.mlflow.filter import Values, ordered, read_filter
+from fairway.api.mlflow.answers import answer, milliseconds, run_json
+from fairway.api.mlflow.fields import VIEWS, Fields, is_viewed, one_of, run_id
+from fairway.api.mlflow.filter import Searched, Values, ordered, read_filter
 from fairway.api.mlflow.paging import page_of
 from fairway.api.mlflow.routing import Handler, speaker
-from fairway.app.tracking import Measured, RunFacts, Tracking
+from fairway.app.tracking import Measured, RunFacts
+from fairway.app.tracking_models import TrackedModels
+from fairway.errors import UsageError
 from fairway.state.tracking import TrackedRun
 
 STATUSES = ("RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED")
-VIEWS = ("ACTIVE_ONLY", "DELETED_ONLY", "ALL")
+TEXTS = ("run_id", "run_name", "status", "user_id", "artifact_uri")
+SEARCHED = Searched({**dict.fromkeys(TEXTS, str), "start_time": int, "end_time": int}, ("metrics", "params", "tags", "datasets"))
+BATCH, BATCH_OF_TEXTS = 1000, 100
+"""What one request may log: all together, and of parameters and of tags each."""
 _AT_ONCE = 20
 _HISTORY_TAG = "mlflow.log-model.history"
+CONTEXT_TAG = "mlflow.data.context"
+_DATASET_LIMITS = {
+    "name": 500, "digest": 36, "source_type": 36, "source": 65_535, "schema": 1_048_575, "profile": 16_777_215
+}  # fmt: skip
 
 
 class Runs:
     """The routes about runs."""
 
-    def __init__(self, tracking: Tracking) -> None:
-        self._tracking = tracking
+    def __init__(self, models: TrackedModels) -> None:
+        self._models = models
+        self._tracking = models.tracking
 
     def routes(self) -> dict[tuple[str, str], Handler]:
         """By method and path."""
@@ -46,7 +58,6 @@ class Runs:
             ("POST", "runs/log-inputs"): self.log_inputs,
             ("POST", "runs/outputs"): self.log_outputs,
             ("POST", "runs/log-model"): self.log_model,
-            ("GET", "metrics/get-history"): self.history,
         }
 
     async def create(self, request: Request) -> Response:
@@ -57,7 +68,7 @@ class Runs:
             fields.text("experiment_id", "") or "0",
             fields.value("run_name"),
             fields.seconds("start_time"),
-            fields.pairs("tags"),
+            _with_user(fields),
         )
         return answer(run_json(self._tracking.facts(made)))
 
@@ -77,17 +88,18 @@ class Runs:
     async def search(self, request: Request) -> Response:
         """Runs of some experiments that a filter lets through."""
         fields = await Fields.of(request)
-        clauses, orders = read_filter(fields.text("filter", "")), fields.texts("order_by")
+        clauses, orders = read_filter(fields.text("filter", ""), SEARCHED), fields.texts("order_by")
         view = one_of(fields, "run_view_type", VIEWS) or VIEWS[0]
         known = self._tracking.runs(speaker(request).namespace, fields.texts("experiment_ids"))
-        chosen = [run for run in known if view == "ALL" or run.deleted == (view == "DELETED_ONLY")]
+        chosen = [run for run in known if is_viewed(view, self._tracking.is_deleted(run))]
         if not clauses and not orders:
             # Nothing needs to be known of those that are not shown.
             page, following = page_of(chosen, fields)
             shown = await self._facts(page)
         else:
             found = [each for each in await self._facts(chosen) if all(clause.holds(_values(each)) for clause in clauses)]
-            shown, following = page_of(ordered(found, orders, _values), fields)
+            found.sort(key=lambda each: (-each.started, each.run.name))
+            shown, following = page_of(ordered(found, orders, _values, SEARCHED), fields)
         return answer({"runs": [run_json(each)["run"] for each in shown], **following})
 
     async def delete(self, request: Request) -> Response:
@@ -109,19 +121,29 @@ class Runs:
     async def log_metric(self, request: Request) -> Response:
         """One value of one metric."""
         fields = await Fields.of(request)
-        await self._tracking.log(speaker(request), self._run(request, fields), metrics=[self._measured(fields)])
+        run, measured = self._run(request, fields), self._measured(fields)
+        of_models = self._of_models(request, [fields])
+        await self._tracking.log(speaker(request), run, metrics=[measured])
+        self._measure_models(request, run, of_models)
         return answer()
 
     async def log_batch(self, request: Request) -> Response:
         """Many values, parameters and tags; all or none."""
         fields = await Fields.of(request)
-        await self._tracking.log(
-            speaker(request),
-            self._run(request, fields),
-            [self._measured(each) for each in fields.parts("metrics")],
-            fields.pairs("params"),
-            fields.pairs("tags"),
-        )
+        run = self._run(request, fields)
+        metrics, params = fields.parts("metrics", BATCH), fields.parts("params", BATCH_OF_TEXTS)
+        tags = fields.pairs("tags", BATCH_OF_TEXTS)
+        if len(metrics) + len(params) + len(tags) > BATCH:
+            message = f"a batch logging request can contain at most {BATCH} metrics, params, and tags together"
+            raise UsageError(message, fix="send them in several requests")
+        pairs = [each.pair() for each in params]
+        if len(dict(pairs)) < len(pairs):
+            twice = sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+            message = f"Duplicate parameter keys have been submitted: {', '.join(twice)[:200]}"
+            raise UsageError(message, fix="send one value of each parameter")
+        measured, of_models = [self._measured(each) for each in metrics], self._of_models(request, metrics)
+        await self._tracking.log(speaker(request), run, measured, dict(pairs), tags)
+        self._measure_models(request, run, of_models)
         return answer()
 
     async def set_tag(self, request: Request) -> Response:
@@ -139,8 +161,12 @@ class Runs:
     async def log_inputs(self, request: Request) -> Response:
         """Which datasets it read."""
         fields = await Fields.of(request)
-        inputs = [json.dumps(each.plain(), sort_keys=True) for each in fields.parts("datasets")]
-        self._tracking.note(speaker(request), self._run(request, fields), {}, inputs)
+        run = self._run(request, fields)
+        if not fields.has("datasets") and not fields.has("models"):
+            raise fields.missing("datasets")
+        inputs = [_dataset_input(each) for each in fields.parts("datasets")]
+        models = [each.text("model_id") for each in fields.parts("models")]
+        self._tracking.note(speaker(request), run, {}, inputs, models)
         return answer()
 
     async def log_outputs(self, request: Request) -> Response:
@@ -159,13 +185,6 @@ class Runs:
         await self._tracking.log(speaker(request), run, tags={_HISTORY_TAG: json.dumps(said)})
         return answer()
 
-    async def history(self, request: Request) -> Response:
-        """Every value of one metric."""
-        fields = await Fields.of(request)
-        found = self._tracking.history(self._run(request, fields), fields.text("metric_key"))
-        shown, following = page_of(found, fields, usual=len(found) or 1)
-        return answer({"metrics": [metric_json(each) for each in shown], **following})
-
     async def _facts(self, runs: list[TrackedRun]) -> list[RunFacts]:
         """What is known of each. Others are answered in between: there may be many."""
         found = []
@@ -179,8 +198,23 @@ class Runs:
         return self._tracking.run(speaker(request).namespace, run_id(fields))
 
     def _measured(self, fields: Fields) -> Measured:
-        time = fields.seconds("timestamp") or self._tracking.clock.now()
-        return Measured(fields.key("key"), fields.real("value"), time, fields.number("step"))
+        key, value = fields.entity("key"), fields.real("value")
+        return Measured(key, value, fields.moment("timestamp"), fields.number("step"))
+
+    def _of_models(self, request: Request, metrics: Sequence[Fields]) -> list[tuple[str, Measured, tuple[str, str]]]:
+        """The metrics that belong to a logged model, too; raises when there is no such model."""
+        found = []
+        for each in metrics:
+            if model := each.text("model_id", ""):
+                self._models.logged(speaker(request).namespace, model)
+                found.append((model, self._measured(each), (each.value("dataset_name"), each.value("dataset_digest"))))
+        return found
+
+    def _measure_models(
+        self, request: Request, run: TrackedRun, metrics: Sequence[tuple[str, Measured, tuple[str, str]]]
+    ) -> None:
+        for model, measured, dataset in metrics:
+            self._models.measure_logged(speaker(request), model, run.name, measured, dataset)
 
 
 def _read_json(text: str) -> Any:
@@ -195,6 +229,36 @@ def _read_models(text: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
+def _with_user(fields: Fields) -> dict[str, str]:
+    """The tags of a new run; older clients name its user in a field of its own."""
+    tags, user = fields.pairs("tags"), fields.value("user_id")
+    return {"mlflow.user": user, **tags} if user and user != "unknown" else tags
+
+
+def _dataset_input(fields: Fields) -> str:
+    """What a run read, as it is kept."""
+    dataset = fields.part("dataset")
+    for name, limit in _DATASET_LIMITS.items():
+        dataset.value(name, limit)
+    dataset.text("name")
+    for tag in fields.parts("tags"):
+        tag.key("key", 255)
+        tag.value("value", 500)
+    return json.dumps(fields.plain(), sort_keys=True)
+
+
+def _datasets(run: TrackedRun) -> dict[str, list[str]]:
+    """Names, digests and contexts of what a run read, for filters."""
+    known = [json.loads(each) for each in run.inputs]
+    contexts = [tag.get("value", "") for each in known for tag in each.get("tags", []) if tag.get("key") == CONTEXT_TAG]
+    datasets = [each.get("dataset", {}) for each in known]
+    return {
+        "name": [each.get("name", "") for each in datasets],
+        "digest": [each.get("digest", "") for each in datasets],
+        "context": contexts,
+    }
+
+
 def _values(facts: RunFacts) -> Values:
     run = facts.run
     known: dict[str, Any] = {
@@ -204,8 +268,8 @@ def _values(facts: RunFacts) -> Values:
         "user_id": facts.user,
         "start_time": milliseconds(facts.started),
         "end_time": None if facts.ended is None else milliseconds(facts.ended),
-        "artifact_uri": f"mlflow-artifacts:/{run.name}",
+        "artifact_uri": run.location or f"mlflow-artifacts:/{run.name}",
     }
     metrics = {each.name: each.value for each in facts.metrics}
     tags = {"mlflow.runName": run.title or run.name, "fairway.job": run.job or None, **run.tags}
-    return {"attributes": known, "metrics": metrics, "params": run.params, "tags": tags}
+    return {"attributes": known, "metrics": metrics, "params": run.params, "tags": tags, "datasets": _datasets(run)}

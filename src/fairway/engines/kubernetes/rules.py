@@ -57,6 +57,10 @@ def add_to_service(spec: Schema) -> None:
             "self.strategy != 'shadow' || !has(self.guard) || !has(self.guard.metric)",
             "guard.metric: compares answers that people saw, and nobody sees those of a shadow release; use strategy: ab",
         ),
+        rule(
+            "self.strategy == 'shadow' || !has(self.guard) || !has(self.guard.outputs)",
+            "guard.outputs: compares answers of both versions to the same request; use strategy: shadow, or remove it",
+        ),
     )
 
 

@@ -12,6 +12,7 @@ import builtins
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -35,7 +36,7 @@ class LocalArtifacts:
         """Remove what was being sent when the last daemon ended."""
         with contextlib.suppress(FileNotFoundError):
             for path in (self._home.path / "tracked" / _ASIDE).iterdir():
-                path.unlink()
+                _remove(path)
 
     async def write(self, shelf: Shelf, path: str, pieces: AsyncIterator[bytes]) -> None:
         """Keep a file; it is there as soon as it is whole."""
@@ -58,6 +59,22 @@ class LocalArtifacts:
             ) from problem
         finally:
             aside.unlink(missing_ok=True)
+
+    async def delete(self, shelf: Shelf, path: str) -> None:
+        """Remove a file, or a folder with all that is in it. It is gone in one step."""
+        parts = _parts(path)
+        found = self.find(shelf, path)
+        aside = make_private(self._home.path / "tracked" / _ASIDE) / secrets.token_hex(8)
+        try:
+            with crash.reach("engine.rename"):
+                os.rename(found, aside)
+            if not parts:
+                # The folder of a run stays: what its program writes next has a place.
+                make_private(found)
+        except OSError as problem:
+            message = f"{path!r} could not be removed: {problem.strerror}"
+            raise RefusedError(message, fix="look at the folder of the run") from problem
+        await asyncio.to_thread(_remove, aside)
 
     def find(self, shelf: Shelf, path: str) -> Path:
         """The file or folder at that path."""
@@ -109,6 +126,13 @@ def _parts(path: str) -> tuple[str, ...]:
         message = f"{path[:80]!r} is no path of an artifact"
         raise UsageError(message, fix="use a relative path of plain names, without ..")
     return parts
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _check_inside(root: Path, path: Path) -> None:

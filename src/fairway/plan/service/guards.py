@@ -7,36 +7,31 @@ they have seen is kept in the rollout's marks, so that a restart of the daemon b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
 
+from fairway.plan.service import evidence, leak, outputs, sequential
 from fairway.plan.service import measured as looks
-from fairway.plan.service import sequential
+from fairway.plan.service.evidence import ALPHA, ALPHA_ALLOWED, Marks, Verdict
 from fairway.plan.service.measured import Measured, Sample
 from fairway.plan.service.sequential import Reports
 from fairway.spec.service import Guard, RolloutStrategy
 from fairway.state.load import LATENCY_BOUNDS, RevisionLoad
-from fairway.state.service import Replica, ReplicaPhase, RevisionPhase, Rollout, Service
+from fairway.state.service import Replica, ReplicaPhase, Revision, RevisionPhase, Rollout, Service
 from fairway.units import number, quantity
 
 CRASHES = 3
 """Replicas of a new revision that end by themselves before it is sent back."""
-ALPHA = 0.01
-"""The chance that a guard on errors or latency sends back a revision that is no worse."""
-ALPHA_ALLOWED = 0.1
-"""The chance that one with more errors than the old one, but no more than allowed, is sent back."""
+MEMORY_KILLS = 2
+"""The same of those that were killed for using too much memory, while none of the old revision was."""
+_ENDED = "ended"
+"""Marks of the replicas that ended by themselves during the release."""
 SLOW = 0.05
 """The part of the answers that may be slower than the 95th percentile."""
 MOSTLY = 0.5
 """The part of client errors that is no alarm without the old revision on the same traffic: the clients may have changed."""
 LESS = 0.05
 """An old revision that succeeds less often than the new one by more than this is no measure of latency."""
-_LEAST_ERRORS = 3
-_ALONE = 10
-"""Answers of the new revision, without one of the old, that are judged by themselves."""
-_POOLED = 1_000
-"""Answers of the old revision that wait for one of the new at the most."""
-_WORTH_SAYING = 0.1
 _WINDOW = 60.0
 _FEW = 50
 """Answers of the old revision within the window, without which it is no measure."""
@@ -54,21 +49,7 @@ METRIC = "metric."
 """Marks of the metric, forgotten when the parts change: shares that move with the time of day would mislead."""
 LEFT_OUT = f"{METRIC}left_out"
 """The mark that counts reports whose values are too large to be summed up."""
-_BEYOND = "client_allowed"
-"""The evidence that there are more client errors than the document allows."""
 _SUMS = ("n", "sum", "squares")
-
-Marks = dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """A guard that spoke."""
-
-    guard: str
-    """`crash`, `ready`, `errors`, `client_errors`, `p95`, `slower`, `metric`."""
-    reason: str
-    """Both numbers, in a sentence."""
 
 
 def of_replicas(service: Service, rollout: Rollout, replicas: Sequence[Replica], now: float) -> Verdict | None:
@@ -82,16 +63,51 @@ def of_replicas(service: Service, rollout: Rollout, replicas: Sequence[Replica],
         default=None,
     )
     said = f" ({last.name}: {last.message})" if last else ""
-    if target.failures >= CRASHES:
-        when = "before any was ready" if target.phase is RevisionPhase.NEW else "after it had been ready"
-        ended = f"{target.failures} replicas of r{target.number} ended by themselves {when}"
-        return Verdict("crash", f"{ended}; {CRASHES} are enough{said}")
+    crashed = _crashed(rollout, target)
+    if crashed:
+        return Verdict("crash", f"{crashed}{said}")
     limit = service.spec.rollout.guard.ready
     waited = rollout.marks.get(PAUSED_AT, now) - rollout.started
     if target.phase is RevisionPhase.NEW and waited >= quantity.seconds(limit):
         spent = quantity.show_seconds(waited)
         return Verdict("ready", f"no replica of r{target.number} was ready after {spent}; allowed are {limit}{said}")
     return None
+
+
+def with_ends(rollout: Rollout, replicas: Sequence[Replica]) -> Rollout:
+    """The release with the replicas counted that ended by themselves since it began: not only those in a row."""
+    marks = dict(rollout.marks)
+    seen = (max(rollout.started, evidence.mark(marks, f"{_ENDED}.at")), evidence.mark(marks, f"{_ENDED}.number"))
+    ended = [one for one in replicas if one.phase is ReplicaPhase.GONE and one.failed and (one.since, one.number) > seen]
+    for one in sorted(ended, key=lambda one: (one.since, one.number)):
+        side = {rollout.target: "new", rollout.source: "old"}.get(one.revision)
+        if side:
+            evidence.add(marks, f"{_ENDED}.{side}", 1)
+            evidence.add(marks, f"{_ENDED}.{side}.memory", one.out_of_memory)
+        marks[f"{_ENDED}.at"], marks[f"{_ENDED}.number"] = one.since, float(one.number)
+    return replace(rollout, marks=marks) if ended else rollout
+
+
+def _crashed(rollout: Rollout, target: Revision) -> str:
+    """Why the new revision's replicas end too often, in words; empty while they do not.
+
+    Three in a row are enough, or three more than of the old revision while the release goes on, or two that were killed for
+    using too much memory where none of the old one was.
+    """
+    new, old = (int(evidence.mark(rollout.marks, f"{_ENDED}.{side}")) for side in ("new", "old"))
+    memory, other = (int(evidence.mark(rollout.marks, f"{_ENDED}.{side}.memory")) for side in ("new", "old"))
+    why = f", {memory} of them killed for using too much memory" if memory else ""
+    if target.failures >= CRASHES:
+        when = "before any was ready" if target.phase is RevisionPhase.NEW else "after it had been ready"
+        return f"{target.failures} replicas of r{target.number} ended by themselves {when}{why}; {CRASHES} are enough"
+    beside = f"; {old} of r{rollout.source}"
+    if memory >= MEMORY_KILLS and not other:
+        return f"{memory} replicas of r{target.number} were killed for using too much memory{beside}; {MEMORY_KILLS} are enough"
+    if new >= old + CRASHES:
+        return (
+            f"{new} replicas of r{target.number} ended by themselves during the release{why}{beside}; {CRASHES} more are enough"
+        )
+    return ""
 
 
 def of_answers(service: Service, rollout: Rollout, measured: Measured) -> tuple[Marks, Verdict | None]:
@@ -117,10 +133,13 @@ def of_answers(service: Service, rollout: Rollout, measured: Measured) -> tuple[
             if not _were_held(marks, before, after):
                 _count_slow(marks, service, rollout, mine, measured)
             _count_reports(marks, service.spec.rollout.guard, mine, old)
+            outputs.count(marks, service, rollout, (before, after), mine.outputs)
     marks[LOOKED] = last.time
     verdicts = (
         _errors(service, rollout, marks),
         _client_errors(service, rollout, marks),
+        outputs.verdict(service, rollout, marks),
+        leak.verdict(service, rollout, measured),
         _slow(service, rollout, marks, measured),
         _metric(service, rollout, marks),
     )
@@ -139,14 +158,15 @@ def findings(service: Service, rollout: Rollout) -> tuple[str, ...]:
     marks, guard = rollout.marks, service.spec.rollout.guard
     found: list[str] = []
     if marks.get("errors.n"):
-        found.append(f"errors: {_errors_in_words(rollout, marks)}; allowed is {guard.errors}{_sureness(marks, 'errors')}")
+        found.append(f"errors: {_errors_in_words(rollout, marks)}; allowed is {guard.errors}{evidence.sureness(marks, 'errors')}")
     if marks.get("client_errors.k"):
         said = f"{_client_errors_in_words(rollout, marks)}; allowed is {guard.client_errors}"
-        found.append(f"client errors: {said}{_sureness(marks, 'client_errors')}")
+        found.append(f"client errors: {said}{evidence.sureness(marks, 'client_errors')}")
     if "slower.old" in marks and marks.get("errors.n"):
         allowed = f"{guard.slower} times as much" if quantity.number(guard.slower) else "anything"
         usual = f"p95 of r{rollout.source} is {quantity.show_seconds(marks['slower.old'])}"
-        found.append(f"slower: {usual}; r{rollout.target} is allowed {allowed}{_sureness(marks, 'slower')}")
+        found.append(f"slower: {usual}; r{rollout.target} is allowed {allowed}{evidence.sureness(marks, 'slower')}")
+    found.extend(outputs.findings(service, rollout))
     compared = comparison(service, rollout)
     if guard.metric and compared:
         way = f"{guard.metric.name} changed by {compared.value:+.3g}, surely between {compared.low:+.3g} and {compared.high:+.3g}"
@@ -155,22 +175,15 @@ def findings(service: Service, rollout: Rollout) -> tuple[str, ...]:
         least = f"fewer than {sequential.FEW} of either revision say nothing"
         counts = f"{reports(marks, 'new').count:.0f} and {reports(marks, 'old').count:.0f}"
         found.append(f"metric: {counts} reports of {guard.metric.name}; {least}")
-    if guard.metric and _mark(marks, LEFT_OUT):
-        found.append(
-            f"metric: {_mark(marks, LEFT_OUT):.0f} reports of {guard.metric.name} were left out: too large to be summed up"
-        )
+    if guard.metric and evidence.mark(marks, LEFT_OUT):
+        left = f"{evidence.mark(marks, LEFT_OUT):.0f} reports of {guard.metric.name} were left out"
+        found.append(f"metric: {left}: too large to be summed up")
     return tuple(found)
-
-
-def _sureness(marks: Mapping[str, float], name: str) -> str:
-    """How far a test is on the way to speaking."""
-    part = sequential.strength(_evidence(marks, name)) / sequential.limit(ALPHA)
-    return f" ({min(part, 1.0):.0%} of the evidence against it)" if part >= _WORTH_SAYING else ""
 
 
 def answers(marks: Mapping[str, float]) -> float:
     """How many answers of the new revision the guards have seen, copies included."""
-    return _mark(marks, "errors.n")
+    return evidence.mark(marks, "errors.n")
 
 
 def without_metric(marks: Mapping[str, float]) -> Marks:
@@ -183,70 +196,47 @@ def _count_errors(marks: Marks, guard: Guard, mine: RevisionLoad, old: RevisionL
     total = mine.answered + mine.failed + mine.mirrored
     other = old.answered + old.failed
     for name, value in (("n", total), ("k", failed), ("old.n", other), ("old.k", old.failed)):
-        marks[f"errors.{name}"] = _mark(marks, f"errors.{name}") + max(0, value)
+        marks[f"errors.{name}"] = evidence.mark(marks, f"errors.{name}") + max(0, value)
     if total <= 0:
         return
-    known = _evidence(marks, "errors")
+    known = evidence.known(marks, "errors")
     allowed = quantity.percent(guard.errors)
     if other > 0:
         found = sequential.more_often_than_beside(known, (failed, total), (old.failed, other), ALPHA)
     else:
-        found = sequential.more_often_than(known, failed, total, max(allowed, _part(marks, "errors.old")), ALPHA)
-    _keep(marks, "errors", found)
-    _keep(marks, "allowed", sequential.more_often_than(_evidence(marks, "allowed"), failed, total, allowed, ALPHA_ALLOWED))
+        found = sequential.more_often_than(known, failed, total, max(allowed, evidence.part(marks, "errors.old")), ALPHA)
+    evidence.keep(marks, "errors", found)
+    beyond = sequential.more_often_than(evidence.known(marks, "allowed"), failed, total, allowed, ALPHA_ALLOWED)
+    evidence.keep(marks, "allowed", beyond)
 
 
 def _errors(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
     allowed = service.spec.rollout.guard.errors
-    if not _is_too_often(marks, "errors", "allowed", allowed):
+    if not evidence.is_too_often(marks, "errors", "allowed", allowed):
         return None
     return Verdict("errors", f"{_errors_in_words(rollout, marks)}; allowed is {allowed}")
 
 
-def _is_too_often(marks: Marks, name: str, beyond: str, allowed: str) -> bool:
-    """Whether the new revision has significantly more than the old one, and (the evidence `beyond`) than is allowed."""
-    if _mark(marks, f"{name}.k") < _LEAST_ERRORS or not _speaks(marks, name):
-        return False
-    if sequential.strength(_evidence(marks, beyond)) < sequential.limit(ALPHA_ALLOWED):
-        return False
-    return _part(marks, name) > quantity.percent(allowed)
-
-
 def _errors_in_words(rollout: Rollout, marks: Mapping[str, float]) -> str:
-    mine, old = (f"{_mark(marks, f'{name}.k'):.0f} of {_mark(marks, f'{name}.n'):.0f}" for name in ("errors", "errors.old"))
-    new = f"{_part(marks, 'errors'):.1%} of r{rollout.target}'s answers failed ({mine})"
-    return f"{new}, {_part(marks, 'errors.old'):.1%} of r{rollout.source}'s ({old})"
+    mine, old = evidence.said(marks, "errors"), evidence.said(marks, "errors.old")
+    new = f"{evidence.part(marks, 'errors'):.1%} of r{rollout.target}'s answers failed ({mine})"
+    return f"{new}, {evidence.part(marks, 'errors.old'):.1%} of r{rollout.source}'s ({old})"
 
 
 def _count_client_errors(marks: Marks, service: Service, mine: RevisionLoad, old: RevisionLoad) -> None:
     """Counts client errors beside those of the old revision on the same traffic.
 
-    A failure of the old revision counts as one: a request that it failed on may be refused. Where few ask, answers of one side
-    wait for answers of the other. Where there is none of the old, or clients stay with a version, only a majority is evidence.
+    A failure of the old revision counts as one: a request that it failed on may be refused. Where there is none of the old, or
+    clients stay with a version, only a majority is evidence.
     """
     refused, total = mine.client_errors + mine.mirror_client_errors, mine.answered + mine.failed + mine.mirrored
-    counts = (("k", refused), ("n", total), ("old.k", old.client_errors + old.failed), ("old.n", old.answered + old.failed))
-    for name, value in counts:
-        for kept in (f"client_errors.{name}", f"client_errors.pool.{name}"):
-            marks[kept] = _mark(marks, kept) + max(0, value)
-    if total > 0:
-        allowed = quantity.percent(service.spec.rollout.guard.client_errors)
-        beyond = sequential.more_often_than(_evidence(marks, _BEYOND), refused, total, allowed, ALPHA_ALLOWED)
-        _keep(marks, _BEYOND, beyond)
-    k, n, old_k, old_n = (int(_mark(marks, f"client_errors.pool.{name}")) for name, _ in counts)
-    known = _evidence(marks, "client_errors")
-    judged: tuple[str, ...] = ("k", "n", "old.k", "old.n")
-    if n and old_n and _sees_same_traffic(service):
-        _keep(marks, "client_errors", sequential.more_often_than_beside(known, (k, n), (old_k, old_n), ALPHA))
-    elif n >= _ALONE:
-        if _part(marks, "client_errors.old") <= MOSTLY:
-            _keep(marks, "client_errors", sequential.more_often_than(known, k, n, MOSTLY, ALPHA))
-    else:
-        judged = ("old.k", "old.n") if old_n >= _POOLED else ()
-    marks.update({f"client_errors.pool.{name}": 0.0 for name in judged})
+    beside = (old.client_errors + old.failed, old.answered + old.failed)
+    allowed = quantity.percent(service.spec.rollout.guard.client_errors)
+    same = sees_same_traffic(service)
+    evidence.count_beside(marks, "client_errors", (refused, total), beside, allowed, same=same, alone=MOSTLY)
 
 
-def _sees_same_traffic(service: Service) -> bool:
+def sees_same_traffic(service: Service) -> bool:
     """Whether both revisions get requests of all clients. Copies are taken of all requests."""
     traffic, policy = service.spec.traffic, service.spec.rollout
     return policy.strategy is RolloutStrategy.SHADOW or not (traffic.sticky or traffic.headers)
@@ -254,16 +244,16 @@ def _sees_same_traffic(service: Service) -> bool:
 
 def _client_errors(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
     allowed = service.spec.rollout.guard.client_errors
-    if not _is_too_often(marks, "client_errors", _BEYOND, allowed):
+    if not evidence.is_too_often(marks, "client_errors", "client_errors_allowed", allowed):
         return None
     return Verdict("client_errors", f"{_client_errors_in_words(rollout, marks)}; allowed is {allowed}")
 
 
 def _client_errors_in_words(rollout: Rollout, marks: Mapping[str, float]) -> str:
     names = ("client_errors", "client_errors.old")
-    mine, old = (f"{_mark(marks, f'{name}.k'):.0f} of {_mark(marks, f'{name}.n'):.0f}" for name in names)
-    new = f"{_part(marks, 'client_errors'):.1%} of r{rollout.target}'s answers were client errors (4xx) ({mine})"
-    return f"{new}, {_part(marks, 'client_errors.old'):.1%} of r{rollout.source}'s were client errors or failures ({old})"
+    mine, old = (evidence.said(marks, name) for name in names)
+    new = f"{evidence.part(marks, 'client_errors'):.1%} of r{rollout.target}'s answers were client errors (4xx) ({mine})"
+    return f"{new}, {evidence.part(marks, 'client_errors.old'):.1%} of r{rollout.source}'s were client errors or failures ({old})"
 
 
 def _count_slow(marks: Marks, service: Service, rollout: Rollout, mine: RevisionLoad, measured: Measured) -> None:
@@ -285,8 +275,8 @@ def _count_slow(marks: Marks, service: Service, rollout: Rollout, mine: Revision
             continue
         slow = sum(mine.latency[index] for index in range(len(LATENCY_BOUNDS) + 1) if _bar_begins(index) >= bound)
         part = min(1.0, _MOST_A_LOOK / total)
-        found = sequential.more_often_than(_evidence(marks, name), round(slow * part), round(total * part), SLOW, ALPHA)
-        _keep(marks, name, found)
+        found = sequential.more_often_than(evidence.known(marks, name), round(slow * part), round(total * part), SLOW, ALPHA)
+        evidence.keep(marks, name, found)
 
 
 def _is_measure(rollout: Rollout, measured: Measured) -> bool:
@@ -319,9 +309,9 @@ def _slow(service: Service, rollout: Rollout, marks: Marks, measured: Measured) 
     found = looks.percentile(looks.histogram(measured, rollout.target, _WINDOW), 1.0 - SLOW)
     mine = f"p95 of r{rollout.target} is {'unknown' if found is None else quantity.show_seconds(found)}"
     old = f"that of r{rollout.source} {quantity.show_seconds(marks['slower.old'])}" if "slower.old" in marks else ""
-    if guard.p95 and _speaks(marks, "p95"):
+    if guard.p95 and evidence.speaks(marks, "p95"):
         return Verdict("p95", f"{mine}{', ' + old if old else ''}; allowed are {guard.p95}")
-    if quantity.number(guard.slower) and _speaks(marks, "slower"):
+    if quantity.number(guard.slower) and evidence.speaks(marks, "slower"):
         return Verdict("slower", f"{mine}, {old}; allowed is {guard.slower} times as much")
     return None
 
@@ -338,7 +328,7 @@ def _count_reports(marks: Marks, guard: Guard, mine: RevisionLoad, old: Revision
         if all(number.finite(value) is not None for value in added):
             marks.update(zip((f"{METRIC}{side}.{name}" for name in _SUMS), added, strict=True))
         else:
-            marks[LEFT_OUT] = _mark(marks, LEFT_OUT) + count
+            marks[LEFT_OUT] = evidence.mark(marks, LEFT_OUT) + count
 
 
 def reports(marks: Mapping[str, float], side: str) -> Reports:
@@ -371,25 +361,3 @@ def _metric(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
     mine = f"{metric.name} of r{rollout.target} is {new.mean:.4g} ({new.count:.0f} reports)"
     other = f"that of r{rollout.source} {old.mean:.4g} ({old.count:.0f})"
     return Verdict("metric", f"{mine}, {other}; {metric.better} is better, and it is so with {metric.confidence} confidence")
-
-
-def _evidence(marks: Mapping[str, float], name: str) -> dict[float, float]:
-    known = {ratio: number.finite(marks.get(f"{name}:{ratio}")) for ratio in sequential.RATIOS}
-    return {ratio: value for ratio, value in known.items() if value is not None}
-
-
-def _keep(marks: Marks, name: str, evidence: Mapping[float, float]) -> None:
-    marks.update({f"{name}:{ratio}": value for ratio, value in evidence.items()})
-
-
-def _speaks(marks: Marks, name: str) -> bool:
-    return sequential.strength(_evidence(marks, name)) >= sequential.limit(ALPHA)
-
-
-def _part(marks: Mapping[str, float], name: str) -> float:
-    return number.ratio(_mark(marks, f"{name}.k"), _mark(marks, f"{name}.n")) or 0.0
-
-
-def _mark(marks: Mapping[str, float], name: str) -> float:
-    """A count that is remembered; 0 where it is missing or cannot be one."""
-    return max(0.0, number.finite(marks.get(name)) or 0.0)

@@ -193,6 +193,7 @@ def difference(before: RevisionLoad, after: RevisionLoad) -> RevisionLoad:
             for name, one in after.outcomes.items()
             for was in (before.outcomes.get(name, nothing),)
         },
+        outputs=after.outputs.since(before.outputs),
     )
 
 

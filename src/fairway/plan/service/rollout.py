@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fairway.plan.service import fleet, guards, split
+from fairway.plan.service import fleet, guards, outputs, split
 from fairway.plan.service.measured import Measured, usable
 from fairway.plan.service.split import Shares
 from fairway.spec.service import RolloutPolicy, RolloutStep, RolloutStrategy
@@ -21,6 +21,8 @@ SHARE = "share"
 """The mark that holds the new revision's part of the traffic, 0 to 1."""
 SEEN = "step.seen"
 """The mark that holds how many answers of the new revision there were when the step began."""
+SEEN_PAIRS = "step.seen_pairs"
+"""The mark that holds how many answers were compared with those of the old revision when the step began."""
 ACCEPTED = "step.accepted"
 """The mark that holds the step that may end without having been judged, because a person was asked."""
 MIRROR = "mirror"
@@ -129,6 +131,9 @@ def unseen(service: Service, rollout: Rollout) -> str:
     seen = max(0.0, guards.answers(marks) - marks.get(SEEN, 0.0))
     if seen < policy.requests:
         return f"{policy.requests} answers of r{rollout.target}, has {seen:.0f}"
+    paired = max(0.0, outputs.compared(marks) - marks.get(SEEN_PAIRS, 0.0))
+    if policy.guard.outputs and paired < policy.requests:
+        return f"{policy.requests} compared answers of r{rollout.target}, has {paired:.0f}"
     metric = policy.guard.metric
     told = min(guards.reports(marks, side).count for side in ("new", "old"))
     if metric and policy.strategy is not RolloutStrategy.SHADOW and told < policy.requests:
@@ -169,6 +174,7 @@ def judged(service: Service, replicas: Sequence[Replica], measured: Measured, no
         # The first revision has nothing to be compared with and nowhere to go back to.
         is_ready = rollout.target in fleet.ready_names(replicas)
         return _done(service, rollout, now) if is_ready else (service, ())
+    rollout = guards.with_ends(rollout, replicas)
     verdict = guards.of_replicas(service, rollout, replicas, now)
     if verdict:
         way = way_out(service, rollout.target) if fleet.without_room(replicas, rollout.target, now) else ""
@@ -215,6 +221,8 @@ def stepped(service: Service, replicas: Sequence[Replica], now: float) -> tuple[
     is_copy = _is_copy(service, rollout)
     marks = {**guards.without_metric(rollout.marks), **({MIRROR: part} if is_copy else {SHARE: part, MIRROR: 0.0})}
     marks[SEEN] = guards.answers(marks)
+    if service.spec.rollout.guard.outputs:
+        marks[SEEN_PAIRS] = outputs.compared(marks)
     on = replace(rollout, phase=RolloutPhase.STEPPING, step=rollout.step + 1, step_since=now, marks=marks, reason="")
     what = f"answers copies of {part:.0%} of the requests" if is_copy else f"gets {part:.0%} of the traffic"
     return replace(service, rollout=on), (("RolloutStep", f"r{rollout.target} {what}"),)

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fairway.plan.service import fleet
+from fairway.plan.service.access import access_of
 from fairway.plan.service.split import Part, Shares, speed
-from fairway.spec.service import RolloutStrategy
-from fairway.state.route import WHOLE, Backend, HeaderMatch, Mirror, RoutePlan
+from fairway.spec.service import RolloutStrategy, ServiceSpec
+from fairway.state.route import WHOLE, Backend, HeaderMatch, Mirror, RouteObservation, RoutePlan
 from fairway.state.service import Replica, ReplicaPhase, Service
 from fairway.units import quantity
 
+METRICS = "/metrics"
+"""Where our own server shows its metrics."""
 HOLD_LIMIT = 1_000
 """Requests that may wait for the first replica."""
 
@@ -35,11 +38,40 @@ def routes(service: Service, replicas: Sequence[Replica], shares: Shares, parts:
         weights=weights(service, ready, shares, parts),
         matches=tuple(HeaderMatch(rule.header, rule.value, target) for rule in spec.traffic.headers) if released else (),
         sticky=spec.traffic.sticky,
-        mirror=Mirror(mirror[0], round(mirror[1] * WHOLE)) if mirror else None,
+        mirror=Mirror(mirror[0], round(mirror[1] * WHOLE), _tolerance(spec)) if mirror else None,
         port=spec.port or service.port,
+        host=spec.endpoint.bind,
+        hosts=spec.endpoint.hosts,
         hold_seconds=quantity.seconds(spec.hold),
         hold_limit=0 if service.deleting else HOLD_LIMIT,
+        access=access_of(service),
+        observed=observed(service, bool(backends)),
     )
+
+
+def observed(service: Service, has_replicas: bool) -> RouteObservation:
+    """What the router shows of the service, and which requests wake it.
+
+    A service sleeps when it may have no replica and has none, and the revision that served did not fail.
+    """
+    spec = service.spec
+    revision = service.revision(service.stable) if service.stable else None
+    name, _, version = revision.model.partition("@") if revision else (spec.model.partition("@")[0], "", "")
+    may_sleep = spec.replicas.min == 0 and not service.deleting and revision is not None and not revision.failures
+    return RouteObservation(
+        model=name.rpartition("/")[2],
+        version=version,
+        ready=spec.ready,
+        metrics=spec.metrics if spec.command else METRICS,
+        probes_wake=spec.scaling.wake == "all",
+        asleep=may_sleep and not has_replicas,
+        access=round(quantity.percent(spec.logs.access) * WHOLE),
+    )
+
+
+def _tolerance(spec: ServiceSpec) -> float | None:
+    outputs = spec.rollout.guard.outputs
+    return quantity.number(outputs.tolerance) if outputs else None
 
 
 def weights(service: Service, ready: Mapping[int, int], shares: Shares, parts: Mapping[int, Part]) -> tuple[tuple[int, int], ...]:

@@ -11,18 +11,24 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
-from fairway.serving.replica.batching import Batcher
+from fairway.serving.exposition.family import OPENMETRICS, TEXT, accepts_openmetrics, render
+from fairway.serving.replica.batching import Batcher, Finish
 from fairway.serving.replica.bodies import Bodies, BodyLimits, GoneError, Receive, Scope, Send
 from fairway.serving.replica.datatypes import Array
 from fairway.serving.replica.decoding import Decoding
 from fairway.serving.replica.door import Door
+from fairway.serving.replica.encodings import COMPRESSED_FROM, Compressor
+from fairway.serving.replica.finite import are_finite
 from fairway.serving.replica.metrics import Metrics
 from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, check_version, listed
 from fairway.serving.replica.pace import Pace, SmallRequests
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols import openinference, tfserving
+from fairway.serving.replica.protocols.mlflow import Invocations, version_page
 from fairway.serving.replica.protocols.openinference import OpenInference
 from fairway.serving.replica.protocols.pieces import LARGE, Steps, weight
+from fairway.serving.replica.protocols.triton import EXTENSIONS, Control, TritonPages
+from fairway.serving.replica.special import submit_special
 from fairway.serving.replica.turns import BULK, Line
 from fairway.version import __version__
 
@@ -38,6 +44,10 @@ _COUNTED = 1 << 14
 """Bytes of JSON; what is decoded of less is too little to count."""
 _TEXT_WORTH = 4
 """Bytes of a text in memory by bytes of it in a request, at the most."""
+METRICS = "/metrics"
+_TF_METRICS = "/monitoring/prometheus/metrics"
+_ALIVE = {"status": "alive"}
+"""What KServe's clients read at `/`."""
 _INDEX = "/v2/repository/index"
 """A page that is asked for with POST; what its body says does not matter here."""
 
@@ -62,6 +72,8 @@ class Asker(Protocol):
     """Who asked, and waits on the short way (`lane.py`)."""
 
     began: float
+    phases: tuple[float, float]
+    """When the whole request was there, and when it was read."""
     head_length: bytes | None
     disconnected: bool
 
@@ -118,15 +130,18 @@ class App:
         """Those of them that may go the short way."""
         self._pages: dict[str, Callable[[], Answer]] = {}
         """Paths that take a GET."""
+        self.compressor = Compressor()
+        self._triton = TritonPages(model, batcher, metrics, now)
         self._add_openinference()
         self._add_tfserving()
+        self._add_mlflow()
         if generating is not None:
             self._add_openai(generating)
 
     @property
     def busy(self) -> bool:
         """Whether anybody waits for an answer."""
-        return self._metrics.in_flight > 0
+        return self._metrics.in_flight > 0 or self.compressor.running > 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -141,7 +156,7 @@ class App:
         do = self._questions.get(scope["path"])
         if do is None or scope["method"] != "POST":
             self._small.seen(began)
-            await self._send(self._page(scope), send)
+            await self._send(await self._besides(scope, receive), send, scope["headers"])
             return
         metrics = self._metrics
         metrics.in_flight += 1
@@ -152,7 +167,7 @@ class App:
                 metrics.answered(answer.status, time.perf_counter() - began)
             else:
                 metrics.answered(answer.status, time.perf_counter() - began)
-                await self._send(answer, send)
+                await self._send(answer, send, scope["headers"])
         except GoneError:
             pass
         finally:
@@ -176,7 +191,24 @@ class App:
         except Exception:  # noqa: BLE001  # ours; the server must live on
             return _mistake()
 
-    async def _send(self, answer: Answer, send: Send) -> None:
+    async def _besides(self, scope: Scope, receive: Receive) -> Answer:
+        """What is no question to the model."""
+        control = self._triton.control(scope["path"]) if scope["method"] == "POST" else None
+        try:
+            return self._page(scope) if control is None else await self._controlled(control, scope, receive)
+        except RequestError as error:
+            return refusal(error)
+
+    async def _controlled(self, control: Control, scope: Scope, receive: Receive) -> Answer:
+        try:
+            body, _ = await self.bodies.read(scope, receive)
+            return control(body)
+        finally:
+            self.bodies.done()
+
+    async def _send(self, answer: Answer, send: Send, asked: list[tuple[bytes, bytes]] | None = None) -> None:
+        if asked is not None and len(answer.body) >= COMPRESSED_FROM:
+            answer = await self.compressor.compress(answer, asked)
         headers = [(b"content-type", answer.content_type), (b"content-length", b"%d" % len(answer.body)), *answer.headers]
         if self.draining:
             headers.append((b"connection", b"close"))
@@ -204,7 +236,9 @@ class App:
         path, method = scope["path"], scope["method"]
         page = self._pages.get(path)
         if page is not None and (method in ("GET", "HEAD") or path == _INDEX):
-            return page()
+            return self._prometheus(scope) if path in (METRICS, _TF_METRICS) else page()
+        if method in ("GET", "HEAD") and (answer := self._triton.page(path)) is not None:
+            return answer
         if page is not None or path in self._questions:
             allowed = "GET" if page is not None else "POST"
             message = f"{method} is not for {path}"
@@ -232,34 +266,54 @@ class App:
 
     def _add_openinference(self) -> None:
         model = self._model
-        about = {"name": "fairway", "version": __version__, "extensions": ["binary_tensor_data", "model_repository"]}
+        about = {"name": "fairway", "version": __version__, "extensions": EXTENSIONS}
         entry = {"name": model.name, "version": model.version, "state": "READY", "reason": ""}
         self._pages |= {
             "/v2": lambda: told(about),
-            "/v2/health/live": lambda: Answer(b""),
-            "/v2/health/ready": self._ready,
+            "/v2/health/live": lambda: told({"live": True}),
+            "/v2/health/ready": lambda: self._ready({"ready": True}),
+            "/": lambda: told(_ALIVE),
             _INDEX: lambda: told([entry]),
             "/v2/models": lambda: told({"models": [model.name]}),
             "/fairway/load": self._load,
-            "/metrics": self._prometheus,
+            METRICS: self._prometheus,
+            _TF_METRICS: self._prometheus,
         }
+        self._pages |= self._triton.pages()
         for base in (f"/v2/models/{model.name}", f"/v2/models/{model.name}/versions/{model.version}"):
-            self._pages |= {base: self._metadata, f"{base}/ready": self._ready}
+            self._pages |= {base: self._metadata, f"{base}/ready": lambda: self._ready({"name": model.name, "ready": True})}
             if model.signature.inputs:
                 self._take(f"{base}/infer", OpenInference(model))
 
     def _add_tfserving(self) -> None:
         model = self._model
+        models = {"object": "list", "data": [listed(model, self._created)], "models": [model.name]}
+        self._pages["/v1/models"] = lambda: told(models)  # OpenAI's list, and KServe's
         bases = [f"/v1/models/{model.name}", f"/v1/models/{model.name}/versions/{model.version}"]
         for base in [*bases, *(f"/v1/models/{model.name}/labels/{label}" for label in model.labels)]:
             # The same path is OpenAI's for one model: one object with the keys of both.
-            self._pages[base] = lambda: told({**tfserving.status(model), **listed(model, self._created)})
+            self._pages[base] = lambda: told({**tfserving.status(model), **listed(model, self._created), **self._readiness()})
             self._pages[f"{base}/metadata"] = lambda: told(tfserving.metadata(model))
             if not model.signature.inputs:
                 continue
             self._take(f"{base}:predict", tfserving.Predict(model))
             self._take(f"{base}:classify", tfserving.Classify(model))
             self._take(f"{base}:regress", tfserving.Regress(model))
+
+    def _add_mlflow(self) -> None:
+        """The paths of MLflow's scoring server."""
+        for path in ("/ping", "/health"):
+            self._pages[path] = lambda: self._ready({"ready": True})
+        self._pages["/version"] = version_page
+        if not self._model.signature.inputs:
+            return
+        invocations = Invocations(self._model)
+
+        async def do(scope: Scope, receive: Receive) -> Answer:
+            form = invocations.form(scope["headers"])
+            return await self._read(form, *await self.bodies.read(scope, receive))
+
+        self._questions["/invocations"] = do
 
     def _add_openai(self, generating: Generating) -> None:
         from fairway.serving.replica.protocols import openai  # noqa: PLC0415  # most replicas do without
@@ -272,8 +326,8 @@ class App:
         if model.embeds:
             routes["embeddings"] = self._with_body(openai.read_embeddings, generating.embed)
         models = {"object": "list", "data": [listed(model, self._created)]}
+        self._pages["/openai/v1/models"] = lambda: told(models)
         for base in ("/openai/v1", "/v1"):
-            self._pages[f"{base}/models"] = lambda: told(models)
             for name, do in routes.items():
                 self._questions[f"{base}/{name}"] = do
                 self._refusals[f"{base}/{name}"] = generating.refusal
@@ -293,10 +347,14 @@ class App:
 
         return do
 
-    def _ready(self) -> Answer:
+    def _readiness(self) -> dict[str, object]:
+        """What KServe's clients of the older protocol read."""
+        return {"name": self._model.name, "ready": not self.draining}
+
+    def _ready(self, ready: dict[str, object]) -> Answer:
         if self.draining:
             return refusal(RequestError(503, "this replica is ending"))
-        return Answer(b"")
+        return told(ready)
 
     def _metadata(self) -> Answer:
         return told(openinference.metadata(self._model, self._batcher.verdict))
@@ -304,25 +362,31 @@ class App:
     def _load(self) -> Answer:
         return told(self._metrics.load(self._batcher.waiting, time.monotonic() - self._began, self._batcher.verdict))
 
-    def _prometheus(self) -> Answer:
-        text = self._metrics.text(self._model.name, self._model.version, self._batcher.waiting, self._batcher.verdict)
-        return Answer(text.encode(), content_type=b"text/plain; version=0.0.4; charset=utf-8")
+    def _prometheus(self, scope: Scope | None = None) -> Answer:
+        model, batcher = self._model, self._batcher
+        accept = next((value for name, value in scope["headers"] if name == b"accept"), None) if scope else None
+        families = self._metrics.families(model.name, model.version, batcher.waiting, batcher.verdict)
+        openmetrics = accepts_openmetrics(accept)
+        return Answer(render(families, openmetrics=openmetrics), content_type=OPENMETRICS if openmetrics else TEXT)
 
     def _take(self, path: str, form: Form) -> None:
         """Let questions of this form come in at a path."""
 
         async def do(scope: Scope, receive: Receive) -> Answer:
-            body, head_length = await self.bodies.read(scope, receive)
-            if is_large(body, head_length):
-                return await self._slowly(form, body, head_length)
-            self._see(body, time.perf_counter())
-            question = form.read(body, head_length)
-            if head_length is None and len(body) > _COUNTED:
-                self.bodies.hold(weight(question.inputs))
-            return self._written(form, question, await self._batcher.ask(question.inputs, question.rows))
+            return await self._read(form, *await self.bodies.read(scope, receive))
 
         self._questions[path] = do
         self.lane[path.encode()] = form
+
+    async def _read(self, form: Form, body: bytes, head_length: bytes | None) -> Answer:
+        if is_large(body, head_length):
+            return await self._slowly(form, body, head_length)
+        came = time.perf_counter()
+        self._see(body, came)
+        question = form.read(body, head_length)
+        if head_length is None and len(body) > _COUNTED:
+            self.bodies.hold(weight(question.inputs))
+        return await self._run(form, question, came)
 
     def _see(self, body: bytes, at: float) -> None:
         """Let work on large requests pause for this one, if it is small."""
@@ -331,6 +395,7 @@ class App:
 
     async def _slowly(self, form: Form, body: bytes, head_length: bytes | None) -> Answer:
         """The same for large JSON, which is decoded beside other requests."""
+        came = time.perf_counter()
         future: asyncio.Future[Question] = asyncio.get_running_loop().create_future()
 
         def done(found: Question | RequestError) -> None:
@@ -345,9 +410,40 @@ class App:
         del body
         try:
             question = await future
-            return self._written(form, question, await self._batcher.ask(question.inputs, question.rows))
+            return await self._run(form, question, came)
         finally:
             job.free()
+
+    async def _run(self, form: Form, question: Question, came: float) -> Answer:
+        """Run the model and write the answer to a question whose body came at `came`."""
+        read = time.perf_counter()
+        outputs = await self._outputs(question)
+        ran = time.perf_counter()
+        answer = self._written(form, question, outputs)
+        self._metrics.phases.add(read - came, ran - read, time.perf_counter() - ran)
+        return answer
+
+    async def _outputs(self, question: Question) -> list[Array]:
+        if question.rows and not question.timeout:
+            return await self._batcher.ask(question.inputs, question.rows)
+        future: asyncio.Future[list[Array]] = asyncio.get_running_loop().create_future()
+
+        def finish(found: list[Array] | RequestError) -> None:
+            if future.done():
+                return
+            if isinstance(found, RequestError):
+                future.set_exception(found)
+            else:
+                future.set_result(found)
+
+        submit_special(self._batcher, self._model, question, finish)
+        return await future
+
+    def _submit(self, question: Question, finish: Finish, arrived: float = 0.0) -> None:
+        if question.rows and not question.timeout:
+            self._batcher.submit(question.inputs, question.rows, finish, arrived)
+        else:
+            submit_special(self._batcher, self._model, question, finish, arrived)
 
     def _written(self, form: Form, question: Question, outputs: list[Array]) -> Answer:
         if question.wanted:
@@ -359,6 +455,8 @@ class App:
             fix = "ask for binary outputs (binary_data_output) or for fewer rows, or start the replica with a larger --max-json"
             raise RequestError(413, message, fix=fix)
         answer = form.write(question, outputs)
+        if not are_finite(outputs):
+            self._metrics.non_finite += 1
         if self._sampler is not None:
             self._sampler.see(question.inputs, outputs)
         return answer
@@ -385,10 +483,13 @@ class App:
             self._finish(form, question, found, asker)
 
         try:
+            came = time.perf_counter()
             question = form.read(body, asker.head_length)
             if asker.head_length is None and len(body) > _COUNTED:
                 asker.hold(weight(question.inputs))
-            self._batcher.submit(question.inputs, question.rows, finish, asker.began)
+            # The time in the backlog counts as waiting for the model.
+            asker.phases = asker.began, asker.began + time.perf_counter() - came
+            self._submit(question, finish, asker.began)
         except RequestError as error:
             self._finish(form, None, error, asker)
         except Exception:  # noqa: BLE001  # ours; the server must live on
@@ -404,8 +505,11 @@ class App:
 
     def _quick_slowly(self, form: Form, body: bytes, asker: Asker) -> None:
         """Large JSON on the short way."""
+        came = time.perf_counter()
 
         def done(question: Question | RequestError) -> None:
+            asker.phases = came, time.perf_counter()
+
             def finish(found: list[Array] | RequestError) -> None:
                 job.free()
                 self._finish(form, None if isinstance(question, RequestError) else question, found, asker)
@@ -414,13 +518,14 @@ class App:
                 finish(question)
                 return
             try:
-                self._batcher.submit(question.inputs, question.rows, finish)
+                self._submit(question, finish)
             except RequestError as error:
                 finish(error)
 
         job = self._decoding.start(len(body), form.steps(body, asker.head_length), done, lambda: asker.disconnected)
 
     def _finish(self, form: Form, question: Question | None, found: list[Array] | RequestError, asker: Asker) -> None:
+        ran = time.perf_counter()
         try:
             if question is None or isinstance(found, RequestError):
                 assert isinstance(found, RequestError)
@@ -431,8 +536,12 @@ class App:
             answer = refusal(error)
         except Exception:  # noqa: BLE001  # ours; the server must live on
             answer = _mistake()
-        self._metrics.in_flight -= 1
-        self._metrics.answered(answer.status, time.perf_counter() - asker.began)
+        metrics, now = self._metrics, time.perf_counter()
+        metrics.in_flight -= 1
+        metrics.answered(answer.status, now - asker.began)
+        if question is not None:
+            came, read = asker.phases
+            metrics.phases.add(read - came, ran - read, now - ran)
         asker.answer(answer)
 
 

@@ -111,6 +111,11 @@ class Batcher:
         self._thread: Beside | None = None
 
     @property
+    def limits(self) -> Limits:
+        """When requests are put together, and when they are turned away."""
+        return self._limits
+
+    @property
     def waiting(self) -> int:
         """Requests of which not all rows are in a batch yet, decoded or not."""
         return self._submitted + len(self._backlog)
@@ -279,7 +284,7 @@ class Batcher:
         )
         group, cap, batch = self._groups[key], self._cap(), Batch()
         now = time.perf_counter()
-        pieces, waited = batch.pieces, 0.0
+        pieces, waited, fresh = batch.pieces, 0.0, 0
         while group and batch.rows < cap:
             work = group[0]
             if not work.taken and now - work.arrived > self._limits.deadline:
@@ -290,6 +295,7 @@ class Batcher:
             stop = min(work.rows, work.taken + cap - batch.rows) if self._batches else work.rows
             if not work.taken:
                 waited += now - work.arrived
+                fresh += 1
             pieces.append((work, work.taken, stop))
             batch.rows += stop - work.taken
             work.taken = stop
@@ -298,6 +304,7 @@ class Batcher:
                 self._submitted -= 1
         self._rows_waiting -= batch.rows
         self._metrics.queue_seconds += waited
+        self._metrics.queued += fresh
         if not group:
             del self._groups[key]
         return batch
@@ -368,7 +375,7 @@ class Batcher:
     def _settle(self, batch: Batch, answers: list[Outputs | RequestError], seconds: float) -> None:
         """Hand out what a batch gave, count it, and go on with what waits."""
         self.cost.add(batch.rows, seconds)
-        self._metrics.batch(batch.rows, seconds)
+        self._metrics.batch(batch.rows, seconds, len(batch.pieces))
         for (work, start, stop), answer in zip(batch.pieces, answers, strict=True):
             if stop - start == work.rows:
                 work.finish(answer)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from typing import Any
 
 from fairway.serving.replica.model import Answer, ServedModel, Stream
-from fairway.serving.replica.problem import RequestError
+from fairway.serving.replica.problem import ModelError, RequestError
 from fairway.serving.replica.protocols import openai
-from fairway.serving.replica.protocols.openai import Stops, Wish, Writer
+from fairway.serving.replica.protocols.openai import Choice, EmbeddingRequest, Piece, Stops, TextRequest, Writer
 from fairway.serving.replica.runtimes.process import WorkerRuntime, failure
 
 
@@ -31,82 +31,114 @@ class Generating:
         self._numbers = itertools.count(1)
         self._writing = 0
 
-    async def embed(self, asked: tuple[list[str], bool]) -> Answer | Stream:
+    async def embed(self, asked: EmbeddingRequest) -> Answer | Stream:
         """`embeddings` of texts, as base64 or not."""
-        texts, as_base64 = asked
-        vectors = await asyncio.to_thread(self._runtime.embed, texts)
+        texts = asked.texts
+        vectors = await asyncio.to_thread(self._runtime.embed, texts, asked.options)
+        dimensions = asked.options.get("dimensions")
+        if len(vectors.shape) != 2 or len(vectors) != len(texts) or dimensions not in (None, vectors.shape[-1]):
+            wanted = f" with {dimensions} dimensions" if dimensions else ""
+            message = f"embed() gave an array of shape {list(vectors.shape)} for {len(texts)} texts{wanted}"
+            raise ModelError(500, message, fix="one vector for each text is needed")
         tokens = sum(await asyncio.to_thread(self._runtime.count, texts)) if self._runtime.counts else None
-        return openai.write_embeddings(self._model, vectors, as_base64=as_base64, tokens=tokens)
+        return openai.write_embeddings(self._model, vectors, as_base64=asked.as_base64, tokens=tokens)
 
-    async def write(self, wish: Wish) -> Answer | Stream:
+    async def write(self, request: TextRequest) -> Answer | Stream:
         """`completions` and `chat/completions`."""
         if self._writing >= self._limit:
             message = f"{self._writing} answers are being written, which is the limit"
             raise RequestError(429, message, fix="try again later", retry_after=1.0)
-        writer = Writer(wish, self._model, f"{next(self._numbers)}-{int(1000 * self._now())}", int(self._now()))
-        if wish.stream:
-            return Stream(self._events(wish, writer))
-        texts = []
-        for prompt in wish.prompts:
-            parts, reason = [], "stop"
-            async with aclosing(self._pieces(prompt, wish)) as pieces:
-                async for text, ended in pieces:
-                    parts.append(text)
-                    reason = ended or reason
-            texts.append(("".join(parts), reason))
-        return writer.whole(texts, await self._usage(wish, [text for text, _ in texts]))
+        writer = Writer(request, self._model, f"{next(self._numbers)}-{int(1000 * self._now())}", int(self._now()))
+        if request.stream:
+            return Stream(self._events(request, writer))
+        choices = []
+        for prompt, number in _answers(request):
+            async with aclosing(self._pieces(prompt, request, number)) as pieces:
+                choices.append(Choice([piece async for piece in pieces]))
+        return writer.whole(choices, await self._usage(request, choices))
 
-    async def _events(self, wish: Wish, writer: Writer) -> AsyncGenerator[bytes]:
-        parts: list[str] = []
+    async def _events(self, request: TextRequest, writer: Writer) -> AsyncGenerator[bytes]:
+        choices: list[Choice] = []
         try:
-            yield writer.first()
-            async with aclosing(self._pieces(wish.prompts[0], wish)) as pieces:
-                async for text, ended in pieces:
-                    if text:
-                        parts.append(text)
-                        yield writer.piece(text)
-                    if ended:
-                        yield writer.last(ended)
-            if wish.usage and (usage := await self._usage(wish, ["".join(parts)])) is not None:
+            for place, (prompt, number) in enumerate(_answers(request)):
+                choices.append(Choice([]))
+                yield writer.first(place)
+                async with aclosing(self._pieces(prompt, request, number)) as pieces:
+                    async for piece in pieces:
+                        choices[-1].pieces.append(piece)
+                        if piece.text or piece.more:
+                            yield writer.piece(piece, place)
+                        if piece.reason:
+                            yield writer.last(piece.reason, place)
+            if request.usage and (usage := await self._usage(request, choices)) is not None:
                 yield writer.used(usage)
         except RequestError as error:
             yield openai.event_error(error)
         yield openai.DONE
 
-    async def _pieces(self, prompt: Any, wish: Wish) -> AsyncGenerator[tuple[str, str]]:
-        """Pieces of text; the last one with why it ended."""
+    async def _pieces(self, prompt: Any, request: TextRequest, number: int) -> AsyncGenerator[Piece]:
+        """Pieces of one answer; the last one has the reason why it ended."""
         loop = asyncio.get_running_loop()
         heads: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        stops = Stops(wish.stop)
+        stops = Stops(request.stop)
 
         def give(head: dict[str, Any], _: object) -> None:
             loop.call_soon_threadsafe(heads.put_nowait, head)
 
+        if request.echo:
+            yield Piece(prompt, {})
         self._writing += 1
-        number = 0
+        asked = 0
         try:
-            number = await asyncio.to_thread(self._runtime.generate, prompt, wish.options, give)
+            asked = await asyncio.to_thread(self._runtime.generate, prompt, _options(request, number), give)
             while True:
                 head = await heads.get()
                 if "error" in head:
                     raise failure(head)
                 if "end" in head:
-                    yield stops.rest(), head["end"]
+                    yield Piece(stops.rest(), {"unrated": True}, head["end"], head.get("usage"))
                     return
+                more = head.get("more") or {}
+                if "logprob" in more:
+                    more.setdefault("token", head["piece"])
                 text = stops.feed(head["piece"])
+                yield Piece(text, more, "stop" if stops.stopped else "")
                 if stops.stopped:
-                    yield text, "stop"
                     return
-                yield text, ""
         finally:
             self._writing -= 1
-            self._runtime.cancel(number)
+            self._runtime.cancel(asked)
 
-    async def _usage(self, wish: Wish, texts: list[str]) -> dict[str, int] | None:
-        """Only where the model counts: a number that nobody counted would be made up."""
-        if not self._runtime.counts:
+    async def _usage(self, request: TextRequest, choices: list[Choice]) -> dict[str, int] | None:
+        """Only where the model counts: a number that was not counted would be made up."""
+        own = [piece.usage for choice in choices for piece in choice.pieces if piece.usage]
+        if own and len(own) == len(choices):
+            after = sum(each.get("completion_tokens", 0) for each in own)
+            first = own[:: request.choices]  # a prompt with several answers is read once
+            before = sum(each.get("prompt_tokens", 0) for each in first)
+        elif self._runtime.counts:
+            asked = [_words(message["content"]) for message in request.prompts[0]] if request.chat else list(request.prompts)
+            texts = [choice.text for choice in choices]
+            if request.echo:
+                prompts = [prompt for prompt, _ in _answers(request)]
+                texts = [text.removeprefix(prompt) for text, prompt in zip(texts, prompts, strict=True)]
+            counts = await asyncio.to_thread(self._runtime.count, [*asked, *texts])
+            before, after = sum(counts[: len(asked)]), sum(counts[len(asked) :])
+        else:
             return None
-        asked = [message["content"] for message in wish.prompts[0]] if wish.chat else list(wish.prompts)
-        counts = await asyncio.to_thread(self._runtime.count, [*asked, *texts])
-        before, after = sum(counts[: len(asked)]), sum(counts[len(asked) :])
         return {"prompt_tokens": before, "completion_tokens": after, "total_tokens": before + after}
+
+
+def _answers(request: TextRequest) -> Iterator[tuple[Any, int]]:
+    """The prompt of each answer, and the number of the answer among those for its prompt."""
+    return itertools.product(request.prompts, range(request.choices))
+
+
+def _options(request: TextRequest, number: int) -> dict[str, Any]:
+    """The options of one answer. Several answers with one seed would be the same: each has a seed of its own."""
+    seed = request.options.get("seed")
+    return request.options if seed is None or not number else {**request.options, "seed": seed + number}
+
+
+def _words(content: Any) -> str:
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)

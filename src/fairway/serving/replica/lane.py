@@ -15,6 +15,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fairway.serving.replica.asgi import App, Form, refusal
+from fairway.serving.replica.encodings import COMPRESSED_FROM
 from fairway.serving.replica.model import Answer
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.turns import BULK, Flow
@@ -291,9 +292,11 @@ class Asked:
         "disconnected",
         "form",
         "head_length",
+        "headers",
         "keep_alive",
         "message_event",
         "parts",
+        "phases",
         "refused",
         "response_complete",
     )
@@ -306,12 +309,15 @@ class Asked:
         self.disconnected = False
         self.parts: list[bytes] = []
         self.began = time.perf_counter()
+        self.phases = (self.began, self.began)
         self.head_length: bytes | None = None
         self.refused: Answer | None = None
         self.message_event = _Nobody
+        self.headers: list[tuple[bytes, bytes]] = []
 
     def admitted(self, headers: list[tuple[bytes, bytes]]) -> bool:
         """Whether it can go this way. What is not acceptable is refused here, before its body is read."""
+        self.headers = headers
         try:
             self._lane.replica.check(headers)
             self.head_length, known = self._lane.replica.bodies.admit(headers)
@@ -336,6 +342,14 @@ class Asked:
 
     def answer(self, answer: Answer, *, early: bool = False) -> None:
         """Write the answer, once."""
+        if self.response_complete:
+            return
+        if len(answer.body) >= COMPRESSED_FROM and not early:
+            self._lane.replica.compressor.start(answer, self.headers, self._put)
+        else:
+            self._put(answer, early=early)
+
+    def _put(self, answer: Answer, *, early: bool = False) -> None:
         if self.response_complete:
             return
         self.response_complete = True

@@ -1,15 +1,24 @@
-"""What a replica counts, and how it says so: Prometheus text, and the JSON that the autoscaler reads."""
+"""What a replica counts: families for Prometheus, and the JSON that the autoscaler reads."""
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
-from itertools import accumulate
+from collections.abc import Callable, Iterable
 
+import numpy as np
+
+from fairway.serving.exposition.family import Family
 from fairway.state.batching import BatchingVerdict
 
 LATENCY_BOUNDS = tuple(0.0001 * 2**step for step in range(19))
 """Seconds, 0.1 ms to 26 s."""
 BATCH_BOUNDS = tuple(float(2**step) for step in range(11))
+_MOST_SEEN = 4096
+_MICRO = 1e6
+
+
+_MOST_SIZES = 1024
 
 
 class Histogram:
@@ -27,36 +36,114 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
-    def lines(self, name: str, labels: str) -> list[str]:
-        """In Prometheus' text."""
-        sums = list(accumulate(self.counts))
-        bounds = [f"{bound:g}" for bound in self.bounds]
-        found = [f'{name}_bucket{{{labels},le="{bound}"}} {count}' for bound, count in zip([*bounds, "+Inf"], sums, strict=True)]
-        return [*found, f"{name}_sum{{{labels}}} {self.total:.9g}", f"{name}_count{{{labels}}} {sums[-1]}"]
+    def put(self, family: Family, *labels: tuple[str, str]) -> None:
+        """Append its samples to a family."""
+        family.add_histogram([f"{bound:g}" for bound in self.bounds], self.counts, self.total, *labels)
+
+
+class Phases:
+    """The time of questions by phase: reading the body, waiting and running, writing the answer.
+
+    The hot path appends a tuple. The histograms are made of many of them at once.
+    """
+
+    __slots__ = ("_histograms", "_seen")
+
+    NAMES = ("preprocess", "predict", "postprocess")
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[float, float, float]] = []
+        self._histograms = tuple(Histogram(LATENCY_BOUNDS) for _ in self.NAMES)
+
+    def add(self, read: float, ran: float, written: float) -> None:
+        """One question: the seconds of each phase."""
+        self._seen.append((read, ran, written))
+        if len(self._seen) >= _MOST_SEEN:
+            self._fold()
+
+    def histograms(self) -> tuple[Histogram, ...]:
+        """One for each of `NAMES`."""
+        self._fold()
+        return self._histograms
+
+    def _fold(self) -> None:
+        if not self._seen:
+            return
+        columns = np.array(self._seen).T
+        self._seen.clear()
+        for histogram, column in zip(self._histograms, columns, strict=True):
+            counts = np.bincount(np.searchsorted(histogram.bounds, column), minlength=len(histogram.counts))
+            histogram.counts = [before + int(more) for before, more in zip(histogram.counts, counts, strict=True)]
+            histogram.total += float(column.sum())
+
+
+class Runs:
+    """Runs of the model with one number of rows."""
+
+    __slots__ = ("count", "rows", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.rows = 0
+        self.seconds = 0.0
 
 
 class Metrics:
     """Counters since the start; they only grow."""
 
     def __init__(self) -> None:
+        self.runs: dict[int, Runs] = {}
+        """By rows of a run; beyond `_MOST_SIZES` different ones by the next power of two below."""
+        self.failed_seconds = 0.0
+        """Of the time of all requests, the part of those that got 4xx or 5xx."""
+        self.queued = 0
+        """Requests that went into a batch."""
+        self.last_run = 0.0
+        """When the model ran last, by `time.perf_counter`."""
         self.codes: dict[int, int] = {}
         self.latency = Histogram(LATENCY_BOUNDS)
         self.batch_rows = Histogram(BATCH_BOUNDS)
+        self.phases = Phases()
         self.queue_seconds = 0.0
         self.busy_seconds = 0.0
+        self.compute_seconds = 0.0
+        """Time in which the model ran, once for each request of a batch."""
         self.in_flight = 0
+        self.non_finite = 0
+        """Answers with NaN or infinity in an output."""
         self.sampled = 0
         self.samples_dropped = 0
+        self.gpus: Callable[[], list[Family]] = _no_gpus
+        """What the GPUs of this replica do; set where it has any."""
 
     def answered(self, code: int, seconds: float) -> None:
         """One question to the model was answered."""
         self.codes[code] = self.codes.get(code, 0) + 1
         self.latency.add(seconds)
+        if code >= 400:
+            self.failed_seconds += seconds
 
-    def batch(self, rows: int, seconds: float) -> None:
-        """The model ran once."""
+    def batch(self, rows: int, seconds: float, requests: int = 1) -> None:
+        """The model ran once, for so many requests."""
         self.batch_rows.add(rows)
         self.busy_seconds += seconds
+        self.compute_seconds += requests * seconds
+        runs = self.runs.get(rows)
+        if runs is None:
+            runs = self._runs(rows)
+        runs.count += 1
+        runs.rows += rows
+        runs.seconds += seconds
+        self.last_run = time.perf_counter()
+
+    def since_last(self) -> float:
+        """Seconds since the model ran."""
+        return time.perf_counter() - self.last_run
+
+    def _runs(self, rows: int) -> Runs:
+        if len(self.runs) >= _MOST_SIZES:
+            rows = 1 << max(0, rows.bit_length() - 1)
+        return self.runs.setdefault(rows, Runs())
 
     @property
     def failed(self) -> int:
@@ -91,33 +178,85 @@ class Metrics:
             "in_flight": self.in_flight,
             "batches": sum(self.batch_rows.counts),
             "batch_rows": int(self.batch_rows.total),
+            "non_finite": self.non_finite,
             "uptime": uptime,
             "batching": {"batched": verdict.batched, "basis": verdict.basis, "detail": verdict.detail, "rows": verdict.rows},
         }
 
-    def text(self, model: str, version: str, queue: int, verdict: BatchingVerdict) -> str:
-        """Everything in Prometheus' text."""
-        labels = f'model="{model}",version="{version}"'
-        single = (
-            ("fairway_queue_seconds_total", "counter", "Time that requests waited for the model.", f"{self.queue_seconds:.9g}"),
-            ("fairway_busy_seconds_total", "counter", "Time in which the model ran.", f"{self.busy_seconds:.9g}"),
-            ("fairway_samples_total", "counter", "Requests kept for later.", str(self.sampled)),
-            ("fairway_samples_dropped_total", "counter", "Requests that should have been kept.", str(self.samples_dropped)),
-            ("fairway_queue_requests", "gauge", "Requests that wait for the model.", str(queue)),
-            ("fairway_in_flight_requests", "gauge", "Requests not answered yet.", str(self.in_flight)),
+    def families(self, model: str, version: str, queue: int, verdict: BatchingVerdict) -> list[Family]:
+        """Everything for Prometheus: our own names, then those of KServe and of Triton, for the boards made for these."""
+        own = (("model", model), ("version", version))
+        batching = Family("fairway_batching", "gauge", "1: rows of several requests run together; 0: they do not.")
+        batching.add(int(verdict.batched), *own, ("basis", str(verdict.basis)))
+        requests = Family("fairway_requests_total", "counter", "Answers by status.")
+        for code, count in sorted(self.codes.items()):
+            requests.add(count, *own, ("code", str(code)))
+        seconds = Family("fairway_request_seconds", "histogram", "Time from a request to its answer.")
+        self.latency.put(seconds, *own)
+        rows = Family("fairway_batch_rows", "histogram", "Rows of a batch.")
+        self.batch_rows.put(rows, *own)
+        single: tuple[_Single, ...] = (
+            ("fairway_queue_seconds_total", "counter", "Time that requests waited for the model.", self.queue_seconds),
+            ("fairway_busy_seconds_total", "counter", "Time in which the model ran.", self.busy_seconds),
+            ("fairway_non_finite_answers_total", "counter", "Answers with NaN or infinity in an output.", self.non_finite),
+            ("fairway_samples_total", "counter", "Requests kept for later.", self.sampled),
+            ("fairway_samples_dropped_total", "counter", "Requests that should have been kept.", self.samples_dropped),
+            ("fairway_queue_requests", "gauge", "Requests that wait for the model.", queue),
+            ("fairway_in_flight_requests", "gauge", "Requests not answered yet.", self.in_flight),
         )
-        lines = _head("fairway_batching", "gauge", "1: rows of several requests run together; 0: they do not.")
-        lines.append(f'fairway_batching{{{labels},basis="{verdict.basis}"}} {int(verdict.batched)}')
-        lines += _head("fairway_requests_total", "counter", "Answers by status.")
-        lines += [f'fairway_requests_total{{{labels},code="{code}"}} {count}' for code, count in sorted(self.codes.items())]
-        lines += _head("fairway_request_seconds", "histogram", "Time from a request to its answer.")
-        lines += self.latency.lines("fairway_request_seconds", labels)
-        lines += _head("fairway_batch_rows", "histogram", "Rows of a batch.")
-        lines += self.batch_rows.lines("fairway_batch_rows", labels)
-        for name, kind, words, value in single:
-            lines += [*_head(name, kind, words), f"{name}{{{labels}}} {value}"]
-        return "\n".join(lines) + "\n"
+        found = [batching, requests, seconds, rows, *_singles(single, own)]
+        return [*found, *self._kserve(model), *self._triton(own, queue), *self.gpus()]
+
+    def _kserve(self, model: str) -> list[Family]:
+        """The histograms of KServe's ModelServer. Nothing is explained here, so that histogram stays empty."""
+        label = ("model_name", model)
+        found = []
+        for phase, histogram in zip(Phases.NAMES, self.phases.histograms(), strict=True):
+            family = Family(f"request_{phase}_seconds", "histogram", f"{phase} request latency (KServe's name).")
+            histogram.put(family, label)
+            found.append(family)
+        explain = Family("request_explain_seconds", "histogram", "explain request latency (KServe's name); always 0.")
+        Histogram(LATENCY_BOUNDS).put(explain, label)
+        return [*found, explain]
+
+    def _triton(self, own: tuple[tuple[str, str], ...], queue: int) -> list[Family]:
+        """The counters of Triton. Times are microseconds, summed over requests."""
+        read, _, written = self.phases.histograms()
+        good = sum(count for code, count in self.codes.items() if code < 400)
+        failure = Family("nv_inference_request_failure", "counter", "Failed requests (Triton's name).")
+        for reason, count in (("REJECTED", self.refused), ("OTHER", self.client_errors), ("BACKEND", self.failed)):
+            failure.add(count, *own, ("reason", reason))
+        batches, rows = sum(self.batch_rows.counts), int(self.batch_rows.total)
+        single: tuple[_Single, ...] = (
+            ("nv_inference_request_success", "counter", "Successful requests (Triton's name).", good),
+            ("nv_inference_count", "counter", "Rows that the model ran (Triton's name).", rows),
+            ("nv_inference_exec_count", "counter", "Runs of the model; rows of a batch run once (Triton's name).", batches),
+            ("nv_inference_request_duration_us", "counter", "Time of requests (Triton's name).", _us(self.latency.total)),
+            ("nv_inference_queue_duration_us", "counter", "Time of waiting (Triton's name).", _us(self.queue_seconds)),
+            ("nv_inference_compute_input_duration_us", "counter", "Time of reading (Triton's name).", _us(read.total)),
+            ("nv_inference_compute_infer_duration_us", "counter", "Time of running (Triton's name).", _us(self.compute_seconds)),
+            ("nv_inference_compute_output_duration_us", "counter", "Time of writing (Triton's name).", _us(written.total)),
+            ("nv_inference_pending_request_count", "gauge", "Requests that wait for the model (Triton's name).", queue),
+        )
+        return [failure, *_singles(single, own)]
 
 
-def _head(name: str, kind: str, words: str) -> list[str]:
-    return [f"# HELP {name} {words}", f"# TYPE {name} {kind}"]
+_Single = tuple[str, str, str, float]
+
+
+def _singles(single: Iterable[_Single], labels: tuple[tuple[str, str], ...]) -> list[Family]:
+    """Families of one sample each."""
+    found = []
+    for name, kind, words, value in single:
+        family = Family(name, kind, words)
+        family.add(value, *labels)
+        found.append(family)
+    return found
+
+
+def _us(seconds: float) -> int:
+    return round(_MICRO * seconds)
+
+
+def _no_gpus() -> list[Family]:
+    return []

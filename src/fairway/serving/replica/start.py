@@ -5,19 +5,20 @@ from __future__ import annotations
 import gc
 import socket
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fairway.app.system import SystemClock
 from fairway.errors import ConflictError, FairwayError
-from fairway.serving.replica import folder, options
+from fairway.serving.replica import folder, gpu, options
 from fairway.serving.replica.asgi import App
 from fairway.serving.replica.batching import Batcher
 from fairway.serving.replica.datatypes import DTYPES, Array, of_texts
 from fairway.serving.replica.door import Door, is_loopback
 from fairway.serving.replica.metrics import Metrics
-from fairway.serving.replica.model import ServedModel
+from fairway.serving.replica.model import Abilities, ServedModel
 from fairway.serving.replica.problem import ModelError
 from fairway.serving.replica.proof import prove
 from fairway.serving.replica.runtimes.onnx import OnnxRuntime
@@ -43,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         from fairway.serving.replica.runtimes.process import WorkerRuntime  # noqa: PLC0415
 
         worker = WorkerRuntime(found, chosen.python, chosen.threads)
-        start = Start(chosen, worker, found.batching, generates=worker.generates, embeds=worker.embeds)
+        start = Start(chosen, worker, found.batching, worker.abilities)
         if worker.generates or worker.embeds:
             start.generating = Generating(worker, start.model, chosen.limits.max_queue, start.now)
         worker.on_end = start.give_up
@@ -56,21 +57,20 @@ def main(arguments: list[str] | None = None) -> int:
 class Start:
     """A loaded model, on its way to a server."""
 
-    def __init__(
-        self, chosen: options.Options, runtime: Runtime, declared: str, *, generates: bool = False, embeds: bool = False
-    ) -> None:
+    def __init__(self, chosen: options.Options, runtime: Runtime, declared: str, abilities: Abilities = Abilities()) -> None:
         """`declared`: what `fairway.json` says of batching."""
         self._chosen = chosen
         self._runtime = runtime
         self._declared = declared
         self._metrics = Metrics()
+        self._metrics.gpus = gpu.of_environment() or self._metrics.gpus
         self._batcher = Batcher(runtime, chosen.limits, self._metrics)
         self._server: Server | None = None
         self._gone = False
         self.now = SystemClock().now
         self.generating: Generating | None = None
         about = (chosen.name, chosen.version, runtime.platform, runtime.signature, runtime.batches, chosen.labels)
-        self.model = ServedModel(*about, generates=generates, embeds=embeds)
+        self.model = ServedModel(*about, **asdict(abilities))
 
     def serve(self) -> int:
         """Warm up, listen, serve until told to end."""

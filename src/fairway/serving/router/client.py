@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 from typing import cast
 
+from fairway.serving.router.access.refusal import Refusal
 from fairway.serving.router.chunks import LAST, ChunkReader, encode
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.exchange import Exchange, own_answer
@@ -21,13 +23,16 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_chunks", "_desk", "_ended", "_exchange", "_held_back", "_left", "_lingers", "_raw", "_slow", "_transport", "_unsent",
-        "deadline", "peer", "probe_at",
+        "deadline", "peer", "probe_at", "received", "secure", "sent",
     )  # fmt: skip
 
     def __init__(self, desk: Desk) -> None:
         self.deadline = math.inf
         self.probe_at = math.inf
         self.peer = b""
+        self.received = 0
+        self.sent = 0
+        self.secure = False
         self._desk = desk
         self._exchange: Exchange | None = None
         self._raw = b""
@@ -52,6 +57,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(WRITE_LIMIT)
         address = transport.get_extra_info("peername")
         self.peer = str(address[0]).encode() if address else b"unknown"
+        self.secure = transport.get_extra_info("sslcontext") is not None
         crowded = len(self._desk.guests) >= self._desk.limits.clients
         self._desk.guests.add(self)
         self.deadline = self._desk.now() + self._desk.limits.head
@@ -64,6 +70,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were read."""
+        self.received += nbytes
         if not self._lingers:
             self.data_received(bytes(READ[:nbytes]))
 
@@ -104,7 +111,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
-        self._desk.guests.discard(self)
+        self._desk.closed(self)
         exchange, self._exchange = self._exchange, None
         if exchange is not None and not exchange.over:
             exchange.cancel()
@@ -159,6 +166,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Send some of the answer."""
         if not self._slow:
             self.deadline = self._desk.now() + self._desk.limits.answer
+        self.sent += len(wire)
         self._transport.write(wire)
 
     def finished(self, *, keep: bool) -> None:
@@ -231,16 +239,18 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             raw = data[start : end + 4]
             head = read_request(raw)
-            if self._desk.site is not None:
-                self._desk.site.check(head, raw)
             piece, done = self._first_body(head, data[end + 4 :])
         except BadHeadError as problem:
             self._refuse(problem)
             return
+        admitted = self._desk.admit(head, self.peer, raw, secure=self.secure)
+        if isinstance(admitted, Refusal):
+            self._turn_away(head, admitted, done)
+            return
         if self._ended and not done:
             self._refuse(BadHeadError(400, "the connection ended before the body of the request did"))
             return
-        exchange = self._exchange = Exchange(self, self._desk, head, piece, done)
+        exchange = self._exchange = Exchange(self, self._desk, head, piece, done, admitted)
         if self._ended:
             self.probe_at = self._desk.now() + self._desk.limits.leave
         # No deadline while it waits for a backend: the desk sees to that.
@@ -298,10 +308,23 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._left -= len(data)
         return data, not self._left
 
+    def _turn_away(self, head: RequestHead, refusal: Refusal, done: bool) -> None:
+        """Answer a request that is not let in. The next one may follow where the body of this one has come."""
+        keep = done and head.keep_alive and not refusal.close and not self._desk.draining
+        request_id = self._desk.note_refused(refusal.status, refusal.reason, self.peer, head)
+        refusal = replace(refusal, headers=(*refusal.headers, (b"x-request-id", request_id)))
+        wire = refusal.render(head.target, keep=keep, bodiless=head.method == b"HEAD")
+        self.sent += len(wire)
+        self._transport.write(wire)
+        self.finished(keep=keep)
+
     def _refuse(self, problem: BadHeadError) -> None:
         """Answer a request that cannot be understood; where the next one would begin is anybody's guess."""
         self._exchange = None
-        self._transport.write(own_answer(problem.status, problem.reason, b"", keep=False))
+        request_id = self._desk.note_refused(problem.status, problem.reason, self.peer)
+        wire = own_answer(problem.status, problem.reason, request_id, keep=False)
+        self.sent += len(wire)
+        self._transport.write(wire)
         self._linger()
 
     def _linger(self) -> None:
@@ -318,10 +341,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._held_back:
             self._held_back = False
             self._transport.resume_reading()
+        # TLS has no half-closed connection: the client closes it when it has read the answer, or its time ends.
         if self._transport.can_write_eof():
             self._transport.write_eof()
-        else:
-            self._transport.close()
 
     def _stop_lingering(self) -> None:
         """Close, unless the client is still taking the answer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from fairway.state.load import LATENCY_BOUNDS, BackendLoad, RevisionLoad
+from fairway.state.load import LATENCY_BOUNDS, BackendLoad, OutputComparison, RevisionLoad
 
 LARGEST_SUM = 1e40
 """Sums of outcomes, and of their squares: what is computed of them, variances included, stays finite."""
@@ -21,16 +21,19 @@ class RevisionCount:
     """What the requests of one revision came to."""
 
     __slots__ = (
-        "answered", "arrived", "buckets", "client_errors", "failed", "latency_sum", "mirror_client_errors", "mirror_failed",
-        "mirrored", "outcomes", "rejected",
+        "answered", "arrived", "buckets", "client_errors", "codes", "failed", "latency_sum",
+        "mirror_client_errors", "mirror_failed", "mirrored", "outcomes", "outputs", "rejected",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.arrived = self.answered = self.client_errors = self.failed = self.rejected = 0
         self.mirrored = self.mirror_client_errors = self.mirror_failed = 0
         self.latency_sum = 0.0
+        self.codes: dict[int, int] = {}
+        """Answers that were passed on, by status."""
         self.buckets = [0] * (len(LATENCY_BOUNDS) + 1)
         self.outcomes: dict[str, tuple[int, float, float]] = {}
+        self.outputs = OutputComparison()
 
     def took(self, seconds: float) -> None:
         """A successful answer came to its end."""
@@ -39,6 +42,7 @@ class RevisionCount:
 
     def ended(self, status: int, seconds: float) -> None:
         """An answer with this status was passed on whole."""
+        self.codes[status] = self.codes.get(status, 0) + 1
         if status == 429:
             self.rejected += 1
             return
@@ -83,6 +87,7 @@ class RevisionCount:
             mirror_failed=self.mirror_failed,
             mirror_client_errors=self.mirror_client_errors,
             outcomes=dict(self.outcomes),
+            outputs=self.outputs,
         )
 
 

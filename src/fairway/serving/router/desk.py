@@ -8,13 +8,17 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from fairway.app.system import SystemClock
+from fairway.serving.router.access.admission import ADMITTED, Admission, Admitted, make_admission
+from fairway.serving.router.access.refusal import Refusal
+from fairway.serving.router.comparison.pairs import Comparer, comparer_for
 from fairway.serving.router.counting import BackendCount, RevisionCount
-from fairway.serving.router.head import RequestHead
+from fairway.serving.router.head import RequestHead, request_id_of
+from fairway.serving.router.observation import AccessLog, Observer, refused_record
 from fairway.serving.router.outcome import MOST_OUTCOMES, is_allowed, read_outcome
 from fairway.serving.router.place import PROBE_SECONDS, Place
 from fairway.serving.router.replay import Budget
 from fairway.serving.router.routes import Routes
-from fairway.serving.router.site import ANY, Site, is_loopback
 from fairway.state.load import BackendLoad, RouteLoad
 from fairway.state.route import Backend, RoutePlan
 
@@ -59,6 +63,10 @@ class Guest(Protocol):
     """A connection from outside, as far as the desk minds it."""
 
     deadline: float
+    received: int
+    """Bytes that came."""
+    sent: int
+    """Bytes that were handed over to go."""
     probe_at: float
     """When to find out whether the client, which sends no more, has left."""
 
@@ -112,9 +120,25 @@ class Desk:
         self.budget = Budget(limits.kept)
         self.at_loopback = False
         """Whether only this machine can connect, so that requests of other sites' pages must be refused."""
-        self.site: Site | None = None
+        self.observer: Observer | None = None
+        """Answers what is asked of the router itself."""
+        self.access: AccessLog | None = None
+        self.probes = 0
+        """Health probes and scrapes."""
+        self.own_codes: dict[int, int] = {}
+        """Answers in the router's own words, by status."""
+        self._bytes_before = [0, 0]
+        """Bytes from and to clients whose connections are closed."""
+        self.admission: Admission | None = None
+        """Who may ask; None: everybody. Heads of requests are shown to it by `admit`."""
+        self.followed: Callable[[RoutePlan], None] = lambda _plan: None
+        """Called with every plan that comes in force, after the rules of access."""
+        self.wall = SystemClock().now
+        """Seconds since the epoch, by which keys expire."""
         self.outcome_token: Callable[[], str] = lambda: ""
         """What a report of an outcome must show; empty: none is taken."""
+        self.comparer: Comparer | None = None
+        """Compares answers to copies with those that clients got; None: nothing is compared, and no answer is kept for it."""
         self.mirrors = 0
         """Copies under way."""
         self.deleted = False
@@ -137,7 +161,9 @@ class Desk:
     def put(self, plan: RoutePlan) -> None:
         """Follow this plan from now on, and send on who waited for it."""
         self.routes.put(plan, self._place)
-        self.site = Site(plan.hosts) if self.at_loopback and is_loopback(plan.host) and ANY not in plan.hosts else None
+        self.admission = make_admission(plan, self.now, self.wall, exposed=not self.at_loopback, before=self.admission)
+        self.followed(plan)
+        self.comparer = comparer_for(plan.mirror, self.comparer, self.now)
         served = {backend.name for backend in plan.backends}
         now = self.now()
         for name in self._backends:
@@ -146,6 +172,46 @@ class Desk:
             else:
                 self._left.setdefault(name, now)
         self.release()
+        if self.observer is not None:
+            self.observer.put(plan)
+
+    def revision_counts(self) -> dict[int, RevisionCount]:
+        """What was counted of each revision, in order."""
+        return dict(sorted(self._revisions.items()))
+
+    def bytes_passed(self) -> tuple[int, int]:
+        """Bytes that came from clients, and that went to them."""
+        taken, given = self._bytes_before
+        return taken + sum(guest.received for guest in self.guests), given + sum(guest.sent for guest in self.guests)
+
+    def closed(self, guest: Guest) -> None:
+        """A connection from outside is gone."""
+        if guest in self.guests:
+            self.guests.discard(guest)
+            self._bytes_before[0] += guest.received
+            self._bytes_before[1] += guest.sent
+
+    def note_own(self, status: int) -> None:
+        """Count an answer in the router's own words."""
+        self.own_codes[status] = self.own_codes.get(status, 0) + 1
+
+    def note_refused(self, status: int, reason: str, peer: bytes, head: RequestHead | None = None) -> bytes:
+        """Count and log a request that is refused before it is looked at; gives its id."""
+        self.note_own(status)
+        request_id = (request_id_of(head) if head is not None else None) or self.next_id()
+        if self.access is not None and self.access.wants(status):
+            self.access.note(refused_record(self.access.time_of(0.0), request_id, status, reason, peer, head))
+        return request_id
+
+    def admit(self, head: RequestHead, peer: bytes, raw: bytes | None = None, *, secure: bool = False) -> Refusal | Admitted:
+        """Let a request in, or say how it is answered instead. Every protocol calls this once for each request, first of all.
+
+        `peer`: the address of the client; `raw`: the head as it came, for HTTP/1.1; `secure`: the connection speaks TLS.
+        The key is taken out of `head`. The answer must carry `Admitted.headers` and no header of the replica that
+        `Admitted.replaces` names.
+        """
+        admission = self.admission
+        return ADMITTED if admission is None else admission.admit(head, peer, raw, secure=secure)
 
     def choose(self, head: RequestHead, without: Collection[Place] = ()) -> Place | None:
         """The backend for a request; None when none can take one now."""
@@ -236,6 +302,10 @@ class Desk:
             guest.probe()
         for place in self.routes.places.values():
             place.sweep(now)
+        if self.observer is not None:
+            self.observer.sweep()
+        if self.access is not None:
+            self.access.sweep()
         for name in [name for name, left in self._left.items() if now - left > _FORGET_SECONDS]:
             if not self._backends[name].in_flight:
                 del self._backends[name], self._left[name]
@@ -254,7 +324,12 @@ class Desk:
             expired=self.expired,
             revisions={number: count.load() for number, count in sorted(self._revisions.items())},
             backends=backends,
+            key_uses=self._key_uses(asked - now),
         )
+
+    def _key_uses(self, shift: float) -> dict[str, float]:
+        ring = self.admission.ring if self.admission is not None else None
+        return {name: shift + used for name, used in ring.last_used().items()} if ring is not None else {}
 
     def _place(self, backend: Backend) -> Place:
         count = self._backends.setdefault(backend.name, BackendCount())

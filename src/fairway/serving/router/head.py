@@ -131,6 +131,11 @@ class AnswerHead:
     not_begun: bool = False
     """The backend says that it did nothing with the request: 503 while it drains, or with `Retry-After`."""
 
+    def drop_lines(self, names: frozenset[bytes]) -> None:
+        """Leave out the headers with these names, in lower case."""
+        if names:
+            self.lines = [line for line in self.lines if line.partition(b":")[0].lower() not in names]
+
     def render(self, revision: int, request_id: bytes, frame: bytes) -> bytes:
         """The head for the client; `frame` is the lines that say how the body ends and what becomes of the connection."""
         return b"HTTP/1.1 %d%b\r\n%bfairway-revision: %d\r\nx-request-id: %b\r\n%b\r\n" % (

@@ -19,6 +19,8 @@ SERVICE = "service"
 """The file that holds the service's name."""
 PLAN = "plan.json"
 """The file that holds the plan in force."""
+ACCESS = "access"
+"""The folder of the access log."""
 TOKEN = "outcome-token"
 """The file that holds what reports of outcomes must show."""
 
@@ -104,8 +106,10 @@ def make_outcome_token(home: Path) -> None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Replace a file as a whole."""
+    """Replace a file as a whole; only its owner can read it."""
     aside = path.with_name(path.name + ".new")
-    aside.write_bytes(data)
+    aside.unlink(missing_ok=True)
+    with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(data)
     with crash.reach("router.rename"):
         aside.replace(path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 import signal
 import subprocess
@@ -19,8 +20,11 @@ from pathlib import Path
 
 from fairway.app import crash
 from fairway.app.ports import Clock
-from fairway.errors import BugError, ConflictError, UnavailableError
+from fairway.errors import BugError, ConflictError, FairwayError, UnavailableError
+from fairway.serving.router.access.key_file import read_keys, write_keys
+from fairway.serving.router.access.protection import access_state, note_uses, protected, renewed, with_uses
 from fairway.serving.router.home import (
+    ACCESS,
     PLAN,
     SERVICE,
     home_of,
@@ -37,7 +41,9 @@ from fairway.serving.router.home import (
 from fairway.serving.router.keeper import LOG, inherit
 from fairway.serving.router.port import check_free, is_served
 from fairway.serving.router.probe import Probe
-from fairway.serving.router.wire import add_loads, check_plan, decode_load, encode_plan
+from fairway.serving.router.site import is_loopback
+from fairway.serving.router.wire import add_loads, check_plan, decode_load, encode_plan, moved
+from fairway.state.access import AccessState, ApiKey
 from fairway.state.load import RouteLoad
 from fairway.state.route import RoutePlan, RouteTrouble
 from fairway.version import __version__
@@ -51,6 +57,8 @@ _LOAD_SECONDS = 1.0
 """How long a router may take to say what it has measured: the other services wait for it."""
 _LOOK_SECONDS = 0.02
 _LINE_LIMIT = 16 * 1024 * 1024
+_UPKEEP_SECONDS = 60.0
+"""How often certificates and uses of keys are looked at."""
 
 
 class LocalRouter:
@@ -67,6 +75,7 @@ class LocalRouter:
         self._locks: dict[str, asyncio.Lock] = {}
         """A service is told one thing at a time."""
         self._probes: dict[Path, Probe] = {}
+        self._kept_up = float("-inf")
 
     async def start(self, wake: Callable[[], None]) -> None:
         """Begin; routers from before are found again."""
@@ -89,7 +98,7 @@ class LocalRouter:
         """Follow this plan from now on; gives the port."""
         check_plan(plan)
         async with self._locks.setdefault(plan.service, asyncio.Lock()):
-            return await self._put(replace(plan, hosts=plan.hosts or self._hosts))
+            return await self._put(plan)
 
     async def _put(self, plan: RoutePlan) -> int:
         home = self._home(plan.service)
@@ -98,6 +107,9 @@ class LocalRouter:
         sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
         write(home / SERVICE, plan.service.encode())
         make_outcome_token(home)
+        # Names of the daemon are for loopback; elsewhere only the document says by which names a service may be asked.
+        named = (*plan.hosts, *self._hosts) if plan.hosts or is_loopback(plan.host) else ()
+        plan = await asyncio.to_thread(protected, replace(plan, hosts=named), home, self._clock.now())
         port = await self._port(home)
         before = read_plan(home) or plan
         await self._check_port(plan, before, home, port)
@@ -107,10 +119,46 @@ class LocalRouter:
         write(home / PLAN, encode_plan(plan))
         if not is_kept(home):
             port = await self._start_keeper(plan, home, port)
-        if await self._tell(plan, home) != __version__:
+        version, refusing = await self._tell(plan, home)
+        if version != __version__:
             await self._replace(home)
+        if not version:
+            _, refusing = await self._tell(plan, home)
+        _end_now(refusing)
         self._watch(home)
         return port
+
+    async def change_keys(self, service: str, change: Callable[[tuple[ApiKey, ...]], tuple[ApiKey, ...]]) -> tuple[ApiKey, ...]:
+        """Change the API keys of a service. What changed is in force at every router of it when this returns."""
+        async with self._locks.setdefault(service, asyncio.Lock()):
+            home = self._home(service)
+            keys = await asyncio.to_thread(read_keys, home)
+            changed = change(keys)
+            if changed == keys:
+                return keys
+            await asyncio.to_thread(write_keys, home, changed)
+            plan = read_plan(home)
+            if plan is not None and plan.access is not None and plan.access.keys_required:
+                rules = tuple(key.rule for key in changed)
+                plan = replace(plan, access=replace(plan.access, keys=rules))
+                # From here on also a router that starts anew knows them.
+                write(home / PLAN, encode_plan(plan))
+                if is_kept(home) or _paths(self._sockets(home)):
+                    await self._tell(plan, home)
+            return changed
+
+    async def keys(self, service: str) -> tuple[ApiKey, ...]:
+        """What is kept of the API keys of a service, with the uses that its routers counted meanwhile."""
+        home = self._home(service)
+        kept = await asyncio.to_thread(read_keys, home)
+        loads = await self._loads(service, home) if kept else []
+        return with_uses(kept, add_loads(loads).key_uses, 0.0) if loads else kept
+
+    def access_state(self, service: str) -> AccessState:
+        """How the port of a service is protected."""
+        home = self._home(service)
+        plan = read_plan(home)
+        return access_state(plan, home, self._clock.now()) if plan is not None else AccessState()
 
     async def _check_port(self, plan: RoutePlan, before: RoutePlan, home: Path, port: int) -> None:
         """Raise `ConflictError` before anything changes when the plan's port is taken; a router that runs follows the routes."""
@@ -162,17 +210,41 @@ class LocalRouter:
         """What was seen, by service; one whose router is just being started again is left out."""
         found: dict[str, RouteLoad] = {}
         for service in await self.kept():
-            loads = []
-            for path in _paths(self._sockets(self._home(service))):
-                answer = await _ask(path, b"look", _LOAD_SECONDS)
-                try:
-                    loads += [self._dated(decode_load(answer))] if answer else []
-                except ValueError as problem:
-                    # What is not measured changes nothing; the other services must be looked at.
-                    log.warning("%s: %s; its router is asked again at the next look", service, problem)
+            loads = await self._loads(service, self._home(service))
             if loads:
                 found[service] = add_loads(loads)
+        await self._upkeep(found)
         return found
+
+    async def _loads(self, service: str, home: Path) -> list[RouteLoad]:
+        """What each router process of a service has counted."""
+        loads = []
+        for path in _paths(self._sockets(home)):
+            answer = await _ask(path, b"look", _LOAD_SECONDS)
+            try:
+                loads += [self._dated(decode_load(answer))] if answer else []
+            except ValueError as problem:
+                # What is not measured changes nothing; the other services must be looked at.
+                log.warning("%s: %s; its router is asked again at the next look", service, problem)
+        return loads
+
+    async def _upkeep(self, loads: dict[str, RouteLoad]) -> None:
+        """From time to time: renew certificates that Fairway made, and note when keys were used."""
+        now = self._clock.now()
+        if now < self._kept_up + _UPKEEP_SECONDS:
+            return
+        self._kept_up = now
+        for service, home in kept_homes(self._folder).items():
+            plan = read_plan(home)
+            if plan is None or plan.access is None:
+                continue
+            uses = loads[service].key_uses if service in loads else {}
+            async with self._locks.setdefault(service, asyncio.Lock()):
+                try:
+                    await asyncio.to_thread(renewed, plan, home, now)
+                    await asyncio.to_thread(note_uses, home, uses)
+                except (FairwayError, OSError) as problem:
+                    log.warning("%s: its certificate or keys could not be kept up: %s", service, problem)
 
     async def troubles(self) -> dict[str, RouteTrouble]:
         """The services whose keeper has ended, or whose port does not answer. One that never listened is not among them."""
@@ -199,6 +271,10 @@ class LocalRouter:
         """What reports of outcomes to a service must show; empty when it has no router yet."""
         return outcome_token(self._home(service))
 
+    def access_folder(self, service: str) -> Path:
+        """Where the access log of a service lies."""
+        return self._home(service) / ACCESS
+
     def _home(self, service: str) -> Path:
         return home_of(self._folder, service)
 
@@ -206,8 +282,7 @@ class LocalRouter:
         return short_folder(self._runtime, home)
 
     def _dated(self, load: RouteLoad) -> RouteLoad:
-        now = self._clock.now()
-        return replace(load, time=now, held_since=None if load.held_since is None else now + load.held_since)
+        return moved(load, self._clock.now())
 
     async def _start_keeper(self, plan: RoutePlan, home: Path, port: int) -> int:
         """Start a keeper at the plan's port, at the one it had, or at any."""
@@ -240,19 +315,26 @@ class LocalRouter:
         # In a thread, with the standard library's own pipe: what a loop hands to its children is the loop's affair.
         return await asyncio.to_thread(_run, [*command, *self._limits], home / LOG)
 
-    async def _tell(self, plan: RoutePlan, home: Path) -> str:
-        """Tell every router of the service the plan; gives the version of the one that serves."""
+    async def _tell(self, plan: RoutePlan, home: Path) -> tuple[str, list[Path]]:
+        """Tell every router of the service the plan; gives the version of the one that serves, and those that refuse the plan.
+
+        Routers of a version without rules of access refuse them, and follow the plan before. The version is empty where only
+        such are there.
+        """
         deadline = self._clock.now() + _PATIENCE
         while True:
             with crash.reach("router.tell"):
-                answers = [await _ask(path, b"put " + encode_plan(plan)) for path in _paths(self._sockets(home))]
-            for answer in answers:
-                word, _, version = answer.decode().partition(" ")
-                if word == "serving":
-                    return version
-                if word == "error":
-                    message = f"{plan.service}: its router refuses the plan: {version}"
-                    raise BugError(message, fix=f"see {home / LOG}")
+                answers = {path: await _ask(path, b"put " + encode_plan(plan)) for path in _paths(self._sockets(home))}
+            said = [answer.decode().partition(" ") for answer in answers.values()]
+            serving = [version for word, _, version in said if word == "serving"]
+            refusing = [path for path, answer in answers.items() if answer.startswith(b"error")]
+            # One that says nothing and lives follows the plan before: a key that was revoked would still be valid there.
+            silent = plan.access is not None and any(not answer and is_served(path) for path, answer in answers.items())
+            if refusing and not serving and plan.access is None:
+                message = f"{plan.service}: its router refuses the plan: {answers[refusing[0]].decode()}"
+                raise BugError(message, fix=f"see {home / LOG}")
+            if not silent and (serving or refusing):
+                return (serving[0] if serving else ""), refusing
             if self._clock.now() > deadline:
                 message = f"{plan.service}: its router does not answer"
                 raise UnavailableError(message, fix=f"see {home / LOG}")
@@ -313,6 +395,18 @@ def _run(command: list[str], log_path: Path) -> str:
 
 def _nobody() -> None:
     """Nothing was started yet."""
+
+
+def _end_now(paths: list[Path]) -> None:
+    """End routers of an older version, which follow rules that are not in force any more. They finish what they have."""
+    for path in paths:
+        if is_served(path):
+            try:
+                with crash.reach("router.signal"):
+                    os.kill(int(path.stem), signal.SIGUSR1)
+            except (OSError, ValueError):
+                # It has ended.
+                continue
 
 
 def _paths(sockets: Path) -> list[Path]:

@@ -21,11 +21,14 @@ from pathlib import Path
 
 import uvloop
 
+from fairway.app.system import SystemClock
 from fairway.errors import BugError
 from fairway.runtime.secured.leaf import Leaf
 from fairway.serving.router.client import ClientConnection
 from fairway.serving.router.control import Control
 from fairway.serving.router.desk import Desk, Limits
+from fairway.serving.router.observe.access_log import RequestLog, write_to
+from fairway.serving.router.observe.observer import ServiceObserver
 from fairway.serving.router.wire import decode_plan
 from fairway.state.route import outcome_token
 
@@ -69,6 +72,9 @@ class RouterPod:
         self._orders = orders
         self._ended = asyncio.Event()
         self._desk = Desk(secrets.token_hex(6), limits, self._wake)
+        # The output of a pod is where clusters gather logs.
+        log = RequestLog(1.0, write_to(sys.stdout.fileno()), SystemClock().now, secrets.randbelow(1000) / 1000)
+        self._observer = self._desk.observer = ServiceObserver(self._desk, log)
         token = outcome_token(orders.token)
         self._desk.outcome_token = lambda: token
         self._listener = socket.create_server(("", orders.port), backlog=4096)
@@ -97,6 +103,7 @@ class RouterPod:
             for task in beside:
                 task.cancel()
             self._control.close()
+            await self._observer.close()
 
     def _read_plan(self) -> None:
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from functools import cache
 
 from fairway.state.route import RoutePlan
 
@@ -25,7 +27,8 @@ class Probe:
         if self._asking is not None and self._asking.done():
             self._answered, self._asking = self._asking.result(), None
         if self._asking is None and plan is not None and port:
-            self._asking = asyncio.get_running_loop().create_task(ask(_ANY.get(plan.host, plan.host), port))
+            tls = plan.access is not None and plan.access.tls is not None
+            self._asking = asyncio.get_running_loop().create_task(ask(_ANY.get(plan.host, plan.host), port, tls=tls))
         return self._answered
 
     async def close(self) -> None:
@@ -35,11 +38,20 @@ class Probe:
             await asyncio.gather(self._asking, return_exceptions=True)
 
 
-async def ask(host: str, port: int) -> bool:
+@cache
+def _unverified() -> ssl.SSLContext:
+    """Trusts any certificate: nothing secret is sent, and whether clients trust it is another question."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def ask(host: str, port: int, *, tls: bool = False) -> bool:
     """Whether a request to a port is answered: something comes back, or the connection is closed in order."""
     try:
         async with asyncio.timeout(WITHIN):
-            reader, writer = await asyncio.open_connection(host, port)
+            reader, writer = await asyncio.open_connection(host, port, ssl=_unverified() if tls else None)
             try:
                 writer.write(_REQUEST)
                 await reader.read(1)

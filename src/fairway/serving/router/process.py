@@ -21,10 +21,14 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from fairway.app.system import SystemClock
+from fairway.serving.router.access.acceptor import Acceptor
 from fairway.serving.router.client import ClientConnection
 from fairway.serving.router.control import Control
 from fairway.serving.router.desk import Desk, Limits
-from fairway.serving.router.home import outcome_token, read_plan
+from fairway.serving.router.home import ACCESS, outcome_token, read_plan
+from fairway.serving.router.observe.access_log import RequestLog, RotatedFile
+from fairway.serving.router.observe.observer import ServiceObserver
 
 _SWEEP_SECONDS = 1.0
 _END_SECONDS = 10.0
@@ -37,17 +41,19 @@ class Process:
     """One router at work."""
 
     def __init__(self, listener: socket.socket, folder: Path, sockets: Path, limits: Limits) -> None:
-        self._listener = listener
         self._folder = folder
         self._sockets = sockets
         self._ended = asyncio.Event()
         self._control: Control
         self._desk = Desk(secrets.token_hex(6), limits, self._wake)
+        log = RequestLog(1.0, RotatedFile(folder / ACCESS).write, SystemClock().now, secrets.randbelow(1000) / 1000)
+        self._observer = self._desk.observer = ServiceObserver(self._desk, log)
         self._desk.at_loopback = True
         self._desk.outcome_token = self._outcome_token
         self._token = ""
         self._control = Control(self._desk, listener)
-        self._server: asyncio.Server | None = None
+        self._acceptor = Acceptor(listener, self._connection)
+        self._desk.followed = self._acceptor.follow
 
     async def run(self, ready: int) -> None:
         """Serve until told to end; a byte goes to `ready` once connections are accepted."""
@@ -57,7 +63,7 @@ class Process:
         self._read_plan()
         path = self._sockets / f"{os.getpid()}.sock"
         await self._control.start(path)
-        self._server = await loop.create_server(self._connection, sock=self._listener, backlog=4096)
+        await self._acceptor.start()
         with suppress(BrokenPipeError):
             # Where the keeper was killed meanwhile, the next one gets the socket from here.
             os.write(ready, b"+")
@@ -69,6 +75,7 @@ class Process:
         finally:
             sweeper.cancel()
             path.unlink(missing_ok=True)
+            await self._observer.close()
 
     def _connection(self) -> ClientConnection:
         return ClientConnection(self._desk)
@@ -86,10 +93,9 @@ class Process:
         self._control.wake()
 
     def _stop_accepting(self, patience: float) -> None:
-        if self._server is not None:
+        if not self._desk.draining:
             self._desk.draining = True
-            self._server.close()
-            self._server = None
+            self._acceptor.close()
             self._control.stop_listening()
         loop = asyncio.get_running_loop()
         loop.call_later(patience, self._ended.set)
@@ -110,13 +116,14 @@ class Process:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             self._desk.sweep()
+            self._acceptor.files.look()
             if not self._desk.draining and not self._folder.exists():
                 # The service's folder is gone, and its keeper too, or it would have said so.
                 self._end()
 
     def _look_for_the_last(self) -> None:
         """End with the last connection."""
-        if self._desk.guests:
+        if self._desk.guests or self._acceptor.pending:
             asyncio.get_running_loop().call_later(_ENDING_SECONDS, self._look_for_the_last)
         else:
             self._ended.set()

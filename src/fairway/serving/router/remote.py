@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from dataclasses import replace
 
 from fairway.app.ports import Clock
 from fairway.runtime.secured.lines import Lines
 from fairway.runtime.secured.peer import Peer, dial
 from fairway.serving.router.control import LINE_LIMIT
-from fairway.serving.router.wire import add_loads, check_plan, decode_load, encode_plan
+from fairway.serving.router.wire import add_loads, check_plan, decode_load, encode_plan, moved
 from fairway.state.load import RouteLoad
 from fairway.state.route import RoutePlan
 
@@ -47,7 +46,7 @@ class RemoteRouters:
             # It died in the middle of its answer, or its address is somebody else's by now.
             message = f"the router at {peer.address} says {said[:100]!r}: {error}"
             raise OSError(message) from error
-        return replace(load, time=now, held_since=None if load.held_since is None else now + load.held_since)
+        return moved(load, now)
 
     async def follow(self, peer: Peer, token: str, wake: Callable[[], None]) -> None:
         """Call `wake` whenever one sees something urgent, until it hangs up."""

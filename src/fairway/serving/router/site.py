@@ -40,12 +40,15 @@ class Site:
         self._known: set[bytes] = set()
         """Host lines that were found right: most requests have the same one."""
 
-    def check(self, head: RequestHead, raw: bytes) -> None:
-        """Raise `BadHeadError` (403) for a request that a page of another site may have sent. `raw`: the head as it came."""
+    def check(self, head: RequestHead, raw: bytes | None, *, trusted: bool = False) -> None:
+        """Raise `BadHeadError` (403) for a request that a page of another site may have sent.
+
+        `raw`: the head as it came, where there is one; `trusted`: pages of its origin may send what they like.
+        """
         if head.host not in self._known:
             self._check_host(head.host)
-        if head.method not in _SAFE:
-            lower = raw.lower()
+        if head.method not in _SAFE and not trusted:
+            lower = raw.lower() if raw is not None else b"\r\norigin:"
             if b"\r\norigin:" in lower or b"\r\nsec-fetch-site:" in lower:
                 self._check_origin(head)
 

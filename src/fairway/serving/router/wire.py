@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, replace
+import math
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import msgspec
 
 from fairway.errors import BugError
 from fairway.serving.router.counting import is_bounded
-from fairway.state.load import LATENCY_BOUNDS, BackendLoad, RevisionLoad, RouteLoad
+from fairway.state.load import LATENCY_BOUNDS, BackendLoad, OutputComparison, RevisionLoad, RouteLoad
 from fairway.state.route import RoutePlan
 
 K = TypeVar("K")
 V = TypeVar("V", RevisionLoad, BackendLoad)
 
+
+class GuardedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A plan with rules of access, as it goes over the wire.
+
+    A router of a version without such rules finds no `service` in it and refuses it, so that it never follows the routes without
+    the rules.
+    """
+
+    guarded: RoutePlan
+
+
+_GUARDED = b'{"guarded":'
 _PLAN = msgspec.json.Decoder(RoutePlan)
+_GUARDED_PLAN = msgspec.json.Decoder(GuardedPlan)
 _LOAD = msgspec.json.Decoder(RouteLoad)
 _LONGEST = 1e15
 """Seconds that any sum of times can be."""
@@ -23,13 +37,13 @@ _LONGEST = 1e15
 
 def encode_plan(plan: RoutePlan) -> bytes:
     """One line."""
-    return msgspec.json.encode(plan)
+    return msgspec.json.encode(plan if plan.access is None else GuardedPlan(plan))
 
 
 def decode_plan(data: bytes) -> RoutePlan:
     """The plan; `BugError` when it is none that can be followed."""
     try:
-        plan = _PLAN.decode(data)
+        plan = _GUARDED_PLAN.decode(data).guarded if data.startswith(_GUARDED) else _PLAN.decode(data)
     except msgspec.MsgspecError as problem:
         message = f"a route plan that cannot be read: {problem}"
         raise BugError(message, fix="put the plan again") from None
@@ -65,14 +79,23 @@ def decode_load(data: bytes) -> RouteLoad:
     return replace(load, revisions={number: _with_bounded_outcomes(each) for number, each in load.revisions.items()})
 
 
+def moved(load: RouteLoad, now: float) -> RouteLoad:
+    """The load of a router that took the moment of the question for nought, by the asker's clock."""
+    since = None if load.held_since is None else now + load.held_since
+    return replace(load, time=now, held_since=since, key_uses={key: now + used for key, used in load.key_uses.items()})
+
+
 def _check_load(load: RouteLoad) -> None:
     """Raise `ValueError` for a number that is not finite, negative where it counts, or beyond 64 bits."""
     counted = [load.held, load.arrived, load.expired]
-    seconds = [load.time, load.held_since or 0.0]
+    seconds = [load.time, load.held_since or 0.0, *load.key_uses.values()]
     for revision in load.revisions.values():
         counted += [revision.arrived, revision.answered, revision.client_errors, revision.failed, revision.rejected]
         counted += [revision.mirrored, revision.mirror_failed, revision.mirror_client_errors, *revision.latency]
-        seconds.append(revision.latency_sum)
+        seconds += [revision.latency_sum, revision.outputs.largest]
+        found = revision.outputs
+        counted += [found.compared, found.differing, found.relaid, found.classified, found.reclassified, found.non_finite]
+        counted += [found.incomparable, found.skipped]
         if len(revision.latency) not in (0, len(LATENCY_BOUNDS) + 1):
             message = f"the load has {len(revision.latency)} latencies"
             raise ValueError(message)
@@ -106,6 +129,7 @@ def add_loads(loads: list[RouteLoad]) -> RouteLoad:
         expired=sum(load.expired for load in loads),
         revisions=_added([load.revisions for load in loads]),
         backends=_added([load.backends for load in loads]),
+        key_uses={key: max(load.key_uses.get(key, -math.inf) for load in loads) for load in loads for key in load.key_uses},
     )
 
 
@@ -119,11 +143,12 @@ def _added(tables: list[dict[K, V]]) -> dict[K, V]:
 
 
 def _sum(one: V, other: V) -> V:
-    mine, theirs = astuple(one), astuple(other)
-    return type(one)(*(_plus(a, b) for a, b in zip(mine, theirs, strict=True)))
+    return type(one)(*(_plus(getattr(one, each.name), getattr(other, each.name)) for each in fields(one)))
 
 
 def _plus(one: Any, other: Any) -> Any:
+    if isinstance(one, OutputComparison):
+        return one.plus(other)
     if isinstance(one, dict):
         return {name: _plus(one.get(name, ()), other.get(name, ())) for name in {**one, **other}}
     if isinstance(one, tuple):

@@ -106,7 +106,7 @@ async def test_names_and_aliases(place: Any) -> None:
     ]
     assert (await call("DELETE", "registered-models/alias", {"name": "My Net", "alias": "champion"})).status == 200
     gone = await call("GET", "registered-models/alias", {"name": "My Net", "alias": "champion"})
-    assert (gone.status, gone.error) == (404, "RESOURCE_DOES_NOT_EXIST")
+    assert (gone.status, gone.error) == (400, "INVALID_PARAMETER_VALUE")
     for alias in ("Not An Alias", "latest", "../x"):
         refused = await call("POST", "registered-models/alias", {"name": "My Net", "alias": alias, "version": "1"})
         assert refused.error == "INVALID_PARAMETER_VALUE"
@@ -190,7 +190,7 @@ async def test_logged_models_are_searched_and_described(place: Any) -> None:
         told = await call.post("logged-models/search", experiment_ids=["mnist"], filter=filter)
         return [each["info"]["model_id"] for each in told["models"]]
 
-    assert await search() == [second, first]
+    assert await search() == [first, second]
     assert await search("name = 'net' AND source_run_id = 'mnist-1' and params.lr = '1'") == [first]
     assert await search("model_type = 'agent'") == [second]
     listed = await call.get(f"logged-models/{first}/artifacts/directories")

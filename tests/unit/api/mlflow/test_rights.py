@@ -52,6 +52,11 @@ TABLE: dict[tuple[str, str], Row] = {
     ("POST", "mlflow/experiments/search"): reads(max_results=9),
     ("GET", "mlflow/experiments/search"): reads(max_results=9),
     ("POST", "mlflow/experiments/set-experiment-tag"): changes(experiment_id="{experiment}", **A_TAG),
+    ("POST", "mlflow/experiments/delete-experiment-tag"): changes(experiment_id="{group}", key="there"),
+    ("POST", "mlflow/experiments/update"): changes(experiment_id="{group}", new_name="renamed-{whose}"),
+    ("POST", "mlflow/experiments/delete"): changes(experiment_id="{group}"),
+    ("POST", "mlflow/experiments/restore"): changes(experiment_id="{group}"),
+    ("POST", "mlflow/experiments/search-datasets"): reads(experiment_ids=["{experiment}"]),
     # A run may be made in any experiment, and below any run: what is written is the new run alone.
     ("POST", "mlflow/runs/create"): reads(
         experiment_id="{experiment}", start_time=1, tags=[{"key": "mlflow.parentRunId", "value": "{run}"}]
@@ -70,10 +75,13 @@ TABLE: dict[tuple[str, str], Row] = {
     ("POST", "mlflow/runs/outputs"): changes(run_id="{run}", models=[{"model_id": "m-1", "step": 1}]),
     ("POST", "mlflow/runs/log-model"): changes(run_id="{run}", model_json="{{}}"),
     ("GET", "mlflow/metrics/get-history"): reads(run_id="{run}", metric_key="loss"),
+    ("GET", "mlflow/metrics/get-history-bulk"): reads(run_id="{run}", metric_key="loss"),
+    ("GET", "mlflow/metrics/get-history-bulk-interval"): reads(run_ids="{run}", metric_key="loss"),
     ("POST", "mlflow/logged-models"): changes(experiment_id="mnist", name="net", source_run_id="{run}"),
     ("POST", "mlflow/logged-models/search"): reads(experiment_ids=["{experiment}"]),
     ("GET", "mlflow/logged-models/{model}"): reads(),
     ("PATCH", "mlflow/logged-models/{model}"): changes(status="LOGGED_MODEL_READY"),
+    ("DELETE", "mlflow/logged-models/{model}"): changes(),
     ("POST", "mlflow/logged-models/{model}/params"): changes(params=[A_TAG]),
     ("PATCH", "mlflow/logged-models/{model}/tags"): changes(tags=[A_TAG]),
     ("DELETE", "mlflow/logged-models/{model}/tags/{tag}"): changes(),
@@ -81,6 +89,9 @@ TABLE: dict[tuple[str, str], Row] = {
     ("POST", "mlflow/registered-models/create"): reads(name="fresh-{whose}"),
     ("GET", "mlflow/registered-models/get"): reads(name="{registered}"),
     ("PATCH", "mlflow/registered-models/update"): changes(name="{registered}", description="taken"),
+    ("POST", "mlflow/registered-models/rename"): changes(name="{registered}", new_name="renamed-{whose}"),
+    ("DELETE", "mlflow/registered-models/delete"): changes(name="{plain}"),
+    ("DELETE", "mlflow/registered-models/delete-tag"): changes(name="{registered}", key="k"),
     ("GET", "mlflow/registered-models/search"): reads(max_results=9),
     ("POST", "mlflow/registered-models/set-tag"): changes(name="{registered}", **A_TAG),
     ("POST", "mlflow/registered-models/get-latest-versions"): reads(name="{registered}"),
@@ -92,10 +103,18 @@ TABLE: dict[tuple[str, str], Row] = {
     ("POST", "mlflow/model-versions/create"): reads(name="{registered}", source="models:/{model}"),
     ("GET", "mlflow/model-versions/get"): reads(name="{registered}", version="1"),
     ("GET", "mlflow/model-versions/search"): reads(max_results=9),
+    ("PATCH", "mlflow/model-versions/update"): changes(name="{registered}", version="1", description="taken"),
+    ("DELETE", "mlflow/model-versions/delete"): changes(name="{registered}", version="2"),
+    ("POST", "mlflow/model-versions/set-tag"): changes(name="{registered}", version="1", **A_TAG),
+    ("DELETE", "mlflow/model-versions/delete-tag"): changes(name="{registered}", version="1", key="k"),
+    ("POST", "mlflow/model-versions/transition-stage"): changes(
+        name="{registered}", version="2", stage="Production", archive_existing_versions=True
+    ),
     ("GET", "mlflow/model-versions/get-download-uri"): reads(name="{registered}", version="1"),
     ("GET", ROOT): reads(path="{run}"),
     ("GET", f"{ROOT}/{{path:path}}"): reads(),
     ("PUT", f"{ROOT}/{{path:path}}"): Row(b"taken", OK, DENIED),
+    ("DELETE", f"{ROOT}/{{path:path}}"): changes(),
     ("GET", "mlflow/artifacts/list"): reads(run_id="{run}"),
 }  # fmt: skip
 
@@ -112,7 +131,10 @@ async def made_by(call: Any, run: str, experiment: str, registered: str) -> dict
         assert (await call.put_file(f"models/{model}/model.onnx", onnx_file(weights=weights))).status == OK
         await call.post("model-versions/create", name=registered, source=f"models:/{model}", run_id=run)
     await call.post("registered-models/alias", name=registered, alias="champion", version="1")
+    await call.post("registered-models/create", name=f"plain-{registered}")
+    group = await call.post("experiments/create", name=f"group-{registered}", tags=[{"key": "there", "value": "x"}])
     things = {"run": run, "experiment": experiment, "spare": spare["run_id"], "model": model, "registered": registered}
+    things |= {"plain": f"plain-{registered}", "group": group["experiment_id"]}
     return {**things, "tag": "t", "path:path": f"{run}/notes.txt"}
 
 
@@ -165,6 +187,8 @@ async def ask(place: Any, route: tuple[str, str], whose: str, known: dict[str, s
     call = place.speak("mnist-1")
     if path == "mlflow/runs/restore" and row.status(whose) == OK:
         await call("POST", "runs/delete", {"run_id": known["spare"]})
+    if path == "mlflow/experiments/restore" and row.status(whose) == OK:
+        await call("POST", "experiments/delete", {"experiment_id": known["group"]})
     return await call(method, path_of(path, known), body)
 
 
@@ -193,6 +217,8 @@ async def test_the_owner_changes_everything(place: Any, route: tuple[str, str]) 
     body = body if isinstance(body, bytes) else filled(body, {**known[FOREIGN], "whose": "owner"})
     if path == "mlflow/runs/restore":
         await place.speak().post("runs/delete", run_id=known[FOREIGN]["spare"])
+    if path == "mlflow/experiments/restore":
+        await place.speak().post("experiments/delete", experiment_id=known[FOREIGN]["group"])
     assert (await place.speak()(method, path_of(path, known[FOREIGN]), body)).status == OK
 
 

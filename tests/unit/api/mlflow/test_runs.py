@@ -199,7 +199,7 @@ async def test_a_job_speaks_for_itself_alone(place: Any) -> None:
     )
     for run in ("other-1", inside["run"]["info"]["run_id"]):
         for path, body in (
-            ("runs/log-metric", {"key": "loss", "value": 1}),
+            ("runs/log-metric", {"key": "loss", "value": 1, "timestamp": 1}),
             ("runs/log-parameter", {"key": "a", "value": "b"}),
             ("runs/set-tag", {"key": "a", "value": "b"}),
             ("runs/update", {"status": "FAILED"}),
@@ -238,7 +238,7 @@ async def test_the_token_of_a_run_that_is_gone_opens_nothing(place: Any) -> None
 
 async def test_only_these_routes_are_there(place: Any) -> None:
     call = place.speak()
-    for method, path in (("GET", "/v1/jobs"), ("GET", "/"), ("DELETE", "runs/get"), ("POST", "experiments/delete")):
+    for method, path in (("GET", "/v1/jobs"), ("GET", "/"), ("DELETE", "runs/get"), ("POST", "experiments/forget")):
         assert (await call(method, path)).error == "ENDPOINT_NOT_FOUND"
 
 
@@ -281,7 +281,9 @@ async def test_runs_are_searched(place: Any) -> None:
         place.clock.time += 1
         await place.submit()
         call = place.speak(f"mnist-{number}")
-        await call.post("runs/log-batch", run_id=f"mnist-{number}", metrics=[{"key": "loss", "value": number, "step": 1}])
+        await call.post(
+            "runs/log-batch", run_id=f"mnist-{number}", metrics=[{"key": "loss", "value": number, "timestamp": 1, "step": 1}]
+        )
         await call.post("runs/log-parameter", run_id=f"mnist-{number}", key="lr", value=f"0.{number}")
     place.clock.time += 1
     await place.submit()

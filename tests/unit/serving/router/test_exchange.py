@@ -565,5 +565,5 @@ async def test_busy_seconds_and_latency(stage: Stage) -> None:
     assert sum(seen.revisions[1].latency) == 2
 
 
-async def test_answers_to_those_who_cannot_be_understood_name_no_request(stage: Stage) -> None:
-    assert "x-request-id" not in Answer(await stage.talk(b"nonsense\r\n\r\n")).headers
+async def test_also_what_cannot_be_understood_has_an_id(stage: Stage) -> None:
+    assert Answer(await stage.talk(b"nonsense\r\n\r\n")).headers["x-request-id"] == "epoch-1"

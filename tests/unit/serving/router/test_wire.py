@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 
 from fairway.errors import BugError
 from fairway.serving.router.counting import BackendCount, RevisionCount
 from fairway.serving.router.wire import add_loads, decode_load, decode_plan, encode_load, encode_plan
+from fairway.state.access import Access, CorsRule, TlsRule
 from fairway.state.load import LATENCY_BOUNDS, BackendLoad, RevisionLoad, RouteLoad
 from fairway.state.route import Backend, HeaderMatch, Mirror, RoutePlan
 
@@ -131,3 +133,20 @@ def test_a_load_that_no_router_can_have_counted(said: bytes) -> None:
 def test_outcomes_that_cannot_be_compared_are_left_out(outcome: tuple[int, float, float]) -> None:
     found = decode_load(load(answered=3, outcomes={"good": (2, 3.0, 5.0), "bad": outcome})).revisions[1]
     assert (found.answered, found.outcomes) == (3, {"good": (2, 3.0, 5.0)})
+
+
+class _PlanOfOldRouters(msgspec.Struct):
+    """What a router of a version without rules of access requires of a plan."""
+
+    service: str
+
+
+def test_a_plan_with_rules_is_refused_by_routers_that_do_not_know_them() -> None:
+    plan = RoutePlan("default/mnist", access=Access(keys_required=True, tls=TlsRule("/a", "/b"), cors=CorsRule(("*",))))
+    wire = encode_plan(plan)
+    assert decode_plan(wire) == plan
+    with pytest.raises(msgspec.ValidationError, match="service"):
+        msgspec.json.decode(wire, type=_PlanOfOldRouters)
+    open_plan = RoutePlan("default/mnist")
+    assert msgspec.json.decode(encode_plan(open_plan), type=_PlanOfOldRouters).service == "default/mnist"
+    assert decode_plan(encode_plan(open_plan)) == open_plan

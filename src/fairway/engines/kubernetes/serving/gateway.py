@@ -48,6 +48,8 @@ def needs_own(spec: ServiceSpec) -> str:
         return f"the header {spec.traffic.sticky} keeps its sender on one version, which a gateway does not do"
     if spec.rollout.guard.metric is not None:
         return f"its guard reads the metric {spec.rollout.guard.metric.name}, which a gateway does not count"
+    if spec.rollout.guard.outputs is not None:
+        return "its guard compares outputs, which a gateway does not do"
     return ""
 
 

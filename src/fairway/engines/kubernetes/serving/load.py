@@ -36,6 +36,7 @@ def checked_route(load: RouteLoad) -> RouteLoad:
             message = f"a revision is called {str(number)[:40]}"
             raise BadLoadError(message)
         _check(revision)
+        _check(revision.outputs)
         _check_revision(revision)
     for backend in load.backends.values():
         _check(backend)

@@ -14,19 +14,24 @@ from small_models import served, signature
 
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols import openai
-from fairway.serving.replica.protocols.openai import Stops, Writer
+from fairway.serving.replica.protocols.openai import Choice, Piece, Stops, Writer
 
-MODEL = served(signature(), generates=True, embeds=True)
+OPTIONS = frozenset({"seed", "temperature", "top_p"})
+MODEL = served(signature(), generates=True, embeds=True, counts=True, generate_options=OPTIONS)
 
 
 def sent(**parts: Any) -> bytes:
     return json.dumps({"model": "m", **parts}).encode()
 
 
+def choice(text: str, reason: str, **more: Any) -> Choice:
+    return Choice([Piece(text, more, reason)])
+
+
 def test_a_completion() -> None:
     wish = openai.read_completion(sent(prompt=["a", "b"], max_tokens=3, temperature=0.5, stop="."), MODEL)
     assert (wish.prompts, wish.options, wish.stop) == (("a", "b"), {"max_tokens": 3, "temperature": 0.5}, (".",))
-    told = json.loads(Writer(wish, MODEL, "1", 5).whole([("x", "stop"), ("y", "length")], None).body)
+    told = json.loads(Writer(wish, MODEL, "1", 5).whole([choice("x", "stop"), choice("y", "length")], None).body)
     assert [(each["index"], each["text"], each["finish_reason"]) for each in told["choices"]] == [
         (0, "x", "stop"),
         (1, "y", "length"),
@@ -40,7 +45,9 @@ def test_a_chat_in_parts_and_pieces() -> None:
     wish = openai.read_chat(asked, MODEL)
     assert (wish.prompts, wish.stream, wish.usage) == (([{"role": "user", "content": "ab"}],), True, True)
     writer = Writer(wish, MODEL, "1", 5)
-    events = [json.loads(event.removeprefix(b"data: ")) for event in (writer.first(), writer.piece("x"), writer.last("stop"))]
+    events = [
+        json.loads(event.removeprefix(b"data: ")) for event in (writer.first(), writer.piece(Piece("x")), writer.last("stop"))
+    ]
     assert [event["choices"][0]["delta"] for event in events] == [{"role": "assistant", "content": ""}, {"content": "x"}, {}]
     assert events[2]["choices"][0]["finish_reason"] == "stop"
     assert {event["object"] for event in events} == {"chat.completion.chunk"}
@@ -51,9 +58,9 @@ def test_a_chat_in_parts_and_pieces() -> None:
     [
         (openai.read_completion, b"{", 400, "no JSON"),
         (openai.read_completion, sent(prompt=[]), 400, "empty"),
-        (openai.read_completion, sent(prompt=[1, 2]), 400, "Expected `str`"),
-        (openai.read_completion, sent(prompt=["a", "b"], stream=True), 400, "2 prompts in one stream"),
-        (openai.read_completion, sent(prompt="a", n=2), 400, "n is 2"),
+        (openai.read_completion, sent(prompt=[1, 2]), 400, "prompt has token ids"),
+        (openai.read_completion, sent(prompt="a", n=10**9), 400, "n is 1000000000"),
+        (openai.read_completion, sent(prompt=["a"] * 100, n=128), 400, "n is 128 for 100 prompts"),
         (openai.read_completion, sent(prompt="a", max_tokens=0), 400, "max_tokens is 0"),
         (openai.read_completion, json.dumps({"model": "other", "prompt": "a"}).encode(), 404, "no model 'other'"),
         (openai.read_chat, sent(messages=[]), 400, "empty"),

@@ -1,0 +1,138 @@
+"""Routes about the values of metrics over time, and about the datasets of experiments."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fairway.api.mlflow.answers import answer, metric_json
+from fairway.api.mlflow.fields import Fields, run_id
+from fairway.api.mlflow.paging import page_of
+from fairway.api.mlflow.routing import Handler, speaker
+from fairway.api.mlflow.runs import CONTEXT_TAG
+from fairway.app.tracking import Measured, Tracking
+from fairway.errors import UsageError
+
+MOST_RUNS, MOST_VALUES, MOST_SAMPLED, MOST_EXPERIMENTS, MOST_DATASETS = 100, 25_000, 2500, 20, 1000
+
+
+class Histories:
+    """The routes about values over time."""
+
+    def __init__(self, tracking: Tracking) -> None:
+        self._tracking = tracking
+
+    def routes(self) -> dict[tuple[str, str], Handler]:
+        """By method and path."""
+        return {
+            ("GET", "metrics/get-history"): self.of_run,
+            ("GET", "metrics/get-history-bulk"): self.of_runs,
+            ("GET", "metrics/get-history-bulk-interval"): self.sampled,
+            ("POST", "experiments/search-datasets"): self.datasets,
+        }
+
+    async def of_run(self, request: Request) -> Response:
+        """Every value of one metric, a page at a time where the client asks for pages."""
+        fields = await Fields.of(request)
+        found = self._values(request, run_id(fields), fields.text("metric_key"))
+        shown, following = page_of(found, fields, usual=max(1, len(found)), most=max(MOST_VALUES, len(found)))
+        return answer({"metrics": [metric_json(each) for each in shown], **following})
+
+    async def of_runs(self, request: Request) -> Response:
+        """Every value of one metric of several runs."""
+        fields = await Fields.of(request)
+        runs = self._runs(fields, "run_id", "GetMetricHistoryBulk")
+        if not fields.has("metric_key"):
+            message = "GetMetricHistoryBulk request must specify a metric_key"
+            raise UsageError(message, fix="name the metric")
+        most = min(fields.number("max_results", MOST_VALUES), MOST_VALUES)
+        if most < 1:
+            raise fields.wrong("max_results", "It must be a positive integer")
+        found = [each for run in sorted(runs) for each in self._shown(request, run, fields.text("metric_key"))]
+        return answer({"metrics": found[:most]})
+
+    async def sampled(self, request: Request) -> Response:
+        """Values of one metric of several runs at some steps, the same ones of all runs."""
+        fields = await Fields.of(request)
+        if not fields.has("run_ids"):
+            raise fields.missing("run_ids")
+        runs = self._runs(fields, "run_ids", "GetMetricHistoryBulkInterval")
+        key, most = fields.text("metric_key"), fields.number("max_results", MOST_SAMPLED)
+        if not 1 <= most <= MOST_SAMPLED:
+            raise fields.wrong("max_results", f"max_results must be between 1 and {MOST_SAMPLED}")
+        if fields.has("start_step") != fields.has("end_step"):
+            message = "If either start step or end step are specified, both must be specified"
+            raise UsageError(message, fix="send start_step and end_step, or none of them")
+        known = {run: self._values(request, run, key) for run in runs}
+        steps = sorted({each.step for values in known.values() for each in values})
+        begin, end = (fields.number("start_step"), fields.number("end_step")) if fields.has("end_step") else _ends(steps)
+        if begin > end:
+            message = f"end_step must be greater than start_step. They are {end} and {begin}"
+            raise UsageError(message, fix="exchange them")
+        last = [max((each.step for each in values if begin <= each.step <= end), default=begin) for values in known.values()]
+        chosen = {*chosen_steps(steps, begin, end, most), *last}
+        found = [
+            {**metric_json(each), "run_id": run}
+            for run, values in known.items()
+            for each in sorted(values, key=lambda each: (each.step, each.time))
+            if each.step in chosen
+        ]
+        return answer({"metrics": found[:MOST_VALUES]})
+
+    async def datasets(self, request: Request) -> Response:
+        """What the runs of some experiments read."""
+        fields = await Fields.of(request)
+        experiments = fields.texts("experiment_ids")
+        if not experiments:
+            message = "SearchDatasets request must specify at least one experiment_id"
+            raise UsageError(message, fix="name an experiment")
+        if len(experiments) > MOST_EXPERIMENTS:
+            message = f"SearchDatasets request cannot specify more than {MOST_EXPERIMENTS} experiment_ids"
+            raise UsageError(message, fix="ask several times")
+        found: dict[str, dict[str, Any]] = {}
+        for run in self._tracking.runs(speaker(request).namespace, experiments):
+            for each in map(json.loads, run.inputs if not self._tracking.is_deleted(run) else ()):
+                known = {
+                    "experiment_id": run.experiment,
+                    **{key: each.get("dataset", {}).get(key, "") for key in ("name", "digest")},
+                }
+                context = [tag.get("value", "") for tag in each.get("tags", []) if tag.get("key") == CONTEXT_TAG]
+                known |= {"context": context[0]} if context else {}
+                found.setdefault(json.dumps(known), known)
+        return answer({"dataset_summaries": list(found.values())[:MOST_DATASETS]})
+
+    def _runs(self, fields: Fields, name: str, request: str) -> list[str]:
+        found = list(dict.fromkeys(fields.texts(name)))
+        if not found:
+            message = f"{request} request must specify at least one run_id"
+            raise UsageError(message, fix="name a run")
+        if len(found) > MOST_RUNS:
+            which = "cannot specify more than" if name == "run_id" else "must specify at most"
+            message = (
+                f"{request} request {which} {MOST_RUNS} {name}{'s' if name == 'run_id' else ''}. Received {len(found)} of them"
+            )
+            raise UsageError(message, fix="ask several times")
+        return found
+
+    def _values(self, request: Request, run: str, key: str) -> list[Measured]:
+        found = self._tracking.history(self._tracking.run(speaker(request).namespace, run), key)
+        return sorted(found, key=lambda each: (each.time, each.step))
+
+    def _shown(self, request: Request, run: str, key: str) -> list[dict[str, Any]]:
+        return [{**metric_json(each), "run_id": run} for each in self._values(request, run, key)]
+
+
+def chosen_steps(steps: list[int], begin: int, end: int, most: int) -> set[int]:
+    """`most` of the steps between two of them, evenly spread, and the last one."""
+    within = steps[bisect_left(steps, begin) : bisect_left(steps, end + 1)]
+    if len(within) <= most:
+        return set(within)
+    return {*(within[number * len(within) // most] for number in range(most)), within[-1]}
+
+
+def _ends(steps: list[int]) -> tuple[int, int]:
+    return (steps[0], steps[-1]) if steps else (0, 0)

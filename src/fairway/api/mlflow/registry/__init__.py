@@ -1,0 +1,1 @@
+"""The routes about registered models and their versions."""

@@ -1,0 +1,146 @@
+"""Routes about registered models and the aliases that point at their versions."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fairway.api.mlflow.answers import answer, milliseconds, registered_json, version_json
+from fairway.api.mlflow.fields import MODEL_LIMIT, Fields
+from fairway.api.mlflow.filter import Searched, Values, ordered, read_filter
+from fairway.api.mlflow.paging import page_of
+from fairway.api.mlflow.routing import Handler, speaker
+from fairway.app.tracking_models import TrackedModels
+from fairway.app.tracking_versions import TrackedVersions
+from fairway.state.tracking import RegisteredName
+
+SEARCHED = Searched({"name": str}, ("tags",))
+ORDERED = Searched({"name": str, **dict.fromkeys(("timestamp", "last_updated_timestamp", "creation_timestamp"), int)})
+TAG_LIMIT = 100_000
+"""Characters of the value of a tag."""
+_USUAL, _MOST = 100, 1000
+
+
+class RegisteredModels:
+    """The routes about registered models."""
+
+    def __init__(self, models: TrackedModels, changes: TrackedVersions) -> None:
+        self._models = models
+        self._changes = changes
+
+    def routes(self) -> dict[tuple[str, str], Handler]:
+        """By method and path."""
+        return {
+            ("POST", "registered-models/create"): self.create,
+            ("GET", "registered-models/get"): self.get,
+            ("PATCH", "registered-models/update"): self.update,
+            ("POST", "registered-models/rename"): self.rename,
+            ("DELETE", "registered-models/delete"): self.delete,
+            ("GET", "registered-models/search"): self.search,
+            ("POST", "registered-models/set-tag"): self.tag,
+            ("DELETE", "registered-models/delete-tag"): self.delete_tag,
+            ("POST", "registered-models/get-latest-versions"): self.newest,
+            ("GET", "registered-models/get-latest-versions"): self.newest,
+            ("POST", "registered-models/alias"): self.set_alias,
+            ("GET", "registered-models/alias"): self.by_alias,
+            ("DELETE", "registered-models/alias"): self.delete_alias,
+        }
+
+    async def create(self, request: Request) -> Response:
+        """A new name."""
+        fields = await Fields.of(request)
+        made = await self._models.register_name(
+            speaker(request),
+            fields.key("name", MODEL_LIMIT),
+            fields.pairs("tags", value_limit=TAG_LIMIT),
+            fields.value("description"),
+        )
+        return await self._registered(made)
+
+    async def get(self, request: Request) -> Response:
+        """One model."""
+        return await self._registered(await self._known(request, await Fields.of(request)))
+
+    async def update(self, request: Request) -> Response:
+        """Its description."""
+        fields = await Fields.of(request)
+        return await self._registered(
+            await self._models.describe(speaker(request), fields.text("name"), fields.value("description"), {})
+        )
+
+    async def rename(self, request: Request) -> Response:
+        """Another name."""
+        fields = await Fields.of(request)
+        name, new = fields.text("name"), fields.key("new_name", MODEL_LIMIT)
+        return await self._registered(await self._changes.rename(speaker(request), name, new))
+
+    async def delete(self, request: Request) -> Response:
+        """The model with all versions."""
+        await self._changes.delete(speaker(request), (await Fields.of(request)).text("name"))
+        return answer()
+
+    async def tag(self, request: Request) -> Response:
+        """Put a tag on a model."""
+        fields = await Fields.of(request)
+        await self._models.describe(speaker(request), fields.text("name"), None, dict([fields.pair(TAG_LIMIT)]))
+        return answer()
+
+    async def delete_tag(self, request: Request) -> Response:
+        """Take a tag off a model."""
+        fields = await Fields.of(request)
+        await self._changes.drop_tag(speaker(request), fields.text("name"), fields.key("key"))
+        return answer()
+
+    async def search(self, request: Request) -> Response:
+        """Models that a filter lets through, in order of name."""
+        fields = await Fields.of(request)
+        clauses = read_filter(fields.text("filter", ""), SEARCHED)
+        known = await self._models.all_registered(speaker(request).namespace)
+        found = [each for each in known if all(clause.holds(_values(each)) for clause in clauses)]
+        chosen = ordered(found, fields.texts("order_by"), _values, ORDERED)
+        shown, following = page_of(chosen, fields, usual=_USUAL, most=_MOST)
+        return answer({"registered_models": [await self._json(each) for each in shown], **following})
+
+    async def newest(self, request: Request) -> Response:
+        """The newest version of each stage."""
+        fields = await Fields.of(request)
+        known = await self._known(request, fields)
+        found = await self._changes.latest(known, fields.texts("stages"))
+        return answer({"model_versions": [version_json(known, each) for each in found]})
+
+    async def set_alias(self, request: Request) -> Response:
+        """Let an alias mean a version."""
+        fields = await Fields.of(request)
+        known = await self._known(request, fields)
+        await self._models.set_alias(speaker(request), known, fields.key("alias"), fields.text("version"))
+        return answer()
+
+    async def by_alias(self, request: Request) -> Response:
+        """The version that an alias means."""
+        fields = await Fields.of(request)
+        known = await self._known(request, fields)
+        version = await self._models.aliased(known, fields.text("alias"))
+        return answer({"model_version": version_json(known, version)})
+
+    async def delete_alias(self, request: Request) -> Response:
+        """Take an alias away."""
+        fields = await Fields.of(request)
+        await self._models.drop_alias(speaker(request), await self._known(request, fields), fields.key("alias"))
+        return answer()
+
+    async def _known(self, request: Request, fields: Fields) -> RegisteredName:
+        return await self._models.registered(speaker(request).namespace, fields.text("name"))
+
+    async def _json(self, known: RegisteredName) -> dict[str, object]:
+        return registered_json(known, await self._models.versions(known), await self._changes.latest(known))
+
+    async def _registered(self, known: RegisteredName) -> Response:
+        return answer({"registered_model": await self._json(known)})
+
+
+def _values(known: RegisteredName) -> Values:
+    # Clients leave prompts out by asking for this tag.
+    tags = {"mlflow.prompt.is_prompt": "false", **known.tags}
+    updated = milliseconds(max(known.created, known.updated))
+    times = {"creation_timestamp": milliseconds(known.created), "timestamp": updated, "last_updated_timestamp": updated}
+    return {"attributes": {"name": known.name, **times}, "tags": tags}

@@ -1,0 +1,139 @@
+"""Routes about the versions of registered models."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fairway.api.mlflow.answers import answer, changed, client_tags, milliseconds, run_of, source_of, version_json, version_uri
+from fairway.api.mlflow.fields import Fields
+from fairway.api.mlflow.filter import Searched, Values, ordered, read_filter
+from fairway.api.mlflow.paging import page_of
+from fairway.api.mlflow.registry.models import TAG_LIMIT
+from fairway.api.mlflow.routing import Handler, speaker
+from fairway.app.tracking_models import TrackedModels, Wanted
+from fairway.app.tracking_versions import TrackedVersions
+from fairway.state.model import ModelVersion
+from fairway.state.tracking import RegisteredName
+
+TEXTS = ("name", "run_id", "source_path", "source")
+NUMBERS = ("version_number", "version", "creation_timestamp", "last_updated_timestamp")
+SEARCHED = Searched({**dict.fromkeys(TEXTS, str), **dict.fromkeys(NUMBERS, int)}, ("tags",))
+_USUAL, _MOST = 10_000, 200_000
+
+
+class ModelVersions:
+    """The routes about versions."""
+
+    def __init__(self, models: TrackedModels, changes: TrackedVersions) -> None:
+        self._models = models
+        self._changes = changes
+
+    def routes(self) -> dict[tuple[str, str], Handler]:
+        """By method and path."""
+        return {
+            ("POST", "model-versions/create"): self.create,
+            ("GET", "model-versions/get"): self.get,
+            ("PATCH", "model-versions/update"): self.update,
+            ("DELETE", "model-versions/delete"): self.delete,
+            ("GET", "model-versions/search"): self.search,
+            ("POST", "model-versions/set-tag"): self.tag,
+            ("DELETE", "model-versions/delete-tag"): self.delete_tag,
+            ("POST", "model-versions/transition-stage"): self.transition,
+            ("GET", "model-versions/get-download-uri"): self.download_uri,
+        }
+
+    async def create(self, request: Request) -> Response:
+        """What a run logged becomes a version."""
+        fields = await Fields.of(request)
+        wanted = Wanted(
+            name=fields.text("name"),
+            source=fields.text("source"),
+            run=fields.text("run_id", ""),
+            tags=fields.pairs("tags", value_limit=TAG_LIMIT),
+            description=fields.value("description"),
+        )
+        made = await self._models.register(speaker(request), wanted)
+        known = await self._known(request, fields)
+        await self._changes.registered(known, made)
+        return answer({"model_version": version_json(known, made)})
+
+    async def get(self, request: Request) -> Response:
+        """One version."""
+        return await self._one(request, await Fields.of(request))
+
+    async def update(self, request: Request) -> Response:
+        """Its description."""
+        fields = await Fields.of(request)
+        if fields.has("description"):
+            name, number = fields.text("name"), fields.text("version")
+            await self._changes.describe(speaker(request), name, number, fields.value("description"))
+        return await self._one(request, fields)
+
+    async def delete(self, request: Request) -> Response:
+        """One version."""
+        fields = await Fields.of(request)
+        await self._changes.delete_version(speaker(request), fields.text("name"), fields.text("version"))
+        return answer()
+
+    async def search(self, request: Request) -> Response:
+        """Versions that a filter lets through, the last changed first."""
+        fields = await Fields.of(request)
+        clauses = read_filter(fields.text("filter", ""), SEARCHED)
+        names = await self._models.all_registered(speaker(request).namespace)
+        known = [(name, version) for name in names for version in reversed(await self._models.versions(name))]
+        found = [each for each in known if all(clause.holds(_values(each)) for clause in clauses)]
+        orders = fields.texts("order_by") or ["last_updated_timestamp DESC"]
+        shown, following = page_of(ordered(found, orders, _values, SEARCHED), fields, usual=_USUAL, most=_MOST)
+        return answer({"model_versions": [version_json(*each) for each in shown], **following})
+
+    async def tag(self, request: Request) -> Response:
+        """Put a tag on a version."""
+        fields = await Fields.of(request)
+        key, value = fields.pair(TAG_LIMIT)
+        await self._changes.tag(speaker(request), fields.text("name"), fields.text("version"), {key: value})
+        return answer()
+
+    async def delete_tag(self, request: Request) -> Response:
+        """Take a tag off a version."""
+        fields = await Fields.of(request)
+        tags = {fields.key("key"): None}
+        await self._changes.tag(speaker(request), fields.text("name"), fields.text("version"), tags)
+        return answer()
+
+    async def transition(self, request: Request) -> Response:
+        """Put a version into a stage."""
+        fields = await Fields.of(request)
+        name, number, stage = fields.text("name"), fields.text("version"), fields.text("stage")
+        await self._changes.transition(speaker(request), name, number, stage, fields.flag("archive_existing_versions"))
+        return await self._one(request, fields)
+
+    async def download_uri(self, request: Request) -> Response:
+        """Where the files of a version can be read."""
+        fields = await Fields.of(request)
+        known = await self._known(request, fields)
+        return answer({"artifact_uri": version_uri(known, await self._models.numbered(known, fields.text("version")))})
+
+    async def _one(self, request: Request, fields: Fields) -> Response:
+        known = await self._known(request, fields)
+        version = await self._models.numbered(known, fields.text("version"))
+        return answer({"model_version": version_json(known, version)})
+
+    async def _known(self, request: Request, fields: Fields) -> RegisteredName:
+        return await self._models.registered(speaker(request).namespace, fields.text("name"))
+
+
+def _values(named: tuple[RegisteredName, ModelVersion]) -> Values:
+    known, version = named
+    source = source_of(known, version)
+    about = {
+        "name": known.name,
+        "run_id": run_of(version),
+        "source": source,
+        "source_path": source,
+        "version_number": version.version,
+        "version": version.version,
+        "creation_timestamp": milliseconds(version.created),
+        "last_updated_timestamp": milliseconds(changed(known, version)),
+    }
+    return {"attributes": about, "tags": {"mlflow.prompt.is_prompt": "false", **client_tags(version)}}

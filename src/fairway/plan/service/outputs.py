@@ -1,0 +1,138 @@
+"""What guards say of outputs: numbers that are none, and answers to the same request that differ.
+
+Replicas count their answers with NaN or infinity; those of both revisions are compared like errors. The router of a shadow
+release compares the answers to copies with those that clients got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fairway.plan.service import evidence
+from fairway.plan.service.evidence import Marks, Verdict
+from fairway.plan.service.measured import Sample
+from fairway.spec.service import OutputsGuard
+from fairway.state.load import OutputComparison, ReplicaLoad
+from fairway.state.service import Rollout, Service, revision_of
+from fairway.units import number, quantity
+
+NON_FINITE = "non_finite"
+_PAIRED = "outputs.non_finite"
+"""Of answers that were compared: those with NaN or infinity where the client's answer has a number."""
+_DIFFER = "outputs"
+_CLASSES = "outputs.classes"
+_SHOWN = ("relaid", "incomparable", "skipped")
+
+
+def count(marks: Marks, service: Service, rollout: Rollout, pair: tuple[Sample, Sample], found: OutputComparison) -> None:
+    """Count the outputs between two looks. `found`: how the answers to copies compared between them."""
+    guard = service.spec.rollout.guard
+    allowed = quantity.percent(guard.non_finite)
+    mine, old = (_non_finite(*pair, number) for number in (rollout.target, rollout.source))
+    if any((*mine, *old)):
+        alone = max(allowed, evidence.part(marks, f"{NON_FINITE}.old"))
+        evidence.count_beside(marks, NON_FINITE, mine, old, allowed, same=True, alone=alone)
+    if guard.outputs is None:
+        return
+    evidence.count_above(marks, _PAIRED, (found.non_finite, found.compared), allowed)
+    evidence.count_above(marks, _DIFFER, (found.differing, found.compared), quantity.percent(guard.outputs.differ))
+    evidence.count_above(marks, _CLASSES, (found.reclassified, found.classified), quantity.percent(guard.outputs.classes))
+    for name in _SHOWN:
+        evidence.add(marks, f"{_DIFFER}.{name}", getattr(found, name))
+    if found.compared:
+        marks[f"{_DIFFER}.largest"] = max(evidence.mark(marks, f"{_DIFFER}.largest"), number.finite(found.largest) or 0.0)
+
+
+def _non_finite(before: Sample, after: Sample, revision: int) -> evidence.Count:
+    """Answers with NaN or infinity, of all successful ones that the replicas of a revision gave between two looks."""
+    events = total = 0
+    for name, now in after.replicas.items():
+        then = before.replicas.get(name)
+        if then is None or revision_of(name) != revision:
+            continue
+        events += max(0, now.non_finite - then.non_finite)
+        total += max(0, _succeeded(now) - _succeeded(then))
+    return min(events, total), total
+
+
+def _succeeded(load: ReplicaLoad) -> int:
+    return load.served - load.client_errors
+
+
+def compared(marks: Mapping[str, float]) -> float:
+    """How many answers to copies were compared so far."""
+    return evidence.mark(marks, f"{_DIFFER}.n")
+
+
+def verdict(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
+    """The first guard of outputs that speaks: numbers that are none come before answers that differ for it."""
+    guard = service.spec.rollout.guard
+    if evidence.is_too_often(marks, NON_FINITE, f"{NON_FINITE}_allowed", guard.non_finite):
+        return Verdict(NON_FINITE, f"{_non_finite_in_words(rollout, marks)}; allowed is {guard.non_finite}")
+    if guard.outputs is None:
+        return None
+    if evidence.is_above(marks, _PAIRED, guard.non_finite):
+        return Verdict(NON_FINITE, f"{_paired_in_words(rollout, marks)}; allowed is {guard.non_finite}")
+    if evidence.is_above(marks, _CLASSES, guard.outputs.classes):
+        said = f"{_classes_in_words(rollout, marks)}; allowed is {guard.outputs.classes}"
+        return Verdict("outputs", f"{said}; {_differ_in_words(rollout, marks, guard.outputs)}")
+    if evidence.is_above(marks, _DIFFER, guard.outputs.differ):
+        said = f"{_differ_in_words(rollout, marks, guard.outputs)}; allowed is {guard.outputs.differ}"
+        classes = f"; {_classes_in_words(rollout, marks)}" if evidence.mark(marks, f"{_CLASSES}.k") else ""
+        return Verdict("outputs", f"{said}{classes}")
+    return None
+
+
+def findings(service: Service, rollout: Rollout) -> tuple[str, ...]:
+    """What was seen so far, a sentence each."""
+    marks, guard = rollout.marks, service.spec.rollout.guard
+    found: list[str] = []
+    if evidence.mark(marks, f"{NON_FINITE}.k"):
+        sure = evidence.sureness(marks, NON_FINITE)
+        found.append(f"non-finite: {_non_finite_in_words(rollout, marks)}; allowed is {guard.non_finite}{sure}")
+    outputs = guard.outputs
+    if outputs is None:
+        return tuple(found)
+    sure = evidence.sureness(marks, _DIFFER)
+    found.append(f"outputs: {_differ_in_words(rollout, marks, outputs)}; allowed is {outputs.differ}{sure}")
+    if evidence.mark(marks, f"{_CLASSES}.n"):
+        sure = evidence.sureness(marks, _CLASSES)
+        found.append(f"outputs: {_classes_in_words(rollout, marks)}; allowed is {outputs.classes}{sure}")
+    if evidence.mark(marks, f"{_PAIRED}.k"):
+        found.append(f"outputs: {_paired_in_words(rollout, marks)}; allowed is {guard.non_finite}")
+    not_compared = _not_compared(marks)
+    return (*found, f"outputs: not compared: {not_compared}") if not_compared else tuple(found)
+
+
+def _non_finite_in_words(rollout: Rollout, marks: Mapping[str, float]) -> str:
+    old = f"{NON_FINITE}.old"
+    mine = f"{evidence.part(marks, NON_FINITE):.1%} of r{rollout.target}'s answers have NaN or infinity in an output"
+    other = f"{evidence.part(marks, old):.1%} of r{rollout.source}'s"
+    return f"{mine} ({evidence.said(marks, NON_FINITE)}), {other} ({evidence.said(marks, old)})"
+
+
+def _paired_in_words(rollout: Rollout, marks: Mapping[str, float]) -> str:
+    mine = f"{evidence.part(marks, _PAIRED):.1%} of r{rollout.target}'s answers have NaN or infinity"
+    return f"{mine} where r{rollout.source}'s answers to the same requests are finite ({evidence.said(marks, _PAIRED)})"
+
+
+def _classes_in_words(rollout: Rollout, marks: Mapping[str, float]) -> str:
+    mine = f"{evidence.part(marks, _CLASSES):.1%} of r{rollout.target}'s answers name another class"
+    return f"{mine} than r{rollout.source}'s to the same requests ({evidence.said(marks, _CLASSES)})"
+
+
+def _differ_in_words(rollout: Rollout, marks: Mapping[str, float], guard: OutputsGuard) -> str:
+    mine = (
+        f"{evidence.part(marks, _DIFFER):.1%} of r{rollout.target}'s answers differ from r{rollout.source}'s to the same requests"
+    )
+    relaid = evidence.mark(marks, f"{_DIFFER}.relaid")
+    layout = f", {relaid:.0f} by the names, types or shapes of their outputs" if relaid else ""
+    largest = evidence.mark(marks, f"{_DIFFER}.largest")
+    far = f"; values lie at most {largest:.3g} apart as a part of the largest of their output, tolerance {guard.tolerance}"
+    return f"{mine} ({evidence.said(marks, _DIFFER)} compared{layout}{far if largest else ''})"
+
+
+def _not_compared(marks: Mapping[str, float]) -> str:
+    strange, many = (evidence.mark(marks, f"{_DIFFER}.{name}") for name in ("incomparable", "skipped"))
+    parts = [f"{strange:.0f} answers in a form that is not comparable"] if strange else []
+    return ", ".join([*parts, f"{many:.0f} that came too fast"] if many else parts)

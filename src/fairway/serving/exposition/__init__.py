@@ -1,0 +1,1 @@
+"""Prometheus metrics as values: families are rendered, parsed, and merged over replicas."""

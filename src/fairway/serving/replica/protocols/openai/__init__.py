@@ -1,0 +1,24 @@
+"""The routes of OpenAI: completions, chat, embeddings, models; for models that generate text or embed it."""
+
+from fairway.serving.replica.protocols.openai.answers import (
+    DONE,
+    Choice,
+    Piece,
+    Stops,
+    Writer,
+    event_error,
+    write_embeddings,
+    write_error,
+)
+from fairway.serving.replica.protocols.openai.requests import (
+    EmbeddingRequest,
+    TextRequest,
+    read_chat,
+    read_completion,
+    read_embeddings,
+)
+
+__all__ = [
+    "DONE", "Choice", "EmbeddingRequest", "Piece", "Stops", "TextRequest", "Writer", "event_error", "read_chat",
+    "read_completion", "read_embeddings", "write_embeddings", "write_error",
+]  # fmt: skip

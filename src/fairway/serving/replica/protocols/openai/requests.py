@@ -1,0 +1,254 @@
+"""Requests of OpenAI's clients: what is asked for, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from fairway.serving.replica.model import ServedModel
+from fairway.serving.replica.problem import bad
+from fairway.serving.replica.protocols.openai.parameters import (
+    CHAT,
+    COMPLETION,
+    EMBEDDINGS,
+    MOST_CHOICES,
+    ParameterError,
+    check_count,
+    given_options,
+    stop_words,
+    wanted_logprobs,
+)  # fmt: skip
+from fairway.serving.replica.protocols.values import read_json
+
+MOST_TEXTS = 4096
+"""Prompts, messages or inputs of one request: each takes memory beside its text."""
+_MOST_TOKENS = 1 << 31
+
+
+class _Asked(msgspec.Struct):
+    """What both kinds of completion share."""
+
+    model: str
+    max_tokens: int | None = None
+    n: int | None = 1
+    stop: str | list[str] | None = None
+    stream: bool | None = False
+    stream_options: dict[str, Any] | None = None
+
+
+class _Completion(_Asked):
+    prompt: str | list[Any] = ""
+    best_of: int | None = None
+    echo: bool | None = False
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+    name: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+    function_call: dict[str, Any] | None = None
+    refusal: str | None = None
+    annotations: list[Any] | None = None
+    audio: dict[str, Any] | None = None
+
+
+class _Chat(_Asked, kw_only=True):
+    messages: list[_Message]
+    max_completion_tokens: int | None = None
+
+
+class _Embeddings(msgspec.Struct):
+    model: str
+    input: str | list[Any]
+    encoding_format: str | None = "float"
+
+
+@dataclass(frozen=True, slots=True)
+class TextRequest:
+    """Text that is asked for."""
+
+    chat: bool
+    prompts: tuple[Any, ...]
+    """Texts, or one list of messages."""
+    options: dict[str, Any] = field(default_factory=dict)
+    stop: tuple[str, ...] = ()
+    stream: bool = False
+    usage: bool = False
+    """Whether a stream ends with what it used."""
+    choices: int = 1
+    """Answers for each prompt."""
+    echo: bool = False
+    """Whether each answer begins with its prompt."""
+    logprobs: int | None = None
+    """How many likely tokens are shown beside each token; None: no logprobs at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingRequest:
+    """Vectors that are asked for."""
+
+    texts: list[str]
+    as_base64: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def read_completion(body: bytes, model: ServedModel) -> TextRequest:
+    """`POST /v1/completions`."""
+    given = _fields(body)
+    asked: _Completion = read_json(_COMPLETION, body)
+    prompts = (asked.prompt,) if isinstance(asked.prompt, str) else tuple(asked.prompt)
+    if not prompts:
+        raise ParameterError("prompt", "prompt is empty", "send a text, or a list of texts")
+    _check_texts("prompt", prompts)
+    found = _text_request(asked, given, model, prompts, chat=False)
+    if asked.best_of is not None and asked.best_of != found.choices:
+        message = f"best_of is {asked.best_of} with n {found.choices}"
+        raise ParameterError("best_of", message, "leave it out or send the same number as n: answers are not ranked here")
+    if found.echo and found.logprobs is not None:
+        raise ParameterError("echo", "echo with logprobs: the tokens of a prompt are not rated here", "leave one out")
+    return found
+
+
+def read_chat(body: bytes, model: ServedModel) -> TextRequest:
+    """`POST /v1/chat/completions`."""
+    given = _fields(body)
+    asked: _Chat = read_json(_CHAT, body)
+    if not asked.messages:
+        raise ParameterError("messages", "messages is empty", "send one at least")
+    _check_count(len(asked.messages), "messages")
+    messages = [_message(message, model) for message in asked.messages]
+    return _text_request(asked, given, model, (messages,), chat=True)
+
+
+def read_embeddings(body: bytes, model: ServedModel) -> EmbeddingRequest:
+    """`POST /v1/embeddings`."""
+    given = _fields(body)
+    asked: _Embeddings = read_json(_EMBEDDINGS, body)
+    _check_model(asked.model, model)
+    texts = [asked.input] if isinstance(asked.input, str) else asked.input
+    if not texts:
+        raise ParameterError("input", "input is empty", "send a text, or a list of texts")
+    _check_texts("input", texts)
+    if asked.encoding_format not in (None, "float", "base64"):
+        raise ParameterError("encoding_format", f"encoding_format {asked.encoding_format!r} is not known", "float or base64")
+    options = given_options(given, EMBEDDINGS, model.embed_options)
+    return EmbeddingRequest(texts, asked.encoding_format == "base64", options)
+
+
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_COMPLETION = msgspec.json.Decoder(_Completion)
+_CHAT = msgspec.json.Decoder(_Chat)
+_EMBEDDINGS = msgspec.json.Decoder(_Embeddings)
+
+
+def _fields(body: bytes) -> dict[str, msgspec.Raw]:
+    found: dict[str, msgspec.Raw] = read_json(_FIELDS, body)
+    return found
+
+
+def _text_request(
+    asked: _Completion | _Chat, given: dict[str, msgspec.Raw], model: ServedModel, prompts: tuple[Any, ...], *, chat: bool
+) -> TextRequest:
+    _check_model(asked.model, model)
+    choices = check_count("n", asked.n, 1, MOST_CHOICES) or 1
+    if choices * len(prompts) > MOST_TEXTS:
+        message = f"n is {choices} for {len(prompts)} prompts"
+        raise ParameterError("n", message, f"ask for {MOST_TEXTS} answers at the most")
+    options = given_options(given, CHAT if chat else COMPLETION, model.generate_options, chat=chat)
+    limit = check_count("max_tokens", asked.max_tokens, 1, _MOST_TOKENS)
+    if isinstance(asked, _Chat) and asked.max_completion_tokens is not None:
+        limit = check_count("max_completion_tokens", asked.max_completion_tokens, 1, _MOST_TOKENS)
+    if limit is not None:
+        options["max_tokens"] = limit
+    logprobs = wanted_logprobs(options, chat=chat)
+    return TextRequest(
+        chat=chat,
+        prompts=prompts,
+        options=options,
+        stop=stop_words(asked.stop),
+        stream=bool(asked.stream),
+        usage=_wants_usage(asked, model),
+        choices=choices,
+        echo=isinstance(asked, _Completion) and bool(asked.echo),
+        logprobs=logprobs,
+    )
+
+
+def _wants_usage(asked: _Asked, model: ServedModel) -> bool:
+    wants = False
+    for name, value in (asked.stream_options or {}).items():
+        if name == "include_usage":
+            wants = bool(value)
+        elif name != "include_obfuscation" or value is True:
+            message = f"stream_options has {name[:40]!r}"
+            raise ParameterError("stream_options", message, "include_usage alone is known", "unsupported_parameter")
+    if asked.stream_options and not asked.stream:
+        raise ParameterError("stream_options", "stream_options is given without stream", "send stream: true")
+    if wants and not model.counts:
+        message = "the model does not count its tokens, so that there is no usage to include"
+        raise ParameterError("stream_options", message, "leave stream_options out", "unsupported_parameter")
+    return wants
+
+
+def _check_texts(name: str, texts: Any) -> None:
+    _check_count(len(texts), f"{name}s")
+    for text in texts:
+        if type(text) is not str:
+            kind = "token ids" if isinstance(text, int | list) else type(text).__name__
+            raise ParameterError(name, f"{name} has {kind}", "send text: the tokens of a model are its own", "unsupported_value")
+
+
+def _check_count(given: int, what: str) -> None:
+    if given > MOST_TEXTS:
+        message = f"the request has {given} {what}"
+        raise bad(message, f"send {MOST_TEXTS} at the most")
+
+
+def _message(message: _Message, model: ServedModel) -> dict[str, Any]:
+    """A message as the model gets it: its role, its content, and of the rest what it has."""
+    declared = model.generate_options
+    if message.audio is not None and "audio" not in declared:
+        raise ParameterError("messages", "a message has audio", "send text alone", "unsupported_value")
+    calls = message.tool_calls or message.tool_call_id or message.role == "tool"
+    if (calls and "tools" not in declared) or (message.function_call and "functions" not in declared):
+        raise ParameterError("messages", "a message has calls of tools, which the model does not declare", "send text alone",
+                             "unsupported_value")  # fmt: skip
+    told: dict[str, Any] = {"role": message.role, "content": _content(message.content, declared)}
+    for name in ("name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio"):
+        if (value := getattr(message, name)) is not None:
+            told[name] = value
+    return told
+
+
+def _content(content: str | list[dict[str, Any]] | None, declared: frozenset[str]) -> Any:
+    """Text as one text; parts of other kinds as they are, for a model that declares them."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts, others = [], False
+    for part in content:
+        kind = part.get("type")
+        if kind in ("text", "refusal") and isinstance(part.get(kind), str):
+            texts.append(part[kind])
+        elif isinstance(kind, str) and kind in declared:
+            others = True
+        else:
+            message = f"a message has a part of type {str(kind)[:40]!r}"
+            raise ParameterError("messages", message, "send parts of type text", "unsupported_value")
+    return content if others else "".join(texts)
+
+
+def _check_model(name: str, model: ServedModel) -> None:
+    if name not in (model.name, f"{model.name}@{model.version}"):
+        message = f"no model {name[:200]!r} here"
+        raise ModelMissingError(message, f"{model.name!r} is served")
+
+
+class ModelMissingError(ParameterError):
+    """Another model is asked for."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__("model", message, fix, "model_not_found", status=404)

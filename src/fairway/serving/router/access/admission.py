@@ -1,0 +1,189 @@
+"""The one place where a request is let in or refused, before anything of it reaches a replica."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fairway.serving.router.access.attempts import FailedAttempts
+from fairway.serving.router.access.cors import Cors
+from fairway.serving.router.access.keys import BadKey, Key, KeyRing
+from fairway.serving.router.access.refusal import Refusal
+from fairway.serving.router.head import BadHeadError, RequestHead
+from fairway.serving.router.outcome import OWN, TARGET
+from fairway.serving.router.site import ANY, Site, is_loopback
+from fairway.state.access import Access
+from fairway.state.route import RoutePlan
+
+_KEY_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
+_OWN_ANSWERS = frozenset({OWN, TARGET})
+"""Answered by the router itself: the question whether it lives, and reports of outcomes, which have a token of their own."""
+_FRAMED = frozenset({b"access-control-allow-origin", b"access-control-allow-credentials", b"access-control-expose-headers"})
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that is let in. Its head has lost the lines with the key."""
+
+    key: str = ""
+    """The name of the key, for logs; empty: none was needed."""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """What the answer must say beside what the replica says."""
+    replaces: frozenset[bytes] = frozenset()
+    """Headers of the replica's answer, in lower case, that are left out because the router answers for them."""
+
+    @property
+    def lines(self) -> bytes:
+        """The headers as lines of HTTP/1.1."""
+        return b"".join(b"%b: %b\r\n" % header for header in self.headers)
+
+
+ADMITTED = Admitted()
+"""A request to an endpoint without rules for it."""
+
+
+class Admission:
+    """The rules of one plan. What was counted of keys and failed attempts is taken over from the rules before."""
+
+    ring: KeyRing | None
+    """The keys; None where none is needed."""
+    failed: FailedAttempts
+
+    def __init__(
+        self,
+        plan: RoutePlan,
+        now: Callable[[], float],
+        wall: Callable[[], float],
+        *,
+        exposed: bool,
+        before: Admission | None = None,
+    ) -> None:
+        """`now`: a clock that never jumps; `wall`: the time by which keys expire; `exposed`: it listens beyond loopback."""
+        access = plan.access or Access()
+        self._access = access
+        self._now = now
+        self._wall = wall
+        self._open = {path.encode() for path in access.open_paths}
+        self._site = _site(plan, exposed=exposed)
+        self._cors = Cors(access.cors) if access.cors is not None else None
+        self._tls = access.tls is not None
+        known = before.ring if before is not None else None
+        self.ring = KeyRing(plan.service, access.keys, known, now()) if access.keys_required else None
+        self.failed = before.failed if before is not None else FailedAttempts()
+
+    def admit(self, head: RequestHead, peer: bytes, raw: bytes | None = None, *, secure: bool = False) -> Refusal | Admitted:
+        """Let a request in, or say how it is answered instead.
+
+        `peer`: the address of the sender; `raw`: the head as it came, where there is one (HTTP/1.1); `secure`: it came by TLS.
+        Of a request that is let in, the lines with the key are taken out of `head`, so that they reach no replica.
+        """
+        if secure:
+            head.forwarded[b"x-forwarded-proto"] = b"https"
+        elif self._tls:
+            return Refusal(426, "this endpoint speaks TLS alone: ask https://", ((b"upgrade", b"TLS/1.2, HTTP/1.1"),), close=True)
+        origin = head.value_of(b"origin") if self._cors is not None else None
+        refused = self._check_site(head, raw, origin)
+        if refused is not None:
+            return refused
+        cors = self._cors
+        if cors is not None and origin is not None and _is_preflight(head):
+            return cors.preflight(head, origin)
+        headers = cors.answer_headers(origin) if cors is not None else ()
+        replaced = _FRAMED if cors is not None else frozenset()
+        if self.ring is None or head.target in _OWN_ANSWERS or self._is_open(head):
+            return Admitted("", headers, replaced) if cors is not None else ADMITTED
+        found = self._key_of(head, peer, self.ring)
+        if isinstance(found, Refusal):
+            return _with(found, headers)
+        return self._let_in(head, found, headers, replaced)
+
+    def _let_in(
+        self, head: RequestHead, key: Key, headers: tuple[tuple[bytes, bytes], ...], replaced: frozenset[bytes]
+    ) -> Refusal | Admitted:
+        now = self._now()
+        wait = key.take(now)
+        if key.rule.rate:
+            headers = (*headers, *_rate_headers(key))
+        if wait:
+            reason = f"the API key {key.rule.name} may send {key.rule.rate:g} requests a second"
+            return Refusal(429, reason, ((b"retry-after", b"%d" % math.ceil(wait)), *headers))
+        key.last_used = now
+        head.lines = [line for line in head.lines if line.partition(b":")[0].lower() not in _KEY_HEADERS]
+        return Admitted(key.rule.name, headers, replaced)
+
+    def _check_site(self, head: RequestHead, raw: bytes | None, origin: bytes | None) -> Refusal | None:
+        if self._site is None:
+            return None
+        try:
+            # A page whose origin the document names may send what it likes.
+            trusted = origin is not None and self._cors is not None and self._cors.allows(origin)
+            self._site.check(head, raw, trusted=trusted)
+        except BadHeadError as problem:
+            return Refusal(problem.status, problem.reason, close=True)
+        return None
+
+    def _is_open(self, head: RequestHead) -> bool:
+        return head.target in self._open and head.method in (b"GET", b"HEAD")
+
+    def _key_of(self, head: RequestHead, peer: bytes, ring: KeyRing) -> Key | Refusal:
+        """The valid key of a request, or the refusal."""
+        given: list[bytes] = []
+        for line in head.lines:
+            name, _, value = line.partition(b":")
+            name = name.lower()
+            if name in _KEY_HEADERS:
+                value = value.strip(b" \t")
+                if name == b"authorization":
+                    scheme, _, value = value.partition(b" ")
+                    value = value.strip(b" \t") if scheme.lower() == b"bearer" else b""
+                given.append(value)
+        if len(given) > 1:
+            # Two readers could take different ones for the key.
+            return self._failure(peer, 400, "the request has more than one API key: send one header with one key")
+        if not given:
+            return self._failure(peer, 401, "an API key is needed: send `Authorization: Bearer KEY` or `X-API-Key: KEY`")
+        found = ring.find(given[0], self._wall())
+        if isinstance(found, BadKey):
+            return self._failure(peer, 403 if found is BadKey.OTHER_SERVICE else 401, found.value)
+        return found
+
+    def _failure(self, peer: bytes, status: int, reason: str) -> Refusal:
+        wait = self.failed.add(peer, self._now())
+        if wait:
+            retry = (b"retry-after", b"%d" % math.ceil(wait))
+            return Refusal(429, "too many requests without a valid API key came from this address", (retry,), close=True)
+        headers = ((b"www-authenticate", b'Bearer realm="fairway"'),) if status == 401 else ()
+        return Refusal(status, reason, headers)
+
+
+def make_admission(
+    plan: RoutePlan, now: Callable[[], float], wall: Callable[[], float], *, exposed: bool, before: Admission | None
+) -> Admission | None:
+    """The rules of a plan; None where every request is let in, so that it costs nothing."""
+    if plan.access is None and _site(plan, exposed=exposed) is None:
+        return None
+    return Admission(plan, now, wall, exposed=exposed, before=before)
+
+
+def _site(plan: RoutePlan, *, exposed: bool) -> Site | None:
+    """The names by which the endpoint may be asked. Beyond loopback only where the document names them."""
+    if ANY in plan.hosts or ((exposed or not is_loopback(plan.host)) and not plan.hosts):
+        return None
+    return Site(plan.hosts)
+
+
+def _is_preflight(head: RequestHead) -> bool:
+    return head.method == b"OPTIONS" and head.value_of(b"access-control-request-method") is not None
+
+
+def _rate_headers(key: Key) -> tuple[tuple[bytes, bytes], ...]:
+    return (
+        (b"ratelimit-limit", b"%d" % key.burst),
+        (b"ratelimit-remaining", b"%d" % key.remaining),
+        (b"ratelimit-reset", b"%d" % math.ceil((key.burst - key.remaining) / key.rule.rate)),
+    )
+
+
+def _with(refusal: Refusal, headers: tuple[tuple[bytes, bytes], ...]) -> Refusal:
+    return Refusal(refusal.status, refusal.reason, (*refusal.headers, *headers), refusal.close) if headers else refusal

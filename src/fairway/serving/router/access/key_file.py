@@ -1,0 +1,36 @@
+"""The API keys of a service on this machine: a file in the folder of its router, for its owner alone.
+
+It holds hashes, and none of the keys.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from fairway.errors import UnavailableError
+from fairway.serving.router.home import write
+from fairway.state.access import ApiKey
+
+KEYS = "keys.json"
+_DECODER = msgspec.json.Decoder(tuple[ApiKey, ...])
+
+
+def read_keys(home: Path) -> tuple[ApiKey, ...]:
+    """The keys in order of their names. `UnavailableError` when the file cannot be read: then none of them is valid."""
+    path = home / KEYS
+    try:
+        return _DECODER.decode(path.read_bytes())
+    except FileNotFoundError:
+        return ()
+    except (OSError, msgspec.MsgspecError) as problem:
+        message = f"the API keys in {path} cannot be read: {problem}"
+        raise UnavailableError(message, fix="delete the file and create the keys again with `fairway key create`") from None
+
+
+def write_keys(home: Path, keys: tuple[ApiKey, ...]) -> None:
+    """Keep these keys in place of those before, as a whole."""
+    home.mkdir(parents=True, exist_ok=True)
+    ordered = sorted(keys, key=lambda key: key.rule.name)
+    write(home / KEYS, msgspec.json.encode(ordered))

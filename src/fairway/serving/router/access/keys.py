@@ -1,0 +1,102 @@
+"""API keys: found by their public part, compared in constant time, each with a rate of its own."""
+
+from __future__ import annotations
+
+import hmac
+import math
+from collections.abc import Iterable
+from enum import Enum
+
+from fairway.state.access import KeyRule, digest_of, service_tag, split_key
+
+_LONGEST_KEY = 512
+"""Bytes; a longer value is no key and is not hashed."""
+
+
+class BadKey(Enum):
+    """What is wrong with a key. The client is told only whether it is one of another service."""
+
+    UNKNOWN = "the API key is not valid for this service: it is wrong, was revoked or has expired"
+    OTHER_SERVICE = "the API key belongs to another service"
+
+
+class Key:
+    """One key with the state of its rate: a token bucket that holds the requests of one second."""
+
+    __slots__ = ("_refilled", "_tokens", "last_used", "rule")
+
+    def __init__(self, rule: KeyRule, now: float) -> None:
+        self.rule = rule
+        self.last_used = -math.inf
+        """When a request was let in last, by the caller's clock."""
+        self._tokens = self.burst
+        self._refilled = now
+
+    @property
+    def burst(self) -> float:
+        """Requests that may come at once."""
+        return max(1.0, math.ceil(self.rule.rate))
+
+    @property
+    def remaining(self) -> int:
+        """Requests that would be let in at once."""
+        return int(self._tokens)
+
+    def take(self, now: float) -> float:
+        """Take one request out of the rate. 0: it is let in; else the seconds until the next one is."""
+        rate = self.rule.rate
+        if not rate:
+            return 0.0
+        self._tokens = min(self.burst, self._tokens + (now - self._refilled) * rate)
+        self._refilled = now
+        if self._tokens >= 1.0:
+            self._tokens -= 1.0
+            return 0.0
+        return (1.0 - self._tokens) / rate
+
+    def follow(self, rule: KeyRule) -> None:
+        """Take a changed rule. What was used of the rate stays used, unless the rate is another one."""
+        changed = rule.rate != self.rule.rate
+        self.rule = rule
+        if changed:
+            self._tokens = self.burst
+
+
+class KeyRing:
+    """The keys of one service."""
+
+    __slots__ = ("_tag", "keys")
+
+    def __init__(self, service: str, rules: Iterable[KeyRule], before: KeyRing | None, now: float) -> None:
+        self._tag = service_tag(service)
+        known = before.keys if before is not None else {}
+        self.keys: dict[str, Key] = {}
+        for rule in rules:
+            key = known.get(rule.id)
+            if key is None or key.rule.digest != rule.digest:
+                key = Key(rule, now)
+            else:
+                key.follow(rule)
+            self.keys[rule.id] = key
+
+    def find(self, given: bytes, wall: float) -> Key | BadKey:
+        """The key, when it is valid at this time of the wall clock."""
+        if len(given) > _LONGEST_KEY:
+            return BadKey.UNKNOWN
+        text = given.decode("latin-1")
+        parts = split_key(text)
+        if parts is None:
+            return BadKey.UNKNOWN
+        tag, key_id = parts
+        if tag != self._tag:
+            return BadKey.OTHER_SERVICE
+        key = self.keys.get(key_id)
+        # An unknown id costs the same as a wrong secret. What decides is a comparison in constant time.
+        right = hmac.compare_digest(digest_of(text), key.rule.digest if key is not None else "")
+        if key is None or not right or (key.rule.expires and key.rule.expires <= wall):
+            return BadKey.UNKNOWN
+        return key
+
+    def last_used(self) -> dict[str, float]:
+        """When each key that was used was used last, by its id."""
+        return {key_id: key.last_used for key_id, key in self.keys.items() if key.last_used > -math.inf}

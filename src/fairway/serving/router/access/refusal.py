@@ -1,0 +1,58 @@
+"""A request that is not let in: the status, the reason, and how the answer is written for the protocol that was asked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+
+_KINDS = {
+    400: ("invalid_request_error", "invalid_api_key"),
+    401: ("authentication_error", "invalid_api_key"),
+    403: ("permission_error", "permission_denied"),
+    429: ("rate_limit_error", "rate_limit_exceeded"),
+}
+_USUAL = ("invalid_request_error", "refused")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer of the router in place of that of a replica."""
+
+    status: int
+    reason: str
+    """In words for the client; it holds nothing secret. Empty: the answer has no body (a preflight)."""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """Names in lower case, with values. Protocols other than HTTP/1.1 send them as they are."""
+    close: bool = False
+    """Whether the connection ends with the answer."""
+
+    def body(self, target: bytes) -> bytes:
+        """The body, in the form of the protocol whose path was asked."""
+        if not self.reason:
+            return b""
+        if is_openai(target):
+            kind, code = _KINDS.get(self.status, _USUAL)
+            error: object = {"message": self.reason, "type": kind, "param": None, "code": code}
+        else:
+            error = self.reason
+        return json.dumps({"error": error}).encode() + b"\n"
+
+    def render(self, target: bytes, *, keep: bool, bodiless: bool) -> bytes:
+        """The whole answer as HTTP/1.1. `keep`: the connection stays open; `bodiless`: a HEAD was asked."""
+        body = self.body(target)
+        lines = [b"HTTP/1.1 %d %b" % (self.status, HTTPStatus(self.status).phrase.encode())]
+        if body:
+            lines.append(b"content-type: application/json")
+        if self.status != HTTPStatus.NO_CONTENT:
+            lines.append(b"content-length: %d" % len(body))
+        lines += [b"%b: %b" % header for header in self.headers]
+        if not keep:
+            lines.append(b"connection: close")
+        return b"\r\n".join((*lines, b"", b"" if bodiless else body))
+
+
+def is_openai(target: bytes) -> bool:
+    """Whether a path belongs to OpenAI's protocol. TensorFlow Serving has `/v1/models/NAME`."""
+    path = target.partition(b"?")[0]
+    return (path.startswith(b"/v1/") and not path.startswith(b"/v1/models/")) or path.startswith(b"/openai/")

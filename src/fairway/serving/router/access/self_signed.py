@@ -1,0 +1,153 @@
+"""Certificates that Fairway makes: an authority of the service, and under it a short certificate that is renewed.
+
+Clients trust the authority (`authority.pem`, `curl --cacert`), which lasts ten years; so the renewal of the certificate breaks
+none of them. The `openssl` program makes both. The base install has no library for it, every common Linux has the program, and
+a service with a certificate of its own needs neither.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from fairway.app import crash
+from fairway.errors import UnavailableError
+from fairway.serving.router.access.certificate import read_certificate
+
+AUTHORITY, CERTIFICATE, KEY = "authority.pem", "certificate.pem", "key.pem"
+_AUTHORITY_KEY = "authority.key"
+_AUTHORITY_DAYS = 3650
+_DAYS = 90
+_RENEW_SECONDS = 30 * 86400.0
+"""How long before its end a certificate is replaced."""
+_PATIENCE = 30.0
+_OTHER = "give a certificate: endpoint: {tls: {certificate: FILE, key: FILE}}"
+
+_AUTHORITY_EXTENSIONS = """\
+[req]
+distinguished_name = name
+x509_extensions = authority
+prompt = no
+[name]
+CN = {name}
+[authority]
+basicConstraints = critical, CA:TRUE, pathlen:0
+keyUsage = critical, keyCertSign, cRLSign
+subjectKeyIdentifier = hash
+"""
+_EXTENSIONS = """\
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = serverAuth
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid:always
+subjectAltName = {names}
+"""
+
+
+def find_openssl() -> str:
+    """The program; `UnavailableError` where there is none."""
+    program = shutil.which("openssl")
+    if program is None:
+        message = "there is no `openssl` program on this machine, which makes self-signed certificates"
+        raise UnavailableError(message, fix=f"install openssl, or {_OTHER}")
+    return program
+
+
+def names_of(host: str, hosts: Iterable[str]) -> list[str]:
+    """The names and addresses by which clients may ask a service that listens there."""
+    found = ["localhost", "127.0.0.1", "::1", socket.gethostname().lower()]
+    found += [name.lower() for name in hosts if name != "*"]
+    if not _is_any(host):
+        found.append(host)
+    else:
+        try:
+            found += [str(each[4][0]) for each in socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)]
+        except OSError:
+            # The machine's own name may be known to nothing.
+            pass
+    return list(dict.fromkeys(name.partition("%")[0] for name in found if name))
+
+
+def renew(folder: Path, service: str, names: Iterable[str], now: float) -> bool:
+    """Make the certificate of a service where there is none, it ends soon or lacks a name. Whether another one is there now."""
+    wanted = list(names)
+    try:
+        found = read_certificate(folder / CERTIFICATE)
+        if found.ends - now > _RENEW_SECONDS and set(wanted) <= set(found.names) and (folder / KEY).exists():
+            return False
+    except (OSError, ValueError):
+        # There is none, or none that can be read: it is made.
+        pass
+    program = find_openssl()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as beside:
+        _make(program, folder, Path(beside), service, wanted)
+    return True
+
+
+def _make(program: str, folder: Path, beside: Path, service: str, names: list[str]) -> None:
+    """Make key and certificate beside, then put them in place; the pair is told apart by the reader when a crash cuts it."""
+    if not (folder / AUTHORITY).exists():
+        (beside / "authority.cnf").write_text(_AUTHORITY_EXTENSIONS.format(name=f"Fairway service {service}"))
+        _key(program, beside / _AUTHORITY_KEY)
+        asked = ["req", "-x509", "-new", "-sha256", "-days", str(_AUTHORITY_DAYS), "-config", str(beside / "authority.cnf")]
+        _run(program, [*asked, "-key", str(beside / _AUTHORITY_KEY), "-out", str(beside / AUTHORITY)])
+        with crash.reach("router.rename"):
+            (beside / _AUTHORITY_KEY).replace(folder / _AUTHORITY_KEY)
+        with crash.reach("router.rename"):
+            (beside / AUTHORITY).replace(folder / AUTHORITY)
+    _key(program, beside / KEY)
+    (beside / "names.cnf").write_text(_EXTENSIONS.format(names=", ".join(_written(name) for name in names)))
+    request = beside / "request.pem"
+    _run(program, ["req", "-new", "-key", str(beside / KEY), "-subj", "/CN=fairway", "-out", str(request)])
+    signed_by = [
+        "-CA",
+        str(folder / AUTHORITY),
+        "-CAkey",
+        str(folder / _AUTHORITY_KEY),
+        "-set_serial",
+        f"0x{os.urandom(16).hex()}",
+    ]
+    asked = ["x509", "-req", "-sha256", "-days", str(_DAYS), "-extfile", str(beside / "names.cnf"), *signed_by]
+    _run(program, [*asked, "-in", str(request), "-out", str(beside / CERTIFICATE)])
+    for name in (KEY, CERTIFICATE):
+        with crash.reach("router.rename"):
+            (beside / name).replace(folder / name)
+
+
+def _key(program: str, path: Path) -> None:
+    """A new key of P-256, for its owner alone from the first byte."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    _run(program, ["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", str(path)])
+    path.chmod(0o600)
+
+
+def _run(program: str, arguments: list[str]) -> None:
+    # The program's own configuration may be missing or odd; ours names all that is needed.
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/", "LC_ALL": "C"}
+    with crash.reach("router.spawn"):
+        done = subprocess.run(
+            [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=_PATIENCE, check=False
+        )
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        message = f"openssl {arguments[0]} failed: {said[-1] if said else f'exit code {done.returncode}'}"
+        raise UnavailableError(message, fix=f"see `openssl version`, or {_OTHER}")
+
+
+def _written(name: str) -> str:
+    try:
+        return f"IP:{ipaddress.ip_address(name)}"
+    except ValueError:
+        return f"DNS:{name}"
+
+
+def _is_any(host: str) -> bool:
+    return host in ("", "0.0.0.0", "::")

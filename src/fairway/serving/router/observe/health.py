@@ -1,0 +1,77 @@
+"""Probes: which requests only look whether a service is there, and what they are answered while no replica is. Pure."""
+
+from __future__ import annotations
+
+import json
+
+from fairway.serving.router.head import RequestHead
+from fairway.state.route import RouteObservation
+
+LIVE = frozenset({b"/v2/health/live", b"/livez", b"/ping"})
+"""Paths that ask whether the server lives. The router does."""
+READY = frozenset({b"/v2/health/ready", b"/readyz", b"/health", b"/healthz"})
+"""Paths that ask whether requests would be answered."""
+SCRAPE = b"/metrics"
+AGENTS = (
+    b"kube-probe/",
+    b"Prometheus/",
+    b"GoogleHC/",
+    b"ELB-HealthChecker/",
+    b"Amazon-Route53-Health-Check-Service",
+    b"Consul Health Check",
+    b"Blackbox Exporter/",
+    b"Blackbox-Exporter/",
+    b"vmagent",
+    b"OpenTelemetry Collector",
+    b"Envoy/HC",
+)
+"""How the User-Agent of a probe or a scrape begins, whatever the path."""
+
+
+def is_probe(head: RequestHead, about: RouteObservation) -> bool:
+    """Whether a GET or a HEAD is a probe: by its path, or by who sends it."""
+    path = head.target.partition(b"?")[0]
+    if path in LIVE or path in READY or path == SCRAPE or (about.ready and path == about.ready.encode()):
+        return True
+    if about.model and (is_model_ready(path, about.model) or is_model_status(path, about.model)):
+        return True
+    agent = head.value_of(b"user-agent")
+    return agent is not None and agent.startswith(AGENTS)
+
+
+def is_model_ready(path: bytes, model: str) -> bool:
+    """`/v2/models/M/ready`, also of a version."""
+    return path.startswith(b"/v2/models/%b/" % model.encode()) and path.endswith(b"/ready")
+
+
+def is_model_status(path: bytes, model: str) -> bool:
+    """`/v1/models/M`, by which TensorFlow Serving is probed."""
+    return path == b"/v1/models/%b" % model.encode()
+
+
+def answer(target: bytes, about: RouteObservation) -> tuple[int, bytes]:
+    """Status and JSON for a probe while no replica is there.
+
+    A service at zero is ready: the next request starts a replica and waits for it. A load balancer that found it unready would
+    never send that request. A service that should have a replica and has none is not ready.
+    """
+    path = target.partition(b"?")[0]
+    if path in LIVE:
+        return 200, _json({"live": True})
+    asleep = about.asleep
+    more = {"scaled_to_zero": True} if asleep else {"reason": "no replica is ready"}
+    if about.model and is_model_status(path, about.model):
+        return (200 if asleep else 503), _json(_status(about))
+    name = {"name": about.model} if about.model and is_model_ready(path, about.model) else {}
+    return (200 if asleep else 503), _json({**name, "ready": asleep, **more})
+
+
+def _status(about: RouteObservation) -> dict[str, object]:
+    if not about.asleep:
+        return {"error": "no replica is ready"}
+    told = {"error_code": "OK", "error_message": "scaled to zero; a request starts a replica"}
+    return {"model_version_status": [{"version": about.version, "state": "AVAILABLE", "status": told}]}
+
+
+def _json(value: dict[str, object]) -> bytes:
+    return json.dumps(value).encode() + b"\n"

@@ -1,0 +1,114 @@
+"""The metrics that a router counts itself: by our names, and by those of Knative's queue-proxy that KServe's boards use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fairway.serving.exposition.family import Family
+from fairway.serving.router.counting import RevisionCount
+from fairway.serving.router.desk import Desk
+from fairway.state.load import LATENCY_BOUNDS
+from fairway.state.route import Backend
+
+_SECONDS = tuple(f"{bound:.6g}" for bound in LATENCY_BOUNDS)
+_MILLISECONDS = tuple(f"{1000 * bound:.6g}" for bound in LATENCY_BOUNDS)
+
+
+def families(desk: Desk, up: Mapping[Backend, bool], dropped: tuple[int, int]) -> list[Family]:
+    """Everything that the router knows of its service. `dropped`: lines of the access log, written and dropped."""
+    revisions = desk.revision_counts()
+    return [
+        *_requests(desk, revisions),
+        *_latency(revisions),
+        *_state(desk, up),
+        *_single(desk, dropped),
+        *_knative(desk, revisions),
+    ]
+
+
+def _requests(desk: Desk, revisions: Mapping[int, RevisionCount]) -> list[Family]:
+    requests = Family("fairway_router_requests_total", "counter", "Answers by revision and status; revision 0: the router's own.")
+    failed = Family("fairway_router_failed_total", "counter", "Requests answered with 5xx, or not at all, after retries.")
+    mirrored = Family("fairway_router_mirrored_total", "counter", "Copies of requests that a revision got.")
+    for number, count in revisions.items():
+        label = ("revision", str(number))
+        for code, seen in sorted(count.codes.items()):
+            requests.add(seen, label, ("code", str(code)))
+        failed.add(count.failed, label)
+        mirrored.add(count.mirrored, label)
+    for code, seen in sorted(desk.own_codes.items()):
+        requests.add(seen, ("revision", "0"), ("code", str(code)))
+    return [requests, failed, mirrored]
+
+
+def _latency(revisions: Mapping[int, RevisionCount]) -> list[Family]:
+    family = Family("fairway_router_request_seconds", "histogram", "Time of successful answers, from the last byte of a request.")
+    for number, count in revisions.items():
+        family.add_histogram(_SECONDS, count.buckets, count.latency_sum, ("revision", str(number)))
+    return [family]
+
+
+def _state(desk: Desk, up: Mapping[Backend, bool]) -> list[Family]:
+    replicas = Family("fairway_router_replicas", "gauge", "Replicas that get requests.")
+    in_flight = Family("fairway_router_in_flight_requests", "gauge", "Requests that a replica has and did not answer yet.")
+    weight = Family("fairway_router_weight", "gauge", "The part of the traffic that a revision gets, 0 to 1.")
+    answers = Family("fairway_replica_up", "gauge", "1: the replica answered when its metrics were asked for; 0: it did not.")
+    counts: dict[str, list[int]] = {}
+    for backend, place in desk.routes.places.items():
+        counts.setdefault(str(backend.revision), []).append(place.count.in_flight)
+    for revision, numbers in sorted(counts.items()):
+        replicas.add(len(numbers), ("revision", revision))
+        in_flight.add(sum(numbers), ("revision", revision))
+    whole = sum(desk.routes.weights.values())
+    for number, part in sorted(desk.routes.weights.items()):
+        weight.add(part / whole if whole else 0, ("revision", str(number)))
+    for backend, answered in sorted(up.items(), key=lambda pair: pair[0].name):
+        answers.add(int(answered), ("replica", backend.name), ("revision", str(backend.revision)))
+    return [replicas, in_flight, weight, answers]
+
+
+def _single(desk: Desk, dropped: tuple[int, int]) -> list[Family]:
+    taken, given = desk.bytes_passed()
+    found = []
+    for name, kind, words, value in (
+        ("fairway_router_arrived_total", "counter", "Requests that came, held ones included; probes do not count.", desk.arrived),
+        ("fairway_router_probes_total", "counter", "Health probes and scrapes; they count nowhere else.", desk.probes),
+        ("fairway_router_held_requests", "gauge", "Requests that wait because there is no replica.", len(desk.waiting)),
+        ("fairway_router_expired_total", "counter", "Held requests that were answered 503.", desk.expired),
+        ("fairway_router_connections", "gauge", "Connections of clients.", len(desk.guests)),
+        ("fairway_router_received_bytes_total", "counter", "Bytes that came from clients.", taken),
+        ("fairway_router_sent_bytes_total", "counter", "Bytes that went to clients.", given),
+        ("fairway_access_log_lines_total", "counter", "Lines of the access log.", dropped[0]),
+        (
+            "fairway_access_log_dropped_total",
+            "counter",
+            "Lines that were not written: too many, or the disk is slow.",
+            dropped[1],
+        ),
+    ):
+        family = Family(name, kind, words)
+        family.add(value)
+        found.append(family)
+    return found
+
+
+def _knative(desk: Desk, revisions: Mapping[int, RevisionCount]) -> list[Family]:
+    """Knative's names, for requests that replicas answered. Latencies are milliseconds, of successful answers."""
+    namespace, _, service = desk.routes.plan.service.partition("/")
+    found = []
+    for prefix, words in (("revision_", "Knative's name"), ("revision_app_", "Knative's name; without what waits")):
+        count = Family(f"{prefix}request_count", "counter", f"Answers ({words}).")
+        latency = Family(f"{prefix}request_latencies", "histogram", f"Milliseconds of successful answers ({words}).")
+        for number, seen in revisions.items():
+            names = (
+                ("namespace_name", namespace),
+                ("service_name", service),
+                ("configuration_name", service),
+                ("revision_name", f"{service}-r{number}"),
+            )
+            for code, times in sorted(seen.codes.items()):
+                count.add(times, *names, ("response_code", str(code)), ("response_code_class", f"{code // 100}xx"))
+            good = (*names, ("response_code", "200"), ("response_code_class", "2xx"))
+            latency.add_histogram(_MILLISECONDS, seen.buckets, 1000 * seen.latency_sum, *good)
+        found += [count, latency]
+    return found

@@ -1,0 +1,82 @@
+"""Answers requests to the router itself: the page of metrics, and probes for which there is no replica."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fairway.serving.exposition.family import OPENMETRICS, TEXT, accepts_openmetrics
+from fairway.serving.router.desk import Desk
+from fairway.serving.router.head import RequestHead
+from fairway.serving.router.observation import ObservedRequest
+from fairway.serving.router.observe import health
+from fairway.serving.router.observe.access_log import RequestLog
+from fairway.serving.router.observe.page import MetricsPage
+from fairway.state.route import WHOLE, RouteObservation, RoutePlan
+
+OWN_PAGE = b"/fairway/metrics"
+"""The page of every service. A model has it at `/metrics` too; that path of a command is its server's own."""
+
+
+class ServiceObserver:
+    """Implements `Observer`."""
+
+    def __init__(self, desk: Desk, log: RequestLog | None = None) -> None:
+        """`log`: where lines of the access log go."""
+        self._desk = desk
+        self._log = log
+        self._page = MetricsPage(desk)
+        self._about = RouteObservation()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def put(self, plan: RoutePlan) -> None:
+        """This plan is in force."""
+        self._about = plan.observed
+        self._page.put(plan)
+        if self._log is not None:
+            self._log.share = plan.observed.access / WHOLE
+            # Without a share nothing is done for a request.
+            self._desk.access = self._log if plan.observed.access else None
+
+    def takes(self, request: ObservedRequest) -> bool:
+        """Whether the request is for the page of metrics."""
+        path = request.head.target.partition(b"?")[0]
+        if path == OWN_PAGE or (path == health.SCRAPE and self._about.model):
+            self._desk.probes += 1
+            self._show_page(request)
+            return True
+        return False
+
+    def is_probe(self, head: RequestHead) -> bool:
+        """Whether the request is a health probe or a scrape that wakes no replica."""
+        return not self._about.probes_wake and health.is_probe(head, self._about)
+
+    def stand_in(self, request: ObservedRequest) -> None:
+        """Answer a probe for which there is no replica."""
+        if request.head.target.partition(b"?")[0] == health.SCRAPE:
+            self._show_page(request)
+            return
+        status, body = health.answer(request.head.target, self._about)
+        more = b"fairway-replicas: 0\r\ncache-control: no-store\r\n" + (b"" if status == 200 else b"retry-after: 1\r\n")
+        request.reply(status, body, b"application/json", more)
+
+    def sweep(self) -> None:
+        """A second has passed."""
+        self._page.sweep()
+
+    async def close(self) -> None:
+        """Write what is not written yet."""
+        if self._log is not None:
+            await self._log.close()
+
+    def _show_page(self, request: ObservedRequest) -> None:
+        task = asyncio.get_running_loop().create_task(self._send_page(request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send_page(self, request: ObservedRequest) -> None:
+        openmetrics = accepts_openmetrics(request.head.value_of(b"accept"))
+        log = self._log
+        lines = (log.written, log.dropped) if log is not None else (0, 0)
+        text = await self._page.text(openmetrics=openmetrics, lines=lines)
+        if not request.over:
+            request.reply(200, text, OPENMETRICS if openmetrics else TEXT, b"cache-control: no-store\r\n")

@@ -1,0 +1,160 @@
+"""Guards on outputs: numbers that are none, and answers to copies that differ from those that clients got."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fairway.plan.service import guards, outputs
+from fairway.plan.service.plan import Measured, Sample
+from fairway.state.load import OutputComparison, ReplicaLoad, RevisionLoad, RouteLoad
+from fairway.testing.service_builders import a_service, apply_version
+
+
+class Answers:
+    """Feeds a release with what replicas and the router count of outputs, look by look."""
+
+    def __init__(self, strategy="canary", seed=0, **guard):
+        rollout = {"strategy": strategy, "guard": guard}
+        self.service = apply_version(a_service(2), 2, 0.0, rollout=rollout)
+        self.rollout = replace(self.service.rollout, step=0)
+        self.chance = np.random.default_rng(seed)
+        self.measured = Measured()
+        self.loads = {"r1-1": ReplicaLoad(0.0), "r2-2": ReplicaLoad(0.0)}
+        self.pairs, self.now, self.verdict = OutputComparison(), 0.0, None
+        self.look()
+
+    def look(self, new=0, old=0, bad=(0.0, 0.0), refused=0, **pairs):
+        for name, count, share in (("r2-2", new, bad[0]), ("r1-1", old, bad[1])):
+            was = self.loads[name]
+            self.loads[name] = replace(
+                was,
+                served=was.served + count + refused,
+                client_errors=was.client_errors + refused,
+                non_finite=was.non_finite + int(self.chance.binomial(count, share)),
+            )
+        self.pairs = self.pairs.plus(OutputComparison(**pairs))
+        self.now += 2.0
+        route = RouteLoad(self.now, epoch="a", revisions={1: RevisionLoad(), 2: RevisionLoad(outputs=self.pairs)})
+        self.measured = self.measured.add(Sample(self.now, route, dict(self.loads)))
+        marks, self.verdict = guards.of_answers(self.service, self.rollout, self.measured)
+        self.rollout = replace(self.rollout, marks=marks)
+        return self.verdict
+
+    def until_it_speaks(self, looks=200, **answers):
+        return next((count for count in range(looks) if self.look(**answers)), None)
+
+    @property
+    def findings(self):
+        return guards.findings(self.service, self.rollout)
+
+
+def test_answers_without_a_number_speak_with_both_numbers():
+    seen = Answers()
+    assert seen.until_it_speaks(new=5, old=95, bad=(0.3, 0.0)) <= 15
+    assert seen.verdict.guard == "non_finite"
+    assert "of r2's answers have NaN or infinity in an output" in seen.verdict.reason
+    assert "0.0% of r1's" in seen.verdict.reason
+    assert "allowed is 1%" in seen.verdict.reason
+    assert seen.findings[0].startswith("non-finite: ")
+
+
+def test_answers_without_a_number_that_both_have_or_that_are_allowed_stop_nothing():
+    for share in (0.02, 0.5, 1.0):
+        assert Answers().until_it_speaks(new=10, old=90, bad=(share, share)) is None
+    assert Answers().until_it_speaks(new=10, old=90, bad=(0.005, 0.0)) is None
+    assert Answers(non_finite="100%").until_it_speaks(new=10, old=90, bad=(1.0, 0.0)) is None
+    assert Answers(non_finite="30%").until_it_speaks(new=10, old=90, bad=(0.1, 0.0)) is None
+
+
+def test_without_the_old_one_beside_it_they_are_held_against_what_is_allowed():
+    seen = Answers()
+    seen.look(old=500)
+    assert seen.until_it_speaks(new=50, bad=(0.2, 0.0)) is not None
+    assert seen.verdict.guard == "non_finite"
+
+
+def test_client_errors_are_no_answers_with_numbers():
+    seen = Answers()
+    seen.look(new=5, old=5, refused=1000)
+    assert seen.rollout.marks["non_finite.n"] == 5
+
+
+def test_a_replica_that_was_not_seen_before_counts_from_its_first_look():
+    seen = Answers()
+    seen.loads["r2-9"] = ReplicaLoad(0.0, served=10_000, non_finite=10_000)
+    assert seen.look(new=1, old=1) is None
+    assert "non_finite.k" not in seen.rollout.marks or seen.rollout.marks["non_finite.k"] == 0
+
+
+def shadow(**outputs_guard):
+    return Answers("shadow", outputs=outputs_guard)
+
+
+def test_answers_that_differ_speak_with_their_number_and_the_tolerance():
+    seen = shadow(tolerance="0.01")
+    found = seen.until_it_speaks(compared=20, differing=19, classified=20, reclassified=18, largest=1.9)
+    assert found <= 5
+    assert seen.verdict.guard == "outputs"
+    assert "95.0% of r2's answers differ from r1's to the same requests" in seen.verdict.reason
+    assert "values lie at most 1.9 apart as a part of the largest of their output, tolerance 0.01" in seen.verdict.reason
+    assert "allowed is 1%" in seen.verdict.reason
+    assert "90.0% of r2's answers name another class than r1's" in seen.verdict.reason
+
+
+def test_other_names_or_shapes_are_named():
+    seen = shadow()
+    assert seen.until_it_speaks(compared=20, differing=20, relaid=20) is not None
+    assert "by the names, types or shapes of their outputs" in seen.verdict.reason
+
+
+def test_few_that_differ_and_those_that_the_document_allows_stop_nothing():
+    assert shadow().until_it_speaks(compared=200, differing=1, largest=0.5) is None
+    assert shadow(differ="30%").until_it_speaks(compared=20, differing=4) is None
+    assert shadow(differ="100%").until_it_speaks(compared=20, differing=20, classified=20, reclassified=20) is None
+    seen = Answers("shadow")
+    assert seen.until_it_speaks(compared=20, differing=20) is None
+    assert seen.findings == ()
+
+
+def test_a_version_that_was_trained_anew_is_judged_by_its_classes():
+    seen = shadow(differ="100%", classes="5%")
+    assert seen.until_it_speaks(looks=100, compared=50, differing=50, classified=50, reclassified=1, largest=0.4) is None
+    assert seen.until_it_speaks(compared=50, differing=50, classified=50, reclassified=6, largest=0.4) is not None
+    assert seen.verdict.guard == "outputs"
+    assert "name another class than r1's to the same requests" in seen.verdict.reason
+    assert "allowed is 5%" in seen.verdict.reason
+
+
+def test_what_is_no_number_beside_one_comes_before_what_differs():
+    seen = shadow()
+    assert seen.until_it_speaks(compared=20, differing=10, non_finite=10) is not None
+    assert seen.verdict.guard == "non_finite"
+    assert "where r1's answers to the same requests are finite" in seen.verdict.reason
+
+
+def test_status_shows_what_was_compared_and_what_was_not():
+    seen = shadow()
+    seen.look(compared=100, differing=0, classified=100, largest=0.0002)
+    first, second = seen.findings
+    assert first.startswith("outputs: 0.0% of r2's answers differ from r1's to the same requests (0 of 100 compared")
+    assert second.startswith("outputs: 0.0% of r2's answers name another class")
+    seen.look(incomparable=7, skipped=3)
+    assert seen.findings[-1] == "outputs: not compared: 7 answers in a form that is not comparable, 3 that came too fast"
+
+
+@pytest.mark.parametrize("strategy", ["canary", "ab", "shadow"])
+def test_of_two_hundred_equal_versions_with_some_answers_without_a_number_at_most_one_in_fifty_goes_back(strategy):
+    back = 0
+    for seed in range(200):
+        seen = Answers(strategy, seed=seed)
+        back += seen.until_it_speaks(looks=60, new=5, old=95, bad=(0.03, 0.03)) is not None
+    assert back <= 4
+
+
+def test_a_comparison_of_two_routers_is_the_sum_of_both():
+    one, other = OutputComparison(compared=3, differing=1, largest=0.5), OutputComparison(compared=4, largest=0.2)
+    assert one.plus(other) == OutputComparison(compared=7, differing=1, largest=0.5)
+    assert other.since(one).compared == 1
+    assert one.since(other).compared == 0
+    assert outputs.compared({"outputs.n": 3.0}) == 3.0
