@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 HEAD_LIMIT = 32 * 1024
 """Bytes of a head; more are answered 431."""
@@ -46,6 +47,7 @@ _ONCE = frozenset({b"host", b"content-length"})
 _SLASH = ord("/")
 _IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE", b"TRACE"})
 
+_PHRASES = {each.value: each.phrase.encode() for each in HTTPStatus}
 _RENDERED = (
     b"%b %b HTTP/1.1\r\nhost: %b\r\n%b%b"
     b"x-forwarded-for: %b\r\nx-forwarded-proto: %b\r\nx-forwarded-host: %b\r\nx-request-id: %b\r\n\r\n"
@@ -376,7 +378,7 @@ def request_of(
 def answer_of(status: int, headers: Iterable[tuple[bytes, bytes]], *, bodiless: bool) -> AnswerHead:
     """The head of an answer that came another way than as lines."""
     special: dict[bytes, bytes] = {}
-    head = AnswerHead(status, b"", [], CHUNKED, bodiless=bodiless or status in (204, 304))
+    head = AnswerHead(status, b" " + _PHRASES.get(status, b""), [], CHUNKED, bodiless=bodiless or status in (204, 304))
     for name, value in headers:
         if name not in _OF_ANSWER:
             head.lines.append(name + b": " + value)

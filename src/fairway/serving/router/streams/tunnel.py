@@ -251,7 +251,7 @@ class Tunnel(asyncio.BufferedProtocol):
         backend = place.backend
         if backend.protocol != "http":
             self._settle(501)
-            what = f"a server that speaks {backend.protocol}" if backend.protocol else "the replicas of a model"
+            what = f"a server that speaks {backend.protocol}" if backend.protocol else "a model"
             self.refuse(501, f"{what} takes no WebSockets; only a command with protocol: http does")
             return
         host, _, port = backend.address.rpartition(":")
