@@ -473,7 +473,10 @@ class App:
             if asker.head_length is None and len(body) > _COUNTED:
                 asker.hold(weight(question.inputs))
             asker.phases = came, time.perf_counter()
-            self._submit(question, finish)
+            if question.rows and not question.timeout:
+                self._batcher.submit(question.inputs, question.rows, finish)
+            else:
+                submit_special(self._batcher, self._model, question, finish)
         except RequestError as error:
             self._finish(form, None, error, asker)
         except Exception:  # noqa: BLE001  # ours; the server must live on

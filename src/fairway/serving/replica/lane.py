@@ -306,7 +306,6 @@ class Asked:
         self.head_length: bytes | None = None
         self.refused: Answer | None = None
         self.message_event = _Nobody
-        self.headers: list[tuple[bytes, bytes]] = []
 
     def admitted(self, headers: list[tuple[bytes, bytes]]) -> bool:
         """Whether it can go this way. What is not acceptable is refused here, before its body is read."""
