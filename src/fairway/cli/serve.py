@@ -124,6 +124,8 @@ def _print(session: Session, options: Options, name: str) -> int:
     show_line(name if options.text("format") == "name" else found["url"])
     if found["example"]:
         say(f"try: {found['example']}")
+    if options.word():
+        say(f"docs: {found['url']}/docs; metrics: {found['url']}/metrics")
     say(f"next: fairway get service/{name}; fairway logs service/{name}; fairway bench service/{name}")
     return 0
 

@@ -79,7 +79,7 @@ class Batching(SpecModel):
     same alone and together, or the model's `fairway.json` declares it. always: declares it. never: requests run one by one."""
     max: Annotated[int, Field(ge=1, le=65_536)] = 64
     """Rows of one batch at the most, where requests are batched; 1 runs each row alone."""
-    queue: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    queue: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
     """Requests that wait at a replica at the most; more are answered 429 with `Retry-After`."""
     deadline: Duration = "30s"
     """A request that would be answered later than this is refused at once."""

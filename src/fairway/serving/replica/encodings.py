@@ -96,6 +96,10 @@ def _is_zlib(body: bytes) -> bool:
     return len(body) > 1 and body[0] & 0x0F == 8 and (body[0] << 8 | body[1]) % 31 == 0  # RFC 1950
 
 
+_FRAMED = b"application/grpc"
+"""Answers of this type have an encoding of their own."""
+
+
 def accepted(headers: list[tuple[bytes, bytes]]) -> bytes:
     """The encoding that a client prefers for its answer; empty: none."""
     found: dict[bytes, float] = {}
@@ -134,7 +138,7 @@ class Compressor:
 
     async def compress(self, answer: Answer, headers: list[tuple[bytes, bytes]]) -> Answer:
         """The answer, compressed if the client accepts it."""
-        if len(answer.body) < COMPRESSED_FROM or not (encoding := accepted(headers)):
+        if len(answer.body) < COMPRESSED_FROM or answer.content_type.startswith(_FRAMED) or not (encoding := accepted(headers)):
             return answer
         if len(answer.body) <= _INLINE:
             return _compressed(answer, encoding)
@@ -148,7 +152,7 @@ class Compressor:
 
     def start(self, answer: Answer, headers: list[tuple[bytes, bytes]], done: Callable[[Answer], None]) -> None:
         """The same without a task: `done` gets the answer, now or later, on the loop's thread."""
-        encoding = accepted(headers)
+        encoding = b"" if answer.content_type.startswith(_FRAMED) else accepted(headers)
         if not encoding or (len(answer.body) > _INLINE and self.running >= _MOST_AT_ONCE):
             done(answer)
         elif len(answer.body) <= _INLINE:

@@ -12,6 +12,8 @@ _SHOWN = 500
 def unknown(model: ServedModel, path: str) -> RequestError:
     """404 with what is wrong."""
     parts = path[:_SHOWN].split("/")
+    if len(parts) == 3 and "." in parts[1]:  # /inference.GRPCInferenceService/ModelInfer
+        return RequestError(501, f"no method {path[:_SHOWN]} of gRPC here", fix="docs/protocols.md has the services")
     if len(parts) > 3 and parts[2] == "models" and parts[1] in ("v1", "v2"):  # /v1/models/NAME
         name = parts[3].partition(":")[0]
         if name != model.name:

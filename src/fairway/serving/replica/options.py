@@ -58,7 +58,7 @@ def read(arguments: list[str] | None = None) -> Options:
         help="whether rows of several requests run together; auto: where fairway.json says so, or a proof at the start shows it",
     )
     add("--max-batch", type=_positive, default=64, help="rows of one batch at the most")
-    add("--max-queue", type=_positive, default=256, help="requests that may wait")
+    add("--max-queue", type=_positive, default=1024, help="requests that may wait")
     add("--deadline", type=_seconds, default=30.0, help="seconds; who would wait longer gets 429")
     add("--objective", type=_seconds, default=0.0, help="seconds for an answer that batches must leave room for; default: none")
     add("--max-body", type=_positive, default=64 << 20, help="bytes of a request's body, and of the outputs for it, at the most")

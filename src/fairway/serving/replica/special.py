@@ -17,23 +17,23 @@ _MOST_PROBED = 1 << 20
 """Elements of one row that is run only to learn the shapes of the outputs."""
 
 
-def submit_special(batcher: Batcher, model: ServedModel, question: Question, finish: Finish) -> None:
-    """Run a question that has no rows or a timeout."""
+def submit_special(batcher: Batcher, model: ServedModel, question: Question, finish: Finish, arrived: float = 0.0) -> None:
+    """Run a question that has no rows or a timeout. `arrived`: by `time.perf_counter`; 0 is now."""
     if question.timeout:
-        finish = _in_time(batcher, question, finish)
+        finish = _in_time(batcher, question, finish, arrived)
     if question.rows:
-        batcher.submit(question.inputs, question.rows, finish)
+        batcher.submit(question.inputs, question.rows, finish, arrived)
     else:
         _without_rows(batcher, model, question, finish)
 
 
-def _in_time(batcher: Batcher, question: Question, finish: Finish) -> Finish:
+def _in_time(batcher: Batcher, question: Question, finish: Finish, arrived: float) -> Finish:
     """429 where the answer would come too late, before any work is done; or where it did."""
     timeout = question.timeout
     if batcher.waiting and (wait := batcher.estimate(question.rows)) > timeout:
         message = f"the answer would take about {wait:.3g} s, longer than the timeout of {timeout:g} s that the request has"
         raise RequestError(429, message, fix="try again later, or allow more time", retry_after=wait)
-    end = time.perf_counter() + timeout
+    end = (arrived or time.perf_counter()) + timeout
 
     def finish_in_time(found: Outputs | RequestError) -> None:
         if not isinstance(found, RequestError) and time.perf_counter() > end:

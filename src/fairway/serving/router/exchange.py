@@ -25,7 +25,7 @@ from fairway.serving.router.observation import AccessLog, RequestRecord, millise
 from fairway.serving.router.outcome import TARGET, is_own
 from fairway.serving.router.place import Place
 from fairway.serving.router.replay import Replay
-from fairway.serving.router.upstream import Upstream
+from fairway.serving.router.upstream import Channel
 from fairway.serving.trace_context import parse
 
 _LOOKS = frozenset({b"GET", b"HEAD"})
@@ -96,7 +96,7 @@ class Exchange:
         # Both the lines of the head and the head as it goes to the backend are kept.
         self._fits = self._replay.add_head(2 * len(self._wire)) and (not piece or self._replay.add(piece))
         self._place: Place | None = None
-        self._upstream: Upstream | None = None
+        self._upstream: Channel | None = None
         self._tried: list[Place] = []
         self._stale = 0
         self._since = 0.0
@@ -162,13 +162,17 @@ class Exchange:
         self._gone = self._gone or now
         self._running = True
         place.count.begin(now)
+        self._reach(place, now)
+
+    def _reach(self, place: Place, now: float) -> None:
+        """Have a connection there."""
         upstream = None if self._stale else place.take_idle(now)
         if upstream is None:
             place.connect(self)
         else:
             self.on_connected(upstream)
 
-    def on_connected(self, upstream: Upstream) -> None:
+    def on_connected(self, upstream: Channel) -> None:
         """There is a connection: send what there is of the request."""
         place = self._place
         if place is None or self.over:
@@ -446,7 +450,7 @@ class Exchange:
             return frame + b"connection: close\r\n"
         return frame + b"connection: keep-alive\r\n" if request.plain else frame
 
-    def _settle(self, place: Place, upstream: Upstream) -> None:
+    def _settle(self, place: Place, upstream: Channel) -> None:
         """The answer has come whole: count it, and let the next request have the connection."""
         now = self._desk.now()
         self._running = False
@@ -463,22 +467,26 @@ class Exchange:
             self._desk.release_soon()
 
     def _finish(self, wire: bytes) -> None:
-        place, replay = self._place, self._replay
         self.over = True
         if self._chunked:
             wire += LAST
         if wire:
             self._out += len(wire)
             self._client.write(wire)
+        self._complete()
+
+    def _complete(self) -> None:
+        """The answer is out."""
         if self._desk.access is not None and self._desk.access.wants(self._status):
             self._note(self._desk.access)
+        place, replay = self._place, self._replay
         replay.may_drop(False)
         copied = place is not None and not self.is_probe and self.body_done and replay.whole and self._desk.routes.has_mirror()
         if not (copied and place and send_copy(self._desk, place.backend.revision, self._wire, replay, self.head, self._kept)):
             self._end()
         self._client.finished(keep=self._keep)
 
-    def _may_repeat(self, upstream: Upstream, unread: bool) -> bool:
+    def _may_repeat(self, upstream: Channel, unread: bool) -> bool:
         if upstream.began or not self._replay.whole or self._stale >= _STALE_LIMIT:
             return False
         return self.head.is_idempotent or unread
