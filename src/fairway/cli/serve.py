@@ -9,6 +9,7 @@ import time
 
 from fairway.cli.address import service_path
 from fairway.cli.document import with_unit
+from fairway.cli.endpoint import ENDPOINT, endpoint_of, make_key
 from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
 from fairway.cli.progress import PATIENCE
 from fairway.cli.rollout import ALLOW_SIGNATURE_CHANGE
@@ -26,6 +27,7 @@ LOOK_EVERY = 0.25
 MOST_STARTS = 3
 """Starts of a server that ends by itself, before we stop waiting for it."""
 LAST_LINES = 20
+PROTOCOLS = ("http", "http2", "grpc")
 RUNTIMES = ("auto", "onnx", "torch", "savedmodel", "python")
 _REPLICAS = re.compile(r"([0-9]+)(?:\.\.([0-9]+))?")
 
@@ -45,6 +47,8 @@ def serve(options: Options) -> int:
     session.announce()
     made = session.send("POST", "/v1/services", body)
     name = made["name"]
+    if options.text("key"):
+        make_key(session, name, options.text("key"))
     if options.on("detach"):
         return _print(session, options, name)
     say(f"{name}: waiting until it answers; Ctrl-C leaves it to itself")
@@ -121,6 +125,8 @@ def _print(session: Session, options: Options, name: str) -> int:
     show_line(name if options.text("format") == "name" else found["url"])
     if found["example"]:
         say(f"try: {found['example']}")
+    if options.word():
+        say(f"docs: {found['url']}/docs; metrics: {found['url']}/metrics")
     say(f"next: fairway get service/{name}; fairway logs service/{name}; fairway bench service/{name}")
     return 0
 
@@ -142,7 +148,7 @@ def make_service(options: Options, namespace: str) -> dict[str, Any]:
         spec["rollout"] = {"allowSignatureChange": True}
     if options.on("batching") or options.on("no-batching"):
         spec["batching"] = {"mode": _batching(options, model)}
-    for flag, field in (("runtime", "runtime"), ("ready", "ready"), ("queue", "queue")):
+    for flag, field in (("runtime", "runtime"), ("ready", "ready"), ("protocol", "protocol"), ("queue", "queue")):
         if options.text(flag):
             spec[field] = options.text(flag)
     if options.number("port") is not None:
@@ -150,7 +156,7 @@ def make_service(options: Options, namespace: str) -> dict[str, Any]:
     if options.text("python"):
         python = options.text("python")
         spec["environment"] = {"python": os.path.abspath(python) if os.sep in python else python}
-    spec.update(_amounts(options))
+    spec.update(endpoint_of(options) | _amounts(options))
     return {
         "apiVersion": "fairway.dev/v1alpha1",
         "kind": "ModelService",
@@ -206,6 +212,7 @@ COMMANDS = {
             Flag("--name", "the service (default: the model's name)", "NAME"),
             Flag("--replicas", "how many: 2, or 0..4 to follow the load", "N"),
             Flag("--port", "where it listens (default: a free port, kept from then on)", "N", number=True),
+            *ENDPOINT,
             Flag("--p95", "what is promised: 95 of 100 answers within this", "TIME"),
             Flag("--runtime", f"what runs the model: {', '.join(RUNTIMES)}", "NAME", choices=RUNTIMES),
             Flag("--batching", "run rows of several requests together without a proof: each row is computed for itself"),
@@ -213,6 +220,7 @@ COMMANDS = {
             Flag("--follow", "a promotion of the alias starts a release"),
             ALLOW_SIGNATURE_CHANGE,
             Flag("--ready", "the path that answers 200 when a command's server is ready (default: /)", "PATH"),
+            Flag("--protocol", "what a command's server speaks: http (default), http2 or grpc", "NAME", choices=PROTOCOLS),
             Flag("--gpus", "GPUs a replica: 1, 0.25, H100:1", "N"),
             Flag("--cpus", "cores a replica: 2, 500m", "N"),
             Flag("--memory", "memory a replica: 512Mi, 2Gi", "SIZE"),
@@ -227,6 +235,7 @@ COMMANDS = {
         examples=(
             "fairway serve mnist@champion",
             "fairway serve mnist --replicas 1..4 --p95 50ms",
+            "fairway serve mnist --bind 0.0.0.0 --tls self-signed --key ci",
             "fairway serve --name chat --port 8000 --gpus 1 -- vllm serve MODEL --port {{port}}",
         ),
     )

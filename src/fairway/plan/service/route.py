@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fairway.plan.service import fleet
+from fairway.plan.service.access import access_of
 from fairway.plan.service.split import Part, Shares, speed
 from fairway.spec.service import RolloutStrategy, ServiceSpec
 from fairway.state.route import WHOLE, Backend, HeaderMatch, Mirror, RouteObservation, RoutePlan
@@ -23,7 +24,7 @@ HOLD_LIMIT = 1_000
 def routes(service: Service, replicas: Sequence[Replica], shares: Shares, parts: Mapping[int, Part], target: int) -> RoutePlan:
     """What the router is to know. `replicas`: those that may get requests; `target`: the revision on its way in, or 0."""
     backends = tuple(
-        Backend(replica.name, replica.revision, replica.address)
+        Backend(replica.name, replica.revision, replica.address, _protocol(service, replica.revision))
         for replica in sorted(replicas, key=lambda replica: replica.number)
         if replica.phase is ReplicaPhase.READY and replica.address
     )
@@ -39,10 +40,19 @@ def routes(service: Service, replicas: Sequence[Replica], shares: Shares, parts:
         sticky=spec.traffic.sticky,
         mirror=Mirror(mirror[0], round(mirror[1] * WHOLE), _tolerance(spec)) if mirror else None,
         port=spec.port or service.port,
+        host=spec.endpoint.bind,
+        hosts=spec.endpoint.hosts,
         hold_seconds=quantity.seconds(spec.hold),
         hold_limit=0 if service.deleting else HOLD_LIMIT,
+        access=access_of(service),
         observed=observed(service, bool(backends)),
     )
+
+
+def _protocol(service: Service, number: int) -> str:
+    """What the replicas of a revision speak; empty for our own server."""
+    revision = service.revision(number)
+    return str(revision.spec.protocol) if revision is not None and revision.spec.command else ""
 
 
 def observed(service: Service, has_replicas: bool) -> RouteObservation:

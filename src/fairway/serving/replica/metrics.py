@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
@@ -15,6 +16,9 @@ LATENCY_BOUNDS = tuple(0.0001 * 2**step for step in range(19))
 BATCH_BOUNDS = tuple(float(2**step) for step in range(11))
 _MOST_SEEN = 4096
 _MICRO = 1e6
+
+
+_MOST_SIZES = 1024
 
 
 class Histogram:
@@ -73,10 +77,29 @@ class Phases:
             histogram.total += float(column.sum())
 
 
+class Runs:
+    """Runs of the model with one number of rows."""
+
+    __slots__ = ("count", "rows", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.rows = 0
+        self.seconds = 0.0
+
+
 class Metrics:
     """Counters since the start; they only grow."""
 
     def __init__(self) -> None:
+        self.runs: dict[int, Runs] = {}
+        """By rows of a run; beyond `_MOST_SIZES` different ones by the next power of two below."""
+        self.failed_seconds = 0.0
+        """Of the time of all requests, the part of those that got 4xx or 5xx."""
+        self.queued = 0
+        """Requests that went into a batch."""
+        self.last_run = 0.0
+        """When the model ran last, by `time.perf_counter`."""
         self.codes: dict[int, int] = {}
         self.latency = Histogram(LATENCY_BOUNDS)
         self.batch_rows = Histogram(BATCH_BOUNDS)
@@ -97,12 +120,30 @@ class Metrics:
         """One question to the model was answered."""
         self.codes[code] = self.codes.get(code, 0) + 1
         self.latency.add(seconds)
+        if code >= 400:
+            self.failed_seconds += seconds
 
     def batch(self, rows: int, seconds: float, requests: int = 1) -> None:
         """The model ran once, for so many requests."""
         self.batch_rows.add(rows)
         self.busy_seconds += seconds
         self.compute_seconds += requests * seconds
+        runs = self.runs.get(rows)
+        if runs is None:
+            runs = self._runs(rows)
+        runs.count += 1
+        runs.rows += rows
+        runs.seconds += seconds
+        self.last_run = time.perf_counter()
+
+    def since_last(self) -> float:
+        """Seconds since the model ran."""
+        return time.perf_counter() - self.last_run
+
+    def _runs(self, rows: int) -> Runs:
+        if len(self.runs) >= _MOST_SIZES:
+            rows = 1 << max(0, rows.bit_length() - 1)
+        return self.runs.setdefault(rows, Runs())
 
     @property
     def failed(self) -> int:

@@ -21,13 +21,17 @@ from fairway.serving.router.comparison.pairs import KeptAnswer
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.head import AnswerHead, BadHeadError, RequestHead, request_id_of
 from fairway.serving.router.mirror import keep_answer, send_copy
+from fairway.serving.router.observation import AccessLog, RequestRecord, milliseconds, shown
 from fairway.serving.router.outcome import TARGET, is_own
 from fairway.serving.router.place import Place
 from fairway.serving.router.replay import Replay
-from fairway.serving.router.upstream import Upstream
+from fairway.serving.router.upstream import Channel
+from fairway.serving.trace_context import parse
 
 _LOOKS = frozenset({b"GET", b"HEAD"})
 """Methods of probes and of pages that the router itself shows."""
+_CLIENT_LEFT = 499
+"""The status of a request in the log whose client did not wait for the answer."""
 _STALE_LIMIT = 3
 """How often a request is sent again because a connection had ended."""
 
@@ -66,9 +70,9 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_admitted", "_chunked", "_client", "_desk", "_fits", "_full", "_keep", "_kept", "_place", "_replay", "_running",
-        "_sent", "_since", "_stale", "_status", "_tried", "_upstream", "_wire", "answered", "arrived", "body_done", "head",
-        "is_probe", "over", "request_id",
+        "_admitted", "_chunked", "_client", "_desk", "_fits", "_full", "_gone", "_in", "_keep", "_kept", "_out", "_place",
+        "_reason", "_replay", "_running", "_sent", "_since", "_stale", "_status", "_tried", "_upstream", "_wire", "answered",
+        "arrived", "body_done", "head", "is_probe", "over", "request_id",
     )  # fmt: skip
 
     def __init__(
@@ -92,10 +96,14 @@ class Exchange:
         # Both the lines of the head and the head as it goes to the backend are kept.
         self._fits = self._replay.add_head(2 * len(self._wire)) and (not piece or self._replay.add(piece))
         self._place: Place | None = None
-        self._upstream: Upstream | None = None
+        self._upstream: Channel | None = None
         self._tried: list[Place] = []
         self._stale = 0
         self._since = 0.0
+        self._gone = 0.0
+        self._in = len(piece)
+        self._out = 0
+        self._reason = ""
         self._running = False
         self._sent = False
         self._chunked = False
@@ -151,15 +159,20 @@ class Exchange:
             place.revision.arrived += not self.is_probe
         self._place = place
         self._since = now
+        self._gone = self._gone or now
         self._running = True
         place.count.begin(now)
+        self._reach(place, now)
+
+    def _reach(self, place: Place, now: float) -> None:
+        """Have a connection there."""
         upstream = None if self._stale else place.take_idle(now)
         if upstream is None:
             place.connect(self)
         else:
             self.on_connected(upstream)
 
-    def on_connected(self, upstream: Upstream) -> None:
+    def on_connected(self, upstream: Channel) -> None:
         """There is a connection: send what there is of the request."""
         place = self._place
         if place is None or self.over:
@@ -197,6 +210,7 @@ class Exchange:
     def on_body(self, wire: bytes, done: bool) -> None:
         """More of the body, as it goes over the wire."""
         self.body_done = done
+        self._in += len(wire)
         # A replica is measured from the moment in which it could know the whole request, however slow its sender was.
         self._since = self._desk.now()
         upstream = self._upstream
@@ -268,6 +282,7 @@ class Exchange:
         if ended:
             self._finish(wire)
         else:
+            self._out += len(wire)
             self._client.write(wire)
 
     def on_piece(self, piece: bytes, ended: bool) -> None:
@@ -277,6 +292,7 @@ class Exchange:
         if self._chunked and piece:
             piece = encode(piece)
         if not ended:
+            self._out += len(piece)
             self._client.write(piece)
             return
         assert self._place is not None
@@ -295,6 +311,7 @@ class Exchange:
         if self.answered:
             place.count.failed += 1
             place.revision.failed += 1
+            self._status, self._reason = 502, "the replica ended the connection in the middle of its answer"
             self._end()
             self._client.broken()
             return
@@ -313,6 +330,7 @@ class Exchange:
     def refuse(self, status: int, reason: str) -> None:
         """Answer in the router's own words."""
         self._desk.note_own(status)
+        self._status, self._reason = status, reason
         self._end()
         keep = self.body_done and self.head.keep_alive and not self._desk.draining
         bodiless, more = self.head.method == b"HEAD", self._admitted.lines
@@ -321,6 +339,7 @@ class Exchange:
 
     def reply(self, status: int, body: bytes, content_type: bytes, more: bytes = b"") -> None:
         """Answer in place of a replica; `more` are further lines of the head."""
+        self._status, self._out = status, len(body)
         self._end()
         keep = self.body_done and self.head.keep_alive and not self._desk.draining
         head = b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n%b%b\r\n" % (
@@ -350,6 +369,7 @@ class Exchange:
 
     def cancel(self) -> None:
         """The client is gone: so is the request."""
+        self._status = _CLIENT_LEFT
         self._end()
         self._desk.let_go(self)
         self._drop_upstream()
@@ -363,10 +383,40 @@ class Exchange:
                 self._upstream.hold_back()
 
     def _end(self) -> None:
+        if not self.over and self._desk.access is not None and self._desk.access.wants(self._status):
+            self._note(self._desk.access)
         self.over = True
         self._replay.close()
         if self._kept is not None:
             self._kept.close()
+
+    def _note(self, access: AccessLog) -> None:
+        """Write a line of the access log."""
+        now, place, head = self._desk.now(), self._place, self.head
+        trace = parse(head.value_of(b"traceparent"))
+        access.note(
+            RequestRecord(
+                time=access.time_of(now - self.arrived),
+                request_id=self.request_id.decode("latin-1"),
+                method=shown(head.method),
+                path=shown(head.target.partition(b"?")[0]),
+                status=self._status,
+                revision=place.backend.revision if place is not None else 0,
+                replica=place.backend.name if place is not None else "",
+                bytes_in=self._in,
+                bytes_out=self._out,
+                held_ms=milliseconds(self._gone - self.arrived) if self._gone else milliseconds(now - self.arrived),
+                upstream_ms=milliseconds(now - self._since) if place is not None else 0.0,
+                total_ms=milliseconds(now - self.arrived),
+                client=shown(self._client.peer),
+                forwarded_for=shown(head.forwarded.get(b"x-forwarded-for", b"")),
+                key=self._admitted.key,
+                trace_id=trace.trace_id if trace is not None else "",
+                agent=shown(head.value_of(b"user-agent") or b""),
+                tries=self._stale + len(self._tried),
+                error=self._reason,
+            )
+        )
 
     def _drop_upstream(self) -> Place | None:
         self._stop_counting()
@@ -400,7 +450,7 @@ class Exchange:
             return frame + b"connection: close\r\n"
         return frame + b"connection: keep-alive\r\n" if request.plain else frame
 
-    def _settle(self, place: Place, upstream: Upstream) -> None:
+    def _settle(self, place: Place, upstream: Channel) -> None:
         """The answer has come whole: count it, and let the next request have the connection."""
         now = self._desk.now()
         self._running = False
@@ -417,19 +467,26 @@ class Exchange:
             self._desk.release_soon()
 
     def _finish(self, wire: bytes) -> None:
-        place, replay = self._place, self._replay
         self.over = True
         if self._chunked:
             wire += LAST
         if wire:
+            self._out += len(wire)
             self._client.write(wire)
+        self._complete()
+
+    def _complete(self) -> None:
+        """The answer is out."""
+        if self._desk.access is not None and self._desk.access.wants(self._status):
+            self._note(self._desk.access)
+        place, replay = self._place, self._replay
         replay.may_drop(False)
         copied = place is not None and not self.is_probe and self.body_done and replay.whole and self._desk.routes.has_mirror()
         if not (copied and place and send_copy(self._desk, place.backend.revision, self._wire, replay, self.head, self._kept)):
             self._end()
         self._client.finished(keep=self._keep)
 
-    def _may_repeat(self, upstream: Upstream, unread: bool) -> bool:
+    def _may_repeat(self, upstream: Channel, unread: bool) -> bool:
         if upstream.began or not self._replay.whole or self._stale >= _STALE_LIMIT:
             return False
         return self.head.is_idempotent or unread
