@@ -24,12 +24,14 @@ from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols import openinference, tfserving
 from fairway.serving.replica.protocols.openinference import OpenInference
 from fairway.serving.replica.protocols.pieces import LARGE, Steps, weight
+from fairway.serving.replica.request_id import FailureLog, Headers, echoed
 from fairway.serving.replica.turns import BULK, Line
 from fairway.version import __version__
 
 if TYPE_CHECKING:  # most replicas need neither, and all should start fast
     from fairway.serving.replica.generating import Generating
     from fairway.serving.replica.sampling import Sampler
+    from fairway.serving.replica.trace import ReplicaTracer
 
 T = TypeVar("T")
 Do = Callable[[Scope, Receive], Awaitable[Answer | Stream]]
@@ -67,6 +69,7 @@ class Asker(Protocol):
     phases: tuple[float, float]
     """When the whole request was there, and when it was read."""
     head_length: bytes | None
+    headers: Headers
     disconnected: bool
 
     def hold(self, count: int) -> None:
@@ -108,6 +111,9 @@ class App:
         self._created = int(now())
         self._began = time.monotonic()
         self.draining = False
+        self.tracer: ReplicaTracer | None = None
+        """Set where traces are asked for."""
+        self._failures = FailureLog(time.monotonic)
         self.door: Door | None = None
         """Set where the port is one of loopback."""
         self.last = 0.0
@@ -151,11 +157,15 @@ class App:
         try:
             answer = await self._asked(do, scope, receive)
             if isinstance(answer, Stream):
+                answer.headers = (*answer.headers, *echoed(scope["headers"]))
                 await self._stream(answer, receive, send)
                 metrics.answered(answer.status, time.perf_counter() - began)
             else:
                 metrics.answered(answer.status, time.perf_counter() - began)
+                self._note(scope["headers"], answer)
                 await self._send(answer, send)
+            if self.tracer is not None:
+                self.tracer.note(scope["headers"], answer.status, began, time.perf_counter())
         except GoneError:
             pass
         finally:
@@ -176,6 +186,14 @@ class App:
             raise
         except Exception:  # noqa: BLE001  # ours; the server must live on
             return _mistake()
+
+    def _note(self, headers: Headers, answer: Answer) -> None:
+        """Give a client that asked directly its id back, and log what failed."""
+        line = echoed(headers)
+        if line:
+            answer.headers = [*answer.headers, *line]
+        if answer.status >= 500:
+            self._failures.note(headers, answer.status, answer.body)
 
     async def _send(self, answer: Answer, send: Send) -> None:
         headers = [(b"content-type", answer.content_type), (b"content-length", b"%d" % len(answer.body)), *answer.headers]
@@ -323,7 +341,7 @@ class App:
         async def do(scope: Scope, receive: Receive) -> Answer:
             body, head_length = await self.bodies.read(scope, receive)
             if is_large(body, head_length):
-                return await self._slowly(form, body, head_length)
+                return await self._slowly(form, body, head_length, scope["headers"])
             came = time.perf_counter()
             self._see(body, came)
             question = form.read(body, head_length)
@@ -332,7 +350,7 @@ class App:
             read = time.perf_counter()
             outputs = await self._batcher.ask(question.inputs, question.rows)
             ran = time.perf_counter()
-            answer = self._written(form, question, outputs)
+            answer = self._written(form, question, outputs, scope["headers"])
             self._metrics.phases.add(read - came, ran - read, time.perf_counter() - ran)
             return answer
 
@@ -344,7 +362,7 @@ class App:
         if len(body) < BULK:
             self._small.seen(at)
 
-    async def _slowly(self, form: Form, body: bytes, head_length: bytes | None) -> Answer:
+    async def _slowly(self, form: Form, body: bytes, head_length: bytes | None, headers: Headers) -> Answer:
         """The same for large JSON, which is decoded beside other requests."""
         came = time.perf_counter()
         future: asyncio.Future[Question] = asyncio.get_running_loop().create_future()
@@ -364,13 +382,13 @@ class App:
             read = time.perf_counter()
             outputs = await self._batcher.ask(question.inputs, question.rows)
             ran = time.perf_counter()
-            answer = self._written(form, question, outputs)
+            answer = self._written(form, question, outputs, headers)
             self._metrics.phases.add(read - came, ran - read, time.perf_counter() - ran)
             return answer
         finally:
             job.free()
 
-    def _written(self, form: Form, question: Question, outputs: list[Array]) -> Answer:
+    def _written(self, form: Form, question: Question, outputs: list[Array], headers: Headers) -> Answer:
         if question.wanted:
             size = sum([outputs[place].nbytes for place, binary in question.wanted if not binary])
         else:
@@ -381,7 +399,7 @@ class App:
             raise RequestError(413, message, fix=fix)
         answer = form.write(question, outputs)
         if self._sampler is not None:
-            self._sampler.see(question.inputs, outputs)
+            self._sampler.see(question.inputs, outputs, headers)
         return answer
 
     def quick(self, form: Form, body: bytes, asker: Asker) -> None:
@@ -438,7 +456,7 @@ class App:
                 assert isinstance(found, RequestError)
                 answer = refusal(found)
             else:
-                answer = self._written(form, question, found)
+                answer = self._written(form, question, found, asker.headers)
         except RequestError as error:
             answer = refusal(error)
         except Exception:  # noqa: BLE001  # ours; the server must live on
@@ -446,9 +464,14 @@ class App:
         metrics, now = self._metrics, time.perf_counter()
         metrics.in_flight -= 1
         metrics.answered(answer.status, now - asker.began)
+        phases = None
         if question is not None:
             came, read = asker.phases
+            phases = came, read, ran
             metrics.phases.add(read - came, ran - read, now - ran)
+        self._note(asker.headers, answer)
+        if self.tracer is not None:
+            self.tracer.note(asker.headers, answer.status, asker.began, now, phases)
         asker.answer(answer)
 
 

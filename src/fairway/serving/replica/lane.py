@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from fairway.serving.replica.asgi import App, Form, refusal
 from fairway.serving.replica.model import Answer
 from fairway.serving.replica.problem import RequestError
+from fairway.serving.replica.request_id import Headers
 from fairway.serving.replica.turns import BULK, Flow
 
 _STATUS = {
@@ -284,6 +285,7 @@ class Asked:
         "disconnected",
         "form",
         "head_length",
+        "headers",
         "keep_alive",
         "message_event",
         "parts",
@@ -302,6 +304,7 @@ class Asked:
         self.began = time.perf_counter()
         self.phases = (self.began, self.began)
         self.head_length: bytes | None = None
+        self.headers: Headers = lane.headers
         self.refused: Answer | None = None
         self.message_event = _Nobody
 
