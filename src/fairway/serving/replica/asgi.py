@@ -24,7 +24,7 @@ from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols import openinference, tfserving
 from fairway.serving.replica.protocols.openinference import OpenInference
 from fairway.serving.replica.protocols.pieces import LARGE, Steps, weight
-from fairway.serving.replica.request_id import FailureLog, Headers, echoed
+from fairway.serving.replica.request_id import BEFORE_ID, FailureLog, Headers, echoed
 from fairway.serving.replica.turns import BULK, Line
 from fairway.version import __version__
 
@@ -351,7 +351,7 @@ class App:
             outputs = await self._batcher.ask(question.inputs, question.rows)
             ran = time.perf_counter()
             answer = self._written(form, question, outputs, scope["headers"])
-            self._metrics.phases.add(read - came, ran - read, time.perf_counter() - ran)
+            self._metrics.times.add_phases(read - came, ran - read, time.perf_counter() - ran)
             return answer
 
         self._questions[path] = do
@@ -383,7 +383,7 @@ class App:
             outputs = await self._batcher.ask(question.inputs, question.rows)
             ran = time.perf_counter()
             answer = self._written(form, question, outputs, headers)
-            self._metrics.phases.add(read - came, ran - read, time.perf_counter() - ran)
+            self._metrics.times.add_phases(read - came, ran - read, time.perf_counter() - ran)
             return answer
         finally:
             job.free()
@@ -420,8 +420,9 @@ class App:
             question = form.read(body, asker.head_length)
             if asker.head_length is None and len(body) > _COUNTED:
                 asker.hold(weight(question.inputs))
-            asker.phases = came, time.perf_counter()
-            self._batcher.submit(question.inputs, question.rows, finish)
+            read = time.perf_counter()
+            asker.phases = came, read
+            self._batcher.submit(question.inputs, question.rows, finish, read)
         except RequestError as error:
             self._finish(form, None, error, asker)
         except Exception:  # noqa: BLE001  # ours; the server must live on
@@ -463,14 +464,15 @@ class App:
             answer = _mistake()
         metrics, now = self._metrics, time.perf_counter()
         metrics.in_flight -= 1
-        metrics.answered(answer.status, now - asker.began)
-        phases = None
-        if question is not None:
-            came, read = asker.phases
-            phases = came, read, ran
-            metrics.phases.add(read - came, ran - read, now - ran)
-        self._note(asker.headers, answer)
+        if question is None:
+            metrics.answered(answer.status, now - asker.began)
+        else:
+            metrics.asked(answer.status, asker.began, asker.phases, ran, now)
+        headers = asker.headers
+        if answer.status >= 500 or len(headers) < 2 or headers[-2][0] != BEFORE_ID:
+            self._note(headers, answer)
         if self.tracer is not None:
+            phases = None if question is None else (*asker.phases, ran)
             self.tracer.note(asker.headers, answer.status, asker.began, now, phases)
         asker.answer(answer)
 

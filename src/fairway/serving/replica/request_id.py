@@ -7,13 +7,12 @@ import re
 from collections.abc import Callable, Sequence
 
 NAME = b"x-request-id"
+BEFORE_ID = b"x-forwarded-host"
+"""A router of ours ends its head with this and the id, and gives the id back itself."""
 FAILURES_A_SECOND = 10
 """Lines about failed requests a second."""
 
 _PLAIN = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,200}")
-_FORWARDED = b"x-forwarded-for"
-_LINES_OF_ROUTERS = 4
-"""A router ends its head with x-forwarded-for, -proto, -host and the id."""
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -29,8 +28,8 @@ def id_of(headers: Headers) -> str:
 
 
 def echoed(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """The line that gives the id back to a client that asked directly. A router gives it back itself."""
-    if len(headers) >= _LINES_OF_ROUTERS and headers[-1][0] == NAME and headers[-_LINES_OF_ROUTERS][0] == _FORWARDED:
+    """The line that gives the id back to a client that asked directly."""
+    if len(headers) > 1 and headers[-2][0] == BEFORE_ID and headers[-1][0] == NAME:
         return []
     found = id_of(headers)
     return [(NAME, found.encode())] if found else []
