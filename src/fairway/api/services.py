@@ -24,9 +24,11 @@ from fairway.app.service_turn import Standing
 from fairway.app.services import ServiceAsk, Services
 from fairway.errors import RefusedError, UsageError
 from fairway.spec.document import read_data
+from fairway.spec.endpoint import Endpoint
 from fairway.spec.service import ModelService
 from fairway.state.job import Origin
 from fairway.state.service import Service, ServiceKey
+from fairway.views.access import AccessView, access_view
 from fairway.views.applied import AppliedView
 from fairway.views.endpoint import endpoint_view
 from fairway.views.log import LogMixer
@@ -164,6 +166,7 @@ class ServiceRoutes:
         asked = Asked(request)
         standing = self._find(asked)
         view = why_service_view(standing.record, self._services.faults(standing))
+        view = msgspec.structs.replace(view, warnings=self._access(standing).warnings)
         return show(asked, view, text=lambda page: why_service_text(view, self._now(), page), called=lambda: [view.rule])
 
     async def events(self, request: Request) -> Response:
@@ -251,9 +254,17 @@ class ServiceRoutes:
         return self._services.find(_key(asked))
 
     def _view(self, standing: Standing) -> ServiceView:
-        endpoint = endpoint_view(self._services.url_of(standing.service), self._services.model_of(standing.service))
+        access = self._access(standing)
+        url, model = self._services.url_of(standing.service), self._services.model_of(standing.service)
+        endpoint = endpoint_view(url, model, access)
         view = service_view(standing.record, standing.measured, endpoint, self._services.faults(standing))
-        return msgspec.structs.replace(view, router=self._services.routed_by(str(standing.service.key)))
+        return msgspec.structs.replace(view, router=self._services.routed_by(str(standing.service.key)), access=access)
+
+    def _access(self, standing: Standing) -> AccessView:
+        service = standing.service
+        if service.spec.endpoint == Endpoint():
+            return AccessView()
+        return access_view(service.spec.endpoint, self._services.access_state(str(service.key)), service.key.name)
 
     def _one(self, asked: Asked, standing: Standing) -> Response:
         token = self._services.outcome_token(str(standing.service.key))

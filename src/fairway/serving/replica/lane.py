@@ -14,10 +14,12 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from fairway.serving.http2.frames import PREFACE
 from fairway.serving.replica.asgi import App, Form, refusal
+from fairway.serving.replica.encodings import COMPRESSED_FROM
 from fairway.serving.replica.model import Answer
 from fairway.serving.replica.problem import RequestError
-from fairway.serving.replica.request_id import Headers
+from fairway.serving.replica.streams.connection import StreamsConnection
 from fairway.serving.replica.turns import BULK, Flow
 
 _STATUS = {
@@ -67,9 +69,18 @@ class Lane(HttpToolsProtocol):
     own side. What a client sends, and what it does not read, is bounded (`held.py`).
     """
 
+    # What every request reads or writes lies together in the object; the rest is in its dictionary. There each name would be a
+    # place of its own in memory, and with many connections these places are no longer in the processor's cache.
+    __slots__ = (
+        "_asked", "_body", "_in_head", "_linger", "_overhead", "_running", "cycle", "expect_100_continue", "flow", "headers",
+        "parser", "pipeline", "replica", "timeout_keep_alive_task", "transport", "url",
+    )  # fmt: skip
+
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.replica: App = self.config.app  # type: ignore[assignment]
+        self._first: bytes | None = b""
+        """What has come first, as long as it may be HTTP/2."""
         self._asked: Asked | None = None
         """The request that is arriving."""
         self._overhead = 0
@@ -92,6 +103,12 @@ class Lane(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the client, within bounds."""
+        if self._first is not None:
+            first, self._first = self._first + data, None
+            if PREFACE.startswith(first[: len(PREFACE)]):
+                self._speak_http2(first)
+                return
+            data = first
         if self._linger is not None:
             self._linger -= len(data)
             if self._linger < 0:
@@ -109,6 +126,19 @@ class Lane(HttpToolsProtocol):
             self.transport.abort()  # no answer: earlier requests may still wait for theirs
         elif self._in_head:
             _RECEIVING.setdefault(self, time.perf_counter())
+
+    def _speak_http2(self, first: bytes) -> None:
+        """The client begins as HTTP/2 does, at least so far."""
+        if len(first) < len(PREFACE):
+            self._first = first
+            _RECEIVING.setdefault(self, time.perf_counter())
+            return
+        _RECEIVING.pop(self, None)
+        self.connections.discard(self)
+        other = StreamsConnection(self.replica, self.server_state)
+        self.transport.set_protocol(other)
+        other.connection_made(self.transport)
+        other.data_received(first)
 
     def read_on(self) -> None:
         """The turn of this connection, whose body is large."""
@@ -304,9 +334,9 @@ class Asked:
         self.began = time.perf_counter()
         self.phases = (self.began, self.began)
         self.head_length: bytes | None = None
-        self.headers: Headers = lane.headers
         self.refused: Answer | None = None
         self.message_event = _Nobody
+        self.headers = lane.headers
 
     def admitted(self, headers: list[tuple[bytes, bytes]]) -> bool:
         """Whether it can go this way. What is not acceptable is refused here, before its body is read."""
@@ -334,6 +364,14 @@ class Asked:
 
     def answer(self, answer: Answer, *, early: bool = False) -> None:
         """Write the answer, once."""
+        if self.response_complete:
+            return
+        if len(answer.body) >= COMPRESSED_FROM and not early:
+            self._lane.replica.compressor.start(answer, self.headers, self._put)
+        else:
+            self._put(answer, early=early)
+
+    def _put(self, answer: Answer, *, early: bool = False) -> None:
         if self.response_complete:
             return
         self.response_complete = True

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fairway.app.service_ports import Router
 from fairway.errors import FairwayError
+from fairway.spec.endpoint import Endpoint
 from fairway.spec.service import ServiceSpec
 from fairway.state.load import RouteLoad
 from fairway.state.route import RoutePlan, RouteTrouble
@@ -20,6 +21,8 @@ def needs_own(spec: ServiceSpec) -> str:
     """Why Envoy cannot route to such a service, in words; empty when it can."""
     if spec.replicas.min == 0:
         return "it may have no replica, and Envoy lets no request wait for one"
+    if spec.endpoint != Endpoint():
+        return "its `endpoint` has rules (address, keys, TLS, names or origins), which Fairway's own router enforces"
     if spec.rollout.guard.metric is not None:
         return f"its guard reads the metric {spec.rollout.guard.metric.name}, which Envoy does not count"
     if spec.rollout.guard.outputs is not None:

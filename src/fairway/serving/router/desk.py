@@ -11,6 +11,7 @@ from typing import Protocol
 from fairway.app.system import SystemClock
 from fairway.serving.router.access.admission import ADMITTED, Admission, Admitted, make_admission
 from fairway.serving.router.access.refusal import Refusal
+from fairway.serving.router.comparison.pairs import Comparer, comparer_for
 from fairway.serving.router.counting import BackendCount, RevisionCount
 from fairway.serving.router.head import RequestHead, request_id_of
 from fairway.serving.router.observation import AccessLog, Observer, RequestTracer, refused_record
@@ -137,6 +138,8 @@ class Desk:
         """Seconds since the epoch, by which keys expire."""
         self.outcome_token: Callable[[], str] = lambda: ""
         """What a report of an outcome must show; empty: none is taken."""
+        self.comparer: Comparer | None = None
+        """Compares answers to copies with those that clients got; None: nothing is compared, and no answer is kept for it."""
         self.mirrors = 0
         """Copies under way."""
         self.deleted = False
@@ -161,6 +164,7 @@ class Desk:
         self.routes.put(plan, self._place)
         self.admission = make_admission(plan, self.now, self.wall, exposed=not self.at_loopback, before=self.admission)
         self.followed(plan)
+        self.comparer = comparer_for(plan.mirror, self.comparer, self.now)
         served = {backend.name for backend in plan.backends}
         now = self.now()
         for name in self._backends:

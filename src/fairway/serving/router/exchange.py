@@ -17,14 +17,15 @@ from typing import Protocol
 
 from fairway.serving.router.access.admission import ADMITTED, Admitted
 from fairway.serving.router.chunks import LAST, encode
+from fairway.serving.router.comparison.pairs import KeptAnswer
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.head import AnswerHead, BadHeadError, RequestHead, request_id_of
-from fairway.serving.router.mirror import send_copy
+from fairway.serving.router.mirror import keep_answer, send_copy
 from fairway.serving.router.observation import RequestRecord, milliseconds, shown
 from fairway.serving.router.outcome import OWN, TARGET, is_own
 from fairway.serving.router.place import Place
 from fairway.serving.router.replay import Replay
-from fairway.serving.router.upstream import Upstream
+from fairway.serving.router.upstream import Channel
 from fairway.serving.trace_context import parse
 
 _LOOKS = frozenset({b"GET", b"HEAD"})
@@ -69,8 +70,9 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_admitted", "_chunked", "_client", "_desk", "_fits", "_full", "_gone", "_in", "_keep", "_out", "_place", "_reason",
-        "_replay", "_running", "_sent", "_since", "_span", "_stale", "_status", "_tried", "_upstream", "_wire", "answered",
+        "_admitted", "_chunked", "_client", "_desk", "_fits", "_full", "_gone", "_in", "_keep", "_kept", "_out", "_place",
+        "_reason", "_replay", "_running", "_sent", "_since", "_span", "_stale", "_status", "_tried", "_upstream", "_wire",
+        "answered",
         "arrived", "body_done", "head", "is_probe", "over", "request_id",
     )  # fmt: skip
 
@@ -96,7 +98,7 @@ class Exchange:
         # Both the lines of the head and the head as it goes to the backend are kept.
         self._fits = self._replay.add_head(2 * len(self._wire)) and (not piece or self._replay.add(piece))
         self._place: Place | None = None
-        self._upstream: Upstream | None = None
+        self._upstream: Channel | None = None
         self._tried: list[Place] = []
         self._stale = 0
         self._since = 0.0
@@ -108,6 +110,8 @@ class Exchange:
         self._sent = False
         self._chunked = False
         self._keep = False
+        self._kept: KeptAnswer | None = None
+        """The answer, while answers are compared with those to copies."""
         self._full = False
         self._status = 0
 
@@ -160,13 +164,17 @@ class Exchange:
         self._gone = self._gone or now
         self._running = True
         place.count.begin(now)
+        self._reach(place, now)
+
+    def _reach(self, place: Place, now: float) -> None:
+        """Have a connection there."""
         upstream = None if self._stale else place.take_idle(now)
         if upstream is None:
             place.connect(self)
         else:
             self.on_connected(upstream)
 
-    def on_connected(self, upstream: Upstream) -> None:
+    def on_connected(self, upstream: Channel) -> None:
         """There is a connection: send what there is of the request."""
         place = self._place
         if place is None or self.over:
@@ -260,6 +268,10 @@ class Exchange:
         assert upstream is not None
         self.answered = True
         self._status = head.status
+        if self._desk.comparer is not None:
+            self._kept = keep_answer(self._desk.comparer, self.head, head)
+            if self._kept is not None:
+                self._kept.add(piece)
         frame = self._frame(head)
         if self._admitted.headers or self._admitted.replaces:
             head.drop_lines(self._admitted.replaces)
@@ -277,6 +289,8 @@ class Exchange:
 
     def on_piece(self, piece: bytes, ended: bool) -> None:
         """More of the answer."""
+        if self._kept is not None:
+            self._kept.add(piece)
         if self._chunked and piece:
             piece = encode(piece)
         if not ended:
@@ -376,6 +390,8 @@ class Exchange:
             self._note()
         self.over = True
         self._replay.close()
+        if self._kept is not None:
+            self._kept.close()
 
     def _note(self) -> None:
         """Write a line of the access log and end the span, where these are wanted."""
@@ -446,7 +462,7 @@ class Exchange:
             return frame + b"connection: close\r\n"
         return frame + b"connection: keep-alive\r\n" if request.plain else frame
 
-    def _settle(self, place: Place, upstream: Upstream) -> None:
+    def _settle(self, place: Place, upstream: Channel) -> None:
         """The answer has come whole: count it, and let the next request have the connection."""
         now = self._desk.now()
         self._running = False
@@ -463,21 +479,25 @@ class Exchange:
             self._desk.release_soon()
 
     def _finish(self, wire: bytes) -> None:
-        place, replay = self._place, self._replay
         self.over = True
         if self._chunked:
             wire += LAST
         if wire:
             self._out += len(wire)
             self._client.write(wire)
+        self._complete()
+
+    def _complete(self) -> None:
+        """The answer is out."""
         self._note()
+        place, replay = self._place, self._replay
         replay.may_drop(False)
         copied = place is not None and not self.is_probe and self.body_done and replay.whole and self._desk.routes.has_mirror()
-        if not (copied and place and send_copy(self._desk, place.backend.revision, self._wire, replay, self.head)):
-            replay.close()
+        if not (copied and place and send_copy(self._desk, place.backend.revision, self._wire, replay, self.head, self._kept)):
+            self._end()
         self._client.finished(keep=self._keep)
 
-    def _may_repeat(self, upstream: Upstream, unread: bool) -> bool:
+    def _may_repeat(self, upstream: Channel, unread: bool) -> bool:
         if upstream.began or not self._replay.whole or self._stale >= _STALE_LIMIT:
             return False
         return self.head.is_idempotent or unread

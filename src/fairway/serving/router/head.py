@@ -7,6 +7,7 @@ about where a message ends. Lines that concern only one connection (hop by hop) 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 HEAD_LIMIT = 32 * 1024
@@ -130,6 +131,16 @@ class AnswerHead:
     keep_alive: bool = True
     not_begun: bool = False
     """The backend says that it did nothing with the request: 503 while it drains, or with `Retry-After`."""
+    trailers: list[bytes] = field(default_factory=list)
+    """What came after the body, once all of it has come (HTTP/2 only)."""
+
+    def value_of(self, name: bytes) -> bytes | None:
+        """The value of a header or of a trailer, given in lower case."""
+        for line in [*self.trailers, *self.lines]:
+            key, _, value = line.partition(b":")
+            if key.lower() == name:
+                return value.strip(b" \t")
+        return None
 
     def drop_lines(self, names: frozenset[bytes]) -> None:
         """Leave out the headers with these names, in lower case."""
@@ -332,3 +343,32 @@ def _without(lines: list[bytes], names: set[bytes]) -> list[bytes]:
     if not names - {b"close", b"keep-alive"}:
         return lines
     return [line for line in lines if line.partition(b":")[0].lower() not in names]
+
+
+def request_of(
+    method: bytes, target: bytes, host: bytes, headers: Iterable[tuple[bytes, bytes]], length: int, more: list[bytes]
+) -> RequestHead:
+    """The head of a request that came another way than as lines. Names are in lower case; `more`: lines that are added."""
+    lines: list[bytes] = []
+    forwarded: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name not in _OF_REQUEST:
+            lines.append(name + b": " + value)
+        elif name.startswith(b"x-"):
+            forwarded[name] = forwarded[name] + b", " + value if name in forwarded else value
+    return RequestHead(method, target, host, lines + more, length, forwarded=forwarded)
+
+
+def answer_of(status: int, headers: Iterable[tuple[bytes, bytes]], *, bodiless: bool) -> AnswerHead:
+    """The head of an answer that came another way than as lines."""
+    special: dict[bytes, bytes] = {}
+    head = AnswerHead(status, b"", [], CHUNKED, bodiless=bodiless or status in (204, 304))
+    for name, value in headers:
+        if name not in _OF_ANSWER:
+            head.lines.append(name + b": " + value)
+        elif name == b"content-length":
+            head.length = _length_of_answer(value)
+        elif name in (b"retry-after", b"fairway-draining"):
+            special[name] = value
+    _frame_answer(special, head, measured=True)
+    return head
