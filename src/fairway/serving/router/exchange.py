@@ -333,8 +333,7 @@ class Exchange:
 
     def refuse(self, status: int, reason: str) -> None:
         """Answer in the router's own words."""
-        if self.head.target != OWN:
-            if not self.is_probe:
+        if self.head.target != OWN and not self.is_probe:
             self._desk.note_own(status)
         self._status, self._reason = status, reason
         self._end()
