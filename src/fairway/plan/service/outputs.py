@@ -102,15 +102,20 @@ def findings(service: Service, rollout: Rollout) -> tuple[str, ...]:
     outputs = guard.outputs
     if outputs is None or not rollout.source:
         return tuple(found)
-    sure = evidence.sureness(marks, _DIFFER)
+    sure = _sureness(marks, _DIFFER, outputs.differ)
     found.append(f"outputs: {_differ_in_words(rollout, marks, outputs)}; allowed is {outputs.differ}{sure}")
     if evidence.mark(marks, f"{_CLASSES}.n"):
-        sure = evidence.sureness(marks, _CLASSES)
+        sure = _sureness(marks, _CLASSES, outputs.classes)
         found.append(f"outputs: {_classes_in_words(rollout, marks)}; allowed is {outputs.classes}{sure}")
     if evidence.mark(marks, f"{_PAIRED}.k"):
         found.append(f"outputs: {_paired_in_words(rollout, marks)}; allowed is {guard.non_finite}")
     not_compared = _not_compared(marks)
     return (*found, f"outputs: not compared: {not_compared}") if not_compared else tuple(found)
+
+
+def _sureness(marks: Mapping[str, float], name: str, allowed: str) -> str:
+    """How far a test is on the way to speaking; where all is allowed it never does."""
+    return evidence.sureness(marks, name) if quantity.percent(allowed) < 1.0 else ""
 
 
 def _non_finite_in_words(rollout: Rollout, marks: Mapping[str, float]) -> str:

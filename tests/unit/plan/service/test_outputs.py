@@ -112,6 +112,9 @@ def test_few_that_differ_and_those_that_the_document_allows_stop_nothing():
     assert shadow().until_it_speaks(compared=200, differing=1, largest=0.5) is None
     assert shadow(differ="30%").until_it_speaks(compared=20, differing=4) is None
     assert shadow(differ="100%").until_it_speaks(compared=20, differing=20, classified=20, reclassified=20) is None
+    seen = shadow(differ="100%")
+    assert seen.until_it_speaks(looks=20, compared=20, differing=20) is None
+    assert seen.findings[0].endswith("allowed is 100%")
     seen = Answers("shadow")
     assert seen.until_it_speaks(compared=20, differing=20) is None
     assert seen.findings == ()
