@@ -447,3 +447,14 @@ async def test_http2_meets_the_same_rules(world: World) -> None:
     preflight = ("-X", "OPTIONS", "-H", "Origin: https://app.example.org", "-H", "Access-Control-Request-Method: POST")
     assert await ask(plain, "--http2-prior-knowledge", *preflight) == "2 204"
     assert await ask(plain, "--http2-prior-knowledge", "-H", "Host: evil.example") == "2 403"
+
+
+async def test_a_websocket_needs_a_key(world: World) -> None:
+    await world.put(GUARDED)
+    await world.key()
+    offer = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: " + "A" * 22 + "==")
+    assert await status(world, *offer, method="GET") == 401
+    assert await status(world, *offer, "Authorization: Bearer x", method="GET") == 401
+    assert world.replica.asked == []
+    await status(world, *offer, f"Authorization: Bearer {GOOD}", method="GET")
+    assert GOOD not in repr(world.replica.asked)

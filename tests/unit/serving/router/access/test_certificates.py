@@ -85,6 +85,7 @@ def test_every_cut_and_every_flipped_byte_is_refused_or_read(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("more", "said"),
     [({"ends": NOW - 10}, "has expired"), ({"begins": NOW + 3600}, "not valid yet"), ({"password": b"secret"}, "encrypted")],
+    ids=["expired", "early", "encrypted"],
 )
 def test_a_pair_that_protects_no_port(tmp_path: Path, more: dict, said: str) -> None:
     rule = pair(tmp_path, **more)
