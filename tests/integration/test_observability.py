@@ -125,3 +125,33 @@ def test_probes_wake_it_when_the_document_says_so(served: DaemonHome) -> None:
     with connected(served) as connection:
         assert get(connection, "/v2/health/ready")[0] == 200
     assert service(served)["phase"] != "Idle"
+
+
+def test_the_access_log_is_shown(served: DaemonHome) -> None:
+    apply(served, replicas=1, logs={"access": "100%"})
+    served.until(lambda: service(served)["ready_replicas"] == 1, "a replica", within=60)
+    with connected(served) as connection:
+        for number in range(5):
+            connection.request(
+                "POST", "/v2/models/adds/infer?key=hidden", b"{}" if number else b"{", {"X-Request-Id": f"id-{number}"}
+            )
+            answer = connection.getresponse()
+            assert (answer.status, answer.headers["x-request-id"]) == (400, f"id-{number}")
+            answer.read()
+        assert ask(connection)[0] == 200
+
+    def lines(*more: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in served.ask("logs", "service/adds", "--access", *more).splitlines()]
+
+    served.until(lambda: len(lines()) >= 6, "the lines")
+    found = [line for line in lines() if line["method"] == "POST"]
+    assert [line["status"] for line in found] == [400] * 5 + [200]
+    assert [line["request_id"] for line in found[:5]] == [f"id-{number}" for number in range(5)]
+    assert {line["path"] for line in found} == {"/v2/models/adds/infer"}
+    assert {line["replica"] for line in found} == {service(served)["replicas"][0]["name"]}
+    assert [line["status"] for line in lines("--tail", "1")] == [200]
+    assert [line["request_id"] for line in lines("--grep", "id-3")] == ["id-3"]
+    assert len(lines("--since", "1h")) == len(lines())
+    assert served.call("logs", "service/adds", "--access", "--since", "2099-01-01").stdout == ""
+    refused = served.call("logs", "adds", "--access")
+    assert (refused.returncode, "only services have an access log" in refused.stderr) == (2, True)

@@ -12,6 +12,7 @@ from fairway.api.datasets import Datasets
 from fairway.api.documents import Documents
 from fairway.api.inside import Inside
 from fairway.api.jobs import Jobs
+from fairway.api.keys import KeyRoutes
 from fairway.api.machine import Machine
 from fairway.api.models import Models
 from fairway.api.problems import Guard
@@ -34,6 +35,7 @@ def make_api(application: Application, about: About, now: Callable[[], float] | 
         Models(application),
         Queues(application),
         ServiceRoutes(application, showing.now),
+        KeyRoutes(application, showing.now),
         Machine(application, showing),
     )
     routes: list[BaseRoute] = [route for group in groups for route in group.routes()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 import msgspec
 from starlette.requests import Request
@@ -10,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from fairway.api.access_logs import access_lines
 from fairway.api.answer import Stream, json_answer, show
 from fairway.api.asking import Asked, placed
 from fairway.api.follow import mixed_logs, stamped
@@ -22,9 +24,11 @@ from fairway.app.service_turn import Standing
 from fairway.app.services import ServiceAsk, Services
 from fairway.errors import RefusedError, UsageError
 from fairway.spec.document import read_data
+from fairway.spec.endpoint import Endpoint
 from fairway.spec.service import ModelService
 from fairway.state.job import Origin
 from fairway.state.service import Service, ServiceKey
+from fairway.views.access import AccessView, access_view
 from fairway.views.applied import AppliedView
 from fairway.views.endpoint import endpoint_view
 from fairway.views.log import LogMixer
@@ -162,6 +166,7 @@ class ServiceRoutes:
         asked = Asked(request)
         standing = self._find(asked)
         view = why_service_view(standing.record, self._services.faults(standing))
+        view = msgspec.structs.replace(view, warnings=self._access(standing).warnings)
         return show(asked, view, text=lambda page: why_service_text(view, self._now(), page), called=lambda: [view.rule])
 
     async def events(self, request: Request) -> Response:
@@ -180,10 +185,22 @@ class ServiceRoutes:
             grep=asked.pattern("grep"),
             timed=asked.flag("timestamps"),
         )
+        if asked.flag("access"):
+            return Stream(access_lines(self._access_folder(_key(asked)), query))
         chunks = replica_logs(self._application, self._services, _key(asked), query)
         if query.timed:
             chunks = stamped(chunks)
         return Stream(mixed_logs(chunks, LogMixer([name for name, _ in runs], colour=asked.flag("colour"))))
+
+    def _access_folder(self, key: ServiceKey) -> Path:
+        """Where the access log lies; refused where it lies elsewhere."""
+        folder = self._services.access_folder(str(key))
+        if folder is None:
+            message = f"the access log of {key.name} is not kept here"
+            command = f"kubectl logs -n {key.namespace} -l fairway.dev/service={key.name},fairway.dev/part=router"
+            fix = f"on a cluster, its routers print it: {command}; Envoy writes none"
+            raise RefusedError(message, fix=fix)
+        return folder
 
     async def rollout(self, request: Request) -> Response:
         """Where the release is."""
@@ -237,9 +254,17 @@ class ServiceRoutes:
         return self._services.find(_key(asked))
 
     def _view(self, standing: Standing) -> ServiceView:
-        endpoint = endpoint_view(self._services.url_of(standing.service), self._services.model_of(standing.service))
+        access = self._access(standing)
+        url, model = self._services.url_of(standing.service), self._services.model_of(standing.service)
+        endpoint = endpoint_view(url, model, access)
         view = service_view(standing.record, standing.measured, endpoint, self._services.faults(standing))
-        return msgspec.structs.replace(view, router=self._services.routed_by(str(standing.service.key)))
+        return msgspec.structs.replace(view, router=self._services.routed_by(str(standing.service.key)), access=access)
+
+    def _access(self, standing: Standing) -> AccessView:
+        service = standing.service
+        if service.spec.endpoint == Endpoint():
+            return AccessView()
+        return access_view(service.spec.endpoint, self._services.access_state(str(service.key)), service.key.name)
 
     def _one(self, asked: Asked, standing: Standing) -> Response:
         token = self._services.outcome_token(str(standing.service.key))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fairway.app.model_store import RegistryNames
+from fairway.state.access import ApiKey
 from fairway.state.job import JobKey
 from fairway.state.load import ReplicaLoad, RouteLoad
 from fairway.state.model import ModelVersion
@@ -101,6 +102,18 @@ class Router(Protocol):
 
     async def kept(self) -> list[str]:
         """The services that have a router, also from before a restart."""
+        ...
+
+
+class KeyStore(Protocol):
+    """Keeps the API keys of services, and has routers follow them. It keeps no key, only what one is recognised by."""
+
+    async def keys(self, service: str) -> tuple[ApiKey, ...]:
+        """What is kept of the keys of a service, in order of name."""
+        ...
+
+    async def change_keys(self, service: str, change: Callable[[tuple[ApiKey, ...]], tuple[ApiKey, ...]]) -> tuple[ApiKey, ...]:
+        """Change them; what changed is in force at every router of the service when this returns. `change` may raise."""
         ...
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from fairway.app.loop import Loop
 from fairway.app.ports import Changes, SecretStore
 from fairway.app.receipt import Once, Receipts, RequestKey
+from fairway.app.service_keys import ServiceKeys
 from fairway.app.service_room import planned_room
 from fairway.app.service_signature import check_signature, signature_changes
 from fairway.app.service_turn import ServiceTurns, Standing, subject_of
@@ -15,10 +17,12 @@ from fairway.app.submission import Submission, Submissions
 from fairway.errors import NeverFitsError, NotFoundError, RefusedError
 from fairway.plan.admit import never_fits
 from fairway.plan.service import commands
+from fairway.plan.service.access import service_url
 from fairway.plan.service.replica import highest_number, new_replica, replica_run
 from fairway.plan.service.rollout import is_active
 from fairway.spec.job import TrainingJob
 from fairway.spec.service import ModelService, ServiceSpec
+from fairway.state.access import AccessState
 from fairway.state.fault import Fault
 from fairway.state.job import Job, Origin
 from fairway.state.model import ModelVersion
@@ -51,8 +55,16 @@ class Services:
         self._receipts = Receipts(self._loop.store, self._loop.clock)
         self.routed_by: Callable[[str], str] = lambda _service: ""
         """Which router a service has, in words; whoever chooses it sets it."""
+        self.keys: ServiceKeys | None = None
+        """API keys; None where no router checks them."""
+        self.access_state: Callable[[str], AccessState] = lambda _service: AccessState()
+        """How the port of a service is protected; the router's owner sets it."""
+        self.check_endpoint: Callable[[Service], Sequence[str]] = lambda _service: ()
+        """What the endpoint of a document lacks here, each with its fix; the engine sets it."""
         self.outcome_token: Callable[[str], str] = lambda _service: ""
         """What reports of outcomes to a service must show; empty where it is not shown here."""
+        self.access_folder: Callable[[str], Path | None] = lambda _service: None
+        """Where the access log of a service lies; None where it is not kept here."""
         self.check_rights: Callable[[ServiceAsk], Awaitable[None]] = _all_rights
         """Raises `DeniedError` when the asker may not read the model that a document names; the engine with rights sets it."""
 
@@ -131,6 +143,10 @@ class Services:
         )
         self._check_fit(after)
         check_signature(self._models, self._service(ask.key), after)
+        lacks = self.check_endpoint(after)
+        if lacks:
+            message = f"the endpoint of {ask.key.name} cannot be opened so: {'; '.join(lacks)}"
+            raise RefusedError(message, fix="correct `endpoint` in its document")
         return after
 
     def release_ask(self, key: ServiceKey, model: str, strategy: str, *, allow_signature_change: bool = False) -> ServiceAsk:
@@ -186,6 +202,12 @@ class Services:
 
     # Queries
 
+    async def note(self, key: ServiceKey, reason: str, message: str) -> None:
+        """Add an event to the record of a service that is there."""
+        async with self._loop.lock:
+            if key in self._turns.known:
+                await self._turns.put(self._turns.known[key].service, [(reason, message)])
+
     def is_unreadable(self, key: ServiceKey) -> bool:
         """Whether there is a record of the service that cannot be read; it can be deleted by its name."""
         place = ("service", (key.namespace, key.name))
@@ -230,7 +252,7 @@ class Services:
 
     def url_of(self, service: Service) -> str:
         """Where the service is asked; empty until it listens."""
-        return f"http://127.0.0.1:{service.port}" if service.port else ""
+        return service_url(service)
 
     def serving(self, version: ModelVersion) -> str:
         """Who serves a model version, or could go back to it, in words; empty when nobody does."""

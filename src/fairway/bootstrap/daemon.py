@@ -8,6 +8,7 @@ import fcntl
 import gc
 import logging
 import os
+import secrets
 import socket
 import sys
 from pathlib import Path
@@ -19,7 +20,9 @@ from fairway.api.mlflow.asgi import make_mlflow
 from fairway.api.mlflow.door import Door
 from fairway.app import crash, disk
 from fairway.app.application import Application
+from fairway.app.service_keys import ServiceKeys
 from fairway.app.service_ports import Serving
+from fairway.app.services import Services
 from fairway.app.system import SystemClock
 from fairway.app.tracking import Speaker, Tracking
 from fairway.app.tracking_models import TrackedModels
@@ -40,6 +43,7 @@ from fairway.registry.dataset import Datasets
 from fairway.registry.model import Models
 from fairway.registry.remote import open_blobs
 from fairway.sdk import place
+from fairway.serving.router.access.refused import endpoint_lacks
 from fairway.serving.router.chosen import ChosenRouter, needs_own
 from fairway.serving.router.envoy import EnvoyRouter, find_envoy
 from fairway.serving.router.local import LocalRouter
@@ -47,6 +51,7 @@ from fairway.serving.samples import SampleFolders
 from fairway.serving.watch import HttpWatch
 from fairway.settings import Settings, environment
 from fairway.state.job import JobKey
+from fairway.state.service import ServiceKey
 from fairway.stores.sqlite.opening import open_store
 from fairway.stores.sqlite.upkeep import Upkeep, is_suspect
 from fairway.version import VERSION
@@ -65,14 +70,14 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
     store = opened.store
     if opened.recovery is None and not store.active_jobs():
         clock.follow_wall()
-    secrets = FileSecrets(settings.home / "secrets")
+    hidden = FileSecrets(settings.home / "secrets")
     engine = LocalEngine(
         home,
         machine_folder=settings.machine_folder,
         node_name=settings.node_name,
         probe=pick_probe(settings.fake_gpus, settings.machine_folder),
         preparer=Preparer(home, blobs=blobs),
-        reveal=secrets.reveal,
+        reveal=hidden.reveal,
         clock=clock,
         cpus=settings.cpus,
         other=settings.other_resources(),
@@ -80,12 +85,14 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
         held=door.held,
     )
     models = Models(home.path, blobs)
-    router = choose_router(settings, home, clock)
+    # Sockets have short paths only, so they lie beside the daemon's own.
+    own = LocalRouter(home.path / "routers", settings.socket.parent, clock, hosts=settings.hosts)
+    router = choose_router(settings, home, clock, own)
     application = Application(
         store,
         engine,
         clock,
-        secrets,
+        hidden,
         LocalSubmissions(home, blobs),
         Datasets(home.path, blobs),
         models=models,
@@ -101,11 +108,21 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
         router.reason = application.services.asking(needs_own)
         application.services.routed_by = router.told
         application.services.outcome_token = router.outcome_token
+        guard_endpoints(application.services, own, clock)
+        application.services.access_folder = router.access_folder
     application.models.output_of = lambda key, name: str(home.job(key) / "outputs" / name)
     return application, upkeep
 
 
-def choose_router(settings: Settings, home: Home, clock: SystemClock) -> ChosenRouter:
+def guard_endpoints(services: Services, own: LocalRouter, clock: SystemClock) -> None:
+    """Let services have API keys and certificates, which their router keeps and checks."""
+    services.keys = ServiceKeys(own, clock, secrets.token_hex)
+    services.keys.noted = lambda service, reason, message: services.note(ServiceKey(*service.split("/", 1)), reason, message)
+    services.access_state = own.access_state
+    services.check_endpoint = lambda service: endpoint_lacks(service, clock.now())
+
+
+def choose_router(settings: Settings, home: Home, clock: SystemClock, own: LocalRouter) -> ChosenRouter:
     """Our own router and Envoy, and which of them new services get."""
     program: Path | None = None
     try:
@@ -113,11 +130,11 @@ def choose_router(settings: Settings, home: Home, clock: SystemClock) -> ChosenR
     except UnavailableError:
         if settings.router == "envoy":
             raise
-    # Sockets have short paths only, so they lie beside the daemon's own.
-    own = LocalRouter(home.path / "routers", settings.socket.parent, clock, hosts=settings.hosts)
     # Also where it is not wanted, or not there any more: what it was told before must be ended.
     envoy = EnvoyRouter(program or Path("envoy"), home.path / "envoys", settings.socket.parent, clock, settings.hosts)
-    return ChosenRouter(own, envoy, wanted=program is not None and settings.router != "fairway", tokens=own.outcome_token)
+    return ChosenRouter(
+        own, envoy, wanted=program is not None and settings.router != "fairway", tokens=own.outcome_token, logs=own.access_folder
+    )
 
 
 def about(settings: Settings) -> About:

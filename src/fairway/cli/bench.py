@@ -6,12 +6,15 @@ import os
 import sys
 
 from fairway.cli.address import service_path
+from fairway.cli.bench_access import key_headers, tls_of
 from fairway.cli.grammar import FORMAT, Command, Flag, Options, Word
 from fairway.cli.session import Session, has_colour, is_terminal, say, show_line, terminal_width, write
 from fairway.errors import ConflictError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import ssl
+
     from fairway.serving.bench.result import Point
     from fairway.views.bench import BenchPoint, BenchView
 
@@ -27,7 +30,9 @@ def bench(options: Options) -> int:
         raise ConflictError(message, fix=f"see `fairway get service/{found['name']}`")
     path, body = _request(options, found)
     seconds = _seconds(options)
-    view = _measure(found["url"] + path, body, _connections(options), seconds)
+    connections = _connections(options)
+    with key_headers(session, found) as headers:
+        view = _measure(found["url"] + path, body, connections, seconds, headers, tls_of(found))
     if options.text("report"):
         _write_report(view, options.text("report"))
     _show(session, view)
@@ -67,20 +72,27 @@ def _seconds(options: Options) -> float:
         raise UsageError(message) from None
 
 
-def _measure(url: str, body: bytes, connections: list[int], seconds: float) -> BenchView:
+def _measure(
+    url: str,
+    body: bytes,
+    connections: list[int],
+    seconds: float,
+    headers: dict[str, str],
+    tls: tuple[ssl.SSLContext, str] | None,
+) -> BenchView:
     import asyncio
 
     from fairway.serving.bench.drive import drive, request_bytes
     from fairway.serving.bench.result import knee
     from fairway.views.bench import BenchView
 
-    request = request_bytes(url, body, {"Content-Type": "application/json"} if body else {})
+    request = request_bytes(url, body, {**({"Content-Type": "application/json"} if body else {}), **headers})
     points = []
     for number in connections:
         if is_terminal(2):
             sys.stderr.write(f"\r\x1b[K{number} connections ...")
             sys.stderr.flush()
-        points.append(asyncio.run(drive(url, request, number, seconds)))
+        points.append(asyncio.run(drive(url, request, number, seconds, tls)))
     if is_terminal(2):
         sys.stderr.write("\r\x1b[K")
     best = knee(points)

@@ -25,6 +25,7 @@ def logs(options: Options) -> int:
         "follow": options.on("follow"),
         "timestamps": options.on("timestamps") or None,
         "prefix": options.on("prefix") or None,
+        "access": options.on("access") or None,
         "colour": has_colour(1),
     }
     path = path_of(options.word(), "/logs")
@@ -56,7 +57,12 @@ def logs(options: Options) -> int:
 
 
 def _check_service(options: Options) -> None:
-    """Replicas have no roles and no second attempts."""
+    """Replicas have no roles and no second attempts, and only services have an access log."""
+    if options.on("access") and split(options.word(), (JOB, SERVICE))[0] != SERVICE:
+        message = f"--access: {options.word()} is a run, and only services have an access log"
+        raise UsageError(message, fix=f"fairway logs service/{options.word()} --access")
+    if options.on("access") and options.on("timestamps"):
+        raise UsageError("--access --timestamps: every line of the access log has its time", fix="leave --timestamps out")
     flags = [flag for flag in ("role", "index", "attempt") if options.text(flag) or options.number(flag) is not None]
     if flags and split(options.word(), (JOB, SERVICE))[0] == SERVICE:
         message = f"--{flags[0]} says nothing of the replicas of {options.word()}"
@@ -107,12 +113,14 @@ COMMANDS = {
             Flag(
                 "--timestamps", "begin each line with its time in UTC; up to 1s late, 4s after silence, exact for new ones of -f"
             ),
+            Flag("--access", "of a service: the requests that its router answered, one line of JSON each"),
             Flag("--prefix", "name the task also when there is only one"),
         ),
         examples=(
             "fairway logs -f mnist",
             "fairway logs mnist-7 --index 1 --tail 100",
             "fairway logs -f service/mnist --tail 10",
+            "fairway logs service/mnist --access --since 10m --grep '\"status\":5'",
             "fairway logs mnist-7 --grep 'Error|Warning' --attempt all",
         ),
     )

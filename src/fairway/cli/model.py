@@ -195,14 +195,13 @@ def _number(key: str, value: str) -> float:
     return found
 
 
-_FORMATS = ("onnx", "torch-export", "savedmodel", "safetensors", "python", "pickle")
 _OUTPUT = Flag("--output -o", ", ".join(FORMATS), "FORMAT", choices=FORMATS)
 """Where `--format` means the model's."""
 _FACTS = (
     Flag("--metric", "a number that says how good it is", "NAME=VALUE", many=True),
     Flag("--tag", "a word to find it by", "KEY=VALUE", many=True),
     Flag("--from-run", "the run that made it: lineage and last metrics are taken from there", "RUN"),
-    Flag("--model-format --format", "what it is, where files do not tell; python must be asked for", "FORMAT", choices=_FORMATS),
+    Flag("--model-format --format", "what it is, where files do not tell; python must be asked for", "FORMAT"),
     Flag("--allow-pickle", "keep files that can run code when they are loaded: pickle, .pt2, SavedModel, Keras"),
     PLAN,
     _OUTPUT,

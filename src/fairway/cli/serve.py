@@ -9,6 +9,7 @@ import time
 
 from fairway.cli.address import service_path
 from fairway.cli.document import with_unit
+from fairway.cli.endpoint import ENDPOINT, endpoint_of, make_key
 from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
 from fairway.cli.progress import PATIENCE
 from fairway.cli.rollout import ALLOW_SIGNATURE_CHANGE
@@ -46,6 +47,8 @@ def serve(options: Options) -> int:
     session.announce()
     made = session.send("POST", "/v1/services", body)
     name = made["name"]
+    if options.text("key"):
+        make_key(session, name, options.text("key"))
     if options.on("detach"):
         return _print(session, options, name)
     say(f"{name}: waiting until it answers; Ctrl-C leaves it to itself")
@@ -122,6 +125,8 @@ def _print(session: Session, options: Options, name: str) -> int:
     show_line(name if options.text("format") == "name" else found["url"])
     if found["example"]:
         say(f"try: {found['example']}")
+    if options.word():
+        say(f"docs: {found['url']}/docs; metrics: {found['url']}/metrics")
     say(f"next: fairway get service/{name}; fairway logs service/{name}; fairway bench service/{name}")
     return 0
 
@@ -151,7 +156,7 @@ def make_service(options: Options, namespace: str) -> dict[str, Any]:
     if options.text("python"):
         python = options.text("python")
         spec["environment"] = {"python": os.path.abspath(python) if os.sep in python else python}
-    spec.update(_amounts(options))
+    spec.update(endpoint_of(options) | _amounts(options))
     return {
         "apiVersion": "fairway.dev/v1alpha1",
         "kind": "ModelService",
@@ -207,6 +212,7 @@ COMMANDS = {
             Flag("--name", "the service (default: the model's name)", "NAME"),
             Flag("--replicas", "how many: 2, or 0..4 to follow the load", "N"),
             Flag("--port", "where it listens (default: a free port, kept from then on)", "N", number=True),
+            *ENDPOINT,
             Flag("--p95", "what is promised: 95 of 100 answers within this", "TIME"),
             Flag("--runtime", f"what runs the model: {', '.join(RUNTIMES)}", "NAME", choices=RUNTIMES),
             Flag("--batching", "run rows of several requests together without a proof: each row is computed for itself"),
@@ -229,6 +235,7 @@ COMMANDS = {
         examples=(
             "fairway serve mnist@champion",
             "fairway serve mnist --replicas 1..4 --p95 50ms",
+            "fairway serve mnist --bind 0.0.0.0 --tls self-signed --key ci",
             "fairway serve --name chat --port 8000 --gpus 1 -- vllm serve MODEL --port {{port}}",
         ),
     )

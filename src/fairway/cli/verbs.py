@@ -63,6 +63,7 @@ GROUPS: tuple[tuple[str, tuple[Verb, ...]], ...] = (
             Verb("serve", "serve a model, or any HTTP server; prints a request that works"),
             Verb("predict", "run a model over a dataset, as a job"),
             Verb("bench", "test a service under load: throughput, latency, and where the knee is"),
+            Verb("key", "API keys of a service: create, list, revoke", parts=("create", "list", "revoke")),
             Verb("scale", "set the least number of replicas of a service"),
             Verb(
                 "rollout",

@@ -15,6 +15,7 @@ import msgspec
 from fairway.errors import UnavailableError, UsageError, from_wire
 from fairway.sdk import document, function, predicting, retry, sending, submitting, uploading, wire
 from fairway.sdk.decoding import decode
+from fairway.sdk.key_calls import KeyVerbs
 from fairway.sdk.run import Run, RunList
 from fairway.sdk.service_calls import ServiceVerbs
 from fairway.sdk.verb import Call, Lines, Steps, listening, verb
@@ -41,7 +42,7 @@ Job = str | JobView
 Document = str | PathLike[str] | dict[str, Any] | TrainingJob
 
 
-class Verbs(ServiceVerbs):
+class Verbs(ServiceVerbs, KeyVerbs):
     """What both clients can do. On `AsyncClient` each of these is awaited."""
 
     namespace: str

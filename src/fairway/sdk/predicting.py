@@ -35,11 +35,9 @@ def prediction(
         *("--data", "{{data.rows}}", "--out", "{{output.dataset}}"),
         *("--shard", str(shard), "--batch", str(batch)),
     ]
-    if model["format"] in state_model.CODE_FORMATS:
-        # Consent was given when the version was registered.
-        command.append("--allow-pickle")
-    if model["format"] != "onnx":
-        command += ["--python", "python"]
+    if model["format"] != state_model.IN_REPLICA:
+        # Consent was given when the version was registered, if its files need it.
+        command += ["--allow-pickle", "--python", "python"]
     spec: dict[str, Any] = {
         "framework": "command",
         "data": {"model": f"model://{version}", "rows": rows},

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Callable
 
-from fairway.spec import fields, job, queue, resources, service
+from fairway.spec import endpoint, fields, job, queue, resources, service
 from fairway.spec.located import Entry, Mapping, Node, Scalar, Sequence, is_nothing, resolve, step_into
 from fairway.spec.mistakes import Report, show
 from fairway.spec.model import SpecModel
@@ -358,6 +358,8 @@ _SUGAR: dict[type[SpecModel], Sugar] = {
     service.RolloutStep: _short_for("to"),
     service.MetricGuard: _short_for("name"),
     service.OutputsGuard: _short_for("differ"),
+    endpoint.Endpoint: _short_for("bind"),
+    endpoint.EndpointTls: _short_for("mode"),
 }
 
 

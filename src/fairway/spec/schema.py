@@ -32,8 +32,10 @@ _AMOUNTS = frozenset(
         "classes",
         "confidence",
     }
+    | {"max_age"}
 )
 _MAPS_OF_AMOUNTS = frozenset({"gpu_types"})
+_CORS_LISTS = ("origins", "methods", "headers")
 _MAPS_OF_TEXT = frozenset({"env", "labels", "annotations"})
 
 
@@ -119,6 +121,9 @@ def _flat_service(defs: Schema, head: Schema) -> Schema:
     own = defs["ServiceSpec"]["properties"]
     own["command"].update(_either({"type": "string"}, _taken(own["command"], "type", "items")))
     _add_common_short_forms(defs, own)
+    for part, name in (("Endpoint", "hosts"), ("Endpoint", "open_paths"), *(("EndpointCors", each) for each in _CORS_LISTS)):
+        listed = defs[part]["properties"][name]
+        listed.update(_either(listed["items"], _taken(listed, "type", "items", "minItems", "maxItems")))
     most = _without(defs["ServiceReplicas"]["properties"]["max"], "default")
     for name, short in (
         ("ServiceReplicas", {**most, "description": "Exactly so many."}),
@@ -128,6 +133,8 @@ def _flat_service(defs: Schema, head: Schema) -> Schema:
         ("RolloutStep", defs["RolloutStep"]["properties"]["to"]),
         ("MetricGuard", defs["MetricGuard"]["properties"]["name"]),
         ("OutputsGuard", defs["OutputsGuard"]["properties"]["differ"]),
+        ("Endpoint", defs["Endpoint"]["properties"]["bind"]),
+        ("EndpointTls", _without(defs["EndpointTls"]["properties"]["mode"], "default")),
     ):
         defs[name] = {"description": defs[name]["description"], **_either(short, defs[name])}
     spec, metadata = (defs.pop(name) for name in ("ServiceSpec", "Metadata"))

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from fairway.spec.endpoint import Endpoint
 from fairway.spec.job import Code, Environment, Metadata
 from fairway.spec.model import Amount, Duration, ModelReference, Name, Percent, SpecModel, VariableName
 from fairway.spec.resources import Placement, Resources
@@ -89,7 +90,7 @@ class Batching(SpecModel):
     same alone and together, or the model's `fairway.json` declares it. always: declares it. never: requests run one by one."""
     max: Annotated[int, Field(ge=1, le=65_536)] = 64
     """Rows of one batch at the most, where requests are batched; 1 runs each row alone."""
-    queue: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    queue: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
     """Requests that wait at a replica at the most; more are answered 429 with `Retry-After`."""
     deadline: Duration = "30s"
     """A request that would be answered later than this is refused at once."""
@@ -292,6 +293,8 @@ class ServiceSpec(SpecModel):
     """How a new version comes in."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 0
     """Where it listens; 0: a free one, kept from then on."""
+    endpoint: Endpoint = Endpoint()
+    """How it is reached from outside: address, TLS, API keys, names, other origins. The default: this machine alone, no key."""
     hold: Duration = "60s"
     """How long a request waits for the first replica of a service that has none."""
     grace: Duration = "30s"

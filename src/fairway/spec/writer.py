@@ -62,7 +62,12 @@ def flat_data(document: Document) -> dict[str, Any]:
         return {"kind": document.kind, **data["metadata"], **_flat_service(document.spec, spec)}
     for name, role in document.spec.roles.items():
         spec["roles"][name] = _flat_role(role, spec["roles"][name])
-    for name, short in (("environment", "python"), ("restart", "max"), ("checkpoint", "every"), ("tensorboard", "dir")):
+    for name, short in (
+        ("environment", "python"),
+        ("restart", "max"),
+        ("checkpoint", "every"),
+        ("tensorboard", "dir"),
+    ):
         if name in spec:
             spec[name] = _short(spec[name], short)
     if "code" in spec:
@@ -108,8 +113,11 @@ def _flat_service(spec: ServiceSpec, data: dict[str, Any]) -> dict[str, Any]:
         rollout["guard"]["metric"] = _short(rollout["guard"]["metric"], "name")
     if "outputs" in rollout.get("guard", {}):
         rollout["guard"]["outputs"] = _short(rollout["guard"]["outputs"], "differ")
+    if "tls" in data.get("endpoint", {}):
+        data["endpoint"]["tls"] = _short(data["endpoint"]["tls"], "mode")
     for name, short in (
         ("environment", "python"),
+        ("endpoint", "bind"),
         ("objective", "p95"),
         ("sampling", "rate"),
         ("logs", "access"),

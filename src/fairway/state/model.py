@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-FORMATS = ("onnx", "torch-export", "savedmodel", "safetensors", "python", "pickle")
-"""What a version may be."""
-CODE_FORMATS = frozenset({"torch-export", "savedmodel", "python", "pickle"})
-"""Formats that can run code of their author when they are loaded. The registry keeps one only with consent."""
+IN_REPLICA = "onnx"
+"""The format that a replica runs itself; all others are loaded in a worker, under the interpreter of the service."""
 LATEST = "latest"
 """In the place of a version or an alias: the newest version."""
 
@@ -88,7 +86,7 @@ class ModelVersion:
     digest: str
     """Names the manifest, and with it the content."""
     format: str
-    """One of `FORMATS`."""
+    """A name of the table in `registry/formats`: `onnx`, `skops` ..."""
     files: int
     size: int
     created: float

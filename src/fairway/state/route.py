@@ -42,6 +42,9 @@ class Mirror:
     revision: int
     share: int = WHOLE
     """Parts of `WHOLE`."""
+    tolerance: float | None = None
+    """Its answers are compared with those that clients got, and values that are this much apart are the same; None: they are
+    only measured."""
 
 
 @dataclass(frozen=True, slots=True)

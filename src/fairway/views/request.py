@@ -31,18 +31,18 @@ def example_request(version: ModelVersion) -> ExampleRequest | None:
     return ExampleRequest(f"/v2/models/{version.name}/infer", json.dumps({"inputs": inputs}, separators=(",", ":")))
 
 
-def curl_line(url: str, request: ExampleRequest | None) -> str:
-    """The request as a line to paste."""
+def curl_line(url: str, request: ExampleRequest | None, options: str = "") -> str:
+    """The request as a line to paste. `options`: what curl needs to be let in, with a blank at the end, or nothing."""
     if request is None:
-        return f"curl -s {url}/"
+        return f"curl -s {options}{url}/"
     if not request.body:
-        return f"curl -s {url}{request.path}"
+        return f"curl -s {options}{url}{request.path}"
     numbers = request.body.count(",")
     if numbers <= SHOWN:
-        return f"curl -s {url}{request.path} -d {shlex.quote(request.body)}"
+        return f"curl -s {options}{url}{request.path} -d {shlex.quote(request.body)}"
     # Python's own json writes the zeros, so that the line stays short.
     program = f"import json;print(json.dumps(dict(inputs=[{','.join(map(_written, json.loads(request.body)['inputs']))}])))"
-    return f"python3 -c {shlex.quote(program)} | curl -s {url}{request.path} -d @-"
+    return f"python3 -c {shlex.quote(program)} | curl -s {options}{url}{request.path} -d @-"
 
 
 def _written(tensor: dict[str, Any]) -> str:

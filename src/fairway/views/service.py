@@ -16,6 +16,7 @@ from fairway.state.service import Replica, ReplicaPhase, Revision, Service, Serv
 from fairway.units import quantity
 from fairway.units.card import View
 from fairway.views import phrases
+from fairway.views.access import AccessView, access_text
 from fairway.views.endpoint import EndpointView
 from fairway.views.fault import FaultView, fault_line, fault_views
 from fairway.views.release import ReleaseView, release_line, release_view
@@ -101,6 +102,8 @@ class ServiceView(View, frozen=True):
     """The outcome that the guard of a release compares."""
     batching: str = ""
     """Whether requests are batched and why, in words; empty: not known."""
+    access: AccessView = AccessView()
+    """How its port is protected."""
 
 
 class ServiceList(msgspec.Struct, frozen=True):
@@ -124,6 +127,8 @@ class WhyServiceView(View, frozen=True):
     """Whether requests are batched and why, in words; empty: not known."""
     batching_change: str = ""
     """How to change that; empty where there is no reason to."""
+    warnings: tuple[str, ...] = ()
+    """What is wrong with the protection of the port or soon will be, each with its fix."""
 
 
 def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointView, faults: Sequence[Fault] = ()) -> ServiceView:
@@ -222,6 +227,8 @@ def service_text(view: ServiceView, now: float, page: Page) -> str:
         ("url", view.url or "not yet"),
         ("router", view.router),
         ("replicas", f"{view.ready_replicas} ready, {view.wanted_replicas} wanted ({bounds} allowed): {view.why or view.rule}"),
+        ("access", access_text(view.access, now)),
+        *(("warning", warning) for warning in view.access.warnings),
         ("load", _load(view)),
         ("batching", view.batching),
         ("release", release_line(view.release) if view.release else ""),
@@ -278,6 +285,7 @@ def why_service_text(view: WhyServiceView, now: float, page: Page) -> str:
     if view.batching_change:
         lines.append(f"what would change that: {view.batching_change}")
     lines.extend(fault_line(fault, now) for fault in view.faults)
+    lines.extend(f"warning: {warning}" for warning in view.warnings)
     return "\n".join(lines) + "\n"
 
 

@@ -64,7 +64,6 @@ def test_a_plan_changes_nothing(daemon: FakeDaemon, capsys: Shown) -> None:
         (["register", "m", "x", "--metric", "accuracy"], "a name and a value are needed"),
         (["register", "m", "x", "--metric", "accuracy=high"], "'high' is no number"),
         (["register", "m", "x", "--metric", "accuracy=nan"], "'nan' is no number"),
-        (["register", "m", "x", "--format", "cobol"], "not one of onnx"),
         (["register", "m"], "PATH"),
         (["delete", "mnist"], "names no version"),
         (["delete", "mnist", "--keep", "x"], "a whole number is needed"),

@@ -33,7 +33,7 @@ BASES = {
 }
 KEYS = {"env": "A", "labels": "a", "annotations": "a", "data": "d", "outputs": "o", "roles": "worker", "other": "r"}
 KEYS |= {"gpu_types": "A100", "gpuTypes": "A100"}
-NEEDED = {"git": {"url": "u"}, "metric": {"name": "m"}}
+NEEDED = {"git": {"url": "u"}, "metric": {"name": "m"}, "cors": {"origins": ["https://a.example"]}}
 ROLE_FIELDS = ("command", "script", "replicas", "processes", "resources", "limits", "placement")
 WRONG = ("WRONG", [["WRONG"]], {"WRONG": ["WRONG"]}, -123456, 1234567)
 

@@ -20,7 +20,8 @@ UNDONE = "undone by a person"
 """Why a release ended, or another one went back."""
 
 NOT_SERVED = frozenset(
-    {"model", "follow", "replicas", "objective", "scaling", "traffic", "rollout", "port", "hold", "grace", "logs", "metrics"},
+    {"model", "follow", "replicas", "objective", "scaling", "traffic", "rollout", "port", "endpoint", "hold", "grace", "logs"}
+    | {"metrics"},
 )
 """Fields that change nothing of a replica; the model counts as the version it was pinned to."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from fairway.spec.job import Framework, JobSpec, Keep, Metrics, Replicas, Restart, Role
 from fairway.spec.service import ServiceSpec, ServingRuntime
 from fairway.state.job import Job, JobKey
-from fairway.state.model import CODE_FORMATS
+from fairway.state.model import IN_REPLICA
 from fairway.state.service import Replica, Revision, Service, ServiceKey
 from fairway.units import names, quantity
 
@@ -118,7 +118,7 @@ def _server(revision: Revision, python: str) -> tuple[str, ...]:
     if spec.batching.mode != "auto":
         # Left out where it is the default: a runtime image may hold an older server that does not know it.
         words += ["--batching", spec.batching.mode]
-    if revision.model_format in CODE_FORMATS:
+    if revision.model_format != IN_REPLICA:
         # Consent was given when the version was registered; the registry keeps no such version without it.
         words.append("--allow-pickle")
     if _needs_framework(revision):
@@ -138,5 +138,5 @@ def _sampled(service: Service, spec: ServiceSpec) -> dict[str, str]:
 
 def _needs_framework(revision: Revision) -> bool:
     if revision.spec.runtime is ServingRuntime.AUTO:
-        return revision.model_format != "onnx"
+        return revision.model_format != IN_REPLICA
     return revision.spec.runtime is not ServingRuntime.ONNX

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fairway.plan.service import fleet
+from fairway.plan.service.access import access_of
 from fairway.plan.service.split import Part, Shares, speed
-from fairway.spec.service import RolloutStrategy
+from fairway.spec.service import RolloutStrategy, ServiceSpec
 from fairway.state.route import WHOLE, Backend, HeaderMatch, Mirror, RouteObservation, RoutePlan
 from fairway.state.service import Replica, ReplicaPhase, Service
 from fairway.units import quantity
@@ -37,10 +38,13 @@ def routes(service: Service, replicas: Sequence[Replica], shares: Shares, parts:
         weights=weights(service, ready, shares, parts),
         matches=tuple(HeaderMatch(rule.header, rule.value, target) for rule in spec.traffic.headers) if released else (),
         sticky=spec.traffic.sticky,
-        mirror=Mirror(mirror[0], round(mirror[1] * WHOLE)) if mirror else None,
+        mirror=Mirror(mirror[0], round(mirror[1] * WHOLE), _tolerance(spec)) if mirror else None,
         port=spec.port or service.port,
+        host=spec.endpoint.bind,
+        hosts=spec.endpoint.hosts,
         hold_seconds=quantity.seconds(spec.hold),
         hold_limit=0 if service.deleting else HOLD_LIMIT,
+        access=access_of(service),
         observed=observed(service, bool(backends)),
     )
 
@@ -69,6 +73,11 @@ def observed(service: Service, has_replicas: bool) -> RouteObservation:
         asleep=may_sleep and not has_replicas,
         access=round(quantity.percent(spec.logs.access) * WHOLE),
     )
+
+
+def _tolerance(spec: ServiceSpec) -> float | None:
+    outputs = spec.rollout.guard.outputs
+    return quantity.number(outputs.tolerance) if outputs else None
 
 
 def weights(service: Service, ready: Mapping[int, int], shares: Shares, parts: Mapping[int, Part]) -> tuple[tuple[int, int], ...]:

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from fairway.errors import RefusedError
-from fairway.state.model import FORMATS, Signature, TensorSpec
+from fairway.state.model import Signature, TensorSpec
 
 NAME = "fairway.json"
 _LARGEST = 1 << 20
@@ -53,21 +53,19 @@ class About(msgspec.Struct, frozen=True):
 def read(path: Path) -> About:
     """The file, checked; `RefusedError` names what is wrong with it."""
     if path.stat().st_size > _LARGEST:
-        raise _wrong(f"it is larger than {_LARGEST:,} bytes")
+        raise wrong(f"it is larger than {_LARGEST:,} bytes")
     try:
         about = msgspec.json.decode(path.read_bytes(), type=About)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise _wrong(str(problem)) from None
-    if about.format and about.format not in FORMATS:
-        raise _wrong(f"format is {about.format!r}, not one of {', '.join(FORMATS)}")
+        raise wrong(str(problem)) from None
     for tensor in (*about.signature.inputs, *about.signature.outputs):
         if tensor.datatype not in DATATYPES:
-            raise _wrong(f"the datatype of {tensor.name!r} is {tensor.datatype!r}, not one of {', '.join(sorted(DATATYPES))}")
+            raise wrong(f"the datatype of {tensor.name!r} is {tensor.datatype!r}, not one of {', '.join(sorted(DATATYPES))}")
         if any(length < -1 for length in tensor.shape):
-            raise _wrong(f"the shape of {tensor.name!r} is {list(tensor.shape)}; a length is -1 (any), 0 or more")
+            raise wrong(f"the shape of {tensor.name!r} is {list(tensor.shape)}; a length is -1 (any), 0 or more")
     unclear = [name for name, value in about.metrics.items() if not math.isfinite(value)]
     if unclear:
-        raise _wrong(f"the metric {unclear[0]!r} is no finite number")
+        raise wrong(f"the metric {unclear[0]!r} is no finite number")
     return about
 
 
@@ -75,5 +73,6 @@ def _specs(tensors: tuple[_Tensor, ...]) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec(tensor.name, tensor.datatype, tensor.shape) for tensor in tensors)
 
 
-def _wrong(what: str) -> RefusedError:
+def wrong(what: str) -> RefusedError:
+    """What is wrong with the file."""
     return RefusedError(f"{NAME} is wrong: {what}", fix="mend it, or leave it out: the format is then found from the files")

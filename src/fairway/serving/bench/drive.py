@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from fairway.errors import UsageError
@@ -25,17 +27,22 @@ def request_bytes(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 
-async def drive(url: str, request: bytes, connections: int, seconds: float) -> Point:
-    """So many connections for so long. Only what was asked and answered after the warm-up counts."""
+async def drive(
+    url: str, request: bytes, connections: int, seconds: float, tls: tuple[ssl.SSLContext, str] | None = None
+) -> Point:
+    """So many connections for so long. Only what was asked and answered after the warm-up counts.
+
+    `tls`: for https, what to trust, and the name in the certificate.
+    """
     parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
-        message = f"{url} cannot be driven: only http is"
+    if parts.scheme != ("http" if tls is None else "https") or not parts.hostname:
+        message = f"{url} cannot be driven: only http is, and https where it is known what to trust"
         raise UsageError(message, fix="give an address such as http://127.0.0.1:8000/v2/models/mnist/infer")
     tally = _Tally()
     counted = time.perf_counter() + seconds * WARM_UP
     until = counted + seconds
-    place = (parts.hostname, parts.port or 80)
-    await asyncio.gather(*(_Connection(place, request, tally, counted, until).run() for _ in range(connections)))
+    place = (parts.hostname, parts.port or (80 if tls is None else 443))
+    await asyncio.gather(*(_Connection(place, request, tally, counted, until, tls).run() for _ in range(connections)))
     return point(connections, time.perf_counter() - counted, tally.taken, tally.statuses)
 
 
@@ -53,18 +60,27 @@ class _Tally:
 class _Connection:
     """One connection after the other to the same place; a broken one is a failure, and a new one takes its part."""
 
-    def __init__(self, place: tuple[str, int], request: bytes, tally: _Tally, counted: float, until: float) -> None:
+    def __init__(
+        self,
+        place: tuple[str, int],
+        request: bytes,
+        tally: _Tally,
+        counted: float,
+        until: float,
+        tls: tuple[ssl.SSLContext, str] | None,
+    ) -> None:
         self._place = place
         self._request = request
         self._tally = tally
         self._counted = counted
         self._until = until
+        self._tls: dict[str, Any] = {"ssl": tls[0], "server_hostname": tls[1]} if tls is not None else {}
 
     async def run(self) -> None:
         while time.perf_counter() < self._until:
             began = time.perf_counter()
             try:
-                reader, writer = await asyncio.open_connection(*self._place, limit=LIMIT)
+                reader, writer = await asyncio.open_connection(*self._place, limit=LIMIT, **self._tls)
             except OSError:
                 self._note(0, began)
                 # A server that is not there is asked again soon, not in a storm.

@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     add("--format", default="", help="its format; default: found from the files")
     add("--runtime", default="auto")
     add("--python", default="", help="interpreter for runtimes other than onnx")
-    add("--allow-pickle", action="store_true", help="load files that can run code: .pt2 and SavedModel")
+    add("--allow-pickle", action="store_true", help="load files that can run code of their author")
     add("--data", type=Path, required=True, help="a file or a folder of rows")
     add("--out", type=Path, required=True, help="the folder of the predictions")
     add("--shard", type=int, default=1000, help="rows of a shard")

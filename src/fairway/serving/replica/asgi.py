@@ -12,19 +12,25 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import msgspec
 
 from fairway.serving.exposition.family import OPENMETRICS, TEXT, accepts_openmetrics, render
-from fairway.serving.replica.batching import Batcher
+from fairway.serving.replica.batching import Batcher, Finish
 from fairway.serving.replica.bodies import Bodies, BodyLimits, GoneError, Receive, Scope, Send
 from fairway.serving.replica.datatypes import Array
 from fairway.serving.replica.decoding import Decoding
 from fairway.serving.replica.door import Door
+from fairway.serving.replica.encodings import COMPRESSED_FROM, Compressor
+from fairway.serving.replica.finite import are_finite
 from fairway.serving.replica.metrics import Metrics
-from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, check_version, listed
+from fairway.serving.replica.missing import expects_openai, unknown
+from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, listed
 from fairway.serving.replica.pace import Pace, SmallRequests
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols import openinference, tfserving
 from fairway.serving.replica.protocols.grpc.service import GrpcService
+from fairway.serving.replica.protocols.mlflow import Invocations, version_page
 from fairway.serving.replica.protocols.openinference import OpenInference
 from fairway.serving.replica.protocols.pieces import LARGE, Steps, weight
+from fairway.serving.replica.protocols.triton import EXTENSIONS, Control, TritonPages
+from fairway.serving.replica.special import submit_special
 from fairway.serving.replica.turns import BULK, Line
 from fairway.version import __version__
 
@@ -41,6 +47,9 @@ _COUNTED = 1 << 14
 _TEXT_WORTH = 4
 """Bytes of a text in memory by bytes of it in a request, at the most."""
 METRICS = "/metrics"
+_TF_METRICS = "/monitoring/prometheus/metrics"
+_ALIVE = {"status": "alive"}
+"""What KServe's clients read at `/`."""
 _INDEX = "/v2/repository/index"
 """A page that is asked for with POST; what its body says does not matter here."""
 
@@ -109,6 +118,8 @@ class App:
         self._created = int(now())
         self._began = time.monotonic()
         self.draining = False
+        self.gone = False
+        """The model's process has ended: nothing can be answered here any more."""
         self.door: Door | None = None
         """Set where the port is one of loopback."""
         self.last = 0.0
@@ -121,19 +132,24 @@ class App:
         """Those of them that may go the short way."""
         self._pages: dict[str, Callable[[], Answer]] = {}
         """Paths that take a GET."""
+        self.compressor = Compressor()
+        self._talks = generating is not None
+        self._triton = TritonPages(model, batcher, metrics, now)
         self._add_openinference()
         self._add_tfserving()
-        self.grpc = GrpcService(model, batcher, metrics, limits.size, lambda: self.draining)
+        self._add_mlflow()
+        self.grpc = GrpcService(model, batcher, metrics, limits.size, lambda: self.draining, now)
         self._calls = self.grpc.calls()
         for path, form in self.grpc.forms().items():
             self._take(path, form)
         if generating is not None:
             self._add_openai(generating)
+        self._pages |= {"/openapi.json": self._openapi, "/docs": _docs}
 
     @property
     def busy(self) -> bool:
         """Whether anybody waits for an answer."""
-        return self._metrics.in_flight > 0
+        return self._metrics.in_flight > 0 or self.compressor.running > 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -149,7 +165,13 @@ class App:
         if do is None or scope["method"] != "POST":
             self._small.seen(began)
             call = self._calls.get(scope["path"]) if scope["method"] == "POST" else None
-            await self._send(self._page(scope) if call is None else await self._called(call, scope, receive), send)
+            try:
+                if call is not None:
+                    await self._send(await self._called(call, scope, receive), send)
+                else:
+                    await self._send(await self._besides(scope, receive), send, scope["headers"])
+            except GoneError:
+                pass
             return
         metrics = self._metrics
         metrics.in_flight += 1
@@ -160,7 +182,7 @@ class App:
                 metrics.answered(answer.status, time.perf_counter() - began)
             else:
                 metrics.answered(answer.status, time.perf_counter() - began)
-                await self._send(answer, send)
+                await self._send(answer, send, scope["headers"])
         except GoneError:
             pass
         finally:
@@ -168,7 +190,9 @@ class App:
             metrics.in_flight -= 1
 
     def check(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """403 for what may not ask at all."""
+        """403 for what may not ask at all; 503 once the model is gone, which tells a router to ask another replica."""
+        if self.gone:
+            raise RequestError(503, "the process of the model has ended, and this replica ends too", retry_after=1.0)
         if self.door is not None:
             self.door.check(headers)
 
@@ -192,7 +216,24 @@ class App:
         finally:
             self.bodies.done()
 
-    async def _send(self, answer: Answer, send: Send) -> None:
+    async def _besides(self, scope: Scope, receive: Receive) -> Answer:
+        """What is no question to the model."""
+        control = self._triton.control(scope["path"]) if scope["method"] == "POST" else None
+        try:
+            return self._page(scope) if control is None else await self._controlled(control, scope, receive)
+        except RequestError as error:
+            return refusal(error)
+
+    async def _controlled(self, control: Control, scope: Scope, receive: Receive) -> Answer:
+        try:
+            body, _ = await self.bodies.read(scope, receive)
+            return control(body)
+        finally:
+            self.bodies.done()
+
+    async def _send(self, answer: Answer, send: Send, asked: list[tuple[bytes, bytes]] | None = None) -> None:
+        if asked is not None and len(answer.body) >= COMPRESSED_FROM:
+            answer = await self.compressor.compress(answer, asked)
         headers = [(b"content-type", answer.content_type), (b"content-length", b"%d" % len(answer.body)), *answer.headers]
         if self.draining:
             headers.append((b"connection", b"close"))
@@ -220,64 +261,76 @@ class App:
         path, method = scope["path"], scope["method"]
         page = self._pages.get(path)
         if page is not None and (method in ("GET", "HEAD") or path == _INDEX):
-            return self._prometheus(scope) if path == METRICS else page()
+            return self._prometheus(scope) if path in (METRICS, _TF_METRICS) else page()
+        if method in ("GET", "HEAD") and (answer := self._triton.page(path)) is not None:
+            return answer
         if page is not None or path in self._questions:
             allowed = "GET" if page is not None else "POST"
             message = f"{method} is not for {path}"
-            return refusal(RequestError(405, message, fix=f"use {allowed}", headers=((b"allow", allowed.encode()),)))
-        return refusal(self._unknown(path))
+            error = RequestError(405, message, fix=f"use {allowed}", headers=((b"allow", allowed.encode()),))
+            return self._form_at(path)(error)
+        return self._form_at(path)(unknown(self._model, path))
 
-    def _unknown(self, path: str) -> RequestError:
-        parts = path.split("/")
-        if len(parts) == 3 and "." in parts[1]:
-            return RequestError(501, f"no method {path} of gRPC here", fix="docs/protocols.md has the services")
-        if len(parts) > 3 and parts[2] == "models" and parts[1] in ("v1", "v2"):
-            name = parts[3].partition(":")[0]
-            if name != self._model.name:
-                return RequestError(404, f"no model {name!r} here", fix=f"{self._model.name!r} is served")
-            if len(parts) > 5 and parts[4] == "versions":
-                try:
-                    check_version(self._model, parts[5].partition(":")[0])
-                except RequestError as error:
-                    return error
-            if len(parts) > 5 and parts[4] == "labels" and (label := parts[5].partition(":")[0]) not in self._model.labels:
-                return RequestError(
-                    404, f"model {name!r} has no label {label!r} here", fix=f"version {self._model.version} is served"
-                )
-        return RequestError(404, f"nothing is at {path}", fix="docs/protocols.md has the paths")
+    def _form_at(self, path: str) -> Callable[[RequestError], Answer]:
+        """How the clients that ask at a path expect errors."""
+        if expects_openai(path, talks=self._talks):
+            from fairway.serving.replica.protocols import openai  # noqa: PLC0415  # most replicas do without
+
+            return openai.write_error
+        return refusal
 
     # The paths of the Open Inference Protocol.
 
     def _add_openinference(self) -> None:
         model = self._model
-        about = {"name": "fairway", "version": __version__, "extensions": ["binary_tensor_data", "model_repository"]}
+        about = {"name": "fairway", "version": __version__, "extensions": EXTENSIONS}
         entry = {"name": model.name, "version": model.version, "state": "READY", "reason": ""}
         self._pages |= {
             "/v2": lambda: told(about),
-            "/v2/health/live": lambda: Answer(b""),
-            "/v2/health/ready": self._ready,
+            "/v2/health/live": lambda: told({"live": True}),
+            "/v2/health/ready": lambda: self._ready({"ready": True}),
+            "/": lambda: told(_ALIVE),
             _INDEX: lambda: told([entry]),
             "/v2/models": lambda: told({"models": [model.name]}),
             "/fairway/load": self._load,
             METRICS: self._prometheus,
+            _TF_METRICS: self._prometheus,
         }
+        self._pages |= self._triton.pages()
         for base in (f"/v2/models/{model.name}", f"/v2/models/{model.name}/versions/{model.version}"):
-            self._pages |= {base: self._metadata, f"{base}/ready": self._ready}
+            self._pages |= {base: self._metadata, f"{base}/ready": lambda: self._ready({"name": model.name, "ready": True})}
             if model.signature.inputs:
                 self._take(f"{base}/infer", OpenInference(model))
 
     def _add_tfserving(self) -> None:
         model = self._model
+        models = {"object": "list", "data": [listed(model, self._created)], "models": [model.name]}
+        self._pages["/v1/models"] = lambda: told(models)  # OpenAI's list, and KServe's
         bases = [f"/v1/models/{model.name}", f"/v1/models/{model.name}/versions/{model.version}"]
         for base in [*bases, *(f"/v1/models/{model.name}/labels/{label}" for label in model.labels)]:
             # The same path is OpenAI's for one model: one object with the keys of both.
-            self._pages[base] = lambda: told({**tfserving.status(model), **listed(model, self._created)})
+            self._pages[base] = lambda: told({**tfserving.status(model), **listed(model, self._created), **self._readiness()})
             self._pages[f"{base}/metadata"] = lambda: told(tfserving.metadata(model))
             if not model.signature.inputs:
                 continue
             self._take(f"{base}:predict", tfserving.Predict(model))
             self._take(f"{base}:classify", tfserving.Classify(model))
             self._take(f"{base}:regress", tfserving.Regress(model))
+
+    def _add_mlflow(self) -> None:
+        """The paths of MLflow's scoring server."""
+        for path in ("/ping", "/health"):
+            self._pages[path] = lambda: self._ready({"ready": True})
+        self._pages["/version"] = version_page
+        if not self._model.signature.inputs:
+            return
+        invocations = Invocations(self._model)
+
+        async def do(scope: Scope, receive: Receive) -> Answer:
+            form = invocations.form(scope["headers"])
+            return await self._read(form, *await self.bodies.read(scope, receive))
+
+        self._questions["/invocations"] = do
 
     def _add_openai(self, generating: Generating) -> None:
         from fairway.serving.replica.protocols import openai  # noqa: PLC0415  # most replicas do without
@@ -290,8 +343,8 @@ class App:
         if model.embeds:
             routes["embeddings"] = self._with_body(openai.read_embeddings, generating.embed)
         models = {"object": "list", "data": [listed(model, self._created)]}
+        self._pages["/openai/v1/models"] = lambda: told(models)
         for base in ("/openai/v1", "/v1"):
-            self._pages[f"{base}/models"] = lambda: told(models)
             for name, do in routes.items():
                 self._questions[f"{base}/{name}"] = do
                 self._refusals[f"{base}/{name}"] = generating.refusal
@@ -311,13 +364,22 @@ class App:
 
         return do
 
-    def _ready(self) -> Answer:
+    def _readiness(self) -> dict[str, object]:
+        """What KServe's clients of the older protocol read."""
+        return {"name": self._model.name, "ready": not self.draining}
+
+    def _ready(self, ready: dict[str, object]) -> Answer:
         if self.draining:
             return refusal(RequestError(503, "this replica is ending"))
-        return Answer(b"")
+        return told(ready)
 
     def _metadata(self) -> Answer:
         return told(openinference.metadata(self._model, self._batcher.verdict))
+
+    def _openapi(self) -> Answer:
+        from fairway.serving.replica.openapi.document import document  # noqa: PLC0415  # the first request can wait for it
+
+        return told(document(self._model, self._pages.keys(), self._questions.keys()))
 
     def _load(self) -> Answer:
         return told(self._metrics.load(self._batcher.waiting, time.monotonic() - self._began, self._batcher.verdict))
@@ -333,23 +395,20 @@ class App:
         """Let questions of this form come in at a path."""
 
         async def do(scope: Scope, receive: Receive) -> Answer:
-            body, head_length = await self.bodies.read(scope, receive)
-            if is_large(body, head_length):
-                return await self._slowly(form, body, head_length)
-            came = time.perf_counter()
-            self._see(body, came)
-            question = form.read(body, head_length)
-            if head_length is None and len(body) > _COUNTED:
-                self.bodies.hold(weight(question.inputs))
-            read = time.perf_counter()
-            outputs = await self._batcher.ask(question.inputs, question.rows)
-            ran = time.perf_counter()
-            answer = self._written(form, question, outputs)
-            self._metrics.phases.add(read - came, ran - read, time.perf_counter() - ran)
-            return answer
+            return await self._read(form, *await self.bodies.read(scope, receive))
 
         self._questions[path] = do
         self.lane[path.encode()] = form
+
+    async def _read(self, form: Form, body: bytes, head_length: bytes | None) -> Answer:
+        if is_large(body, head_length):
+            return await self._slowly(form, body, head_length)
+        came = time.perf_counter()
+        self._see(body, came)
+        question = form.read(body, head_length)
+        if head_length is None and len(body) > _COUNTED:
+            self.bodies.hold(weight(question.inputs))
+        return await self._run(form, question, came)
 
     def _see(self, body: bytes, at: float) -> None:
         """Let work on large requests pause for this one, if it is small."""
@@ -373,14 +432,40 @@ class App:
         del body
         try:
             question = await future
-            read = time.perf_counter()
-            outputs = await self._batcher.ask(question.inputs, question.rows)
-            ran = time.perf_counter()
-            answer = self._written(form, question, outputs)
-            self._metrics.phases.add(read - came, ran - read, time.perf_counter() - ran)
-            return answer
+            return await self._run(form, question, came)
         finally:
             job.free()
+
+    async def _run(self, form: Form, question: Question, came: float) -> Answer:
+        """Run the model and write the answer to a question whose body came at `came`."""
+        read = time.perf_counter()
+        outputs = await self._outputs(question)
+        ran = time.perf_counter()
+        answer = self._written(form, question, outputs)
+        self._metrics.phases.add(read - came, ran - read, time.perf_counter() - ran)
+        return answer
+
+    async def _outputs(self, question: Question) -> list[Array]:
+        if question.rows and not question.timeout:
+            return await self._batcher.ask(question.inputs, question.rows)
+        future: asyncio.Future[list[Array]] = asyncio.get_running_loop().create_future()
+
+        def finish(found: list[Array] | RequestError) -> None:
+            if future.done():
+                return
+            if isinstance(found, RequestError):
+                future.set_exception(found)
+            else:
+                future.set_result(found)
+
+        submit_special(self._batcher, self._model, question, finish)
+        return await future
+
+    def _submit(self, question: Question, finish: Finish, arrived: float = 0.0) -> None:
+        if question.rows and not question.timeout:
+            self._batcher.submit(question.inputs, question.rows, finish, arrived)
+        else:
+            submit_special(self._batcher, self._model, question, finish, arrived)
 
     def _written(self, form: Form, question: Question, outputs: list[Array]) -> Answer:
         if question.wanted:
@@ -392,6 +477,8 @@ class App:
             fix = "ask for binary outputs (binary_data_output) or for fewer rows, or start the replica with a larger --max-json"
             raise RequestError(413, message, fix=fix)
         answer = form.write(question, outputs)
+        if not are_finite(outputs):
+            self._metrics.non_finite += 1
         if self._sampler is not None:
             self._sampler.see(question.inputs, outputs)
         return answer
@@ -402,25 +489,41 @@ class App:
         metrics = self._metrics
         metrics.in_flight += 1
 
-        def finish(found: list[Array] | RequestError) -> None:
-            self._finish(form, question, found, asker)
-
         try:
             if is_large(body, asker.head_length):
                 self._quick_slowly(form, body, asker)
                 return
             self._see(body, asker.began)
+            self._batcher.offer(Unread(self, form, body, asker))
+        except RequestError as error:
+            self._finish(form, None, error, asker)
+
+    def read_quick(self, form: Form, body: bytes, asker: Asker) -> int:
+        """Decode a small body, and submit its rows; how many. 0: it was answered with an error."""
+
+        def finish(found: list[Array] | RequestError) -> None:
+            self._finish(form, question, found, asker)
+
+        try:
             came = time.perf_counter()
             question = form.read(body, asker.head_length)
             if asker.head_length is None and len(body) > _COUNTED:
                 asker.hold(weight(question.inputs))
-            asker.phases = came, time.perf_counter()
-            self._batcher.submit(question.inputs, question.rows, finish)
+            # The time in the backlog counts as waiting for the model.
+            asker.phases = asker.began, asker.began + time.perf_counter() - came
+            self._submit(question, finish, asker.began)
         except RequestError as error:
             self._finish(form, None, error, asker)
         except Exception:  # noqa: BLE001  # ours; the server must live on
             _log.exception("a request could not be read")
             self._finish(form, None, RequestError(500, "the server made a mistake, and wrote it into its log"), asker)
+        else:
+            return question.rows
+        return 0
+
+    def refuse_quick(self, error: RequestError, form: Form, asker: Asker) -> None:
+        """Answer with an error instead."""
+        self._finish(form, None, error, asker)
 
     def _quick_slowly(self, form: Form, body: bytes, asker: Asker) -> None:
         """Large JSON on the short way."""
@@ -437,7 +540,7 @@ class App:
                 finish(question)
                 return
             try:
-                self._batcher.submit(question.inputs, question.rows, finish)
+                self._submit(question, finish)
             except RequestError as error:
                 finish(error)
 
@@ -464,6 +567,31 @@ class App:
         asker.answer(answer)
 
 
+class Unread:
+    """A request on the short way that is not decoded (`backlog.py`)."""
+
+    __slots__ = ("_app", "_asker", "_body", "_form", "arrived")
+
+    def __init__(self, app: App, form: Form, body: bytes, asker: Asker) -> None:
+        self._app = app
+        self._form = form
+        self._body = body
+        self._asker = asker
+        self.arrived = asker.began
+
+    def is_gone(self) -> bool:
+        """Whether its client has left."""
+        return self._asker.disconnected
+
+    def read(self) -> int:
+        """Decode it and submit its rows."""
+        return self._app.read_quick(self._form, self._body, self._asker)
+
+    def refuse(self, error: RequestError) -> None:
+        """Answer it with an error."""
+        self._app.refuse_quick(error, self._form, self._asker)
+
+
 def is_large(body: bytes, head_length: bytes | None) -> bool:
     """Whether the JSON of a body is decoded in steps."""
     if len(body) <= LARGE or head_length is None:
@@ -487,6 +615,14 @@ async def _gone(receive: Receive) -> None:
 def _mistake() -> Answer:
     _log.exception("a request could not be answered")
     return refusal(RequestError(500, "the server made a mistake, and wrote it into its log"))
+
+
+def _docs() -> Answer:
+    from fairway.serving.replica.openapi.page import HTML, docs  # noqa: PLC0415  # the same
+
+    text, policy = docs()
+    headers = [(b"content-security-policy", policy), (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-cache")]
+    return Answer(text, headers=headers, content_type=HTML)
 
 
 def told(value: object) -> Answer:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fairway.serving.replica.backlog import Backlog, Unread
 from fairway.serving.replica.cost import Cost
 from fairway.serving.replica.datatypes import Array
 from fairway.serving.replica.metrics import Metrics
@@ -43,7 +44,7 @@ class Limits:
     """When requests are put together, and when they are turned away."""
 
     max_batch: int = 64
-    max_queue: int = 256
+    max_queue: int = 1024
     deadline: float = 30.0
     """Seconds; who would wait longer is refused at once."""
     objective: float = 0.0
@@ -93,18 +94,31 @@ class Batcher:
         self._limits = limits
         self._metrics = metrics
         self.cost = Cost()
-        self.waiting = 0
-        """Requests of which not all rows are in a batch yet."""
+        self._backlog = Backlog()
+        self._submitted = 0
+        """Requests that were decoded, and of which not all rows are in a batch yet."""
         self._rows_waiting = 0
         self._groups: dict[Key, deque[Work]] = {}
         self._ticking = False
         self._busy = False
+        self._admitted = False
+        """What is submitted now was admitted when it came."""
         self.decide(verdict)
         self._row_bytes = 0.0
         """Of outputs; the most that a row of a batch took."""
         self._most_rows = 1 << 62
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Beside | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """When requests are put together, and when they are turned away."""
+        return self._limits
+
+    @property
+    def waiting(self) -> int:
+        """Requests of which not all rows are in a batch yet, decoded or not."""
+        return self._submitted + len(self._backlog)
 
     def decide(self, verdict: BatchingVerdict) -> None:
         """Put requests together, or no longer do so."""
@@ -127,19 +141,49 @@ class Batcher:
         self.submit(inputs, rows, finish)
         return await future
 
-    def submit(self, inputs: list[Array], rows: int, finish: Finish) -> None:
-        """The same without a future. 429 when the answer would come too late."""
+    def offer(self, request: Unread) -> None:
+        """Take a request that is not decoded: now, where the next batch has room, else when its turn comes.
+
+        Promises: requests are decoded in the order in which they came, and each is answered or refused once. One that is refused
+        because too many wait is not decoded.
+        """
+        if self._submitted and self._may_be_late(1):
+            try:
+                self._admit(1)
+            except RequestError as error:
+                request.refuse(error)
+                return
+        if self._backlog or self._rows_waiting >= self._most_batched:
+            self._backlog.add(request)
+        else:
+            request.read()
+
+    def _read_ahead(self) -> None:
+        """Decode what the next batch can take."""
+        backlog, self._admitted = self._backlog, True
+        while backlog and self._rows_waiting < self._most_batched:
+            request = backlog.next()
+            if request.is_gone():
+                request.refuse(RequestError(499, "the client has left"))
+            elif time.perf_counter() - request.arrived > self._limits.deadline:
+                request.refuse(self._too_late())
+            else:
+                backlog.was_read(request.read())
+        self._admitted = False
+
+    def submit(self, inputs: list[Array], rows: int, finish: Finish, arrived: float = 0.0) -> None:
+        """The same without a future. 429 when the answer would come too late. `arrived`: by `time.perf_counter`; 0 is now."""
         if rows > self._most_rows:
             raise self._too_many(rows)
-        if self.waiting and self._may_be_late(rows):
+        if not self._admitted and self._submitted and self._may_be_late(rows):
             self._admit(rows)
-        work = Work(inputs, rows, finish, time.perf_counter())
+        work = Work(inputs, rows, finish, arrived or time.perf_counter())
         key: Key = tuple([each.shape[1:] for each in inputs]) if self._batches else ()
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = deque()
         group.append(work)
-        self.waiting += 1
+        self._submitted += 1
         self._rows_waiting += rows
         if not self._ticking and not self._busy:
             self._ticking = True
@@ -169,7 +213,7 @@ class Batcher:
 
     def estimate(self, rows: int = 0) -> float:
         """Seconds until so many more rows would be answered."""
-        ahead = self._rows_waiting + rows
+        ahead = self._rows_waiting + self._backlog.rows + rows
         batches = math.ceil(ahead / self._cap()) if self._batches else self.waiting + (1 if rows else 0)
         batches += 1 if self._busy else 0
         return self.cost.per_row * ahead + self.cost.per_batch * batches
@@ -177,7 +221,7 @@ class Batcher:
     def _may_be_late(self, rows: int) -> bool:
         """Whether it is worth while to look closer: every row counted as a batch of its own."""
         cost, limits = self.cost, self._limits
-        worst = (self._rows_waiting + rows + 1) * (cost.per_row + cost.per_batch)
+        worst = (self._rows_waiting + self._backlog.rows + rows + 1) * (cost.per_row + cost.per_batch)
         return self.waiting >= limits.max_queue or worst > limits.deadline
 
     def _admit(self, rows: int) -> None:
@@ -201,6 +245,8 @@ class Batcher:
 
     def _tick(self) -> None:
         """Run what is there. On the loop's thread: the next turn goes on with what is left."""
+        if self._backlog:
+            self._read_ahead()
         self._ticking = False
         if self._busy or not self._groups:
             return
@@ -214,6 +260,8 @@ class Batcher:
             if self._thread is None:
                 self._thread = Beside()
             self._thread.do(lambda: self._beside(batch))
+            if self._backlog:
+                self._read_ahead()  # while the model runs
 
     def _beside(self, batch: Batch) -> None:
         answers, seconds = self._run(batch)
@@ -236,34 +284,38 @@ class Batcher:
         )
         group, cap, batch = self._groups[key], self._cap(), Batch()
         now = time.perf_counter()
-        pieces, waited = batch.pieces, 0.0
+        pieces, waited, fresh = batch.pieces, 0.0, 0
         while group and batch.rows < cap:
             work = group[0]
             if not work.taken and now - work.arrived > self._limits.deadline:
                 self._leave(group, work)
-                message = f"waited longer than the {self._limits.deadline:g} s allowed"
-                work.finish(_too_busy(message, self.estimate()))
+                work.finish(self._too_late())
                 continue
             # A request of a model that is not batched goes as it is, whatever its first dimension.
             stop = min(work.rows, work.taken + cap - batch.rows) if self._batches else work.rows
             if not work.taken:
                 waited += now - work.arrived
+                fresh += 1
             pieces.append((work, work.taken, stop))
             batch.rows += stop - work.taken
             work.taken = stop
             if stop == work.rows:
                 group.popleft()
-                self.waiting -= 1
+                self._submitted -= 1
         self._rows_waiting -= batch.rows
         self._metrics.queue_seconds += waited
+        self._metrics.queued += fresh
         if not group:
             del self._groups[key]
         return batch
 
     def _leave(self, group: deque[Work], work: Work) -> None:
         group.popleft()
-        self.waiting -= 1
+        self._submitted -= 1
         self._rows_waiting -= work.rows - work.taken
+
+    def _too_late(self) -> RequestError:
+        return _too_busy(f"waited longer than the {self._limits.deadline:g} s allowed", self.estimate())
 
     def _run(self, batch: Batch) -> tuple[list[Outputs | RequestError], float]:
         """Answers or errors, piece by piece, and how long it took."""
@@ -332,7 +384,7 @@ class Batcher:
         self._go_on()
 
     def _go_on(self) -> None:
-        if self._groups and not self._ticking and not self._busy:
+        if (self._groups or self._backlog) and not self._ticking and not self._busy:
             assert self._loop is not None
             self._ticking = True
             self._loop.call_soon(self._tick)

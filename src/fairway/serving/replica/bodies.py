@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+from fairway.serving.replica.encodings import STEP, decompressed, encoding_of, request_encoding
 from fairway.serving.replica.held import Held
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols.openinference import LENGTH_HEADER
@@ -54,7 +55,7 @@ class Bodies:
 
     async def read(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes | None]:
         """The body, and the length of its JSON where the request is a binary one."""
-        head_length, _ = self.admit(scope["headers"])
+        head_length, known = self.admit(scope["headers"])
         task = asyncio.current_task()
         assert task is not None
         self._reading[task] = time.monotonic()
@@ -69,6 +70,8 @@ class Bodies:
                 body = await self._rest(body, receive, holder, head_length)
             elif message["type"] != "http.request":
                 raise GoneError
+            if not known and (encoding := encoding_of(scope["headers"])):
+                body = await self._decompressed(body, encoding, holder, head_length)
         except asyncio.CancelledError:
             if task not in self._stopped:
                 raise
@@ -87,8 +90,12 @@ class Bodies:
             self.held.free(holder)
 
     def admit(self, headers: list[tuple[bytes, bytes]]) -> tuple[bytes | None, bool]:
-        """Refuse a body that will not be read. The length of its JSON where it is a binary one, and whether its own is known."""
+        """Refuse a body that will not be read. The length of its JSON where it is a binary one, and whether its own is known.
+
+        Of a compressed body it is not.
+        """
         found: bytes | None = None
+        encoding = b""
         known = False
         size = 0
         for name, value in headers:
@@ -99,12 +106,11 @@ class Bodies:
                 if found is not None:
                     raise RequestError(400, "Inference-Header-Content-Length is given twice")
                 found = value
-            elif name == b"content-encoding" and value.lower() != b"identity":
-                message = f"content-encoding {value.decode('latin-1')!r} is not understood"
-                raise RequestError(415, message, fix="send the body as it is")
+            elif name == b"content-encoding":
+                encoding = request_encoding(value, encoding)
         if size > self._json or found is not None:
             self._check(size, found)
-        return found, known
+        return found, known and not encoding
 
     def _check(self, size: int, head_length: bytes | None) -> None:
         limits = self.limits
@@ -145,6 +151,25 @@ class Bodies:
         if size > most:
             self._check(size, head_length)
         return b"".join(parts)
+
+    async def _decompressed(self, body: bytes, encoding: bytes, holder: _Reading, head_length: bytes | None) -> bytes:
+        """The content of a compressed body, within the same limits, a bounded piece in each turn of the loop."""
+        most = self.limits.size if head_length is not None else self._json
+        parts, size = [], 0
+        for piece in decompressed(body, encoding):
+            parts.append(piece)
+            size += len(piece)
+            if size > most:
+                parts.clear()
+                self.held.free(holder)
+                self._check(size, head_length)
+            if size > STEP:  # others have their turn; a small body needs no more than one
+                self.held.take(holder, len(piece))
+                await asyncio.sleep(0)
+        found = b"".join(parts)
+        if size > STEP:
+            self.held.resize(holder, size)
+        return found
 
     def too_slow(self) -> RequestError:
         """What is said when it does not come."""

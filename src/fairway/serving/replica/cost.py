@@ -7,6 +7,9 @@ import math
 _MEMORY = 0.98
 """What is left of a batch's weight after the next one: about the last fifty count."""
 
+_RIDGE = 0.01
+"""Variance of the sizes, relative to their mean square, at which the latest batches count as much as the ratio known before."""
+
 
 class Cost:
     """A line through the latest batches, by weighted least squares. Neither `a` nor `b` is ever negative."""
@@ -24,18 +27,17 @@ class Cost:
         self._seconds = self._seconds * _MEMORY + seconds
         self._products = self._products * _MEMORY + rows * seconds
         spread = self._weight * self._squares - self._rows * self._rows
-        slope = 0.0
-        if spread > 1e-6 * self._weight * self._squares:
-            slope = (self._weight * self._products - self._rows * self._seconds) / spread
-        else:
-            # All batches had the same size: nothing tells the two apart, so that the last known ratio stays.
-            known = self.per_row * rows + self.per_batch
-            slope = self.per_row * (self._seconds / self._weight / known) if known > 0 else 0.0
+        # Sizes that differ little tell nothing of the slope but noise, so that the last known ratio stays. Under load nearly all
+        # batches are full: without this, one slow batch made a fast model look slow for a single row.
+        known = self.seconds(self._rows / self._weight)
+        kept = self.per_row * (self._seconds / self._weight / known) if known > 0 else 0.0
+        force = _RIDGE * self._weight * self._squares
+        slope = (self._weight * self._products - self._rows * self._seconds + force * kept) / (spread + force)
         highest = self._seconds / self._rows
         self.per_row = min(max(slope, 0.0), highest)
         self.per_batch = max((self._seconds - self.per_row * self._rows) / self._weight, 0.0)
 
-    def seconds(self, rows: int) -> float:
+    def seconds(self, rows: float) -> float:
         """How long one batch of so many rows would take."""
         return self.per_row * rows + self.per_batch
 

@@ -14,12 +14,8 @@ from fairway.registry.formats import onnx
 from fairway.serving.replica.datatypes import DTYPES
 from fairway.state.model import Signature, TensorSpec
 
-RUNTIMES = {"onnx": "onnx", "torch-export": "torch", "savedmodel": "savedmodel", "python": "python"}
-"""What runs which format."""
-_PATTERNS = (("onnx", "*.onnx"), ("torch-export", "*.pt2"), ("savedmodel", "saved_model.pb"))
-_ENTRIES = {"onnx": "*.onnx", "torch-export": "*.pt2", "savedmodel": "saved_model.pb", "python": "model.py"}
-_PICKLES = ("*.pkl", "*.pickle", "*.joblib", "*.pt", "*.pth", "*.bin", "*.keras", "*.h5", "*.hdf5")
-_PROGRAMS = {"torch-export": "a program of torch.export", "savedmodel": "a SavedModel"}
+FORMATS = {"onnx": "onnx", "torch": "torch-export", "savedmodel": "savedmodel", "python": "python"}
+"""The format that a runtime means which is asked for by name."""
 
 
 class _Tensor(msgspec.Struct):
@@ -48,41 +44,56 @@ class Found:
     """What a folder holds."""
 
     runtime: str
+    """`onnx`, or the module of `loaders` that loads it in a worker."""
     entry: Path
-    """The file to load; for a SavedModel its folder."""
+    """The file to load; of formats that are folders, the folder."""
     signature: Signature = Signature()
     """Empty where nothing is written: the model itself may know."""
     generates: bool = False
     batching: str = "auto"
     """Whether rows of several requests may run together: always, never, or auto where the author does not say."""
+    root: Path = Path()
+    """The folder of the version."""
+    trusted: bool = False
+    """Whether code of the model's author may run in the worker."""
+    packages: tuple[str, ...] = ()
+    """What the worker's interpreter needs, as it is installed."""
 
 
 def find(folder: Path, format_: str = "", runtime: str = "auto", *, allow_pickle: bool = False) -> Found:
     """What to load from a folder.
 
     What can run code when it is loaded is refused without consent: a Python class needs its format or runtime to be named,
-    a program of torch.export and a SavedModel need `allow_pickle`. An ONNX model reads no file outside of the folder.
+    all else needs `allow_pickle`. An ONNX model reads no file outside of the folder.
     """
     if not folder.is_dir():
         message = f"{folder} is no folder"
         raise NotFoundError(message, fix="name the folder of a model version with --folder")
     card = _card(folder)
     if runtime != "auto":
-        format_ = next(name for name, runs in RUNTIMES.items() if runs == runtime)
+        format_ = FORMATS[runtime]
     elif not format_ and card.format == "python":
         message = f"{folder} holds a Python class, which runs code"
         raise RefusedError(message, fix="ask for it: --runtime python")
-    format_ = format_ or card.format or _format_of(folder)
-    if format_ not in RUNTIMES:
-        raise _not_served(folder, format_)
-    if format_ in _PROGRAMS and not allow_pickle:
-        message = f"{folder} holds {_PROGRAMS[format_]}: loading it can run any code that its author put in"
-        raise RefusedError(message, fix="export the model as ONNX; or, if you trust the author: --allow-pickle")
-    entry = _entry(folder, format_, card.entry)
-    if format_ == "onnx":
-        _check_weights(folder, entry)
     signature = Signature(_specs(folder, card.signature.inputs), _specs(folder, card.signature.outputs))
-    return Found(RUNTIMES[format_], entry.parent if format_ == "savedmodel" else entry, signature, card.generates, card.batching)
+    if (format_ or card.format) == "onnx" and (entry := _plain_onnx(folder, card.entry)) is not None:
+        _check_weights(folder, entry)
+        return Found("onnx", entry, signature, card.generates, card.batching, folder)
+    from fairway.serving.replica import formats  # noqa: PLC0415  # an ONNX model needs none of them
+
+    chosen = formats.choose(folder, format_ or card.format, card.entry, allow_pickle=allow_pickle)
+    if chosen.loader == "onnx":
+        _check_weights(folder, chosen.entry)
+    return Found(
+        chosen.loader,
+        chosen.entry,
+        signature if signature != Signature() else chosen.signature,
+        card.generates,
+        card.batching,
+        folder,
+        chosen.trusted,
+        chosen.packages,
+    )
 
 
 def _card(folder: Path) -> _Card:
@@ -96,28 +107,16 @@ def _card(folder: Path) -> _Card:
         raise UsageError(message, fix="write it as fairway.runtime.export does, or remove it") from None
 
 
-def _format_of(folder: Path) -> str:
-    for name, pattern in _PATTERNS:
-        if any(folder.glob(pattern)):
-            return name
-    if any(path for pattern in _PICKLES for path in folder.glob(pattern)):
-        return "pickle"
-    return "safetensors" if any(folder.glob("*.safetensors")) else ""
-
-
-def _entry(folder: Path, format_: str, named: str) -> Path:
+def _plain_onnx(folder: Path, named: str) -> Path | None:
+    """The file of an ONNX model where there is no doubt: the one that is named, or the only one at the top."""
     if named:
         entry = (folder / named).resolve()
         if not entry.is_relative_to(folder.resolve()) or not entry.is_file():
             message = f"{folder / 'fairway.json'}: entry {named!r} is no file in the folder"
             raise UsageError(message, fix="name a file of the version")
-        return entry
-    found = sorted(folder.glob(_ENTRIES[format_]))
-    if len(found) != 1:
-        what = "several" if found else "no"
-        message = f"{folder} has {what} {_ENTRIES[format_]}"
-        raise UsageError(message, fix='name the file in fairway.json: {"entry": "model.onnx"}')
-    return found[0]
+        return entry if entry.suffix == ".onnx" else None
+    found = sorted(folder.glob("*.onnx"))
+    return found[0] if len(found) == 1 else None
 
 
 def _check_weights(folder: Path, entry: Path) -> None:
@@ -146,18 +145,3 @@ def _specs(folder: Path, tensors: list[_Tensor]) -> tuple[TensorSpec, ...]:
             message = f"{folder / 'fairway.json'}: {tensor.name!r} has datatype {tensor.datatype!r}"
             raise UsageError(message, fix=f"one of {', '.join(DTYPES)}")
     return tuple(TensorSpec(tensor.name, tensor.datatype, tuple(tensor.shape)) for tensor in tensors)
-
-
-def _not_served(folder: Path, format_: str) -> RefusedError:
-    if format_ == "pickle":
-        message = f"{folder} holds a pickle or a Keras model, which runs code when it is read, and is not served"
-        fix = "export it as ONNX, or as .pt2 or SavedModel with --allow-pickle, or write a model.py and ask for --runtime python"
-        return RefusedError(message, fix=fix)
-    if format_ == "safetensors":
-        message = f"{folder} holds weights alone"
-        return RefusedError(message, fix="export the model as ONNX")
-    if not format_:
-        message = f"{folder} holds no model: neither *.onnx, *.pt2 nor saved_model.pb"
-        return RefusedError(message, fix="export the model, or ask for --runtime python with a model.py")
-    message = f"nothing here runs the format {format_!r}"
-    return RefusedError(message, fix=f"one of {', '.join(RUNTIMES)}")

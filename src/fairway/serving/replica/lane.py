@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fairway.serving.http2.frames import PREFACE
 from fairway.serving.replica.asgi import App, Form, refusal
+from fairway.serving.replica.encodings import COMPRESSED_FROM
 from fairway.serving.replica.model import Answer
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.streams.connection import StreamsConnection
@@ -67,6 +68,14 @@ class Lane(HttpToolsProtocol):
     Promises: answers leave in the order of their requests, and a request is answered once, also when its client has closed its
     own side. What a client sends, and what it does not read, is bounded (`held.py`).
     """
+
+    # What every request reads or writes lies together in the object; the rest is in its dictionary. There each name would be a
+    # place of its own in memory, and with many connections these places are no longer in the processor's cache.
+    __slots__ = (
+        "_asked", "_body", "_first", "_in_head", "_linger", "_overhead",
+        "_running", "cycle", "expect_100_continue", "flow", "headers",
+        "parser", "pipeline", "replica", "timeout_keep_alive_task", "transport", "url",
+    )  # fmt: skip
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -307,6 +316,7 @@ class Asked:
         "disconnected",
         "form",
         "head_length",
+        "headers",
         "keep_alive",
         "message_event",
         "parts",
@@ -327,9 +337,11 @@ class Asked:
         self.head_length: bytes | None = None
         self.refused: Answer | None = None
         self.message_event = _Nobody
+        self.headers: list[tuple[bytes, bytes]] = []
 
     def admitted(self, headers: list[tuple[bytes, bytes]]) -> bool:
         """Whether it can go this way. What is not acceptable is refused here, before its body is read."""
+        self.headers = headers
         try:
             self._lane.replica.check(headers)
             self.head_length, known = self._lane.replica.bodies.admit(headers)
@@ -354,6 +366,14 @@ class Asked:
 
     def answer(self, answer: Answer, *, early: bool = False) -> None:
         """Write the answer, once."""
+        if self.response_complete:
+            return
+        if len(answer.body) >= COMPRESSED_FROM and not early:
+            self._lane.replica.compressor.start(answer, self.headers, self._put)
+        else:
+            self._put(answer, early=early)
+
+    def _put(self, answer: Answer, *, early: bool = False) -> None:
         if self.response_complete:
             return
         self.response_complete = True

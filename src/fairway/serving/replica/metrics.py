@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
@@ -15,6 +16,9 @@ LATENCY_BOUNDS = tuple(0.0001 * 2**step for step in range(19))
 BATCH_BOUNDS = tuple(float(2**step) for step in range(11))
 _MOST_SEEN = 4096
 _MICRO = 1e6
+
+
+_MOST_SIZES = 1024
 
 
 class Histogram:
@@ -73,10 +77,29 @@ class Phases:
             histogram.total += float(column.sum())
 
 
+class Runs:
+    """Runs of the model with one number of rows."""
+
+    __slots__ = ("count", "rows", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.rows = 0
+        self.seconds = 0.0
+
+
 class Metrics:
     """Counters since the start; they only grow."""
 
     def __init__(self) -> None:
+        self.runs: dict[int, Runs] = {}
+        """By rows of a run; beyond `_MOST_SIZES` different ones by the next power of two below."""
+        self.failed_seconds = 0.0
+        """Of the time of all requests, the part of those that got 4xx or 5xx."""
+        self.queued = 0
+        """Requests that went into a batch."""
+        self.last_run = 0.0
+        """When the model ran last, by `time.perf_counter`."""
         self.codes: dict[int, int] = {}
         self.latency = Histogram(LATENCY_BOUNDS)
         self.batch_rows = Histogram(BATCH_BOUNDS)
@@ -86,6 +109,8 @@ class Metrics:
         self.compute_seconds = 0.0
         """Time in which the model ran, once for each request of a batch."""
         self.in_flight = 0
+        self.non_finite = 0
+        """Answers with NaN or infinity in an output."""
         self.sampled = 0
         self.samples_dropped = 0
         self.gpus: Callable[[], list[Family]] = _no_gpus
@@ -95,12 +120,30 @@ class Metrics:
         """One question to the model was answered."""
         self.codes[code] = self.codes.get(code, 0) + 1
         self.latency.add(seconds)
+        if code >= 400:
+            self.failed_seconds += seconds
 
     def batch(self, rows: int, seconds: float, requests: int = 1) -> None:
         """The model ran once, for so many requests."""
         self.batch_rows.add(rows)
         self.busy_seconds += seconds
         self.compute_seconds += requests * seconds
+        runs = self.runs.get(rows)
+        if runs is None:
+            runs = self._runs(rows)
+        runs.count += 1
+        runs.rows += rows
+        runs.seconds += seconds
+        self.last_run = time.perf_counter()
+
+    def since_last(self) -> float:
+        """Seconds since the model ran."""
+        return time.perf_counter() - self.last_run
+
+    def _runs(self, rows: int) -> Runs:
+        if len(self.runs) >= _MOST_SIZES:
+            rows = 1 << max(0, rows.bit_length() - 1)
+        return self.runs.setdefault(rows, Runs())
 
     @property
     def failed(self) -> int:
@@ -135,6 +178,7 @@ class Metrics:
             "in_flight": self.in_flight,
             "batches": sum(self.batch_rows.counts),
             "batch_rows": int(self.batch_rows.total),
+            "non_finite": self.non_finite,
             "uptime": uptime,
             "batching": {"batched": verdict.batched, "basis": verdict.basis, "detail": verdict.detail, "rows": verdict.rows},
         }
@@ -154,6 +198,7 @@ class Metrics:
         single: tuple[_Single, ...] = (
             ("fairway_queue_seconds_total", "counter", "Time that requests waited for the model.", self.queue_seconds),
             ("fairway_busy_seconds_total", "counter", "Time in which the model ran.", self.busy_seconds),
+            ("fairway_non_finite_answers_total", "counter", "Answers with NaN or infinity in an output.", self.non_finite),
             ("fairway_samples_total", "counter", "Requests kept for later.", self.sampled),
             ("fairway_samples_dropped_total", "counter", "Requests that should have been kept.", self.samples_dropped),
             ("fairway_queue_requests", "gauge", "Requests that wait for the model.", queue),

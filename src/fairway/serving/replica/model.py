@@ -66,6 +66,10 @@ class Question:
     """All that the protocol knows to ask for."""
     columnar: bool = False
     """TF-Serving: whether the inputs came by name, not by row, and the outputs go the same way."""
+    timeout: float = 0.0
+    """Seconds after which the client wants no answer any more; 0: it waits."""
+    classes: tuple[int, ...] = ()
+    """For each of the outputs that are wanted, how many of the best classes are told instead of the values; 0: the values."""
 
 
 @dataclass(slots=True)
@@ -127,8 +131,6 @@ def rows_of(model: ServedModel, shapes: list[tuple[int, ...]]) -> int:
         if shape[0] != rows:
             message = f"input {spec.name!r} has {shape[0]} rows and {model.signature.inputs[0].name!r} has {rows}"
             raise bad(message, "send the same number of rows for every input")
-    if rows < 1:
-        raise bad("the request has no rows", "send one at least")
     if rows > MOST_EMPTY_ROWS and rows > max(math.prod(shape) for shape in shapes):
         message = f"the request has {rows} rows without elements"
         raise bad(message, f"send {MOST_EMPTY_ROWS} of these at most")

@@ -20,6 +20,11 @@ _FILES = 1 << 16
 QUIET = 0.5
 """Seconds without a request after which a draining server closes the connections that are open."""
 
+GONE = 0.2
+"""Seconds for which a replica without its model answers 503 with `Connection: close`, so that routers drop their connections."""
+MOST_GONE = 2.0
+"""The same where requests are still under way."""
+
 
 class Server(UvicornServer):
     """Uvicorn, with another end.
@@ -64,8 +69,8 @@ class Server(UvicornServer):
         self._told = self._told or time.perf_counter()
 
     def give_up(self) -> None:
-        """End soon: the model is gone. Whoever waits is told first. May be called from any thread."""
-        self._app.draining = True
+        """End soon: the model is gone. Requests under way are answered first. May be called from any thread."""
+        self._app.draining = self._app.gone = True
         self._told = self._told or time.perf_counter()
 
     async def on_tick(self, counter: int) -> bool:
@@ -78,7 +83,16 @@ class Server(UvicornServer):
                 not self._app.busy and not (receiving() or streams.receiving()) and now - max(self._told, self._app.last) > QUIET
             )
             self.should_exit = self.should_exit or quiet or now - self._told > self._grace
+        if self._app.gone:
+            self._leave(now)
         return await super().on_tick(counter)
+
+    def _leave(self, now: float) -> None:
+        """Refuse connections at once, and end although requests still come: each of them costs a router a second attempt."""
+        for server in self.servers:
+            server.close()
+        waited = now - self._told
+        self.should_exit = self.should_exit or (waited > GONE and not self._app.busy) or waited > MOST_GONE
 
 
 def raise_file_limit() -> None:

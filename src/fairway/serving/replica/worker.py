@@ -1,4 +1,4 @@
-"""The process that runs a model under the user's own interpreter: torch.export, SavedModel, or a Python class.
+"""The process that runs a model under the user's own interpreter: whatever a module of `loaders` loads.
 
 Started by path, so that the user's environment needs nothing of Fairway: standard library and numpy alone, Python 3.9 and newer.
 Over its socket go frames: the length of a JSON head and of what follows, the head, and the tensors' bytes.
@@ -8,6 +8,7 @@ Everything happens on one thread: a prediction at a time, and generators by turn
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import os
@@ -19,7 +20,10 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
+try:
+    import numpy as np
+except ModuleNotFoundError:  # the other side says what to install
+    np = None  # type: ignore[assignment]
 
 FRAME = struct.Struct("<IQ")
 OPTIONS = ("seed", "temperature", "top_p")
@@ -98,122 +102,85 @@ def _array(word: str, raw: memoryview) -> Any:
     return array
 
 
-class TorchExport:
-    """A program of torch.export: a graph and weights."""
+class Order:
+    """What a loader is to load, and what it needs to say of it."""
 
-    platform = "pytorch_export"
+    words = _WORDS
+    """The protocol's word for the name of a dtype."""
 
-    def __init__(self, entry: str, threads: int) -> None:
-        # What of a program is pickled must be tensors alone; torch.export itself would read anything.
-        os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
-        os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
-        import torch  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+    def __init__(self, entry: str, threads: int, written: dict[str, list[Told]], trusted: bool, root: str) -> None:
+        self.entry = entry
+        self.threads = threads
+        self.written = written
+        """Inputs and outputs as `fairway.json` has them; empty lists where it does not."""
+        self.trusted = trusted
+        """Whether code of the model's author may run."""
+        self.root = root
+        """The folder of the version."""
+        self.device = os.environ.get("FAIRWAY_DEVICE", "") or "auto"
+        """cpu, cuda, cuda:1 ...; auto: the GPU that there is."""
 
-        torch.set_num_threads(threads)
-        self._torch = torch
-        program = torch.export.load(entry)
-        self._module = program.module()
-        values = {node.name: node.meta.get("val") for node in program.graph.nodes}
-        signature = program.graph_signature
-        self.inputs = [self._told(name, values[name]) for name in signature.user_inputs]
-        outputs = [values[name] for name in signature.user_outputs]
-        self.outputs = [self._told(f"output_{place}", value) for place, value in enumerate(outputs)]
+    def module(self, name: str) -> Any:
+        """Another module of the loaders."""
+        return _loader(name)
 
-    def _told(self, name: str, value: Any) -> Told:
-        word = _WORDS[str(value.dtype).rpartition(".")[2]]
-        return {"name": name, "datatype": word, "shape": [each if isinstance(each, int) else -1 for each in value.shape]}
+    def word(self, array: Any) -> str:
+        """The protocol's word for an array's type."""
+        if array.dtype.kind in "OSU":
+            return "BYTES"
+        return _WORDS[array.dtype.name]
 
-    def predict(self, inputs: list[Any]) -> list[Any]:
-        """Run the graph."""
-        torch = self._torch
-        tensors = []
-        for told, array in zip(self.inputs, inputs):
-            tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
-            tensors.append(tensor.bfloat16() if told["datatype"] == "BF16" else tensor)
-        with torch.no_grad():
-            outputs = self._module(*tensors)
-        if isinstance(outputs, torch.Tensor):
-            outputs = (outputs,)
-        elif isinstance(outputs, dict):
-            outputs = tuple(outputs.values())
-        return [each.float().numpy() if each.dtype == torch.bfloat16 else each.numpy() for each in outputs]
+    def zeros(self, told: list[Told], rows: int, length: int) -> list[Any]:
+        """Inputs to try a model with."""
+        found = []
+        for each in told:
+            shape = [rows if place == 0 else length for place, _ in enumerate(each["shape"])]
+            shape = [given if free == -1 else free for given, free in zip(shape, each["shape"])]
+            found.append(np.full(shape, b"", dtype=object) if each["datatype"] == "BYTES" else np.zeros(shape, _dtype(each)))
+        return found
 
+    def outputs(self, told: list[Told], predict: Any, names: Any = None) -> list[Told]:
+        """The outputs of a model that does not tell them: it is run with zeros, of one row and of two.
 
-class SavedModel:
-    """A SavedModel of TensorFlow: its signature `serving_default`."""
+        A dimension that differs between the two, or that follows a free one of the inputs, is free.
+        """
+        free = any(-1 in each["shape"][1:] for each in told)
+        problem: Any = None
+        for length, other in ((8, 16), (32, 64), (224, 256), (1, 2)):
+            try:
+                one = predict(self.zeros(told, 1, length))
+                two = predict(self.zeros(told, 2, other if free else length))
+            except Exception as error:  # noqa: BLE001  # whatever the model raises: another length may do
+                problem = problem or error
+                if not free:
+                    break
+                continue
+            return [self._output(place, pair, names) for place, pair in enumerate(zip(one, two))]
+        raise ValueError(f"it cannot be run with zeros to find its outputs ({problem!r}); write them into fairway.json")
 
-    platform = "tensorflow_savedmodel"
-
-    def __init__(self, entry: str, threads: int) -> None:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-        import tensorflow as tf  # type: ignore[import-untyped,import-not-found,unused-ignore]  # noqa: PLC0415
-
-        tf.config.threading.set_intra_op_parallelism_threads(threads)
-        tf.config.threading.set_inter_op_parallelism_threads(1)
-        self._tf = tf
-        self._model = tf.saved_model.load(entry)  # the signature lives as long as what it belongs to
-        signatures = self._model.signatures
-        if "serving_default" not in signatures:
-            message = "it has no signature serving_default, only: %s; export it with Model.export" % (
-                ", ".join(signatures) or "none"
-            )
-            raise ValueError(message)
-        self._run = signatures["serving_default"]
-        self.inputs = [self._told(name, spec) for name, spec in self._run.structured_input_signature[1].items()]
-        self.outputs = [self._told(name, spec) for name, spec in self._run.structured_outputs.items()]
-
-    def _told(self, name: str, spec: Any) -> Told:
-        return {"name": name, "datatype": _WORDS[spec.dtype.name], "shape": [-1 if each is None else each for each in spec.shape]}
-
-    def predict(self, inputs: list[Any]) -> list[Any]:
-        """Run the signature."""
-        tf = self._tf
-        named = {
-            told["name"]: tf.cast(array, tf.bfloat16) if told["datatype"] == "BF16" else tf.constant(array)
-            for told, array in zip(self.inputs, inputs)
-        }
-        outputs = self._run(**named)
-        found = [outputs[told["name"]] for told in self.outputs]
-        return [(tf.cast(each, tf.float32) if each.dtype == tf.bfloat16 else each).numpy() for each in found]
+    def _output(self, place: int, pair: Any, names: Any) -> Told:
+        first, second = pair
+        shape = [length if length == other else -1 for length, other in zip(first.shape, second.shape)]
+        name = names[place] if names else f"output_{place}"
+        return {"name": name, "datatype": self.word(first), "shape": shape}
 
 
-class PythonClass:
-    """The class `Model` of a file: `load(folder)`, `predict(inputs)`, `generate(prompt, options)`, `embed(texts)`, `count(text)`.
+def _dtype(told: Told) -> str:
+    return _DTYPES.get(told["datatype"], "float32")
 
-    Each only where it has it.
-    """
 
-    platform = "python"
-
-    def __init__(self, entry: str, threads: int) -> None:
-        folder = os.path.dirname(os.path.abspath(entry))
-        sys.path.insert(0, folder)
-        spec = importlib.util.spec_from_file_location("model", entry)
+def _loader(name: str) -> Any:
+    """A module of `loaders`, beside this file. Nothing of Fairway is on the path of the user's interpreter."""
+    full = "fairway_loader_" + name
+    if full not in sys.modules:
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "loaders", name + ".py")
+        spec = importlib.util.spec_from_file_location(full, path)
         if spec is None or spec.loader is None:
-            raise ValueError(f"{entry} cannot be imported")
+            raise ValueError(f"there is no loader {name}")
         module = importlib.util.module_from_spec(spec)
-        sys.modules["model"] = module
+        sys.modules[full] = module
         spec.loader.exec_module(module)
-        if not hasattr(module, "Model"):
-            raise ValueError(f"{entry} has no class Model")
-        self.model = module.Model()
-        if hasattr(self.model, "load"):
-            self.model.load(folder)
-        signature = getattr(self.model, "signature", None) or {}
-        self.inputs: list[Told] = list(signature.get("inputs", ()))
-        self.outputs: list[Told] = list(signature.get("outputs", ()))
-
-    def predict(self, inputs: list[Any]) -> list[Any]:
-        """Ask the class, by name."""
-        named = {told["name"]: array for told, array in zip(self.inputs, inputs)}
-        outputs = self.model.predict(named)
-        missing = [told["name"] for told in self.outputs if told["name"] not in outputs]
-        if missing:
-            raise KeyError(f"predict gave {sorted(outputs)} and lacks {missing}")
-        return [np.asarray(outputs[told["name"]]) for told in self.outputs]
-
-
-RUNTIMES = {"torch": TorchExport, "savedmodel": SavedModel, "python": PythonClass}
+    return sys.modules[full]
 
 
 class Worker:
@@ -295,20 +262,28 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("--socket", "--threads"):
         parser.add_argument(name, type=int, required=True)
-    for name in ("--runtime", "--entry", "--signature"):
+    for name in ("--loader", "--entry", "--root", "--signature"):
         parser.add_argument(name, required=True)
+    parser.add_argument("--trusted", action="store_true")
     given = parser.parse_args()
+    here = os.path.dirname(os.path.abspath(__file__))
+    # The folder of this program has modules with common names, which must not hide those of the framework.
+    sys.path[:] = [each for each in sys.path if os.path.abspath(each or os.curdir) != here]
     wire = socket.socket(fileno=given.socket)
-    try:
-        runtime: Any = RUNTIMES[given.runtime](given.entry, given.threads)
-    except Exception as error:  # noqa: BLE001  # whatever it is, the model cannot be loaded
-        traceback.print_exc()
-        send(wire, {"id": 0, "error": f"{type(error).__name__}: {error}"})
-        sys.exit(1)
     written = json.loads(given.signature)
-    for side in ("inputs", "outputs"):
-        if written[side]:
-            setattr(runtime, side, _renamed(getattr(runtime, side), written[side]))
+    order = Order(given.entry, given.threads, written, given.trusted, given.root)
+    try:
+        importlib.import_module("numpy")
+        runtime: Any = _loader(given.loader).load(order)
+        for side in ("inputs", "outputs"):
+            if written[side]:
+                setattr(runtime, side, _renamed(getattr(runtime, side), written[side]))
+    except Exception as error:  # noqa: BLE001  # whatever it is, the model cannot be loaded
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if not missing:
+            traceback.print_exc()
+        send(wire, {"id": 0, "error": f"{type(error).__name__}: {error}", "missing": missing})
+        sys.exit(1)
     model = getattr(runtime, "model", None)
     ready: Head = {name: hasattr(model, name) for name in ("generate", "embed", "count")}
     # What a class does not declare of `generate` is what it got before it could declare anything.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from fairway.app.service_ports import Router
 from fairway.errors import FairwayError
+from fairway.spec.endpoint import Endpoint
 from fairway.spec.service import ServiceProtocol, ServiceSpec
 from fairway.state.load import RouteLoad
 from fairway.state.route import RoutePlan, RouteTrouble
@@ -19,6 +21,8 @@ def needs_own(spec: ServiceSpec) -> str:
     """Why Envoy cannot route to such a service, in words; empty when it can."""
     if spec.replicas.min == 0:
         return "it may have no replica, and Envoy lets no request wait for one"
+    if spec.endpoint != Endpoint():
+        return "its `endpoint` has rules (address, keys, TLS, names or origins), which Fairway's own router enforces"
     if spec.rollout.guard.metric is not None:
         return f"its guard reads the metric {spec.rollout.guard.metric.name}, which Envoy does not count"
     if spec.rollout.guard.outputs is not None:
@@ -34,9 +38,18 @@ class ChosenRouter:
     A change of router closes the service's socket and opens it again at the same port: connections in between are refused.
     """
 
-    def __init__(self, own: Router, envoy: Router, *, wanted: bool, tokens: Callable[[str], str] = lambda _service: "") -> None:
+    def __init__(
+        self,
+        own: Router,
+        envoy: Router,
+        *,
+        wanted: bool,
+        tokens: Callable[[str], str] = lambda _service: "",
+        logs: Callable[[str], Path | None] = lambda _service: None,
+    ) -> None:
         self._own = own
         self._tokens = tokens
+        self._logs = logs
         self._envoy = envoy
         self._wanted = wanted
         self._with_envoy: set[str] = set()
@@ -106,6 +119,10 @@ class ChosenRouter:
     def outcome_token(self, service: str) -> str:
         """What reports of outcomes to a service must show; empty where Envoy routes, which counts none."""
         return "" if service in self._with_envoy else self._tokens(service)
+
+    def access_folder(self, service: str) -> Path | None:
+        """Where the access log of a service lies; None where Envoy routes, which writes none."""
+        return None if service in self._with_envoy else self._logs(service)
 
     def told(self, service: str) -> str:
         """Which router a service has, for people; empty where there is nothing to choose."""

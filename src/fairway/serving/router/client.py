@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 from typing import cast
 
 from fairway.serving.router.access.refusal import Refusal
@@ -335,14 +336,18 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _turn_away(self, head: RequestHead, refusal: Refusal, done: bool) -> None:
         """Answer a request that is not let in. The next one may follow where the body of this one has come."""
         keep = done and head.keep_alive and not refusal.close and not self._desk.draining
-        self._transport.write(refusal.render(head.target, keep=keep, bodiless=head.method == b"HEAD"))
+        request_id = self._desk.note_refused(refusal.status, refusal.reason, self.peer, head)
+        refusal = replace(refusal, headers=(*refusal.headers, (b"x-request-id", request_id)))
+        wire = refusal.render(head.target, keep=keep, bodiless=head.method == b"HEAD")
+        self.sent += len(wire)
+        self._transport.write(wire)
         self.finished(keep=keep)
 
     def _refuse(self, problem: BadHeadError) -> None:
         """Answer a request that cannot be understood; where the next one would begin is anybody's guess."""
         self._exchange = None
-        self._desk.note_own(problem.status)
-        wire = own_answer(problem.status, problem.reason, self._desk.next_id(), keep=False)
+        request_id = self._desk.note_refused(problem.status, problem.reason, self.peer)
+        wire = own_answer(problem.status, problem.reason, request_id, keep=False)
         self.sent += len(wire)
         self._transport.write(wire)
         self._linger()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from fairway.state.load import LATENCY_BOUNDS, BackendLoad, RevisionLoad
+from fairway.state.load import LATENCY_BOUNDS, BackendLoad, OutputComparison, RevisionLoad
 
 LARGEST_SUM = 1e40
 """Sums of outcomes, and of their squares: what is computed of them, variances included, stays finite."""
@@ -22,7 +22,7 @@ class RevisionCount:
 
     __slots__ = (
         "answered", "arrived", "buckets", "client_errors", "codes", "failed", "latency_sum",
-        "mirror_client_errors", "mirror_failed", "mirrored", "outcomes", "rejected",
+        "mirror_client_errors", "mirror_failed", "mirrored", "outcomes", "outputs", "rejected",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -33,6 +33,7 @@ class RevisionCount:
         """Answers that were passed on, by status."""
         self.buckets = [0] * (len(LATENCY_BOUNDS) + 1)
         self.outcomes: dict[str, tuple[int, float, float]] = {}
+        self.outputs = OutputComparison()
 
     def took(self, seconds: float) -> None:
         """A successful answer came to its end."""
@@ -86,6 +87,7 @@ class RevisionCount:
             mirror_failed=self.mirror_failed,
             mirror_client_errors=self.mirror_client_errors,
             outcomes=dict(self.outcomes),
+            outputs=self.outputs,
         )
 
 

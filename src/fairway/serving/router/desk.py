@@ -11,9 +11,10 @@ from typing import Protocol
 from fairway.app.system import SystemClock
 from fairway.serving.router.access.admission import ADMITTED, Admission, Admitted, make_admission
 from fairway.serving.router.access.refusal import Refusal
+from fairway.serving.router.comparison.pairs import Comparer, comparer_for
 from fairway.serving.router.counting import BackendCount, RevisionCount
-from fairway.serving.router.head import RequestHead
-from fairway.serving.router.observation import AccessLog, Observer
+from fairway.serving.router.head import RequestHead, request_id_of
+from fairway.serving.router.observation import AccessLog, Observer, refused_record
 from fairway.serving.router.outcome import MOST_OUTCOMES, is_allowed, read_outcome
 from fairway.serving.router.place import PROBE_SECONDS, Place
 from fairway.serving.router.replay import Budget
@@ -136,6 +137,8 @@ class Desk:
         """Seconds since the epoch, by which keys expire."""
         self.outcome_token: Callable[[], str] = lambda: ""
         """What a report of an outcome must show; empty: none is taken."""
+        self.comparer: Comparer | None = None
+        """Compares answers to copies with those that clients got; None: nothing is compared, and no answer is kept for it."""
         self.mirrors = 0
         """Copies under way."""
         self.deleted = False
@@ -160,6 +163,7 @@ class Desk:
         self.routes.put(plan, self._place)
         self.admission = make_admission(plan, self.now, self.wall, exposed=not self.at_loopback, before=self.admission)
         self.followed(plan)
+        self.comparer = comparer_for(plan.mirror, self.comparer, self.now)
         served = {backend.name for backend in plan.backends}
         now = self.now()
         for name in self._backends:
@@ -190,6 +194,14 @@ class Desk:
     def note_own(self, status: int) -> None:
         """Count an answer in the router's own words."""
         self.own_codes[status] = self.own_codes.get(status, 0) + 1
+
+    def note_refused(self, status: int, reason: str, peer: bytes, head: RequestHead | None = None) -> bytes:
+        """Count and log a request that is refused before it is looked at; gives its id."""
+        self.note_own(status)
+        request_id = (request_id_of(head) if head is not None else None) or self.next_id()
+        if self.access is not None and self.access.wants(status):
+            self.access.note(refused_record(self.access.time_of(0.0), request_id, status, reason, peer, head))
+        return request_id
 
     def admit(self, head: RequestHead, peer: bytes, raw: bytes | None = None, *, secure: bool = False) -> Refusal | Admitted:
         """Let a request in, or say how it is answered instead. Every protocol calls this once for each request, first of all.
@@ -292,6 +304,8 @@ class Desk:
             place.sweep(now)
         if self.observer is not None:
             self.observer.sweep()
+        if self.access is not None:
+            self.access.sweep()
         for name in [name for name, left in self._left.items() if now - left > _FORGET_SECONDS]:
             if not self._backends[name].in_flight:
                 del self._backends[name], self._left[name]

@@ -17,16 +17,21 @@ from typing import Protocol
 
 from fairway.serving.router.access.admission import ADMITTED, Admitted
 from fairway.serving.router.chunks import LAST, encode
+from fairway.serving.router.comparison.pairs import KeptAnswer
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.head import AnswerHead, BadHeadError, RequestHead, request_id_of
-from fairway.serving.router.mirror import send_copy
+from fairway.serving.router.mirror import keep_answer, send_copy
+from fairway.serving.router.observation import AccessLog, RequestRecord, milliseconds, shown
 from fairway.serving.router.outcome import TARGET, is_own
 from fairway.serving.router.place import Place
 from fairway.serving.router.replay import Replay
 from fairway.serving.router.upstream import Channel
+from fairway.serving.trace_context import parse
 
 _LOOKS = frozenset({b"GET", b"HEAD"})
 """Methods of probes and of pages that the router itself shows."""
+_CLIENT_LEFT = 499
+"""The status of a request in the log whose client did not wait for the answer."""
 _STALE_LIMIT = 3
 """How often a request is sent again because a connection had ended."""
 
@@ -65,10 +70,9 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_admitted", "_chunked", "_client", "_desk", "_fits", "_full", "_keep", "_place", "_replay", "_running", "_sent",
-        "_since", "_stale", "_status", "_tried", "_upstream", "_wire", "answered", "arrived", "body_done", "head", "is_probe",
-        "over",
-        "request_id",
+        "_admitted", "_chunked", "_client", "_desk", "_fits", "_full", "_gone", "_in", "_keep", "_kept", "_out", "_place",
+        "_reason", "_replay", "_running", "_sent", "_since", "_stale", "_status", "_tried", "_upstream", "_wire", "answered",
+        "arrived", "body_done", "head", "is_probe", "over", "request_id",
     )  # fmt: skip
 
     def __init__(
@@ -96,10 +100,16 @@ class Exchange:
         self._tried: list[Place] = []
         self._stale = 0
         self._since = 0.0
+        self._gone = 0.0
+        self._in = len(piece)
+        self._out = 0
+        self._reason = ""
         self._running = False
         self._sent = False
         self._chunked = False
         self._keep = False
+        self._kept: KeptAnswer | None = None
+        """The answer, while answers are compared with those to copies."""
         self._full = False
         self._status = 0
 
@@ -149,6 +159,7 @@ class Exchange:
             place.revision.arrived += not self.is_probe
         self._place = place
         self._since = now
+        self._gone = self._gone or now
         self._running = True
         place.count.begin(now)
         self._reach(place, now)
@@ -199,6 +210,7 @@ class Exchange:
     def on_body(self, wire: bytes, done: bool) -> None:
         """More of the body, as it goes over the wire."""
         self.body_done = done
+        self._in += len(wire)
         # A replica is measured from the moment in which it could know the whole request, however slow its sender was.
         self._since = self._desk.now()
         upstream = self._upstream
@@ -254,6 +266,10 @@ class Exchange:
         assert upstream is not None
         self.answered = True
         self._status = head.status
+        if self._desk.comparer is not None:
+            self._kept = keep_answer(self._desk.comparer, self.head, head)
+            if self._kept is not None:
+                self._kept.add(piece)
         frame = self._frame(head)
         if self._admitted.headers or self._admitted.replaces:
             head.drop_lines(self._admitted.replaces)
@@ -266,13 +282,17 @@ class Exchange:
         if ended:
             self._finish(wire)
         else:
+            self._out += len(wire)
             self._client.write(wire)
 
     def on_piece(self, piece: bytes, ended: bool) -> None:
         """More of the answer."""
+        if self._kept is not None:
+            self._kept.add(piece)
         if self._chunked and piece:
             piece = encode(piece)
         if not ended:
+            self._out += len(piece)
             self._client.write(piece)
             return
         assert self._place is not None
@@ -291,6 +311,7 @@ class Exchange:
         if self.answered:
             place.count.failed += 1
             place.revision.failed += 1
+            self._status, self._reason = 502, "the replica ended the connection in the middle of its answer"
             self._end()
             self._client.broken()
             return
@@ -309,6 +330,7 @@ class Exchange:
     def refuse(self, status: int, reason: str) -> None:
         """Answer in the router's own words."""
         self._desk.note_own(status)
+        self._status, self._reason = status, reason
         self._end()
         keep = self.body_done and self.head.keep_alive and not self._desk.draining
         bodiless, more = self.head.method == b"HEAD", self._admitted.lines
@@ -317,6 +339,7 @@ class Exchange:
 
     def reply(self, status: int, body: bytes, content_type: bytes, more: bytes = b"") -> None:
         """Answer in place of a replica; `more` are further lines of the head."""
+        self._status, self._out = status, len(body)
         self._end()
         keep = self.body_done and self.head.keep_alive and not self._desk.draining
         head = b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n%b%b\r\n" % (
@@ -346,6 +369,7 @@ class Exchange:
 
     def cancel(self) -> None:
         """The client is gone: so is the request."""
+        self._status = _CLIENT_LEFT
         self._end()
         self._desk.let_go(self)
         self._drop_upstream()
@@ -359,8 +383,40 @@ class Exchange:
                 self._upstream.hold_back()
 
     def _end(self) -> None:
+        if not self.over and self._desk.access is not None and self._desk.access.wants(self._status):
+            self._note(self._desk.access)
         self.over = True
         self._replay.close()
+        if self._kept is not None:
+            self._kept.close()
+
+    def _note(self, access: AccessLog) -> None:
+        """Write a line of the access log."""
+        now, place, head = self._desk.now(), self._place, self.head
+        trace = parse(head.value_of(b"traceparent"))
+        access.note(
+            RequestRecord(
+                time=access.time_of(now - self.arrived),
+                request_id=self.request_id.decode("latin-1"),
+                method=shown(head.method),
+                path=shown(head.target.partition(b"?")[0]),
+                status=self._status,
+                revision=place.backend.revision if place is not None else 0,
+                replica=place.backend.name if place is not None else "",
+                bytes_in=self._in,
+                bytes_out=self._out,
+                held_ms=milliseconds(self._gone - self.arrived) if self._gone else milliseconds(now - self.arrived),
+                upstream_ms=milliseconds(now - self._since) if place is not None else 0.0,
+                total_ms=milliseconds(now - self.arrived),
+                client=shown(self._client.peer),
+                forwarded_for=shown(head.forwarded.get(b"x-forwarded-for", b"")),
+                key=self._admitted.key,
+                trace_id=trace.trace_id if trace is not None else "",
+                agent=shown(head.value_of(b"user-agent") or b""),
+                tries=self._stale + len(self._tried),
+                error=self._reason,
+            )
+        )
 
     def _drop_upstream(self) -> Place | None:
         self._stop_counting()
@@ -415,16 +471,19 @@ class Exchange:
         if self._chunked:
             wire += LAST
         if wire:
+            self._out += len(wire)
             self._client.write(wire)
         self._complete()
 
     def _complete(self) -> None:
         """The answer is out."""
+        if self._desk.access is not None and self._desk.access.wants(self._status):
+            self._note(self._desk.access)
         place, replay = self._place, self._replay
         replay.may_drop(False)
         copied = place is not None and not self.is_probe and self.body_done and replay.whole and self._desk.routes.has_mirror()
-        if not (copied and place and send_copy(self._desk, place.backend.revision, self._wire, replay, self.head)):
-            replay.close()
+        if not (copied and place and send_copy(self._desk, place.backend.revision, self._wire, replay, self.head, self._kept)):
+            self._end()
         self._client.finished(keep=self._keep)
 
     def _may_repeat(self, upstream: Channel, unread: bool) -> bool:

@@ -19,6 +19,8 @@ SERVICE = "service"
 """The file that holds the service's name."""
 PLAN = "plan.json"
 """The file that holds the plan in force."""
+ACCESS = "access"
+"""The folder of the access log."""
 TOKEN = "outcome-token"
 """The file that holds what reports of outcomes must show."""
 

@@ -22,8 +22,9 @@ from fairway.app import crash
 from fairway.app.ports import Clock
 from fairway.errors import BugError, ConflictError, FairwayError, UnavailableError
 from fairway.serving.router.access.key_file import read_keys, write_keys
-from fairway.serving.router.access.protection import access_state, note_uses, protected, renewed
+from fairway.serving.router.access.protection import access_state, note_uses, protected, renewed, with_uses
 from fairway.serving.router.home import (
+    ACCESS,
     PLAN,
     SERVICE,
     home_of,
@@ -58,8 +59,6 @@ _LOOK_SECONDS = 0.02
 _LINE_LIMIT = 16 * 1024 * 1024
 _UPKEEP_SECONDS = 60.0
 """How often certificates and uses of keys are looked at."""
-_REFUSED = "refused"
-"""In place of a version: the routers that are there know no rules of access."""
 
 
 class LocalRouter:
@@ -120,13 +119,12 @@ class LocalRouter:
         write(home / PLAN, encode_plan(plan))
         if not is_kept(home):
             port = await self._start_keeper(plan, home, port)
-        told = _paths(self._sockets(home))
-        version = await self._tell(plan, home)
+        version, refusing = await self._tell(plan, home)
         if version != __version__:
             await self._replace(home)
-        if version == _REFUSED:
-            await self._tell(plan, home)
-            _end_now(told)
+        if not version:
+            _, refusing = await self._tell(plan, home)
+        _end_now(refusing)
         self._watch(home)
         return port
 
@@ -149,9 +147,12 @@ class LocalRouter:
                     await self._tell(plan, home)
             return changed
 
-    def keys(self, service: str) -> tuple[ApiKey, ...]:
-        """The API keys of a service, without the keys themselves."""
-        return read_keys(self._home(service))
+    async def keys(self, service: str) -> tuple[ApiKey, ...]:
+        """What is kept of the API keys of a service, with the uses that its routers counted meanwhile."""
+        home = self._home(service)
+        kept = await asyncio.to_thread(read_keys, home)
+        loads = await self._loads(service, home) if kept else []
+        return with_uses(kept, add_loads(loads).key_uses, 0.0) if loads else kept
 
     def access_state(self, service: str) -> AccessState:
         """How the port of a service is protected."""
@@ -209,18 +210,23 @@ class LocalRouter:
         """What was seen, by service; one whose router is just being started again is left out."""
         found: dict[str, RouteLoad] = {}
         for service in await self.kept():
-            loads = []
-            for path in _paths(self._sockets(self._home(service))):
-                answer = await _ask(path, b"look", _LOAD_SECONDS)
-                try:
-                    loads += [self._dated(decode_load(answer))] if answer else []
-                except ValueError as problem:
-                    # What is not measured changes nothing; the other services must be looked at.
-                    log.warning("%s: %s; its router is asked again at the next look", service, problem)
+            loads = await self._loads(service, self._home(service))
             if loads:
                 found[service] = add_loads(loads)
         await self._upkeep(found)
         return found
+
+    async def _loads(self, service: str, home: Path) -> list[RouteLoad]:
+        """What each router process of a service has counted."""
+        loads = []
+        for path in _paths(self._sockets(home)):
+            answer = await _ask(path, b"look", _LOAD_SECONDS)
+            try:
+                loads += [self._dated(decode_load(answer))] if answer else []
+            except ValueError as problem:
+                # What is not measured changes nothing; the other services must be looked at.
+                log.warning("%s: %s; its router is asked again at the next look", service, problem)
+        return loads
 
     async def _upkeep(self, loads: dict[str, RouteLoad]) -> None:
         """From time to time: renew certificates that Fairway made, and note when keys were used."""
@@ -265,6 +271,10 @@ class LocalRouter:
         """What reports of outcomes to a service must show; empty when it has no router yet."""
         return outcome_token(self._home(service))
 
+    def access_folder(self, service: str) -> Path:
+        """Where the access log of a service lies."""
+        return self._home(service) / ACCESS
+
     def _home(self, service: str) -> Path:
         return home_of(self._folder, service)
 
@@ -305,10 +315,11 @@ class LocalRouter:
         # In a thread, with the standard library's own pipe: what a loop hands to its children is the loop's affair.
         return await asyncio.to_thread(_run, [*command, *self._limits], home / LOG)
 
-    async def _tell(self, plan: RoutePlan, home: Path) -> str:
-        """Tell every router of the service the plan; gives the version of the one that serves.
+    async def _tell(self, plan: RoutePlan, home: Path) -> tuple[str, list[Path]]:
+        """Tell every router of the service the plan; gives the version of the one that serves, and those that refuse the plan.
 
-        `_REFUSED`: it is of a version without rules of access, and follows the plan before.
+        Routers of a version without rules of access refuse them, and follow the plan before. The version is empty where only
+        such are there.
         """
         deadline = self._clock.now() + _PATIENCE
         while True:
@@ -316,14 +327,14 @@ class LocalRouter:
                 answers = {path: await _ask(path, b"put " + encode_plan(plan)) for path in _paths(self._sockets(home))}
             said = [answer.decode().partition(" ") for answer in answers.values()]
             serving = [version for word, _, version in said if word == "serving"]
-            refusing = [reason for word, _, reason in said if word == "error"]
+            refusing = [path for path, answer in answers.items() if answer.startswith(b"error")]
             # One that says nothing and lives follows the plan before: a key that was revoked would still be valid there.
             silent = plan.access is not None and any(not answer and is_served(path) for path, answer in answers.items())
             if refusing and not serving and plan.access is None:
-                message = f"{plan.service}: its router refuses the plan: {refusing[0]}"
+                message = f"{plan.service}: its router refuses the plan: {answers[refusing[0]].decode()}"
                 raise BugError(message, fix=f"see {home / LOG}")
             if not silent and (serving or refusing):
-                return serving[0] if serving else _REFUSED
+                return (serving[0] if serving else ""), refusing
             if self._clock.now() > deadline:
                 message = f"{plan.service}: its router does not answer"
                 raise UnavailableError(message, fix=f"see {home / LOG}")
@@ -391,7 +402,8 @@ def _end_now(paths: list[Path]) -> None:
     for path in paths:
         if is_served(path):
             try:
-                os.kill(int(path.stem), signal.SIGUSR1)
+                with crash.reach("router.signal"):
+                    os.kill(int(path.stem), signal.SIGUSR1)
             except (OSError, ValueError):
                 # It has ended.
                 continue

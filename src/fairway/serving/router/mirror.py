@@ -6,6 +6,7 @@ import asyncio
 from http import HTTPStatus
 
 from fairway.serving.router.calls import outcome_of
+from fairway.serving.router.comparison.pairs import Comparer, KeptAnswer
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.head import AnswerHead, RequestHead
 from fairway.serving.router.place import Place
@@ -16,23 +17,38 @@ MIRROR_LIMIT = 64
 """Copies under way at once; when there are so many, further requests are not copied."""
 
 
-def send_copy(desk: Desk, revision_taken: int, wire: bytes, replay: Replay, head: RequestHead) -> bool:
-    """Send a copy of a request when the plan wants one of this; True when `replay` is the copy's from now on."""
+def keep_answer(comparer: Comparer, request: RequestHead, head: AnswerHead) -> KeptAnswer | None:
+    """Begin to keep an answer, so that it can be compared; None for what answers no question to a model."""
+    return comparer.keep(head.lines) if request.method == b"POST" and HTTPStatus.OK <= head.status < 300 else None
+
+
+def send_copy(
+    desk: Desk, revision_taken: int, wire: bytes, replay: Replay, head: RequestHead, kept: KeptAnswer | None = None
+) -> bool:
+    """Send a copy of a request when the plan wants one of this; True when `replay` and `kept` are the copy's from now on.
+
+    `kept` is the client's answer, with which the copy's is to be compared.
+    """
     if desk.mirrors >= MIRROR_LIMIT:
         return False
     place = desk.routes.shadow(revision_taken, desk.now())
     if place is None:
         return False
-    _Copy(desk, place, wire[:-2] + b"fairway-mirror: 1\r\n\r\n", replay, head).begin()
+    _Copy(desk, place, wire[:-2] + b"fairway-mirror: 1\r\n\r\n", replay, head, kept).begin()
     return True
 
 
 class _Copy:
-    """One copy and its answer, which is measured and thrown away."""
+    """One copy and its answer, which is measured, compared where that is asked for, and thrown away."""
 
-    __slots__ = ("_answer", "_desk", "_head", "_over", "_place", "_replay", "_since", "_status", "_timer", "_upstream", "_wire")
+    __slots__ = (
+        "_answer", "_answer_head", "_desk", "_head", "_kept", "_over", "_place", "_replay", "_since", "_status", "_timer",
+        "_upstream", "_wire",
+    )  # fmt: skip
 
-    def __init__(self, desk: Desk, place: Place, wire: bytes, replay: Replay, head: RequestHead) -> None:
+    def __init__(self, desk: Desk, place: Place, wire: bytes, replay: Replay, head: RequestHead, kept: KeptAnswer | None) -> None:
+        self._kept = kept
+        self._answer: KeptAnswer | None = None
         self._desk = desk
         self._place = place
         self._wire = wire
@@ -40,7 +56,7 @@ class _Copy:
         self._head = head
         self._since = 0.0
         self._status = 0
-        self._answer: AnswerHead | None = None
+        self._answer_head: AnswerHead | None = None
         self._over = False
         self._upstream: Channel | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -75,14 +91,18 @@ class _Copy:
 
     def on_answer(self, head: AnswerHead, piece: bytes, ended: bool) -> None:
         """The answer begins."""
-        self._answer = head
-        if ended:
-            self.on_piece(piece, True)
+        self._answer_head = head
+        if self._kept is not None and self._desk.comparer is not None:
+            self._answer = keep_answer(self._desk.comparer, self._head, head)
+        if ended or piece:
+            self.on_piece(piece, ended)
 
     def on_piece(self, piece: bytes, ended: bool) -> None:
         """More of it."""
-        if ended and self._upstream is not None and self._answer is not None:
-            self._status = outcome_of(self._answer)
+        if self._answer is not None:
+            self._answer.add(piece)
+        if ended and self._upstream is not None and self._answer_head is not None:
+            self._status = outcome_of(self._answer_head)
             self._place.give_back(self._upstream, self._desk.now())
             self._end()
 
@@ -117,3 +137,15 @@ class _Copy:
         if self._timer is not None:
             self._timer.cancel()
         self._place.revision.copy_ended(self._status, now - self._since)
+        self._compare()
+
+    def _compare(self) -> None:
+        kept, answer, comparer = self._kept, self._answer, self._desk.comparer
+        if kept is None:
+            return
+        if comparer is not None and answer is not None and self._status < 300:
+            comparer.compare(self._place.revision, kept, answer)
+            return
+        kept.close()
+        if answer is not None:
+            answer.close()

@@ -21,11 +21,13 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from fairway.app.system import SystemClock
 from fairway.serving.router.access.acceptor import Acceptor
 from fairway.serving.router.client import ClientConnection
 from fairway.serving.router.control import Control
 from fairway.serving.router.desk import Desk, Limits
-from fairway.serving.router.home import outcome_token, read_plan
+from fairway.serving.router.home import ACCESS, outcome_token, read_plan
+from fairway.serving.router.observe.access_log import RequestLog, RotatedFile
 from fairway.serving.router.observe.observer import ServiceObserver
 
 _SWEEP_SECONDS = 1.0
@@ -44,7 +46,8 @@ class Process:
         self._ended = asyncio.Event()
         self._control: Control
         self._desk = Desk(secrets.token_hex(6), limits, self._wake)
-        self._desk.observer = ServiceObserver(self._desk)
+        log = RequestLog(1.0, RotatedFile(folder / ACCESS).write, SystemClock().now, secrets.randbelow(1000) / 1000)
+        self._observer = self._desk.observer = ServiceObserver(self._desk, log)
         self._desk.at_loopback = True
         self._desk.outcome_token = self._outcome_token
         self._token = ""
@@ -72,6 +75,7 @@ class Process:
         finally:
             sweeper.cancel()
             path.unlink(missing_ok=True)
+            await self._observer.close()
 
     def _connection(self) -> ClientConnection:
         return ClientConnection(self._desk)

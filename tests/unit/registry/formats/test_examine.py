@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import RefusedError
-from fairway.registry.formats import examine as examining
-from fairway.registry.formats import onnx, savedmodel
+from fairway.registry.formats import content, onnx, savedmodel
 from fairway.registry.formats.examine import Examined, examine
 from fairway.registry.formats.protobuf import DamagedError
 from fairway.state.model import Signature, TensorSpec
@@ -51,9 +50,9 @@ def look(
     folder: Path, files: dict[str, bytes], asked: str = "", *, allow_pickle: bool = False, made_here: bool = False
 ) -> Examined:
     places = {}
-    for name, content in files.items():
+    for name, written in files.items():
         places[name] = folder / name.replace("/", "+")
-        places[name].write_bytes(content)
+        places[name].write_bytes(written)
     return examine(places, asked=asked, allow_pickle=allow_pickle, made_here=made_here)
 
 
@@ -148,9 +147,9 @@ KERAS_H5 = b"\x89HDF\r\n\x1a\n" + b"\0" * (1 << 20) + b"model_config\0{}"
         ("saved_model.pb", savedmodel_file([], [("y", 1, (1,))]), "savedmodel"),
         ("deep/saved_model.pb", savedmodel_file([], [("y", 1, (1,))]), "savedmodel"),
         ("saved_model.pbtxt", b"x", ""),
-        ("m.keras", archive({"config.json": b"{}"}), "pickle"),
-        ("m.h5", KERAS_H5, "pickle"),
-        ("m.hdf5", KERAS_H5, "pickle"),
+        ("m.keras", archive({"config.json": b"{}"}), "keras"),
+        ("m.h5", KERAS_H5, "keras"),
+        ("m.hdf5", KERAS_H5, "keras"),
     ],
 )
 def test_programs_need_consent_wherever_they_lie(tmp_path: Path, name: str, content: bytes, alone: str) -> None:
@@ -325,7 +324,7 @@ def test_damaged_archives_are_refused_or_read(noise: bytes, place: int) -> None:
 
 
 def test_a_large_model_is_looked_into_where_it_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examining, "_WHOLE", 10)
+    monkeypatch.setattr(content, "WHOLE", 10)
     (tmp_path / "m.onnx").write_bytes(ONNX)
     assert examine({"m.onnx": tmp_path / "m.onnx"}, kept=False).signature == Signature()
     assert examine({"m.onnx": tmp_path / "m.onnx"}).signature.inputs == (TensorSpec("x", "FP32", (-1, 4)),)

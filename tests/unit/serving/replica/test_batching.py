@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -247,3 +248,118 @@ def test_everybody_gets_their_own_rows(asked: list[tuple[int, int]], cap: int) -
         assert (batcher.waiting, sum(runtime.sizes)) == (0, sum(count for count, _ in asked))
 
     asyncio.run(run())
+
+
+class Unread:
+    """A request that notes whether it was decoded."""
+
+    def __init__(
+        self, batcher: Batcher, log: list[str], name: str, *, rows: int = 1, age: float = 0.0, gone: bool = False
+    ) -> None:
+        self.batcher, self.log, self.name, self.rows, self.gone = batcher, log, name, rows, gone
+        self.arrived = time.perf_counter() - age
+
+    def is_gone(self) -> bool:
+        return self.gone
+
+    def read(self) -> int:
+        self.log.append(f"read {self.name}")
+        try:
+            self.batcher.submit(rows(self.rows), self.rows, lambda _: self.log.append(f"answered {self.name}"), self.arrived)
+        except RequestError as error:
+            self.refuse(error)
+            return 0
+        return self.rows
+
+    def refuse(self, error: RequestError) -> None:
+        self.log.append(f"{error.status} {self.name}")
+
+
+async def test_no_more_is_decoded_than_the_next_batch_takes() -> None:
+    batcher, runtime, _ = batcher_of(max_batch=2)
+    log: list[str] = []
+    for number in range(5):
+        batcher.offer(Unread(batcher, log, str(number)))
+    assert log == ["read 0", "read 1"]
+    assert batcher.waiting == 5
+    while batcher.waiting:
+        await asyncio.sleep(0)
+    assert log == [
+        "read 0", "read 1", "answered 0", "answered 1", "read 2", "read 3", "answered 2", "answered 3", "read 4", "answered 4",
+    ]  # fmt: skip
+    assert runtime.sizes == [2, 2, 1]
+
+
+async def test_while_the_model_runs_beside_the_loop_the_next_batch_is_decoded() -> None:
+    gate = threading.Event()
+
+    def slow(inputs: list[Any]) -> list[Any]:
+        assert gate.wait(30)
+        return twice(inputs)
+
+    batcher, runtime, _ = batcher_of(slow, quick=False, max_batch=2)
+    log: list[str] = []
+    for number in range(6):
+        batcher.offer(Unread(batcher, log, str(number)))
+    while not runtime.sizes:
+        await asyncio.sleep(0)
+    assert log == ["read 0", "read 1", "read 2", "read 3"]
+    gate.set()
+    while len(log) < 12:
+        await asyncio.sleep(0)
+    assert [line for line in log if line.startswith("answered")] == [f"answered {number}" for number in range(6)]
+    batcher.close()
+
+
+async def test_what_is_refused_was_not_decoded() -> None:
+    batcher, _, _ = batcher_of(max_batch=1, max_queue=3)
+    log: list[str] = []
+    for number in range(5):
+        batcher.offer(Unread(batcher, log, str(number)))
+    assert log == ["read 0", "429 3", "429 4"]
+
+
+async def test_undecoded_requests_count_in_the_time_to_an_answer() -> None:
+    batcher, _, _ = batcher_of(max_batch=1, deadline=5.0)
+    for _ in range(3):
+        batcher.cost.add(1, 2.0)
+    log: list[str] = []
+    for number in range(5):
+        batcher.offer(Unread(batcher, log, str(number)))
+    assert log == ["read 0", "429 2", "429 3", "429 4"]
+
+
+async def test_who_left_or_waited_too_long_is_not_decoded() -> None:
+    batcher, runtime, _ = batcher_of(max_batch=1, deadline=5.0)
+    log: list[str] = []
+    batcher.offer(Unread(batcher, log, "first"))
+    batcher.offer(Unread(batcher, log, "gone", gone=True))
+    batcher.offer(Unread(batcher, log, "late", age=6.0))
+    batcher.offer(Unread(batcher, log, "last"))
+    while batcher.waiting:
+        await asyncio.sleep(0)
+    assert log == ["read first", "answered first", "499 gone", "429 late", "read last", "answered last"]
+    assert runtime.sizes == [1, 1]
+
+
+@given(some.lists(some.integers(1, 5), min_size=1, max_size=40), some.integers(1, 8), some.integers(1, 30))
+@settings(max_examples=50, deadline=None)
+def test_each_request_is_answered_or_refused_once_and_in_order(sizes: list[int], cap: int, queue: int) -> None:
+    async def play() -> list[str]:
+        batcher, _, _ = batcher_of(max_batch=cap, max_queue=queue)
+        log: list[str] = []
+        for number, size in enumerate(sizes):
+            batcher.offer(Unread(batcher, log, str(number), rows=size))
+            if number % 7 == 6:
+                await asyncio.sleep(0)
+        async with asyncio.timeout(30):
+            # A batch that was slow before runs beside the loop: nothing waits then, and answers still come.
+            while sum(not line.startswith("read") for line in log) < len(sizes):
+                await asyncio.sleep(0)
+        return log
+
+    log = asyncio.run(play())
+    ends = [line for line in log if not line.startswith("read")]
+    assert sorted(int(line.split()[1]) for line in ends) == list(range(len(sizes)))
+    answered = [int(line.split()[1]) for line in ends if line.startswith("answered")]
+    assert answered == sorted(answered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 from hypothesis import given
 from hypothesis import strategies as some
@@ -28,6 +29,18 @@ def test_batches_of_one_size_keep_the_ratio_that_was_known() -> None:
         cost.add(10, 0.024)
     assert math.isclose(cost.seconds(10), 0.024, rel_tol=0.05)
     assert cost.seconds(1) < 0.0241
+
+
+def test_full_batches_with_noise_do_not_make_a_single_row_look_slow() -> None:
+    """Under load nearly all batches are full; `seconds(1)` decides whether the model runs on the loop's thread."""
+    cost, chance = Cost(), random.Random(1)
+    for rows in (1, 1, 1, 8, 8, 8):
+        cost.add(rows, 0.0001 + 0.000016 * rows)
+    for _ in range(3000):
+        rows = 64 if chance.random() < 0.98 else chance.randint(60, 63)
+        slow = 5.0 if chance.random() < 0.01 else 1.0
+        cost.add(rows, slow * (0.0001 + 0.000016 * rows) * chance.uniform(0.9, 1.3))
+        assert cost.seconds(1) < 0.001
 
 
 @given(some.lists(some.tuples(some.integers(1, 1000), some.floats(1e-6, 10.0)), min_size=1, max_size=60))

@@ -57,12 +57,12 @@ def test_a_python_class_only_when_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "error", "words"),
     [
-        ({}, RefusedError, "holds no model"),
-        ({"model_dot_py": ""}, RefusedError, "holds no model"),
+        ({}, RefusedError, "no model of a known format is among nothing"),
+        ({"model_dot_py": ""}, RefusedError, "is a Python class"),
         ({"weights_dot_safetensors": ""}, RefusedError, "weights alone"),
-        ({"model_dot_pt": ""}, RefusedError, "holds a pickle"),
-        ({"model_dot_joblib": ""}, RefusedError, "holds a pickle"),
-        ({"a_dot_onnx": "", "b_dot_onnx": ""}, UsageError, r"several \*.onnx"),
+        ({"model_dot_pt": ""}, RefusedError, "is a pickle"),
+        ({"model_dot_joblib": ""}, RefusedError, "is a pickle"),
+        ({"a_dot_onnx": "", "b_dot_onnx": ""}, RefusedError, "are all onnx"),
         ({"a_dot_onnx": "", "fairway_dot_json": "{"}, UsageError, "fairway.json"),
         ({"a_dot_onnx": "", "fairway_dot_json": '{"entry": "../../etc/passwd"}'}, UsageError, "no file in the folder"),
         ({"a_dot_onnx": "", "fairway_dot_json": '{"batching": "maybe"}'}, UsageError, "Invalid enum value 'maybe'"),
@@ -90,7 +90,9 @@ def test_programs_need_consent(tmp_path: Path, name: str, asked: dict[str, str])
 
 
 def test_a_program_beside_an_onnx_model_needs_consent_too(tmp_path: Path) -> None:
-    filled(tmp_path, net_dot_onnx="", x_dot_bin="", fairway_dot_json='{"format": "onnx", "entry": "x.bin"}')
+    filled(tmp_path, net_dot_onnx="", x_dot_pt2="", fairway_dot_json='{"format": "onnx", "entry": "net.onnx"}')
+    assert find(tmp_path, "onnx").runtime == "onnx"
+    filled(tmp_path, fairway_dot_json='{"entry": "x.pt2"}')
     with pytest.raises(RefusedError, match="--allow-pickle"):
         find(tmp_path, "onnx", "torch")
 

@@ -48,7 +48,10 @@ class Stage:
         for replica in self._replicas:
             replica.gate.set()
             await replica.stop()
+        comparer = self.desk.comparer
         self.desk.put(RoutePlan("a/b"))
+        if comparer is not None:
+            await comparer.wait_closed()
         for server in self._servers:
             server.close()
         for guest in list(self.desk.guests):

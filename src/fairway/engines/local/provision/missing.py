@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fairway.app.submission import Submission
-from fairway.engines.local.provision import interpreter
+from fairway.engines.local.provision import frameworks, interpreter
 from fairway.errors import FairwayError, RefusedError
 from fairway.spec.job import Container, JobSpec, Role
 from fairway.state.job import Origin
@@ -55,6 +55,8 @@ def missing(submission: Submission, machine: Mapping[str, str], resolve: Resolve
         _check_requirements(spec.environment.requirements, (folder, Path(origin.folder or "/")), found)
     for name, role in spec.roles.items():
         found.said.extend(_commands(name, role, folder, search))
+        if not spec.environment.requirements:
+            found.said.extend(frameworks.missing_packages(role.command, search))
     return found.said
 
 

@@ -11,8 +11,10 @@ import msgspec
 from fairway.serving.replica.datatypes import DTYPES, Array, from_raw, to_raw
 from fairway.serving.replica.model import Answer, Question, ServedModel, Wanted, check_shape, named, rows_of
 from fairway.serving.replica.problem import bad
+from fairway.serving.replica.protocols.classification import best_classes
+from fairway.serving.replica.protocols.parameters import check_input, check_output, check_request
 from fairway.serving.replica.protocols.pieces import FRAME_WORTH, Steps, beside, elements, finish, small, weight
-from fairway.serving.replica.protocols.values import FLOATS, array_of, json_of, read_json, steps_from_json
+from fairway.serving.replica.protocols.values import FLOATS, array_of, json_of, read_tensors, steps_from_json
 from fairway.state.batching import BatchingVerdict
 from fairway.state.model import TensorSpec
 
@@ -22,6 +24,8 @@ _KNOWN_HEADS = 256
 _HEAD_SIZE = 2048
 
 Parameters = dict[str, Any]
+_Wishes = tuple[Wanted, tuple[int, ...], float]
+"""Outputs that are wanted, how many classes of each, and the timeout."""
 
 
 class _Output(msgspec.Struct, gc=False):
@@ -78,21 +82,21 @@ class _FloatRequest(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class _Head:
     """What the JSON of a binary request says, checked."""
 
-    __slots__ = ("id", "rows", "size", "tensors", "wanted")
+    __slots__ = ("classes", "id", "rows", "size", "tensors", "timeout", "wanted")
 
     def __init__(
         self,
         tensors: list[tuple[int, str, tuple[int, ...], int, int]],
         rows: int,
         request: _Request,
-        wanted: Wanted,
+        wanted: _Wishes,
     ) -> None:
         self.tensors = tensors
         """Place in the signature, datatype, shape, elements, bytes; in the order of the body."""
         self.size = sum(each[4] for each in tensors)
         self.rows = rows
         self.id = request.id
-        self.wanted = wanted
+        self.wanted, self.classes, self.timeout = wanted
 
 
 class _Frame:
@@ -115,7 +119,7 @@ class OpenInference:
         self._all_floats = all(spec.datatype in FLOATS for spec in self._specs)
         self._quick = msgspec.json.Decoder(_FloatRequest)
         self._heads: dict[bytes, _Head] = {}
-        self._everything: Wanted = tuple((place, False) for place in range(len(model.signature.outputs)))
+        self._everything: _Wishes = (tuple((place, False) for place in range(len(model.signature.outputs))), (), 0.0)
         self._frames: dict[tuple[Wanted, tuple[tuple[int, ...], ...]], _Frame] = {}
 
     def read(self, body: bytes, head_length: bytes | None) -> Question:
@@ -129,14 +133,14 @@ class OpenInference:
                 pass  # not of the usual form; the long way tells what is wrong, if anything is
             except (msgspec.DecodeError, ValueError, RecursionError):
                 pass
-        request: _Request = read_json(self._decoder, body)
+        request: _Request = finish(read_tensors(self._decoder, body))
         return finish(self._read_tensors(request, memoryview(b"")))
 
     def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
         """The same in steps, for a request with much JSON."""
         length = len(body) if head_length is None else _length(head_length, len(body))
         yield FRAME_WORTH * length
-        large: _LargeRequest = read_json(_LARGE, memoryview(body)[:length])
+        large: _LargeRequest = yield from read_tensors(_LARGE, memoryview(body)[:length])
         self._check_count(len(large.inputs))
         tensors = [
             _Tensor(
@@ -195,7 +199,7 @@ class OpenInference:
         text = body[:length]
         head = self._heads.get(text)
         if head is None:
-            request: _Request = read_json(self._decoder, text)
+            request: _Request = finish(read_tensors(self._decoder, text))
             if not _plain_binary(request):
                 return finish(self._read_tensors(request, memoryview(body)[length:]))
             head = self._head(request)
@@ -211,7 +215,7 @@ class OpenInference:
         for place, word, shape, count, size in head.tensors:
             inputs[place] = from_raw(word, view[length : length + size], count, self._specs[place].name).reshape(shape)
             length += size
-        return Question(inputs, head.rows, head.id, head.wanted)
+        return Question(inputs, head.rows, head.id, head.wanted, timeout=head.timeout, classes=head.classes)
 
     def _head(self, request: _Request) -> _Head:
         self._check_count(len(request.inputs))
@@ -253,39 +257,39 @@ class OpenInference:
             raise bad("an input is given twice")
 
     def _question(
-        self, found: list[Array | None], shapes: list[tuple[int, ...]], id_: str, wanted: Wanted, given: int
+        self, found: list[Array | None], shapes: list[tuple[int, ...]], id_: str, wishes: _Wishes, given: int
     ) -> Question:
         inputs = [each for each in found if each is not None]
         if given != len(self._specs) or len(inputs) != given:
             self._complete({place: () for place, each in enumerate(found) if each is not None}, given)
-        return Question(inputs, rows_of(self._model, shapes), id_, wanted)
+        return Question(inputs, rows_of(self._model, shapes), id_, wishes[0], timeout=wishes[2], classes=wishes[1])
 
-    def _wanted(self, request: _Request) -> Wanted:
+    def _wanted(self, request: _Request) -> _Wishes:
+        timeout = check_request(request.parameters) if request.parameters else 0.0
         usual = bool(request.parameters.get("binary_data_output", False))
         outputs = self._model.signature.outputs
         if not request.outputs:
-            return tuple((place, usual) for place in range(len(outputs)))
+            return tuple((place, usual) for place in range(len(outputs))), (), timeout
         if len(request.outputs) > len(outputs):
             message = f"the request asks for {len(request.outputs)} outputs"
             raise bad(message, f"the model has {len(outputs)}; ask for each once")
-        for output in request.outputs:
-            if "classification" in output.parameters:
-                message = f"output {output.name!r}: classification is not offered"
-                raise bad(message, "ask for the output itself")
+        classes = tuple([check_output(output.name, output.parameters) for output in request.outputs])
         wanted = {
             named(outputs, output.name, "output"): bool(output.parameters.get("binary_data", usual)) for output in request.outputs
         }
         if len(wanted) != len(request.outputs):
             raise bad("an output is asked for twice", "ask for each once")
-        return tuple(wanted.items())
+        return tuple(wanted.items()), classes if any(classes) else (), timeout
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
         """The answer in the form that the question asked for."""
         specs = self._model.signature.outputs
+        if question.classes:
+            specs, outputs = self._classified(question, outputs)
         shapes = tuple([outputs[place].shape for place, _ in question.wanted])
-        frame = self._frames.get((question.wanted, shapes))
+        frame = None if question.classes else self._frames.get((question.wanted, shapes))
         if frame is None or question.id:
-            frame = self._frame(question, shapes)
+            frame = self._frame(question, shapes, specs)
         pieces: list[bytes] = []
         raws: list[bytes] = []
         for (place, binary), before in zip(question.wanted, frame.before, strict=True):
@@ -304,14 +308,23 @@ class OpenInference:
         raws.insert(0, head)
         return Answer(b"".join(raws), headers=[(LENGTH_HEADER, b"%d" % len(head))], content_type=b"application/octet-stream")
 
-    def _frame(self, question: Question, shapes: tuple[tuple[int, ...], ...]) -> _Frame:
+    def _classified(self, question: Question, outputs: list[Array]) -> tuple[tuple[TensorSpec, ...], list[Array]]:
+        """The outputs, with the best classes in place of the values where these are wanted."""
+        specs, outputs = list(self._model.signature.outputs), list(outputs)
+        for (place, _), count in zip(question.wanted, question.classes, strict=True):
+            if count:
+                outputs[place] = best_classes(specs[place], outputs[place], count, rows=self._model.batches)
+                specs[place] = TensorSpec(specs[place].name, "BYTES", outputs[place].shape)
+        return tuple(specs), outputs
+
+    def _frame(self, question: Question, shapes: tuple[tuple[int, ...], ...], specs: tuple[TensorSpec, ...]) -> _Frame:
         """Everything of an answer but the values; kept where it will be the same next time."""
         model = self._model
         about = {"model_name": model.name, "model_version": model.version, **({"id": question.id} if question.id else {})}
         between = msgspec.json.encode(about)[:-1] + b',"outputs":['
         before = []
         for (place, binary), shape in zip(question.wanted, shapes, strict=True):
-            spec = model.signature.outputs[place]
+            spec = specs[place]
             told = msgspec.json.encode({"name": spec.name, "datatype": spec.datatype, "shape": shape})[:-1]
             if not binary:
                 before.append(between + told + b',"data":')
@@ -322,7 +335,8 @@ class OpenInference:
                 before.append(between + told + b',"parameters":{"binary_data_size":%d}' % (width * math.prod(shape)))
             between = b"},"
         frame = _Frame(before, b"}]}" if before else between + b"]}")
-        if not question.id and all(before < after for (before, _), (after, _) in itertools.pairwise(question.wanted)):
+        usual = all(before < after for (before, _), (after, _) in itertools.pairwise(question.wanted))
+        if usual and not question.id and not question.classes:
             # Of the many orders of the outputs one is kept: that of the signature.
             if len(self._frames) >= _KNOWN_HEADS:
                 self._frames.clear()
@@ -352,13 +366,15 @@ def _plain_binary(request: _Request) -> bool:
 
 def _binary_size(tensor: _Tensor) -> int | None:
     """How many bytes of the body are this input's; None when it is in the JSON."""
+    if tensor.parameters:
+        check_input(tensor.name, tensor.parameters)
     size = tensor.parameters.get("binary_data_size")
     if size is None:
         if tensor.data is msgspec.UNSET:
             message = f"input {tensor.name!r} has no data"
             raise bad(message, "send data, or parameters.binary_data_size and bytes after the JSON")
         return None
-    if tensor.data is not msgspec.UNSET:
+    if tensor.data is not msgspec.UNSET and (size or bytes(tensor.data) not in (b"[]", b"null")):
         message = f"input {tensor.name!r} has both data and binary_data_size"
         raise bad(message, "keep one")
     if type(size) is not int or size < 0:

@@ -28,7 +28,8 @@ from fairway.serving.replica.protocols.pieces import (
     small,
     weight,
 )  # fmt: skip
-from fairway.serving.replica.protocols.values import FLOATS, array_of, flattened, read_json
+from fairway.serving.replica.protocols.tokens import is_mark, numbers
+from fairway.serving.replica.protocols.values import FLOATS, array_of, flattened, read_json, read_tensors
 from fairway.state.model import TensorSpec
 
 SIGNATURE = "serving_default"
@@ -150,7 +151,7 @@ def named_columns(model: ServedModel, inputs: Any) -> list[Any]:
 
 def question_of(model: ServedModel, columns: list[Any]) -> Question:
     """A question from one value an input."""
-    return _asked(model, [_array(spec, column) for spec, column in zip(model.signature.inputs, columns, strict=True)])
+    return _asked(model, [array_from(spec, column) for spec, column in zip(model.signature.inputs, columns, strict=True)])
 
 
 def _asked(model: ServedModel, arrays: list[Array]) -> Question:
@@ -160,9 +161,9 @@ def _asked(model: ServedModel, arrays: list[Array]) -> Question:
     return Question(arrays, rows_of(model, shapes))
 
 
-def _array(spec: TensorSpec, value: Any) -> Array:
+def array_from(spec: TensorSpec, value: Any, place: str = "") -> Array:
     """An array from nested lists whose elements all have the right type; its shape is that of the lists."""
-    place, shape, first = f"input {spec.name!r}", [], value
+    place, shape, first = place or f"input {spec.name!r}", [], value
     while isinstance(first, list):
         shape.append(len(first))
         if not first or len(shape) > len(spec.shape):
@@ -171,6 +172,8 @@ def _array(spec: TensorSpec, value: Any) -> Array:
     # The lists may be deeper or shallower elsewhere than along their first elements; flattening finds out.
     flat = flattened(value, tuple(shape), place) if shape else [value]
     kinds, words = _KINDS.get(spec.datatype, ({int}, "a whole number"))
+    if spec.datatype in FLOATS and not set(map(type, flat)) <= kinds:
+        flat = numbers(flat)
     if not set(map(type, flat)) <= kinds:
         wrong = next(each for each in flat if type(each) not in kinds)
         message = f"{place}: {str(wrong)[:40]!r} is not {words}"
@@ -189,6 +192,9 @@ def _array(spec: TensorSpec, value: Any) -> Array:
 def _text(place: str, value: Any) -> bytes:
     try:
         if isinstance(value, str):
+            if is_mark(value):
+                message = f"{place}: a number where text is wanted"
+                raise bad(message)
             return value.encode()
         if set(value) == {"b64"}:
             return base64.b64decode(value["b64"], validate=True)
@@ -221,7 +227,7 @@ class _Column:
 
     def take(self, values: list[Any]) -> None:
         """These rows too."""
-        array = _array(self.spec, values)
+        array = array_from(self.spec, values)
         self.found.add(array)
         self.add(len(values), array.shape[1:])
 
@@ -233,7 +239,7 @@ class _Column:
 def large_predict(model: ServedModel, body: bytes) -> Steps[Question]:
     """`:predict` of a large request, in steps."""
     yield FRAME_WORTH * len(body)
-    asked: _LargePredict = read_json(_LARGE_PREDICT, body)
+    asked: _LargePredict = yield from read_tensors(_LARGE_PREDICT, body)
     check_signature(asked.signature_name)
     if isinstance(asked.instances, msgspec.Raw):
         if asked.inputs is not msgspec.UNSET:
@@ -249,7 +255,7 @@ def large_predict(model: ServedModel, body: bytes) -> Steps[Question]:
 def large_examples(model: ServedModel, body: bytes) -> Steps[Question]:
     """`:classify` and `:regress` of a large request, in steps."""
     yield FRAME_WORTH * len(body)
-    asked: _LargeExamples = read_json(_LARGE_EXAMPLES, body)
+    asked: _LargeExamples = yield from read_tensors(_LARGE_EXAMPLES, body)
     check_signature(asked.signature_name)
     context, count = _context(model, asked.context), 0
 

@@ -10,7 +10,7 @@ import msgspec
 from fairway.serving.replica.datatypes import Array, as_bytes
 from fairway.serving.replica.model import Answer, Question, ServedModel
 from fairway.serving.replica.problem import bad
-from fairway.serving.replica.protocols.pieces import Steps
+from fairway.serving.replica.protocols.pieces import Steps, finish
 from fairway.serving.replica.protocols.rows import (
     SIGNATURE,
     ExamplesRequest,
@@ -23,7 +23,8 @@ from fairway.serving.replica.protocols.rows import (
     named_columns,
     question_of,
 )  # fmt: skip
-from fairway.serving.replica.protocols.values import FLOATS, read_json
+from fairway.serving.replica.protocols.tokens import encoded
+from fairway.serving.replica.protocols.values import FLOATS, read_tensors
 from fairway.state.model import TensorSpec
 
 _DTYPES = {
@@ -43,7 +44,7 @@ class Predict:
 
     def read(self, body: bytes, head_length: bytes | None) -> Question:
         """Rows (`instances`) or columns (`inputs`)."""
-        asked: PredictRequest = read_json(self._decoder, body)
+        asked: PredictRequest = finish(read_tensors(self._decoder, body))
         check_signature(asked.signature_name)
         if asked.instances is not msgspec.UNSET:
             if asked.inputs is not msgspec.UNSET:
@@ -62,16 +63,15 @@ class Predict:
     def write(self, question: Question, outputs: list[Array]) -> Answer:
         """Predictions row by row, or outputs by name, as the request came."""
         specs = self._model.signature.outputs
-        columns = [_nested(spec, output) for spec, output in zip(specs, outputs, strict=True)]
+        columns = [nested(spec, output) for spec, output in zip(specs, outputs, strict=True)]
         if question.columnar:
             named_: object = columns[0] if len(columns) == 1 else dict(zip((spec.name for spec in specs), columns, strict=True))
-            return Answer(msgspec.json.encode({"outputs": named_}))
+            return Answer(encoded({"outputs": named_}, outputs))
         if len(columns) == 1:
-            return Answer(msgspec.json.encode({"predictions": columns[0]}))
+            return Answer(encoded({"predictions": columns[0]}, outputs))
         names = [spec.name for spec in specs]
-        return Answer(
-            msgspec.json.encode({"predictions": [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]})
-        )
+        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        return Answer(encoded({"predictions": rows}, outputs, by_rows=True))
 
 
 class Classify:
@@ -84,7 +84,7 @@ class Classify:
     def read(self, body: bytes, head_length: bytes | None) -> Question:
         """Examples by feature."""
         self._places()
-        return examples_question(self._model, read_json(self._decoder, body))
+        return examples_question(self._model, finish(read_tensors(self._decoder, body)))
 
     def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
         """The same in steps, for a large request."""
@@ -102,7 +102,7 @@ class Classify:
                     as_bytes(label).decode(errors="replace") for label in outputs[classes].reshape(len(outputs[scores]), -1)[row]
                 ]
             result.append([list(pair) for pair in zip(labels, values, strict=False)])
-        return Answer(msgspec.json.encode({"result": result}))
+        return Answer(encoded({"result": result}, [outputs[scores]]))
 
     def _places(self) -> tuple[int, int | None]:
         outputs = self._model.signature.outputs
@@ -123,7 +123,7 @@ class Regress:
     def read(self, body: bytes, head_length: bytes | None) -> Question:
         """Examples by feature."""
         self._check()
-        return examples_question(self._model, read_json(self._decoder, body))
+        return examples_question(self._model, finish(read_tensors(self._decoder, body)))
 
     def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
         """The same in steps, for a large request."""
@@ -137,7 +137,7 @@ class Regress:
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
         """The numbers."""
-        return Answer(msgspec.json.encode({"result": outputs[0].ravel().tolist()}))
+        return Answer(encoded({"result": outputs[0].ravel().tolist()}, outputs))
 
 
 def status(model: ServedModel) -> dict[str, object]:
@@ -164,7 +164,8 @@ def _told(spec: TensorSpec) -> dict[str, object]:
     return {"dtype": _DTYPES[spec.datatype], "tensor_shape": shape, "name": spec.name}
 
 
-def _nested(spec: TensorSpec, output: Array) -> Any:
+def nested(spec: TensorSpec, output: Array) -> Any:
+    """An output as nested lists."""
     if spec.datatype != "BYTES":
         return output.tolist()
     texts = [_shown(as_bytes(each)) for each in output.ravel().tolist()]

@@ -6,6 +6,7 @@ import array
 import functools
 import math
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -13,10 +14,36 @@ import numpy as np
 
 from fairway.serving.replica.datatypes import DTYPES, Array, as_bytes, of_texts
 from fairway.serving.replica.problem import bad
-from fairway.serving.replica.protocols.pieces import PIECE, TEXT_WORTH, WORTH, Gathered, Steps, cut, elements, opens, opens_nested
+from fairway.serving.replica.protocols.pieces import (
+    FRAME_WORTH,
+    PIECE,
+    TEXT_WORTH,
+    WORTH,
+    Gathered,
+    Steps,
+    cut,
+    elements,
+    opens,
+    opens_nested,
+)
+from fairway.serving.replica.protocols.tokens import has_marks, has_tokens, is_mark, masked, numbers
 
 FLOATS = ("FP16", "FP32", "FP64", "BF16")
-_TYPES: dict[str, Any] = {"BOOL": bool, "BYTES": str, **dict.fromkeys(FLOATS, float)}
+_TYPES: dict[str, Any] = {"marked": float | str, "BOOL": bool, "BYTES": str, **dict.fromkeys(FLOATS, float)}
+
+
+def read_tensors(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview) -> Steps[Any]:
+    """Decode what has tensors in it, which may have `NaN` and infinities; in steps where it does, else at once."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if isinstance(error, msgspec.ValidationError) or not has_tokens(body):
+            return read_json(decoder, body)  # it tells what is wrong
+    text = bytes(body)
+    found = bytearray(text)
+    for _ in masked(text, found):
+        yield 2 * len(found) + FRAME_WORTH * len(found)
+    return read_json(decoder, bytes(found))
 
 
 def read_json(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview) -> Any:
@@ -40,11 +67,31 @@ def _decoder(datatype: str, depth: int) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
 
 
+def _decoded(data: bytes | msgspec.Raw, datatype: str, depth: int) -> list[Any]:
+    try:
+        found: list[Any] = _decoder(datatype, depth).decode(data)
+        if datatype == "BYTES" and has_marks(data) and any(map(is_mark, _leaves(found))):
+            raise bad("a number where text is wanted")
+    except msgspec.ValidationError:
+        if datatype not in FLOATS or not has_marks(data):
+            raise
+        found = _decoder("marked", depth).decode(data)
+    return found
+
+
+def _leaves(nested: list[Any]) -> Iterator[str]:
+    for each in nested:
+        if isinstance(each, list):
+            yield from _leaves(each)
+        else:
+            yield each
+
+
 def from_json(data: msgspec.Raw, datatype: str, shape: tuple[int, ...], place: str) -> Array:
     """An array of this shape from JSON, flat or nested as the shape is."""
     flat: list[Any]
     try:
-        flat = _decoder(datatype, 1).decode(data)
+        flat = _decoded(data, datatype, 1)
     except msgspec.ValidationError as error:
         if len(shape) < 2 or not bytes(data)[1:].lstrip().startswith(b"["):
             message = f"{place}: {error}"
@@ -94,7 +141,7 @@ def _gather(text: memoryview, shape: tuple[int, ...], place: str, found: Gathere
 def _add_piece(piece: memoryview, shape: tuple[int, ...], place: str, found: Gathered) -> int:
     """Add the elements of one piece, no more rows than the shape has left; how many rows they are."""
     try:
-        values = _decoder(found.datatype, len(shape)).decode(b"".join((b"[", piece, b"]")))
+        values = _decoded(b"".join((b"[", piece, b"]")), found.datatype, len(shape))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"{place}, after {found.count} elements: {error}"
         raise bad(message) from None
@@ -110,7 +157,7 @@ def _add_piece(piece: memoryview, shape: tuple[int, ...], place: str, found: Gat
 
 def _from_nested(data: msgspec.Raw, datatype: str, shape: tuple[int, ...], place: str) -> Array:
     try:
-        nested = _decoder(datatype, len(shape)).decode(data)
+        nested = _decoded(data, datatype, len(shape))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"{place}: the data is neither flat nor nested as the shape {list(shape)}: {error}"
         raise bad(message) from None
@@ -136,7 +183,9 @@ def flattened(nested: list[Any], shape: tuple[int, ...], place: str) -> list[Any
 def _checked(flat: list[Any], datatype: str, place: str) -> Array:
     try:
         return array_of(flat, datatype)
-    except (OverflowError, ValueError) as error:  # too large; half of a surrogate pair
+    except (OverflowError, TypeError, ValueError) as error:  # too large; half of a surrogate pair; a text among floats
+        if datatype in FLOATS and (unmarked := numbers(flat)) != flat and str not in set(map(type, unmarked)):
+            return array_of(unmarked, datatype)
         message = f"{place}: {error}"
         raise bad(message, f"send numbers that fit {datatype}") from None
 

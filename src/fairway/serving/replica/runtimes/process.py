@@ -30,6 +30,8 @@ from fairway.state.model import Signature, TensorSpec
 VARIABLE = "FAIRWAY_CONFINE"
 _SECRET = re.compile(r"^(FAIRWAY|MLFLOW)_|TOKEN|SECRET|PASSWORD|CREDENTIAL|_KEY", re.IGNORECASE)
 """Variables that a confined worker does not get: a model could put them into its answers."""
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "LOKY_MAX_CPU_COUNT")
+"""How libraries are told how many threads a run may take; what the service's `env` says counts more."""
 
 Give = Callable[[worker.Head, dict[str, Array]], None]
 """Takes what comes back for a question, on the reader's thread. A head with `error` is the last."""
@@ -69,19 +71,25 @@ class WorkerRuntime:
 
     def _start(self, found: Found, python: str, threads: int, theirs: socket.socket) -> None:
         wire = str(theirs.fileno())
-        command = [str(Path(worker.__file__)), "--socket", wire, "--threads", str(threads), "--runtime", found.runtime]
-        command += ["--entry", str(found.entry), "--signature", json.dumps(asdict(found.signature))]
-        environment = None
+        command = [str(Path(worker.__file__)), "--socket", wire, "--threads", str(threads), "--loader", found.runtime]
+        command += ["--entry", str(found.entry), "--root", str(found.root), "--signature", json.dumps(asdict(found.signature))]
+        if found.trusted:
+            command.append("--trusted")
+        self._python = python or sys.executable
+        environment = dict(os.environ)
         if self._scratch:
-            folder = found.entry if found.entry.is_dir() else found.entry.parent
+            folder = found.root if found.root != Path() else found.entry.parent
             before = [str(Path(confinement.__file__)), "--wire", wire, "--scratch", self._scratch, "--folder", str(folder)]
             command = [*before, *command]
-            environment = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+            environment = {name: value for name, value in environment.items() if not _SECRET.search(name)}
             _load_drivers()
+        environment.setdefault("JOBLIB_MULTIPROCESSING", "0")  # a confined process has no semaphores
+        for name in _THREADS:
+            environment.setdefault(name, str(threads))
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    [python or sys.executable, *command],
+                    [self._python, *command],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     env=environment,
@@ -106,6 +114,10 @@ class WorkerRuntime:
             self._process.wait()
             reason = first[0]["error"] if first else f"it ended with {self._process.returncode}"
             message = f"{found.entry}: the worker could not load it: {reason}"
+            if first and first[0].get("missing"):
+                needed = ", ".join(found.packages) or first[0]["missing"]
+                message = f"{found.entry}: it needs {needed}, and {self._python} lacks the module {first[0]['missing']}"
+                raise UsageError(message, fix=f"install it there: {self._python} -m pip install {first_of(found.packages)}")
             raise UsageError(message, fix="its own words are above; is the framework installed for --python?")
         told = first[0]
         self.platform: str = told["platform"]
@@ -209,6 +221,11 @@ def is_confined(runtime: str) -> bool:
         message = f"{VARIABLE} is {asked!r}"
         raise UsageError(message, fix="use auto (all but Python classes), always or never")
     return asked == "always" or (asked == "auto" and runtime != "python")
+
+
+def first_of(packages: tuple[str, ...]) -> str:
+    """What to install: of each group the first."""
+    return " ".join(f"'{each.partition(' or ')[0]}'" for each in packages) or "it"
 
 
 def _load_drivers() -> None:

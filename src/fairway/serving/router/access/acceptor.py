@@ -91,10 +91,14 @@ class Acceptor:
         self._pause()
         # The loop closes what it is given; the socket itself is needed again.
         server = await asyncio.get_running_loop().create_server(self._connection, sock=self._listener.dup(), backlog=_BACKLOG)
-        if self._closed or self._secured:
+        if self._is_over():
             server.close()
         else:
             self._server = server
+
+    def _is_over(self) -> bool:
+        """Whether what was begun is not wanted any more: a plan may come, or the end, while it was waited for."""
+        return self._closed or self._secured
 
     def _resume(self) -> None:
         if not self._reads and not self._closed and self._secured:

@@ -46,6 +46,10 @@ ADMITTED = Admitted()
 class Admission:
     """The rules of one plan. What was counted of keys and failed attempts is taken over from the rules before."""
 
+    ring: KeyRing | None
+    """The keys; None where none is needed."""
+    failed: FailedAttempts
+
     def __init__(
         self,
         plan: RoutePlan,
@@ -66,7 +70,6 @@ class Admission:
         self._tls = access.tls is not None
         known = before.ring if before is not None else None
         self.ring = KeyRing(plan.service, access.keys, known, now()) if access.keys_required else None
-        """The keys; None where none is needed."""
         self.failed = before.failed if before is not None else FailedAttempts()
 
     def admit(self, head: RequestHead, peer: bytes, raw: bytes | None = None, *, secure: bool = False) -> Refusal | Admitted:

@@ -55,9 +55,11 @@ class Key:
         return (1.0 - self._tokens) / rate
 
     def follow(self, rule: KeyRule) -> None:
-        """Take a changed rule; what was used of the rate stays used."""
+        """Take a changed rule. What was used of the rate stays used, unless the rate is another one."""
+        changed = rule.rate != self.rule.rate
         self.rule = rule
-        self._tokens = min(self._tokens, self.burst)
+        if changed:
+            self._tokens = self.burst
 
 
 class KeyRing:

@@ -10,7 +10,7 @@ from fairway.serving.router.access.certificate import read_certificate
 from fairway.serving.router.access.key_file import read_keys, write_keys
 from fairway.serving.router.access.self_signed import AUTHORITY, CERTIFICATE, KEY, names_of, renew
 from fairway.serving.router.access.tls import WARN_SECONDS, check_files
-from fairway.state.access import AccessState, TlsRule
+from fairway.state.access import AccessState, ApiKey, TlsRule
 from fairway.state.route import RoutePlan
 
 FOLDER = "tls"
@@ -69,8 +69,11 @@ def note_uses(home: Path, uses: dict[str, float]) -> None:
         keys = read_keys(home)
     except FairwayError:
         return
-    noted = tuple(
-        replace(key, used=uses[key.rule.id]) if uses.get(key.rule.id, 0.0) > key.used + _COARSE_SECONDS else key for key in keys
-    )
+    noted = with_uses(keys, uses, _COARSE_SECONDS)
     if noted != keys:
         write_keys(home, noted)
+
+
+def with_uses(keys: tuple[ApiKey, ...], uses: dict[str, float], later: float) -> tuple[ApiKey, ...]:
+    """The keys with the times of their last use, where these are so much later than those that are known."""
+    return tuple(replace(key, used=uses[key.rule.id]) if uses.get(key.rule.id, 0.0) > key.used + later else key for key in keys)

@@ -9,8 +9,9 @@ from fairway.serving.router.desk import Desk
 from fairway.serving.router.head import RequestHead
 from fairway.serving.router.observation import ObservedRequest
 from fairway.serving.router.observe import health
+from fairway.serving.router.observe.access_log import RequestLog
 from fairway.serving.router.observe.page import MetricsPage
-from fairway.state.route import RouteObservation, RoutePlan
+from fairway.state.route import WHOLE, RouteObservation, RoutePlan
 
 OWN_PAGE = b"/fairway/metrics"
 """The page of every service. A model has it at `/metrics` too; that path of a command is its server's own."""
@@ -19,8 +20,10 @@ OWN_PAGE = b"/fairway/metrics"
 class ServiceObserver:
     """Implements `Observer`."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, log: RequestLog | None = None) -> None:
+        """`log`: where lines of the access log go."""
         self._desk = desk
+        self._log = log
         self._page = MetricsPage(desk)
         self._about = RouteObservation()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -29,6 +32,10 @@ class ServiceObserver:
         """This plan is in force."""
         self._about = plan.observed
         self._page.put(plan)
+        if self._log is not None:
+            self._log.share = plan.observed.access / WHOLE
+            # Without a share nothing is done for a request.
+            self._desk.access = self._log if plan.observed.access else None
 
     def takes(self, request: ObservedRequest) -> bool:
         """Whether the request is for the page of metrics."""
@@ -56,6 +63,11 @@ class ServiceObserver:
         """A second has passed."""
         self._page.sweep()
 
+    async def close(self) -> None:
+        """Write what is not written yet."""
+        if self._log is not None:
+            await self._log.close()
+
     def _show_page(self, request: ObservedRequest) -> None:
         task = asyncio.get_running_loop().create_task(self._send_page(request))
         self._tasks.add(task)
@@ -63,7 +75,7 @@ class ServiceObserver:
 
     async def _send_page(self, request: ObservedRequest) -> None:
         openmetrics = accepts_openmetrics(request.head.value_of(b"accept"))
-        log = self._desk.access
+        log = self._log
         lines = (log.written, log.dropped) if log is not None else (0, 0)
         text = await self._page.text(openmetrics=openmetrics, lines=lines)
         if not request.over:

@@ -132,8 +132,8 @@ def test_what_is_no_request_is_refused(data: bytes) -> None:
 def test_an_output_that_is_not_there() -> None:
     with pytest.raises(RequestError, match=r"no output 'z'\n.*it has: y, t"):
         OpenInference(MIXED).read(body(*mixed(), outputs=[{"name": "z"}]), None)
-    with pytest.raises(RequestError, match="classification"):
-        OpenInference(MIXED).read(body(*mixed(), outputs=[{"name": "y", "parameters": {"classification": 3}}]), None)
+    with pytest.raises(RequestError, match="classification is -3"):
+        OpenInference(MIXED).read(body(*mixed(), outputs=[{"name": "y", "parameters": {"classification": -3}}]), None)
 
 
 def test_binary_tensors_both_ways() -> None:

@@ -1,0 +1,116 @@
+"""API keys of services: made, listed and revoked. A key itself is given out once and is kept nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from fairway.app.ports import Clock
+from fairway.app.service_ports import KeyStore
+from fairway.errors import ConflictError, NotFoundError, RefusedError, UsageError
+from fairway.state.access import KEY_LIMIT, ApiKey, KeyRule, digest_of, format_key
+from fairway.units import quantity, rate, suggest
+from fairway.units.names import check_name
+
+
+@dataclass(frozen=True, slots=True)
+class KeyWish:
+    """A key to be made."""
+
+    name: str
+    rate: str = ""
+    """`100/s`; empty: no limit."""
+    expires: str = ""
+    """`30d`; empty: never."""
+
+
+class ServiceKeys:
+    """The use cases about keys. `noted` is called with service, reason and message of every change."""
+
+    def __init__(self, store: KeyStore, clock: Clock, random_hex: Callable[[int], str]) -> None:
+        self._store = store
+        self._clock = clock
+        self._random_hex = random_hex
+        self.noted: Callable[[str, str, str], Awaitable[None]] = _unnoted
+
+    def planned(self, service: str, wish: KeyWish) -> ApiKey:
+        """The key as `create` would make it, with a digest of nothing; all that is wrong with the wish is said at once."""
+        return self._rule(service, wish, "00000000", "")
+
+    async def create(self, service: str, wish: KeyWish) -> tuple[str, ApiKey]:
+        """Make a key; it is let in when this returns. Gives the key, which is not kept, and what is."""
+        key_id = self._random_hex(4)
+        text = format_key(service, key_id, self._random_hex(32))
+        made = self._rule(service, wish, key_id, digest_of(text))
+
+        def add(keys: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:
+            self.check(service, wish.name, keys)
+            if any(key.rule.id == key_id for key in keys):
+                message = f"{service}: the key {wish.name} could not be made"
+                raise ConflictError(message, fix="try again")
+            return (*keys, made)
+
+        await self._store.change_keys(service, add)
+        await self.noted(service, "KeyCreated", made.rule.name)
+        return text, made
+
+    @staticmethod
+    def check(service: str, name: str, keys: tuple[ApiKey, ...]) -> None:
+        """Refuse a name that is taken, and more keys than a service may have."""
+        if any(key.rule.name == name for key in keys):
+            message = f"{service} has a key {name} already"
+            raise ConflictError(message, fix=f"choose another name, or revoke it: fairway key revoke {_short(service)} {name}")
+        if len(keys) >= KEY_LIMIT:
+            message = f"{service} has {KEY_LIMIT} keys, and may not have more"
+            raise RefusedError(message, fix=f"revoke those that are not used: fairway key list {_short(service)}")
+
+    async def keys(self, service: str) -> tuple[ApiKey, ...]:
+        """What is kept of the keys, in order of name."""
+        return await self._store.keys(service)
+
+    async def revoke(self, service: str, name: str) -> None:
+        """Take a key away. No router of the service lets a request in with it when this returns."""
+        self.find(service, name, await self._store.keys(service))
+        await self._store.change_keys(service, lambda keys: tuple(key for key in keys if key.rule.name != name))
+        await self.noted(service, "KeyRevoked", name)
+
+    @staticmethod
+    def find(service: str, name: str, keys: tuple[ApiKey, ...]) -> ApiKey:
+        """The key of that name."""
+        for key in keys:
+            if key.rule.name == name:
+                return key
+        known = [key.rule.name for key in keys]
+        message = f"{service} has no key {name}"
+        raise NotFoundError(message, fix=suggest.did_you_mean(name, known) or f"it has {', '.join(known) or 'none'}")
+
+    def _rule(self, service: str, wish: KeyWish, key_id: str, digest: str) -> ApiKey:
+        wrong: list[str] = []
+        limit = lasts = 0.0
+        try:
+            check_name(wish.name)
+        except ValueError as problem:
+            wrong.append(f"--name {wish.name!r} {problem}")
+        try:
+            limit = rate.per_second(wish.rate) if wish.rate else 0.0
+        except ValueError as problem:
+            wrong.append(f"--rate {wish.rate} {problem}")
+        try:
+            lasts = quantity.seconds(wish.expires) if wish.expires else 0.0
+            if wish.expires and lasts <= 0:
+                wrong.append(f"--expires {wish.expires} is no time to come; write for example 30d")
+        except ValueError as problem:
+            wrong.append(f"--expires {wish.expires} {problem}")
+        if wrong:
+            message = f"{service}: no key can be made so: {'; '.join(wrong)}"
+            raise UsageError(message, fix=f"fairway key create {_short(service)} --name ci --rate 100/s --expires 30d")
+        now = self._clock.now()
+        return ApiKey(KeyRule(wish.name, key_id, digest, limit, now + lasts if lasts else 0.0), created=now)
+
+
+def _short(service: str) -> str:
+    return service.rpartition("/")[2]
+
+
+async def _unnoted(_service: str, _reason: str, _message: str) -> None:
+    """Changes are noted nowhere."""

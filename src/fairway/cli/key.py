@@ -1,0 +1,86 @@
+"""`fairway key`: API keys of services."""
+
+from __future__ import annotations
+
+from fairway.cli.address import service_path
+from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
+from fairway.cli.session import Session, say, show_line, write_json
+from fairway.cli.submission import print_plan
+from fairway.errors import UsageError
+from fairway.sdk.wire import quote
+
+_SERVICE = Word("SERVICE", "a service: mnist or service/mnist")
+
+
+def create(options: Options) -> int:
+    """Make a key and print it, once."""
+    session = Session(options)
+    name = options.text("name")
+    if not name:
+        message = "a key needs a name"
+        raise UsageError(message, fix=f"fairway key create {options.word()} --name ci")
+    body = {"name": name, "rate": options.text("rate"), "expires": options.text("expires")}
+    path = service_path(options.word(), "/keys")
+    if options.on("plan"):
+        return print_plan(session, path, body)
+    session.announce()
+    made = session.send("POST", path, body)
+    if options.text("format") == "json":
+        write_json(made)
+        return 0
+    show_line(made["key"])
+    say(f"this is the key {name}; it is shown this once and kept nowhere: put it where its user finds it")
+    say("it is sent as `Authorization: Bearer KEY` or `X-API-Key: KEY`")
+    found = session.fetch(service_path(options.word()))
+    if not found["access"]["keys_required"]:
+        say(f"{found['name']} asks for no key yet: set `endpoint: {{keys: required}}` in its document, or serve it with --key")
+    return 0
+
+
+def list_keys(options: Options) -> int:
+    """Print the keys by name."""
+    Session(options).show(service_path(options.word(), "/keys"))
+    return 0
+
+
+def revoke(options: Options) -> int:
+    """Take keys away."""
+    session = Session(options)
+    service, *names = options.words
+    for name in names:
+        path = service_path(service, f"/keys/{quote(name)}")
+        if options.on("plan"):
+            known = [key["name"] for key in session.fetch(service_path(service, "/keys"))["keys"]]
+            said = "would be revoked" if name in known else f"is none of its keys ({', '.join(known) or 'it has none'})"
+            say(f"{service}: {name} {said}; nothing was changed (--plan)")
+            continue
+        session.announce()
+        session.send("DELETE", path)
+        say(f"the key {name} of {service} is revoked: requests with it are refused from now on")
+    return 0
+
+
+COMMANDS = {
+    "create": Command(
+        "key create",
+        "Make an API key of a service and print it, once: only a hash is kept.",
+        create,
+        words=(_SERVICE,),
+        flags=(
+            Flag("--name", "what the key is called in lists and logs", "NAME"),
+            Flag("--rate", "requests that it may send: 100/s, 60/m (default: no limit)", "RATE"),
+            Flag("--expires", "how long it is valid: 30d (default: until it is revoked)", "TIME"),
+            PLAN,
+            FORMAT,
+        ),
+        examples=("fairway key create mnist --name ci --rate 100/s --expires 30d",),
+    ),
+    "list": Command("key list", "List the API keys of a service by name.", list_keys, words=(_SERVICE,), flags=(FORMAT,)),
+    "revoke": Command(
+        "key revoke",
+        "Take API keys away. They are refused when this returns.",
+        revoke,
+        words=(_SERVICE, Word("NAME", "a key", many=True)),
+        flags=(PLAN,),
+    ),
+}

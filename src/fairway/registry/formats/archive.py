@@ -1,0 +1,49 @@
+"""Zip archives that hold models: their members, checked, and small texts from them. Nothing is unpacked to disk."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from fairway.errors import RefusedError
+
+LARGEST_TEXT = 64 << 20
+"""A member that is read whole is no larger than this."""
+
+
+def members(name: str, path: Path) -> list[str]:
+    """The names in an archive: none leads out of it. `RefusedError` for what is damaged."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            found = archive.namelist()
+    except Exception as problem:  # noqa: BLE001  damage shows in many ways: struct.error, OverflowError, NotImplementedError
+        message = f"{name} is a damaged archive: {problem}"
+        raise RefusedError(message, fix="save the model again") from None
+    for member in found:
+        if member.startswith(("/", "\\")) or ".." in member.replace("\\", "/").split("/"):
+            message = f"{name} holds {member!r}, which leads out of the archive"
+            raise RefusedError(message, fix="do not use this file; save the model again")
+    return found
+
+
+def is_archive(path: Path) -> bool:
+    """Whether the file ends as a zip archive does."""
+    return zipfile.is_zipfile(path)
+
+
+def read_json(name: str, path: Path, member: str) -> Any:
+    """A member of an archive as JSON. `RefusedError` where it is missing, too large or no JSON."""
+    members(name, path)
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+            text = file.read(LARGEST_TEXT + 1)
+        if len(text) <= LARGEST_TEXT:
+            return json.loads(text)
+        message = f"{name}: its {member} is larger than {LARGEST_TEXT:,} bytes"
+    except RecursionError:
+        message = f"{name}: its {member} is nested too deeply"
+    except Exception as problem:  # noqa: BLE001  the same
+        message = f"{name}: its {member} cannot be read: {problem}"
+    raise RefusedError(message, fix="save the model again")

@@ -1,0 +1,95 @@
+"""Which format a folder of files is, and which of its files is the model's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from fairway.errors import RefusedError
+from fairway.registry.formats import about as beside
+from fairway.registry.formats.record import Files, Format, Risk
+from fairway.registry.formats.records import mlflow, python
+from fairway.registry.formats.table import TABLE, risk
+
+
+def risks(files: Files) -> dict[str, Risk]:
+    """The files that can run code when they are loaded, wherever they lie, with the reasons."""
+    return {name: found for name in sorted(files) if (found := risk(name, files[name]))}
+
+
+def choose(files: Files, format: str, named: str, risky: Mapping[str, Risk]) -> tuple[str, str]:
+    """Format and entry. `format`: the one that is asked for, or empty; `named`: the entry that `fairway.json` names, or empty."""
+    if named and named not in files and f"{named.rstrip('/')}/saved_model.pb" not in files:
+        message = f"{beside.NAME} names {named!r} as the model's file, and there is none"
+        raise RefusedError(message, fix="mend its `entry`")
+    for record in _candidates(format):
+        found = _found(record, files, risky)
+        if record.name == "mlflow" and found:
+            return _of_mlflow(files, _one(found, record), risky, asked=bool(format))
+        if named in found:
+            return record.name, named
+        if named and found and f"{named.rstrip('/')}/saved_model.pb" not in found and record.name != "pickle":
+            message = f"{beside.NAME} names {named!r} as the model's file, which is not {record.name}"
+            raise RefusedError(message, fix="mend its `entry`, or leave it out")
+        if found:
+            return record.name, named if named and record.name == "pickle" else _one(found, record)
+    raise _nothing(files, format)
+
+
+def _candidates(format: str) -> list[Format]:
+    return [TABLE[format]] if format else [record for record in TABLE.values() if not record.named_only]
+
+
+def _found(record: Format, files: Files, risky: Mapping[str, Risk]) -> list[str]:
+    """Candidates of one format. What is a pickle is nothing else."""
+    found = record.finds(files)
+    if record.name == "pickle":
+        return found
+    return [
+        name for name in found if name not in risky or not risky[name].always or record.risk(name, files[name]) == risky[name]
+    ]
+
+
+def _of_mlflow(files: Files, entry: str, risky: Mapping[str, Risk], *, asked: bool) -> tuple[str, str]:
+    """The format of a flavour, where it is one of ours; else MLflow's own loader is needed."""
+    document = mlflow.read(files[entry], entry)
+    top = str(PurePosixPath(entry).parent)
+    own = {name: path for name, path in files.items() if top == "." or name.startswith(f"{top}/")}
+    if not asked and entry not in risky:
+        for flavour in mlflow.flavours(document):
+            for name in mlflow.NATIVE.get(flavour, ()):
+                found = _found(TABLE[name], own, risky)
+                if found:
+                    return name, _one(found, TABLE[name])
+    return "mlflow", entry
+
+
+def _one(found: list[str], record: Format) -> str:
+    """The one that is meant: that nearest to the top. Weights may be in many files, a program only in one."""
+    depth = min(name.count("/") for name in found)
+    nearest = sorted(name for name in found if name.count("/") == depth)
+    preferred = [name for name in nearest if PurePosixPath(name).stem == "model"]
+    if len(preferred) == 1 and not record.many:
+        return preferred[0]
+    if len(nearest) == 1 or record.many:
+        return nearest[0]
+    message = f"{' and '.join(nearest[:3])} are all {record.name}"
+    fix = f'call one model.*, or say which: {beside.NAME} with {{"format": "{record.name}", "entry": "..."}}'
+    raise RefusedError(message, fix=fix)
+
+
+def _nothing(files: Files, format: str) -> RefusedError:
+    if format:
+        message = f"nothing here is {format}: {_named(files)}"
+        return RefusedError(message, fix=f"{TABLE[format].wanted} is needed")
+    if python.MODULE in files:
+        message = f"{python.MODULE} is a Python class, which runs its own code when it is loaded"
+        return RefusedError(message, fix="if you trust it, say so: --format python")
+    message = f"no model of a known format is among {_named(files)}"
+    fix = f"export it (fairway.runtime.export), or save it as one of {', '.join(TABLE)}: docs/models.md#formats"
+    return RefusedError(message, fix=fix)
+
+
+def _named(files: Files) -> str:
+    names = sorted(files)
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") if names else "nothing"

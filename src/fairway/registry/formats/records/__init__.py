@@ -1,0 +1,1 @@
+"""One module for each format of model files, or for formats that share a reader."""

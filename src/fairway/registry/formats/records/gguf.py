@@ -1,0 +1,36 @@
+"""GGUF: language models of llama.cpp. It is data; chat templates in it are run by a sandboxed interpreter of llama.cpp."""
+
+from __future__ import annotations
+
+import struct
+
+from fairway.errors import RefusedError
+from fairway.registry.formats.record import Files, Format, Package, by_suffix, head
+from fairway.state.model import Signature
+
+_HEADER = struct.Struct("<4sIQQ")
+_VERSIONS = (2, 3)
+
+
+def _check(files: Files, entry: str) -> Signature:
+    """A language model has no tensors that clients name: it takes prompts and gives text."""
+    begins = head(files[entry], _HEADER.size)
+    if len(begins) < _HEADER.size or _HEADER.unpack(begins)[0] != b"GGUF":
+        message = f"{entry} is no GGUF file"
+        raise RefusedError(message, fix="convert the model with llama.cpp's convert_hf_to_gguf.py")
+    version = _HEADER.unpack(begins)[1]
+    if version not in _VERSIONS:
+        message = f"{entry} is of GGUF version {version}, and llama.cpp reads {' and '.join(map(str, _VERSIONS))}"
+        raise RefusedError(message, fix="convert the model again; a version like 50331648 means another byte order")
+    return Signature()
+
+
+RECORD = Format(
+    "gguf",
+    "a file NAME.gguf",
+    by_suffix(".gguf"),
+    _check,
+    loader="gguf",
+    packages=((Package("xllamacpp", "xllamacpp"), Package("llama_cpp", "llama-cpp-python")),),
+    many=True,
+)

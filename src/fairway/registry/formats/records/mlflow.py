@@ -1,0 +1,125 @@
+"""Folders of MLflow models: `MLmodel` names the flavours. Where one of them is a format of ours, MLflow itself is not needed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+from fairway.errors import RefusedError
+from fairway.registry.formats.record import Files, Format, Package, Risk, by_name
+from fairway.state.model import Signature, TensorSpec
+
+_LARGEST = 1 << 20
+_CODE = "mlflow.pyfunc.model"
+"""The loader of models that are Python code of their author."""
+_PYTHON = "python_function"
+NATIVE = {
+    "onnx": ("onnx",),
+    "sklearn": ("skops", "pickle"),
+    "xgboost": ("xgboost", "pickle"),
+    "lightgbm": ("lightgbm", "pickle"),
+    "catboost": ("catboost",),
+    "keras": ("keras", "savedmodel"),
+    "tensorflow": ("keras", "savedmodel"),
+    "pytorch": ("torch-export", "torchscript"),
+    "transformers": ("transformers",),
+}
+"""Formats of ours that a flavour may be, in order of preference."""
+_WORDS = {
+    "boolean": "BOOL", "integer": "INT32", "long": "INT64", "float": "FP32", "double": "FP64", "string": "BYTES",
+    "binary": "BYTES",
+    "bool": "BOOL", "float16": "FP16", "float32": "FP32", "float64": "FP64", "int8": "INT8", "int16": "INT16", "int32": "INT32",
+    "int64": "INT64", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64", "str": "BYTES",
+    "object": "BYTES",
+}  # fmt: skip
+
+
+def read(path: Path, name: str = "MLmodel") -> dict[str, Any]:
+    """The document; `RefusedError` for what is none."""
+    if path.stat().st_size > _LARGEST:
+        message = f"{name} is larger than {_LARGEST:,} bytes"
+        raise RefusedError(message, fix="log the model again")
+    try:
+        found = yaml.safe_load(path.read_bytes())
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:
+        message = f"{name} is no YAML: {' '.join(str(problem).split())[:200]}"
+        raise RefusedError(message, fix="log the model again") from None
+    if not isinstance(found, dict) or not isinstance(found.get("flavors"), dict):
+        message = f"{name} names no flavors"
+        raise RefusedError(message, fix="log the model again with mlflow.FLAVOUR.log_model")
+    return found
+
+
+def flavours(document: dict[str, Any]) -> list[str]:
+    """The names of its flavours, without that of plain functions."""
+    return [str(name) for name in document["flavors"] if name != _PYTHON]
+
+
+def signature_of(document: dict[str, Any]) -> Signature:
+    """Inputs and outputs as the document writes them; empty sides where it does not."""
+    written = document.get("signature")
+    if not isinstance(written, dict):
+        return Signature()
+    return Signature(_specs(written.get("inputs"), "input"), _specs(written.get("outputs"), "predict"))
+
+
+def columns(files: Files) -> Signature:
+    """The columns of the data frame that a model takes, where they are not all numbers: no other loader can know these."""
+    if "MLmodel" not in files:
+        return Signature()
+    inputs = signature_of(read(files["MLmodel"])).inputs
+    if len(inputs) < 2 or all(spec.datatype != "BYTES" for spec in inputs):
+        return Signature()
+    return Signature(inputs)
+
+
+def tensors(files: Files) -> Signature:
+    """The one tensor that a model takes, as its log says; for formats that do not tell it themselves."""
+    inputs = signature_of(read(files["MLmodel"])).inputs if "MLmodel" in files else ()
+    return Signature(inputs) if len(inputs) == 1 and len(inputs[0].shape) > 1 else Signature()
+
+
+def _specs(written: Any, other: str) -> tuple[TensorSpec, ...]:
+    try:
+        told = json.loads(written) if isinstance(written, str) else []
+        return tuple(_spec(each, f"{other}-{place}" if len(told) > 1 else other) for place, each in enumerate(told))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ()
+
+
+def _spec(told: dict[str, Any], other: str) -> TensorSpec:
+    name = str(told.get("name") or other)
+    if told["type"] == "tensor":
+        tensor = told["tensor-spec"]
+        return TensorSpec(name, _WORDS[tensor["dtype"]], tuple(int(each) for each in tensor["shape"]))
+    return TensorSpec(name, _WORDS[told["type"]], (-1,))
+
+
+def _signature(files: Files, entry: str) -> Signature:
+    return signature_of(read(files[entry], entry))
+
+
+def _risk(name: str, path: Path) -> Risk | None:
+    if PurePosixPath(name).name != "MLmodel":
+        return None
+    document = read(path, name)
+    plain = document["flavors"].get(_PYTHON)
+    loader = plain.get("loader_module") if isinstance(plain, dict) else None
+    if loader == _CODE or (not set(flavours(document)) & NATIVE.keys() and loader):
+        return Risk(f"is an MLflow model that {loader} loads", always=True)
+    return None
+
+
+RECORD = Format(
+    "mlflow",
+    "a file MLmodel that names flavours",
+    by_name("MLmodel"),
+    _signature,
+    _risk,
+    loader="pyfunc",
+    folder=True,
+    packages=((Package("mlflow", "mlflow"),),),
+)

@@ -1,0 +1,36 @@
+"""ONNX: a graph and weights. It is data."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from fairway.errors import RefusedError
+from fairway.registry.formats import onnx
+from fairway.registry.formats.content import content
+from fairway.registry.formats.record import Files, Format, by_suffix
+from fairway.registry.manifest import stays_inside
+from fairway.state.model import Signature
+
+
+def _signature(files: Files, entry: str) -> Signature:
+    with content(files[entry], entry, "no ONNX model") as model:
+        found = onnx.signature(model)
+        if not found.outputs:
+            message = "its graph gives nothing"
+            raise ValueError(message)
+        _check_external(entry, onnx.external_files(model), files)
+    return found
+
+
+def _check_external(entry: str, named: set[str], files: Files) -> None:
+    parent = PurePosixPath(entry).parent
+    for name in sorted(named):
+        if not name or "\\" in name or not stays_inside(entry, name):
+            message = f"{entry} keeps weights in {name!r}, outside of its folder, which --allow-pickle does not allow either"
+            raise RefusedError(message, fix="do not use this file; save the model again with its weights beside it")
+        if str(parent / name) not in files:
+            message = f"{entry} keeps weights in {name!r}, which is not there"
+            raise RefusedError(message, fix=f"put {name} beside {entry}")
+
+
+RECORD = Format("onnx", "a file NAME.onnx", by_suffix(".onnx"), _signature, mapped=True)

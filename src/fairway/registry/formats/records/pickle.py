@@ -1,0 +1,47 @@
+"""Pickles: estimators of scikit-learn and of libraries with its interface, and whatever else was pickled."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+from fairway.registry.formats import archive
+from fairway.registry.formats.record import Files, Format, Package, Risk, head
+from fairway.registry.formats.records import torch
+
+_BY_NAME = frozenset({".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle"})
+_BY_CONTENT = frozenset({".bin", ".ckpt", ".model", ".weights", ".lgb", ".lgbm", ".bst", ".cb", ".xgb"})
+"""Names that torch.save and others use, and that plain data has too."""
+_ZIP = b"PK\x03\x04"
+_PICKLE = b"\x80"
+_PROTOCOLS = range(2, 6)
+
+
+def _risk(name: str, path: Path) -> Risk | None:
+    suffix = PurePosixPath(name.lower()).suffix
+    if suffix in torch.SUFFIXES:
+        pickled = not torch.is_exported(name, path) and not torch.is_script(name, path)
+    else:
+        pickled = suffix in _BY_NAME or (suffix in _BY_CONTENT and _looks_pickled(name, path))
+    return Risk("is a pickle", always=True) if pickled else None
+
+
+def _looks_pickled(name: str, path: Path) -> bool:
+    begins = head(path, 4)
+    if begins == _ZIP:
+        return any(PurePosixPath(member).name == "data.pkl" for member in archive.members(name, path))
+    return len(begins) > 1 and begins[:1] == _PICKLE and begins[1] in _PROTOCOLS
+
+
+def _pickles(files: Files) -> list[str]:
+    return [name for name in sorted(files) if _risk(name, files[name])]
+
+
+RECORD = Format(
+    "pickle",
+    "a pickled file",
+    _pickles,
+    risk=_risk,
+    loader="pickled",
+    packages=((Package("sklearn", "scikit-learn"), Package("joblib", "joblib"), Package("cloudpickle", "cloudpickle")),),
+    many=True,
+)

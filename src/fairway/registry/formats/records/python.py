@@ -1,0 +1,34 @@
+"""A Python class in `model.py`: code that is asked for by name."""
+
+from __future__ import annotations
+
+import ast
+
+from fairway.errors import RefusedError
+from fairway.registry.formats.record import Files, Format
+from fairway.state.model import Signature
+
+CLASS = "Model"
+MODULE = "model.py"
+
+
+def _check(files: Files, name: str) -> Signature:
+    try:
+        tree = ast.parse(files[name].read_bytes())
+    except (SyntaxError, ValueError) as problem:
+        message = f"{name} is no Python: {problem}"
+        raise RefusedError(message, fix="mend it") from None
+    if not any(isinstance(each, ast.ClassDef) and each.name == CLASS for each in tree.body):
+        message = f"{name} has no class {CLASS}"
+        raise RefusedError(message, fix=f"define `class {CLASS}` at its top level")
+    return Signature()
+
+
+RECORD = Format(
+    "python",
+    f"a file {MODULE} with a class {CLASS}",
+    lambda files: [MODULE] if MODULE in files else [],
+    _check,
+    loader="python",
+    named_only=True,
+)

@@ -1,0 +1,34 @@
+"""TensorFlow's SavedModel: a graph whose operations may read and write files."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+from fairway.registry.formats import savedmodel
+from fairway.registry.formats.content import content
+from fairway.registry.formats.record import Files, Format, Package, Risk, by_name
+from fairway.state.model import Signature
+
+_NAMES = frozenset({"saved_model.pb", "saved_model.pbtxt"})
+
+
+def _signature(files: Files, entry: str) -> Signature:
+    with content(files[entry], entry, "no SavedModel") as model:
+        return savedmodel.signature(model)
+
+
+def _risk(name: str, _: Path) -> Risk | None:
+    return Risk("is a SavedModel") if PurePosixPath(name.lower()).name in _NAMES else None
+
+
+RECORD = Format(
+    "savedmodel",
+    "a file saved_model.pb",
+    by_name("saved_model.pb"),
+    _signature,
+    _risk,
+    loader="savedmodel",
+    folder=True,
+    packages=((Package("tensorflow", "tensorflow"),),),
+    mapped=True,
+)

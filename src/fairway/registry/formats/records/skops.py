@@ -1,0 +1,123 @@
+"""skops: estimators of scikit-learn as a tree of types and arrays. Types that skops does not trust by itself need consent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from fairway.errors import RefusedError
+from fairway.registry.formats import archive
+from fairway.registry.formats.record import Files, Format, Package, Risk, by_suffix
+from fairway.registry.formats.records import skops_types, tabular
+from fairway.state.model import Signature, TensorSpec
+
+_SCHEMA = "schema.json"
+_BUILTINS = frozenset(
+    {"int", "float", "str", "bool", "list", "set", "map", "tuple", "dict", "NoneType", "slice", "bytes", "type"}
+)
+_COLLECTIONS = frozenset({"OrderedDict", "defaultdict"})
+_SHOWN = 5
+_VECTORIZERS = frozenset({"CountVectorizer", "TfidfVectorizer", "HashingVectorizer"})
+"""First steps that take texts."""
+
+
+def untrusted(schema: Any) -> list[str]:
+    """The types and functions of a schema that skops does not load by itself, as far as this is known without scikit-learn."""
+    found = {full for node in _nodes(schema) if (full := _named(node)) and not _is_trusted(full, str(node.get("__loader__", "")))}
+    return sorted(found)
+
+
+def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
+    left = [schema]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            if "__class__" in value:
+                yield value
+            left.extend(value.values())
+        elif isinstance(value, list):
+            left.extend(value)
+
+
+def _named(node: dict[str, Any]) -> str:
+    content = node.get("content")
+    if node.get("__loader__") == "FunctionNode" and isinstance(content, dict):
+        return f"{content.get('module_path')}.{content.get('function')}"
+    return f"{node.get('__module__')}.{node.get('__class__')}"
+
+
+def _is_trusted(full: str, loader: str) -> bool:
+    root, _, rest = full.partition(".")
+    name = rest.rpartition(".")[2]
+    if loader == "FunctionNode":
+        return root == "numpy" and rest in skops_types.FUNCTIONS
+    if root == "sklearn":
+        return name in skops_types.ESTIMATORS or (name in skops_types.INTERNAL and loader != "TypeNode")
+    trusted = {"builtins": _BUILTINS, "numpy": skops_types.NUMPY, "collections": _COLLECTIONS}
+    return rest in trusted.get(root, ())
+
+
+def _schema(name: str, path: Path) -> dict[str, Any]:
+    if not archive.is_archive(path):
+        message = f"{name} is not what skops.io.dump writes"
+        raise RefusedError(message, fix="save it with skops.io.dump(model, PATH)")
+    found = archive.read_json(name, path, _SCHEMA)
+    if not isinstance(found, dict):
+        message = f"{name}: its {_SCHEMA} is no object"
+        raise RefusedError(message, fix="save it with skops.io.dump(model, PATH)")
+    return found
+
+
+def _risk(name: str, path: Path) -> Risk | None:
+    if PurePosixPath(name.lower()).suffix != ".skops":
+        return None
+    types = untrusted(_schema(name, path))
+    if not types:
+        return None
+    more = f" and {len(types) - _SHOWN} more" if len(types) > _SHOWN else ""
+    return Risk(f"holds types that skops does not trust ({', '.join(types[:_SHOWN])}{more})")
+
+
+def _signature(files: Files, entry: str) -> Signature:
+    """How many features, where the model or the first step of its pipeline says so. What comes out is found when it is loaded."""
+    model = _schema(entry, files[entry])
+    while _named(model) == "sklearn.pipeline.Pipeline":
+        first = _steps(model)
+        if not first:
+            return Signature()
+        model = first
+    if model.get("__class__") in _VECTORIZERS:
+        return Signature((TensorSpec(tabular.INPUT, "BYTES", (-1,)),))
+    held = _attributes(model).get("n_features_in_")
+    features = json.loads(str(held.get("content"))) if isinstance(held, dict) and held.get("is_json") else 0
+    if not isinstance(features, int) or features < 1:
+        return Signature()
+    return Signature((TensorSpec(tabular.INPUT, "FP64", (-1, features)),))
+
+
+def _attributes(model: dict[str, Any]) -> dict[str, Any]:
+    content = model.get("content")
+    held = content.get("content") if isinstance(content, dict) else None
+    return held if isinstance(held, dict) else {}
+
+
+def _steps(pipeline: dict[str, Any]) -> dict[str, Any]:
+    """The first step of a pipeline; empty where the file is made otherwise."""
+    try:
+        first = _attributes(pipeline)["steps"]["content"][0]["content"][1]
+    except (KeyError, IndexError, TypeError):
+        return {}
+    return first if isinstance(first, dict) else {}
+
+
+RECORD = Format(
+    "skops",
+    "a file NAME.skops",
+    by_suffix(".skops"),
+    _signature,
+    _risk,
+    loader="skops",
+    packages=((Package("sklearn", "scikit-learn"),), (Package("skops", "skops", "0.10"),)),
+)

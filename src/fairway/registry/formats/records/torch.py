@@ -1,0 +1,88 @@
+"""What PyTorch writes: programs of `torch.export` and of TorchScript. Both are archives with pickled parts."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+from fairway.errors import RefusedError
+from fairway.registry.formats import archive
+from fairway.registry.formats.record import Files, Format, Package, Risk
+from fairway.state.model import Signature
+
+SUFFIXES = frozenset({".pt", ".pth"})
+"""Names that all of these have, and pickles too."""
+_SCRIPTS = frozenset({*SUFFIXES, ".ts", ".torchscript"})
+_TORCH = ((Package("torch", "torch"),),)
+
+
+def is_exported(name: str, path: Path) -> bool:
+    """Whether the file is an archive of `torch.export`: a program and its weights."""
+    if not archive.is_archive(path):
+        return False
+    found = archive.members(name, path)
+    names = _inner(found)
+    # What torch.save writes has `data.pkl` right below the top; an exported program never does.
+    # Before the archive had a folder of its own, its members lay at the top.
+    old = "serialized_exported_program.json" in found
+    return "data.pkl" not in names and bool(names & {"archive_format", "serialized_exported_program.json"} or old)
+
+
+def is_script(name: str, path: Path) -> bool:
+    """Whether the file is an archive of `torch.jit.save`: code in a language of its own, and constants."""
+    if not archive.is_archive(path):
+        return False
+    names = _inner(archive.members(name, path))
+    return {"data.pkl", "constants.pkl"} <= names and any(each.startswith("code/") for each in names)
+
+
+def _inner(found: list[str]) -> set[str]:
+    """Members by their path below the one folder at the top, and those at the top of that folder."""
+    inner = [PurePosixPath(member).parts[1:] for member in found]
+    return {"/".join(parts) for parts in inner}
+
+
+def _exported(files: Files) -> list[str]:
+    suffixes = {name: PurePosixPath(name.lower()).suffix for name in files}
+    return [
+        name
+        for name, suffix in suffixes.items()
+        if PurePosixPath(name).suffix == ".pt2" or (suffix in SUFFIXES and is_exported(name, files[name]))
+    ]
+
+
+def _check_exported(files: Files, entry: str) -> Signature:
+    if not is_exported(entry, files[entry]):
+        message = f"{entry} is not what torch.export.save writes"
+        raise RefusedError(message, fix="save it with torch.export.save(torch.export.export(model, inputs), PATH)")
+    return Signature()
+
+
+def _exported_risk(name: str, path: Path) -> Risk | None:
+    suffix = PurePosixPath(name.lower()).suffix
+    if suffix == ".pt2" or (suffix in SUFFIXES and is_exported(name, path)):
+        return Risk("is a program of torch.export")
+    return None
+
+
+def _scripts(files: Files) -> list[str]:
+    return [name for name in files if PurePosixPath(name.lower()).suffix in _SCRIPTS and is_script(name, files[name])]
+
+
+def _script_risk(name: str, path: Path) -> Risk | None:
+    if PurePosixPath(name.lower()).suffix in _SCRIPTS and is_script(name, path):
+        return Risk("is a TorchScript program")
+    return None
+
+
+EXPORTED = Format(
+    "torch-export",
+    "a file NAME.pt2 of torch.export.save",
+    _exported,
+    _check_exported,
+    _exported_risk,
+    loader="torch",
+    packages=_TORCH,
+)
+SCRIPT = Format(
+    "torchscript", "a file NAME.pt of torch.jit.save", _scripts, risk=_script_risk, loader="torchscript", packages=_TORCH
+)

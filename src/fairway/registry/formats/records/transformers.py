@@ -1,0 +1,91 @@
+"""Folders of `transformers`: a configuration, weights and a tokenizer. Code of the author and pickled weights need consent."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from fairway.registry.formats.content import json_object
+from fairway.registry.formats.record import Files, Format, Package, Risk
+from fairway.state.model import Signature, TensorSpec
+
+_CONFIG = "config.json"
+_CONFIGS = frozenset({_CONFIG, "tokenizer_config.json", "processor_config.json", "preprocessor_config.json"})
+_PIPELINES = "custom_pipelines"
+TEXT, IMAGE = "text", "image"
+
+
+def _models(files: Files) -> list[str]:
+    return [name for name in files if PurePosixPath(name).name == _CONFIG and _is_model(files, name)]
+
+
+def _is_model(files: Files, name: str) -> bool:
+    folder = PurePosixPath(name).parent
+    weights = any(PurePosixPath(each).parent == folder and _is_weights(PurePosixPath(each)) for each in files)
+    return weights and bool({"model_type", "architectures"} & json_object(files[name]).keys())
+
+
+def _is_weights(path: PurePosixPath) -> bool:
+    return path.suffix == ".safetensors" or (path.suffix == ".bin" and path.name.startswith("pytorch_model"))
+
+
+def _risk(name: str, path: Path) -> Risk | None:
+    """Pickled weights are found by the record of pickles."""
+    if PurePosixPath(name).name not in _CONFIGS:
+        return None
+    config = json_object(path)
+    code = config.get("auto_map") or config.get(_PIPELINES)
+    return Risk(f"names code of its author for transformers ({_names(code)}), which trust_remote_code runs") if code else None
+
+
+def _names(code: Any) -> str:
+    values = list(code.values()) if isinstance(code, dict) else [code]
+    return ", ".join(str(each)[:60] for each in values[:3])
+
+
+def task(config: dict[str, Any]) -> str:
+    """What the model is for, by its first architecture; empty where it gives features."""
+    named = config.get("architectures")
+    architecture = str(named[0]) if isinstance(named, list) and named else ""
+    for ending, found in _TASKS.items():
+        if architecture.endswith(ending):
+            return found
+    return ""
+
+
+_TASKS = {
+    "ForSequenceClassification": "text-classification",
+    "ForImageClassification": "image-classification",
+    "ForCausalLM": "text-generation",
+    "LMHeadModel": "text-generation",
+    "ForConditionalGeneration": "text-generation",
+}
+
+
+def _signature(files: Files, entry: str) -> Signature:
+    config = json_object(files[entry])
+    found = task(config)
+    labels = config.get("id2label")
+    count = len(labels) if isinstance(labels, dict) else int(config.get("num_labels", 2))
+    outputs = (TensorSpec("label", "BYTES", (-1,)), TensorSpec("score", "FP32", (-1,)), TensorSpec("scores", "FP32", (-1, count)))
+    if found == "text-classification":
+        return Signature((TensorSpec(TEXT, "BYTES", (-1,)),), outputs)
+    if found == "image-classification":
+        return Signature((TensorSpec(IMAGE, "UINT8", (-1, -1, -1, 3)),), outputs)
+    if found == "text-generation":
+        return Signature()
+    width = config.get("hidden_size", config.get("dim", config.get("d_model", -1)))
+    features = TensorSpec("embedding", "FP32", (-1, width if isinstance(width, int) else -1))
+    return Signature((TensorSpec(TEXT, "BYTES", (-1,)),), (features,))
+
+
+RECORD = Format(
+    "transformers",
+    "a folder of save_pretrained: config.json, weights and a tokenizer",
+    _models,
+    _signature,
+    _risk,
+    loader="transformers_folder",
+    folder=True,
+    packages=((Package("transformers", "transformers", "4.40"),), (Package("torch", "torch"),)),
+)

@@ -1,0 +1,72 @@
+"""XGBoost: trees as JSON or UBJSON. It is data."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from fairway.registry.formats import ubjson
+from fairway.registry.formats.content import content
+from fairway.registry.formats.record import Files, Format, Package, head
+from fairway.registry.formats.records.tabular import INPUT, PREDICT, PROBABILITIES
+from fairway.state.model import Signature, TensorSpec
+
+_SUFFIXES = frozenset({".json", ".ubj", ".xgb", ".model", ".bst"})
+_TEXT = re.compile(rb'\s*\{\s*"(learner|version)"\s*:\s*[\[{]')
+_BINARY = re.compile(rb"\{L\0{7}\x07(learner|version)[\[{]", re.DOTALL)
+_BEGINNING = 64
+_MULTICLASS = "multi:softprob"
+
+
+def _is_model(path: Path) -> bool:
+    begins = head(path, _BEGINNING)
+    return bool(_TEXT.match(begins) or _BINARY.match(begins))
+
+
+def _models(files: Files) -> list[str]:
+    return [name for name in files if PurePosixPath(name.lower()).suffix in _SUFFIXES and _is_model(files[name])]
+
+
+def _signature(files: Files, entry: str) -> Signature:
+    with content(files[entry], entry, "no XGBoost model") as data:
+        try:
+            document = ubjson.decode(data) if _BINARY.match(bytes(data[:_BEGINNING])) else json.loads(bytes(data))
+            return _of_learner(document["learner"])
+        except (KeyError, TypeError, AttributeError, RecursionError) as problem:
+            message = f"it lacks {problem}"
+            raise ValueError(message) from None
+
+
+def _of_learner(learner: dict[str, Any]) -> Signature:
+    told = learner["learner_model_param"]
+    features, classes, targets = (int(told.get(name, 0)) for name in ("num_feature", "num_class", "num_target"))
+    taken = (TensorSpec(INPUT, "FP32", (-1, features if features > 0 else -1)),)
+    if _estimator_type(learner) == "classifier":
+        count = max(classes, 2) if targets < 2 else targets
+        labels = TensorSpec(PREDICT, "INT64", (-1,) if targets < 2 else (-1, targets))
+        return Signature(taken, (labels, TensorSpec(PROBABILITIES, "FP32", (-1, count))))
+    objective = learner["objective"]["name"]
+    width = classes if objective == _MULTICLASS else targets if targets > 1 else 0
+    return Signature(taken, (TensorSpec(PREDICT, "FP32", (-1, width) if width else (-1,)),))
+
+
+def _estimator_type(learner: dict[str, Any]) -> str:
+    """What the estimator of `xgboost.sklearn` was that saved it; empty for a Booster."""
+    try:
+        kind = json.loads(learner.get("attributes", {}).get("scikit_learn", "{}")).get("_estimator_type")
+    except (ValueError, AttributeError, TypeError):
+        return ""
+    return str(kind or "")
+
+
+RECORD = Format(
+    "xgboost",
+    "a file NAME.ubj or NAME.json of XGBoost's save_model",
+    _models,
+    _signature,
+    loader="xgboost_model",
+    packages=((Package("xgboost", "xgboost", "1.7"),),),
+    mapped=True,
+)

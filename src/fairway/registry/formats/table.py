@@ -1,0 +1,50 @@
+"""The formats of models, in the order in which files are looked at. A format is one record here and one loader for the worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fairway.registry.formats.record import Format, Risk
+from fairway.registry.formats.records import (
+    catboost,
+    gguf,
+    keras,
+    lightgbm,
+    mlflow,
+    onnx,
+    pickle,
+    python,
+    safetensors,
+    savedmodel,
+    skops,
+    torch,
+    transformers,
+    xgboost,
+)
+
+TABLE: dict[str, Format] = {
+    record.name: record
+    for record in (
+        mlflow.RECORD,
+        onnx.RECORD,
+        torch.EXPORTED,
+        torch.SCRIPT,
+        savedmodel.RECORD,
+        keras.RECORD,
+        gguf.RECORD,
+        transformers.RECORD,
+        xgboost.RECORD,
+        lightgbm.RECORD,
+        catboost.RECORD,
+        skops.RECORD,
+        safetensors.RECORD,
+        pickle.RECORD,
+        python.RECORD,
+    )
+}
+NAMES = tuple(TABLE)
+
+
+def risk(name: str, path: Path) -> Risk | None:
+    """Why loading a file can run code of its author; None where it is data."""
+    return next((found for record in TABLE.values() if (found := record.risk(name, path))), None)

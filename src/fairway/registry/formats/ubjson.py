@@ -1,0 +1,107 @@
+"""Universal Binary JSON, as far as XGBoost writes it: values by name, with large arrays skipped."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from fairway.registry.formats.protobuf import DamagedError
+
+_NUMBERS = {b"i": "b", b"U": "B", b"I": "h", b"l": "i", b"L": "q", b"d": "f", b"D": "d"}
+_CONSTANTS = {b"T": True, b"F": False, b"Z": None, b"N": None}
+_DEEPEST = 64
+
+
+def decode(data: memoryview) -> Any:
+    """The document. Typed arrays become None: they are weights. `DamagedError` for what is no such document."""
+    try:
+        return _Reader(data).value(0)
+    except (struct.error, IndexError, UnicodeDecodeError, KeyError) as problem:
+        message = f"a value is cut short or unknown: {problem}"
+        raise DamagedError(message) from None
+
+
+class _Reader:
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._at = 0
+
+    def value(self, depth: int) -> Any:
+        return self._typed(self._mark(), depth)
+
+    def _mark(self) -> bytes:
+        mark = bytes(self._data[self._at : self._at + 1])
+        if not mark:
+            message = "it ends early"
+            raise DamagedError(message)
+        self._at += 1
+        return mark
+
+    def _typed(self, mark: bytes, depth: int) -> Any:
+        if depth > _DEEPEST:
+            message = "values lie too deep within each other"
+            raise DamagedError(message)
+        if mark in _CONSTANTS:
+            return _CONSTANTS[mark]
+        if mark in _NUMBERS:
+            return self._number(mark)
+        if mark == b"C":
+            return self._text(1)
+        if mark in (b"S", b"H"):
+            return self._text(self._length())
+        if mark == b"{":
+            return self._object(depth)
+        if mark == b"[":
+            return self._array(depth)
+        message = f"a value has the mark {mark!r}"
+        raise DamagedError(message)
+
+    def _number(self, mark: bytes) -> Any:
+        kind = struct.Struct(">" + _NUMBERS[mark])
+        (value,) = kind.unpack_from(self._data, self._at)
+        self._at += kind.size
+        return value
+
+    def _length(self) -> int:
+        length = self._number(self._mark())
+        if not isinstance(length, int) or not 0 <= length <= len(self._data):
+            message = f"a length is {length}"
+            raise DamagedError(message)
+        return length
+
+    def _text(self, length: int) -> str:
+        if self._at + length > len(self._data):
+            message = "a text is cut short"
+            raise DamagedError(message)
+        text = str(self._data[self._at : self._at + length], "utf-8")
+        self._at += length
+        return text
+
+    def _peek(self, mark: bytes) -> bool:
+        if self._data[self._at : self._at + 1] != mark:
+            return False
+        self._at += 1
+        return True
+
+    def _object(self, depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        while not self._peek(b"}"):
+            name = self._text(self._length())
+            found[name] = self.value(depth + 1)
+        return found
+
+    def _array(self, depth: int) -> list[Any] | None:
+        kind = self._mark() if self._peek(b"$") else b""
+        if not self._peek(b"#"):
+            found = []
+            while not self._peek(b"]"):
+                found.append(self.value(depth + 1))
+            return found
+        count = self._length()
+        if not kind:
+            return [self.value(depth + 1) for _ in range(count)]
+        self._at += count * struct.calcsize(_NUMBERS[kind])
+        if self._at > len(self._data):
+            message = "an array is cut short"
+            raise DamagedError(message)
+        return None

@@ -1,0 +1,175 @@
+"""Content encodings: gzip and deflate, of requests and of answers, each bounded in memory and time."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable, Generator
+from typing import Any
+
+from fairway.serving.replica.model import Answer
+from fairway.serving.replica.problem import RequestError, bad
+
+GZIP, DEFLATE = b"gzip", b"deflate"
+_NAMES = {b"gzip": GZIP, b"x-gzip": GZIP, b"deflate": DEFLATE}
+_ACCEPTED = ((b"accept-encoding", b"gzip, deflate"),)
+STEP = 1 << 16
+"""Bytes that one step of decompression gives at the most: a fraction of a millisecond."""
+_MAGIC = b"\x1f\x8b"
+_MOST_MEMBERS = 1024
+"""Parts of one gzip body: each costs time, also an empty one."""
+
+COMPRESSED_FROM = 8192
+"""Bytes of an answer; what is smaller goes as it is, whatever the client accepts."""
+_INLINE = 1 << 16
+"""Bytes of an answer that are compressed on the loop's thread: a millisecond at the most."""
+_MOST_AT_ONCE = 2
+"""Larger answers that are compressed at the same time; others go as they are."""
+_LEVEL = 1
+
+
+def request_encoding(value: bytes, before: bytes) -> bytes:
+    """How a body is compressed, by one header and what an earlier one said; empty: it is not. 415 for anything unknown."""
+    for token in value.lower().split(b","):
+        name = token.strip()
+        if name in (b"", b"identity"):
+            continue
+        if name not in _NAMES:
+            message = f"content-encoding {name[:40].decode('latin-1')!r} is not understood"
+            raise RequestError(415, message, fix="send gzip or deflate, or the body as it is", headers=_ACCEPTED)
+        if before:
+            raise RequestError(415, "the body is compressed twice", fix="compress it once", headers=_ACCEPTED)
+        before = _NAMES[name]
+    return before
+
+
+def encoding_of(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """The same of all headers."""
+    found = b""
+    for name, value in headers:
+        if name == b"content-encoding":
+            found = request_encoding(value, found)
+    return found
+
+
+def decompressed(body: bytes, encoding: bytes) -> Generator[bytes]:
+    """The content of a body, in pieces of at most `STEP` bytes; 400 when the body is broken.
+
+    A gzip body may have several members. `deflate` is zlib's format, or deflate alone, which some clients send. Each piece costs
+    a bounded amount of work, so that the caller can stop at its own limit.
+    """
+    wbits = 31 if encoding == GZIP else 15 if _is_zlib(body) else -15
+    at = 0
+    for _ in range(_MOST_MEMBERS):
+        at = yield from _member(body, at, zlib.decompressobj(wbits), encoding)
+        rest = body[at : at + STEP]
+        if encoding == GZIP and not rest.strip(b"\0") and len(rest) < STEP:  # padding, as gzip itself allows
+            return
+        if not rest:
+            return
+        if encoding != GZIP or not rest.startswith(_MAGIC):
+            raise bad(f"{len(body) - at} bytes follow the end of the {encoding.decode()} body", "send the body alone")
+    raise bad(f"the gzip body has more than {_MOST_MEMBERS} members", "compress it in one piece")
+
+
+def _member(body: bytes, at: int, inflate: Any, encoding: bytes) -> Generator[bytes, None, int]:
+    """One member from its place in the body; where it ends."""
+    fed = b""
+    try:
+        while not inflate.eof:
+            if not fed:
+                # A slice at a time: what zlib does not take at once it copies.
+                fed = body[at : at + STEP]
+                at += len(fed)
+            piece = inflate.decompress(fed, STEP)
+            if not fed and not piece and not inflate.eof:
+                raise bad(f"the {encoding.decode()} body ends in the middle", "send all of it")
+            fed = inflate.unconsumed_tail
+            yield piece
+    except zlib.error as error:
+        message = f"the body is no {encoding.decode()}: {error}"
+        raise bad(message, "compress it again, or send it without Content-Encoding") from None
+    return at - len(inflate.unused_data)
+
+
+def _is_zlib(body: bytes) -> bool:
+    return len(body) > 1 and body[0] & 0x0F == 8 and (body[0] << 8 | body[1]) % 31 == 0  # RFC 1950
+
+
+_FRAMED = b"application/grpc"
+"""Answers of this type have an encoding of their own."""
+
+
+def accepted(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """The encoding that a client prefers for its answer; empty: none."""
+    found: dict[bytes, float] = {}
+    for name, value in headers:
+        if name == b"accept-encoding":
+            for token in value.lower().split(b","):
+                coding, _, parameter = token.partition(b";")
+                found[coding.strip()] = _weight(parameter)
+    rest = found.get(b"*", 0.0)
+    gzip, deflate = found.get(GZIP, found.get(b"x-gzip", rest)), found.get(DEFLATE, rest)
+    if max(gzip, deflate) <= 0.0:
+        return b""
+    return GZIP if gzip >= deflate else DEFLATE
+
+
+def _weight(parameter: bytes) -> float:
+    name, _, value = parameter.strip().partition(b"=")
+    if name.strip() != b"q":
+        return 1.0
+    try:
+        return float(value)
+    except ValueError:
+        return 0.0
+
+
+class Compressor:
+    """Compresses answers for clients that accept it, within bounds.
+
+    Promises: an answer below `COMPRESSED_FROM` costs nothing. One of more than 64 KiB is compressed in a thread, two at a time;
+    where these are busy the answer goes as it is.
+    """
+
+    def __init__(self) -> None:
+        self.running = 0
+        """Answers that are being compressed beside the loop."""
+
+    async def compress(self, answer: Answer, headers: list[tuple[bytes, bytes]]) -> Answer:
+        """The answer, compressed if the client accepts it."""
+        if len(answer.body) < COMPRESSED_FROM or answer.content_type.startswith(_FRAMED) or not (encoding := accepted(headers)):
+            return answer
+        if len(answer.body) <= _INLINE:
+            return _compressed(answer, encoding)
+        if self.running >= _MOST_AT_ONCE:
+            return answer
+        self.running += 1
+        try:
+            return await asyncio.to_thread(_compressed, answer, encoding)
+        finally:
+            self.running -= 1
+
+    def start(self, answer: Answer, headers: list[tuple[bytes, bytes]], done: Callable[[Answer], None]) -> None:
+        """The same without a task: `done` gets the answer, now or later, on the loop's thread."""
+        encoding = b"" if answer.content_type.startswith(_FRAMED) else accepted(headers)
+        if not encoding or (len(answer.body) > _INLINE and self.running >= _MOST_AT_ONCE):
+            done(answer)
+        elif len(answer.body) <= _INLINE:
+            done(_compressed(answer, encoding))
+        else:
+            self.running += 1
+            future = asyncio.get_running_loop().run_in_executor(None, _compressed, answer, encoding)
+
+            def finish(found: asyncio.Future[Answer]) -> None:
+                self.running -= 1
+                done(answer if found.cancelled() or found.exception() is not None else found.result())
+
+            future.add_done_callback(finish)
+
+
+def _compressed(answer: Answer, encoding: bytes) -> Answer:
+    deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, 31 if encoding == GZIP else 15)
+    body = deflate.compress(answer.body) + deflate.flush()
+    headers = [*answer.headers, (b"content-encoding", encoding), (b"vary", b"accept-encoding")]
+    return Answer(body, answer.status, headers, answer.content_type)

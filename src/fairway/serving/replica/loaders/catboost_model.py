@@ -1,0 +1,38 @@
+"""Models of CatBoost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def load(order: Any) -> Any:
+    """The model of a file: a classifier where the file has classes."""
+    import catboost  # type: ignore[import-untyped,import-not-found,unused-ignore]  # noqa: PLC0415
+
+    found = catboost.CatBoost()
+    found.load_model(order.entry)
+    if len(found.classes_):
+        found = catboost.CatBoostClassifier()
+        found.load_model(order.entry)
+    return model(order, found)
+
+
+def model(order: Any, found: Any) -> Any:
+    """A model with its features: one array of numbers, or a column a feature where some are categories or texts."""
+    tabular = order.module("tabular")
+    names = list(found.feature_names_)
+    words = {*found.get_cat_feature_indices(), *found.get_text_feature_indices()}
+    inputs = tabular.numbers(len(names), "FP32")
+    if words:
+        inputs = [
+            {"name": name, "datatype": "BYTES" if place in words else "FP32", "shape": [-1]} for place, name in enumerate(names)
+        ]
+    probable = hasattr(found, "predict_proba") and len(found.classes_) > 0
+
+    def run(rows: Any) -> Any:
+        values = found.predict(rows, thread_count=order.threads)
+        yield tabular.PREDICT, values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+        if probable:
+            yield tabular.PROBABILITIES, found.predict_proba(rows, thread_count=order.threads)
+
+    return tabular.Rows(order, "catboost", inputs, run)

@@ -1,0 +1,22 @@
+"""Models of LightGBM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def load(order: Any) -> Any:
+    """The Booster of a text file."""
+    import lightgbm  # type: ignore[import-untyped,import-not-found,unused-ignore]  # noqa: PLC0415
+
+    return booster(order, lightgbm.Booster(model_file=order.entry))
+
+
+def booster(order: Any, model: Any) -> Any:
+    """A Booster: `predict` gives what its objective means, probabilities or values."""
+    tabular = order.module("tabular")
+
+    def run(rows: Any) -> Any:
+        yield tabular.PREDICT, model.predict(rows, num_threads=order.threads)
+
+    return tabular.Rows(order, "lightgbm", tabular.numbers(model.num_feature()), run)

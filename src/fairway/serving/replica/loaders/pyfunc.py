@@ -1,0 +1,75 @@
+"""Models of MLflow by MLflow's own loader: any flavour, and Python code of their author."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+_PLAIN = {
+    "boolean": "BOOL", "integer": "INT32", "long": "INT64", "float": "FP32", "double": "FP64", "string": "BYTES",
+    "binary": "BYTES",
+}  # fmt: skip
+
+
+class Pyfunc:
+    """A model whose inputs `MLmodel` or `fairway.json` has. Its outputs are found by running it on zeros."""
+
+    platform = "mlflow"
+
+    def __init__(self, order: Any) -> None:
+        if not order.trusted:
+            raise ValueError("MLflow's loader runs code of the model's author; it needs --allow-pickle")
+        os.environ.setdefault("MLFLOW_TRACKING_URI", os.path.join(os.environ.get("TMPDIR", "/tmp"), "mlruns"))
+        os.environ["MLFLOW_DISABLE_ENV_MANAGER_CONDA_WARNING"] = "true"
+        import mlflow.pyfunc  # type: ignore[import-untyped,import-not-found,unused-ignore]  # noqa: PLC0415
+
+        self._order = order
+        self._tabular = order.module("tabular")
+        self._model = mlflow.pyfunc.load_model(order.entry)
+        schema = self._model.metadata.get_input_schema()
+        self._columns = schema is None or not schema.is_tensor_spec()
+        self.inputs: list[dict[str, Any]] = order.written["inputs"] or self._told(schema)
+        if not self.inputs:
+            raise ValueError(
+                "its MLmodel has no signature; log it with one (infer_signature), or write the inputs into fairway.json"
+            )
+        self._names: list[str] = []
+        self.outputs: list[dict[str, Any]] = order.outputs(self.inputs, self.predict)
+        for told, name in zip(self.outputs, self._names):
+            told["name"] = name
+
+    def _told(self, schema: Any) -> list[dict[str, Any]]:
+        found = []
+        for place, spec in enumerate(schema.inputs if schema is not None else ()):
+            name = str(spec.name if spec.name is not None else "input" if len(schema.inputs) == 1 else f"input-{place}")
+            if schema.is_tensor_spec():
+                word = "BYTES" if spec.type.kind in "OSU" else self._order.words[spec.type.name]
+                found.append({"name": name, "datatype": word, "shape": list(spec.shape)})
+            else:
+                word = _PLAIN.get(getattr(spec.type, "name", ""), "BYTES")
+                found.append({"name": name, "datatype": word, "shape": [-1]})
+        return found
+
+    def predict(self, inputs: list[Any]) -> list[Any]:
+        """Run `predict` on a data frame, or on arrays where the signature has tensors."""
+        named = {told["name"]: self._tabular.column(array, told) for told, array in zip(self.inputs, inputs)}
+        if self._columns:
+            given: Any = self._tabular.frame(named)
+        else:
+            given = named if len(named) > 1 else next(iter(named.values()))
+        return self._outputs(self._model.predict(given))
+
+    def _outputs(self, values: Any) -> list[Any]:
+        if hasattr(values, "columns"):
+            values = {str(name): values[name].to_numpy() for name in values.columns}
+        if not isinstance(values, dict):
+            values = {self._tabular.PREDICT: values}
+        self._names = list(values)
+        return [self._tabular.plain(np.asarray(each)) for each in values.values()]
+
+
+def load(order: Any) -> Pyfunc:
+    """The loaded model."""
+    return Pyfunc(order)

@@ -1,0 +1,51 @@
+"""Python classes."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from typing import Any
+
+import numpy as np
+
+
+class PythonClass:
+    """The class `Model` of a file: `load(folder)`, `predict(inputs)`, `generate(prompt, options)`, `embed(texts)`, `count(text)`.
+
+    Each only where it has it.
+    """
+
+    platform = "python"
+
+    def __init__(self, order: Any) -> None:
+        folder = os.path.dirname(os.path.abspath(order.entry))
+        sys.path.insert(0, folder)
+        spec = importlib.util.spec_from_file_location("model", order.entry)
+        if spec is None or spec.loader is None:
+            raise ValueError(f"{order.entry} cannot be imported")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["model"] = module
+        spec.loader.exec_module(module)
+        if not hasattr(module, "Model"):
+            raise ValueError(f"{order.entry} has no class Model")
+        self.model = module.Model()
+        if hasattr(self.model, "load"):
+            self.model.load(folder)
+        signature = getattr(self.model, "signature", None) or {}
+        self.inputs: list[dict[str, Any]] = list(signature.get("inputs", ()))
+        self.outputs: list[dict[str, Any]] = list(signature.get("outputs", ()))
+
+    def predict(self, inputs: list[Any]) -> list[Any]:
+        """Ask the class, by name."""
+        named = {told["name"]: array for told, array in zip(self.inputs, inputs)}
+        outputs = self.model.predict(named)
+        missing = [told["name"] for told in self.outputs if told["name"] not in outputs]
+        if missing:
+            raise KeyError(f"predict gave {sorted(outputs)} and lacks {missing}")
+        return [np.asarray(outputs[told["name"]]) for told in self.outputs]
+
+
+def load(order: Any) -> PythonClass:
+    """The loaded class."""
+    return PythonClass(order)

@@ -1,0 +1,53 @@
+"""Programs of torch.export."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+
+class TorchExport:
+    """A program of torch.export: a graph and weights."""
+
+    platform = "pytorch_export"
+
+    def __init__(self, order: Any) -> None:
+        # What of a program is pickled must be tensors alone; torch.export itself would read anything.
+        os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
+        os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
+        import torch  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+
+        torch.set_num_threads(order.threads)
+        self._torch = torch
+        self._words = order.words
+        program = torch.export.load(order.entry)
+        self._module = program.module()
+        values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+        signature = program.graph_signature
+        self.inputs = [self._told(name, values[name]) for name in signature.user_inputs]
+        outputs = [values[name] for name in signature.user_outputs]
+        self.outputs = [self._told(f"output_{place}", value) for place, value in enumerate(outputs)]
+
+    def _told(self, name: str, value: Any) -> dict[str, Any]:
+        word = self._words[str(value.dtype).rpartition(".")[2]]
+        return {"name": name, "datatype": word, "shape": [each if isinstance(each, int) else -1 for each in value.shape]}
+
+    def predict(self, inputs: list[Any]) -> list[Any]:
+        """Run the graph."""
+        torch = self._torch
+        tensors = []
+        for told, array in zip(self.inputs, inputs):
+            tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
+            tensors.append(tensor.bfloat16() if told["datatype"] == "BF16" else tensor)
+        with torch.no_grad():
+            outputs = self._module(*tensors)
+        if isinstance(outputs, torch.Tensor):
+            outputs = (outputs,)
+        elif isinstance(outputs, dict):
+            outputs = tuple(outputs.values())
+        return [each.float().numpy() if each.dtype == torch.bfloat16 else each.numpy() for each in outputs]
+
+
+def load(order: Any) -> TorchExport:
+    """The loaded program."""
+    return TorchExport(order)

@@ -1,0 +1,57 @@
+"""Programs of TorchScript. They say nothing of types and shapes, so that the inputs are those of `fairway.json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class TorchScript:
+    """A program that `torch.jit.save` wrote."""
+
+    platform = "pytorch_torchscript"
+
+    def __init__(self, order: Any) -> None:
+        import torch  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+
+        torch.set_num_threads(order.threads)
+        self._torch = torch
+        self._device = device(torch, order.device)
+        self._module = torch.jit.load(order.entry, map_location=self._device).eval()
+        self.inputs: list[dict[str, Any]] = order.written["inputs"]
+        taken = [each.debugName().partition(".")[0] for each in self._module.graph.inputs()][1:]
+        if not self.inputs:
+            told = ", ".join(f'{{"name": "{name}", "datatype": "FP32", "shape": [-1, ...]}}' for name in taken)
+            raise ValueError(
+                "a TorchScript program does not tell the types and shapes of its inputs; write them into fairway.json beside it: "
+                f'{{"format": "torchscript", "signature": {{"inputs": [{told}]}}}}'
+            )
+        if len(taken) < len(self.inputs):
+            raise ValueError(f"fairway.json names {len(self.inputs)} inputs where the program takes {len(taken)}: {taken}")
+        self.outputs: list[dict[str, Any]] = order.written["outputs"] or order.outputs(self.inputs, self.predict)
+
+    def predict(self, inputs: list[Any]) -> list[Any]:
+        """Run the program."""
+        torch = self._torch
+        tensors = []
+        for told, array in zip(self.inputs, inputs):
+            tensor = torch.from_numpy(array if array.flags.writeable else array.copy()).to(self._device)
+            tensors.append(tensor.bfloat16() if told["datatype"] == "BF16" else tensor)
+        with torch.inference_mode():
+            outputs = self._module(*tensors)
+        if isinstance(outputs, torch.Tensor):
+            outputs = (outputs,)
+        elif isinstance(outputs, dict):
+            outputs = tuple(outputs.values())
+        return [(each.float() if each.dtype == torch.bfloat16 else each).cpu().numpy() for each in outputs]
+
+
+def device(torch: Any, asked: str) -> str:
+    """Where tensors lie: what FAIRWAY_DEVICE says, else on the GPU that there is."""
+    if asked != "auto":
+        return asked
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def load(order: Any) -> TorchScript:
+    """The loaded program."""
+    return TorchScript(order)

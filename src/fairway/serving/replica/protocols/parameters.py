@@ -1,0 +1,60 @@
+"""Parameters of requests of the Open Inference Protocol: each is honoured or refused, none is ignored silently."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairway.serving.replica.problem import bad
+
+_SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
+_SHARED_MEMORY = ("shared_memory_region", "shared_memory_byte_size", "shared_memory_offset")
+_HINTS = frozenset({"content_type", "headers"})
+"""How MLServer's clients would like tensors to be shown to a model; the tensors are the same."""
+_REQUEST = frozenset({"binary_data_output", "priority", "timeout", *_SEQUENCE, *_HINTS})
+_INPUT = frozenset({"binary_data_size", *_HINTS})
+_OUTPUT = frozenset({"binary_data", "classification", *_HINTS})
+_MOST_TIMEOUT = 10**6 * 10**6
+"""Microseconds; what is longer is no limit."""
+
+
+def check_request(parameters: dict[str, Any]) -> float:
+    """400 for what is not honoured. The timeout in seconds; 0: none."""
+    for name in _SEQUENCE:
+        if parameters.get(name):
+            message = f"the request has {name} {str(parameters[name])[:40]!r}: a model keeps no state between requests here"
+            raise bad(message, "send whole inputs without sequence parameters")
+    if parameters.get("priority"):
+        message = f"the request has priority {str(parameters['priority'])[:40]!r}: requests are answered in the order of arrival"
+        raise bad(message, "leave it out, or serve urgent requests by a service of their own")
+    _check_names(parameters, _REQUEST, "the request")
+    timeout = parameters.get("timeout") or 0
+    if type(timeout) is not int or timeout < 0:
+        message = f"the timeout is {str(timeout)[:40]!r}"
+        raise bad(message, "send microseconds as a whole number")
+    return timeout / 1e6 if timeout < _MOST_TIMEOUT else 0.0
+
+
+def check_input(name: str, parameters: dict[str, Any]) -> None:
+    """400 for what is not honoured."""
+    _check_names(parameters, _INPUT, f"input {name!r}")
+
+
+def check_output(name: str, parameters: dict[str, Any]) -> int:
+    """400 for what is not honoured. How many of the best classes are wanted; 0: the values."""
+    _check_names(parameters, _OUTPUT, f"output {name!r}")
+    count = parameters.get("classification", 0)
+    if type(count) is not int or count < 0:
+        message = f"output {name!r}: classification is {str(count)[:40]}"
+        raise bad(message, "send how many classes are wanted, as a whole number")
+    return count
+
+
+def _check_names(parameters: dict[str, Any], known: frozenset[str], place: str) -> None:
+    if parameters.keys() <= known:
+        return
+    if any(name in parameters for name in _SHARED_MEMORY):
+        message = f"{place} is in shared memory, which is not offered"
+        raise bad(message, "send tensors as binary data")
+    name = next(each for each in parameters if each not in known)
+    message = f"{place} has the parameter {name[:100]!r}, which the model does not take"
+    raise bad(message, f"leave it out; known are: {', '.join(sorted(known))}")

@@ -1,0 +1,224 @@
+"""Triton's extensions of the Open Inference Protocol: configuration, statistics, repository, settings, shared memory.
+
+A replica holds one version of one model until it ends, so that nothing here changes it: what would is refused with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from fairway.serving.replica.batching import Batcher
+from fairway.serving.replica.metrics import Metrics
+from fairway.serving.replica.model import Answer, ServedModel
+from fairway.serving.replica.problem import RequestError, bad
+from fairway.serving.replica.protocols.values import read_json
+from fairway.state.model import TensorSpec
+
+Control = Callable[[bytes], Answer]
+"""Takes the body of a POST that is no question to the model."""
+
+_TYPES = {"BYTES": "TYPE_STRING"}
+_OFF = {"trace_level": ["OFF"], "trace_rate": "1000", "trace_count": "-1", "log_frequency": "0", "trace_file": "",
+        "trace_mode": "triton"}  # fmt: skip
+_LOGGING = {
+    "log_file": "",
+    "log_info": True,
+    "log_warning": True,
+    "log_error": True,
+    "log_verbose_level": 0,
+    "log_format": "default",
+}
+_REGIONS = re.compile(r"/v2/(system|cuda)sharedmemory(?:/region/([^/]+))?/(status|register|unregister)")
+_REPOSITORY = re.compile(r"/v2/repository/models/([^/]+)/(load|unload)")
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
+EXTENSIONS = [
+    "binary_tensor_data",
+    "classification",
+    "model_configuration",
+    "model_repository",
+    "statistics",
+    "trace",
+    "logging",
+]
+"""What `GET /v2` names."""
+
+
+class TritonPages:
+    """What Triton's clients ask besides inference."""
+
+    def __init__(self, model: ServedModel, batcher: Batcher, metrics: Metrics, now: Callable[[], float]) -> None:
+        self._model = model
+        self._batcher = batcher
+        self._metrics = metrics
+        self._now = now
+
+    def pages(self) -> dict[str, Callable[[], Answer]]:
+        """Paths that take a GET."""
+        found: dict[str, Callable[[], Answer]] = {
+            "/v2/models/stats": self._statistics,
+            "/v2/logging": lambda: _told(_LOGGING),
+            "/v2/trace/setting": lambda: _told(_OFF),
+            f"/v2/models/{self._model.name}/trace/setting": lambda: _told(_OFF),
+        }
+        for base in (f"/v2/models/{self._model.name}", f"/v2/models/{self._model.name}/versions/{self._model.version}"):
+            found[f"{base}/config"] = lambda: _told(configuration(self._model, self._batcher))
+            found[f"{base}/stats"] = self._statistics
+        for kind in ("system", "cuda"):
+            found[f"/v2/{kind}sharedmemory/status"] = lambda: _told([])
+        return found
+
+    def page(self, path: str) -> Answer | None:
+        """The answer to a GET of a path with a name in it."""
+        region = _REGIONS.fullmatch(path)
+        if region is None or region[3] != "status":
+            return None
+        message = f"no region {region[2][:100]!r} of {region[1]} shared memory is registered"
+        raise bad(message, "send tensors as binary data")
+
+    def control(self, path: str) -> Control | None:
+        """What a POST to a path does."""
+        if path == "/v2/logging":
+            return lambda body: _settings(body, _LOGGING, "log", "start the replica anew: its log is the log of its service")
+        if path in ("/v2/trace/setting", f"/v2/models/{self._model.name}/trace/setting"):
+            return lambda body: _settings(body, _OFF, "trace", "traces are set for the whole service, not by its clients")
+        if (asked := _REPOSITORY.fullmatch(path)) is not None:
+            name, verb = asked.groups()
+            return lambda body: self._load(name, body) if verb == "load" else self._unload(name)
+        if (region := _REGIONS.fullmatch(path)) is not None and region[3] != "status":
+            return lambda _: _no_shared_memory(region[1], region[2] or "", region[3])
+        return None
+
+    def _load(self, name: str, body: bytes) -> Answer:
+        self._check(name)
+        asked: dict[str, Any] = read_json(_OBJECT, body) if body.strip() else {}
+        given = asked.get("parameters") or {}
+        if given:
+            what = ", ".join(sorted(map(str, given)))[:200]
+            message = f"model {name!r} is loaded; it cannot be loaded anew with {what}"
+            raise bad(message, "register another version of the model, and roll it out with `fairway rollout start`")
+        return _told({"name": name, "load": True})  # KServe's clients read it, Triton's do not
+
+    def _unload(self, name: str) -> Answer:
+        self._check(name)
+        message = f"model {name!r} is all that this replica holds, and is not unloaded"
+        raise bad(message, "scale or delete the service: `fairway scale`, `fairway delete`")
+
+    def _check(self, name: str) -> None:
+        if name != self._model.name:
+            message = f"no model {name[:200]!r} here"
+            raise RequestError(
+                404, message, fix=f"{self._model.name!r} is served; `fairway serve` starts a service of another one"
+            )
+
+    def _statistics(self) -> Answer:
+        return _told({"model_stats": [statistics(self._model, self._metrics, self._now())]})
+
+
+def _told(value: object) -> Answer:
+    return Answer(msgspec.json.encode(value))
+
+
+def _settings(body: bytes, current: dict[str, Any], kind: str, fix: str) -> Answer:
+    """Settings that cannot be changed: what they are already, and null for the default, is accepted."""
+    asked: dict[str, Any] = read_json(_OBJECT, body) if body.strip() else {}
+    for name, value in asked.items():
+        if name not in current:
+            message = f"no {kind} setting {name[:100]!r}"
+            raise bad(message, f"there are: {', '.join(current)}")
+        if value is not None and _plain(value) != _plain(current[name]):
+            message = f"the {kind} setting {name!r} is {current[name]!r} and cannot be changed"
+            raise bad(message, fix)
+    return _told(current)
+
+
+def _plain(value: Any) -> Any:
+    """Clients send numbers as text, and one level as a list or alone."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _no_shared_memory(kind: str, name: str, verb: str) -> Answer:
+    if verb == "unregister":
+        return _told({})  # there is none: as with Triton this is no error
+    message = f"{kind} shared memory is not offered, so {name[:100]!r} is not registered"
+    raise bad(message, "send tensors as binary data: it is as large as the tensor, and is not decoded")
+
+
+def configuration(model: ServedModel, batcher: Batcher) -> dict[str, Any]:
+    """The model's configuration in Triton's JSON."""
+    most = batcher.limits.max_batch if model.batches else 0
+    number = model.version
+    versions = {"specific": {"versions": [int(number)]}} if number.isdigit() else {"latest": {"num_versions": 1}}
+    found: dict[str, Any] = {
+        "name": model.name,
+        "platform": model.platform,
+        "backend": model.platform.partition("_")[0],
+        "version_policy": versions,
+        "max_batch_size": most,
+        "input": [{**_tensor(spec, most), "format": "FORMAT_NONE", "allow_ragged_batch": False, "optional": False,
+                   "is_shape_tensor": False} for spec in model.signature.inputs],
+        "output": [{**_tensor(spec, most), "label_filename": "", "is_shape_tensor": False} for spec in model.signature.outputs],
+        "instance_group": [{"name": model.name, "kind": "KIND_AUTO", "count": 1, "gpus": [], "passive": False}],
+        "default_model_filename": "",
+        "parameters": {"batching": {"string_value": str(batcher.verdict)}},
+    }  # fmt: skip
+    if batcher.verdict.batched:
+        rows = min(most, batcher.verdict.rows or most)
+        found["dynamic_batching"] = {"preferred_batch_size": [rows], "max_queue_delay_microseconds": 0, "preserve_ordering": True}
+    return found
+
+
+def _tensor(spec: TensorSpec, most: int) -> dict[str, Any]:
+    """The batch is no dimension where the model takes batches."""
+    dims = list(spec.shape[1:] if most else spec.shape)
+    return {"name": spec.name, "data_type": _TYPES.get(spec.datatype, f"TYPE_{spec.datatype}"), "dims": dims}
+
+
+def statistics(model: ServedModel, metrics: Metrics, now: float) -> dict[str, Any]:
+    """What happened since the start in Triton's words.
+
+    Requests are counted with their whole time, waiting and running apart. Decoding and encoding are part of a request's time and
+    have no clock of their own: their counts are there with no time.
+    """
+    failed = sum(count for code, count in metrics.codes.items() if code >= 400)  # HTTP
+    done = sum(metrics.codes.values()) - failed
+    runs = metrics.runs
+    count = sum(each.count for each in runs.values())
+    rows = sum(each.rows for each in runs.values())
+    return {
+        "name": model.name,
+        "version": model.version,
+        "last_inference": int(1000 * now - 1000 * metrics.since_last()) if count else 0,
+        "inference_count": rows,
+        "execution_count": count,
+        "inference_stats": {
+            "success": _duration(done, metrics.latency.total - metrics.failed_seconds),
+            "fail": _duration(failed, metrics.failed_seconds),
+            "queue": _duration(metrics.queued, metrics.queue_seconds),
+            "compute_input": _duration(done, 0.0),
+            "compute_infer": _duration(count, metrics.busy_seconds),
+            "compute_output": _duration(done, 0.0),
+            "cache_hit": _duration(0, 0.0),
+            "cache_miss": _duration(0, 0.0),
+        },
+        "response_stats": {},
+        "batch_stats": [
+            {
+                "batch_size": size,
+                "compute_input": _duration(each.count, 0.0),
+                "compute_infer": _duration(each.count, each.seconds),
+                "compute_output": _duration(each.count, 0.0),
+            }
+            for size, each in sorted(runs.items())
+        ],
+        "memory_usage": [],
+    }
+
+
+def _duration(count: int, seconds: float) -> dict[str, int]:
+    return {"count": count, "ns": round(1e9 * max(0.0, seconds))}

@@ -1,0 +1,73 @@
+"""Questions out of the ordinary: without rows, or with a time after which the client wants no answer."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from fairway.serving.replica.batching import Batcher, Finish, Outputs
+from fairway.serving.replica.datatypes import DTYPES, Array, of_texts
+from fairway.serving.replica.model import Question, ServedModel
+from fairway.serving.replica.problem import RequestError
+from fairway.state.model import TensorSpec
+
+_MOST_PROBED = 1 << 20
+"""Elements of one row that is run only to learn the shapes of the outputs."""
+
+
+def submit_special(batcher: Batcher, model: ServedModel, question: Question, finish: Finish, arrived: float = 0.0) -> None:
+    """Run a question that has no rows or a timeout. `arrived`: by `time.perf_counter`; 0 is now."""
+    if question.timeout:
+        finish = _in_time(batcher, question, finish, arrived)
+    if question.rows:
+        batcher.submit(question.inputs, question.rows, finish, arrived)
+    else:
+        _without_rows(batcher, model, question, finish)
+
+
+def _in_time(batcher: Batcher, question: Question, finish: Finish, arrived: float) -> Finish:
+    """429 where the answer would come too late, before any work is done; or where it did."""
+    timeout = question.timeout
+    if batcher.waiting and (wait := batcher.estimate(question.rows)) > timeout:
+        message = f"the answer would take about {wait:.3g} s, longer than the timeout of {timeout:g} s that the request has"
+        raise RequestError(429, message, fix="try again later, or allow more time", retry_after=wait)
+    end = (arrived or time.perf_counter()) + timeout
+
+    def finish_in_time(found: Outputs | RequestError) -> None:
+        if not isinstance(found, RequestError) and time.perf_counter() > end:
+            message = f"the answer took longer than the timeout of {timeout:g} s that the request has"
+            found = RequestError(429, message, fix="try again later, or allow more time", retry_after=1.0)
+        finish(found)
+
+    return finish_in_time
+
+
+def _without_rows(batcher: Batcher, model: ServedModel, question: Question, finish: Finish) -> None:
+    """Outputs without rows. What the signature leaves open of their shapes is learnt from a run with one row of zeros."""
+    outputs = model.signature.outputs
+    shapes = [each.shape[1:] for each in question.inputs]
+    known = all(length >= 0 for spec in outputs for length in spec.shape[1:])
+    if known or sum(math.prod(shape) for shape in shapes) > _MOST_PROBED:
+        finish([_empty(spec, tuple(max(0, length) for length in spec.shape[1:])) for spec in outputs])
+        return
+
+    def finish_without_rows(found: Outputs | RequestError) -> None:
+        if isinstance(found, RequestError):
+            finish([_empty(spec, tuple(max(0, length) for length in spec.shape[1:])) for spec in outputs])
+        else:
+            finish([each[:0] for each in found])
+
+    row = [_zeros(spec, shape) for spec, shape in zip(model.signature.inputs, shapes, strict=True)]
+    batcher.submit(row, 1, finish_without_rows)
+
+
+def _empty(spec: TensorSpec, shape: tuple[int, ...]) -> Array:
+    return np.empty((0, *shape), DTYPES[spec.datatype])
+
+
+def _zeros(spec: TensorSpec, shape: tuple[int, ...]) -> Array:
+    if spec.datatype == "BYTES":
+        return of_texts([b""] * math.prod(shape)).reshape((1, *shape))
+    return np.zeros((1, *shape), DTYPES[spec.datatype])

@@ -1,0 +1,43 @@
+"""What this machine lacks for the endpoint of a document, found before anything changes."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from fairway.errors import UnavailableError
+from fairway.plan.service.access import access_of
+from fairway.serving.router.access.self_signed import find_openssl
+from fairway.serving.router.access.tls import check_files
+from fairway.state.service import Service
+
+
+def endpoint_lacks(service: Service, now: float) -> list[str]:
+    """What would keep the port from opening, each with its fix."""
+    endpoint = service.spec.endpoint
+    found: list[str] = []
+    if not _is_ours(endpoint.bind):
+        found.append(f"bind {endpoint.bind} is no address of this machine: write 0.0.0.0, or one that `ip address` lists")
+    if endpoint.tls.secret is not None:
+        found.append(f"tls.secret {endpoint.tls.secret} is for clusters: here give a certificate and its key, or self-signed")
+        return found
+    access = access_of(service)
+    tls = access.tls if access is not None else None
+    if tls is None:
+        return found
+    if not tls.self_signed:
+        return found + check_files(tls, now)
+    try:
+        find_openssl()
+    except UnavailableError as problem:
+        found.append(f"{problem.message}: {problem.fix}")
+    return found
+
+
+def _is_ours(address: str) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as trial:
+        try:
+            trial.bind((address, 0))
+        except OSError as problem:
+            return problem.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+    return True

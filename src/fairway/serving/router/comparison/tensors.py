@@ -1,0 +1,210 @@
+"""The outputs in an answer of an inference server, whatever protocol it speaks.
+
+Read are answers of the Open Inference Protocol (JSON, and JSON with binary tensors behind it) and of TensorFlow Serving's REST
+interface (`predictions`, `outputs`, `result`), also compressed with gzip or deflate. Anything else has no outputs here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fairway.serving.replica.datatypes import DTYPES, Array, from_raw
+from fairway.serving.replica.problem import RequestError
+from fairway.serving.replica.protocols.grpc.definitions import definitions
+from fairway.serving.replica.protocols.grpc.framing import PREFIX
+from fairway.serving.replica.protocols.grpc.wire import Message
+
+LARGEST = 8 * 1024 * 1024
+"""Bytes of an answer after it was decompressed."""
+_ENCODINGS = {b"gzip": 31, b"deflate": 47}
+_SCORES = "scores"
+_TFSERVING = ("predictions", "outputs", "result")
+
+
+class IncomparableError(ValueError):
+    """An answer without outputs that are known here."""
+
+
+class OutputlessError(IncomparableError):
+    """An answer that was read and has no outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output: its name, its datatype and its values in their shape."""
+
+    name: str
+    datatype: str
+    values: Array
+
+    @property
+    def is_float(self) -> bool:
+        """Whether its values have a distance."""
+        return self.values.dtype.kind == "f"
+
+
+def outputs_of(lines: Sequence[bytes], body: bytes) -> list[Output]:
+    """The outputs of a whole answer, by name; `IncomparableError` where none are known. `lines`: those of its head."""
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
+    if headers.get(b"content-type", b"").startswith(b"application/grpc"):
+        return _of_call(body)
+    body = _plain(headers.get(b"content-encoding", b""), body)
+    length = headers.get(b"inference-header-content-length", b"")
+    text, raw = body, b""
+    if length:
+        if not length.isdigit() or len(length) > 12 or int(length) > len(body):
+            raise IncomparableError("the length of the JSON part is wrong")
+        text, raw = body[: int(length)], body[int(length) :]
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise OutputlessError("it is no JSON") from None
+    if not isinstance(found, dict):
+        raise OutputlessError("it is no JSON object")
+    try:
+        return sorted(_read(found, memoryview(raw)), key=lambda output: output.name)
+    except IncomparableError:
+        raise
+    except (RequestError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise IncomparableError(str(error)) from None
+
+
+def _of_call(body: bytes) -> list[Output]:
+    """The outputs in the answer to `ModelInfer` over gRPC."""
+    try:
+        answer = definitions().schema.decode("inference.ModelInferResponse", memoryview(body)[PREFIX:])
+        pairs = zip(answer["outputs"], answer["raw_output_contents"], strict=True)
+        found = [_output_of_call(tensor, memoryview(raw)) for tensor, raw in pairs]
+    except (RequestError, ValueError, KeyError) as error:
+        raise IncomparableError(f"it has no outputs in bytes: {error}") from None
+    return sorted(found, key=lambda output: output.name)
+
+
+def _output_of_call(tensor: Message, raw: memoryview) -> Output:
+    name, word, shape = tensor["name"], tensor["datatype"], tuple(tensor.get("shape", ()))
+    return Output(name, word, from_raw(word, raw, math.prod(shape), name).reshape(shape))
+
+
+def _plain(encoding: bytes, body: bytes) -> bytes:
+    encoding = encoding.lower()
+    if encoding in (b"", b"identity"):
+        return body
+    if encoding not in _ENCODINGS:
+        raise IncomparableError("its encoding is not known")
+    try:
+        reader = zlib.decompressobj(_ENCODINGS[encoding])
+        plain = reader.decompress(body, LARGEST)
+    except zlib.error:
+        raise IncomparableError("it is not compressed as it says") from None
+    if reader.unconsumed_tail or not reader.eof:
+        raise IncomparableError("it is too large")
+    return plain
+
+
+def _read(found: dict[str, Any], raw: memoryview) -> list[Output]:
+    outputs = found.get("outputs")
+    if isinstance(outputs, list) and outputs and all(isinstance(one, dict) and "datatype" in one for one in outputs):
+        return _inference(outputs, raw)
+    name = next((name for name in _TFSERVING if name in found), None)
+    if name is None:
+        raise OutputlessError("it has no outputs")
+    return _columns(name, found[name])
+
+
+def _inference(outputs: list[dict[str, Any]], raw: memoryview) -> list[Output]:
+    """Those of the Open Inference Protocol."""
+    read: list[Output] = []
+    at = 0
+    for one in outputs:
+        name, datatype, shape = str(one["name"]), str(one["datatype"]), tuple(int(length) for length in one["shape"])
+        if datatype not in DTYPES or any(length < 0 for length in shape):
+            raise IncomparableError(f"output {name!r} has no datatype or shape that is known")
+        count = math.prod(shape)
+        if "data" in one:
+            values = _of_json(one["data"], datatype)
+        else:
+            size = int(one["parameters"]["binary_data_size"])
+            if size < 0 or at + size > len(raw):
+                raise IncomparableError(f"output {name!r} has no data")
+            values = from_raw(datatype, raw[at : at + size], count, name)
+            at += size
+        if values.size != count:
+            raise IncomparableError(f"output {name!r} has {values.size} values for its shape")
+        read.append(Output(name, datatype, values.reshape(shape)))
+    return read
+
+
+def _of_json(data: Any, datatype: str) -> Array:
+    """Flat or nested values; `null` stands for a number that JSON has no word for."""
+    dtype = DTYPES[datatype]
+    if dtype.kind == "f":
+        return _floats(data)
+    if datatype == "BYTES":
+        return np.array([str(each) for each in _flat(data)], dtype=object)
+    return np.array(_flat(data), dtype=dtype)
+
+
+def _floats(data: Any) -> Array:
+    try:
+        return np.array(data, dtype=np.float64).ravel()
+    except (TypeError, ValueError):
+        return np.array([float("nan") if each is None else float(each) for each in _flat(data)], dtype=np.float64)
+
+
+def _flat(data: Any) -> list[Any]:
+    if not isinstance(data, list):
+        return [data]
+    return [each for one in data for each in _flat(one)] if any(isinstance(one, list) for one in data) else data
+
+
+def _columns(name: str, found: Any) -> list[Output]:
+    """Those of TensorFlow Serving: rows of values, rows of named values, or named columns."""
+    if isinstance(found, dict):
+        return [_column(key, value) for key, value in found.items()]
+    if not isinstance(found, list):
+        raise IncomparableError(f"{name!r} has no values")
+    if found and all(isinstance(row, dict) for row in found):
+        if any(row.keys() != found[0].keys() for row in found):
+            raise IncomparableError("its rows have different names")
+        return [_column(key, [row[key] for row in found]) for key in found[0]]
+    if name == "result" and found and all(isinstance(row, list) and row and isinstance(row[0], list) for row in found):
+        return _classified(found)
+    return [_column(name, found)]
+
+
+def _classified(rows: list[list[list[Any]]]) -> list[Output]:
+    """Answers of `:classify`: rows of (label, score)."""
+    labels = [[str(label) for label, _ in row] for row in rows]
+    return [_column("labels", labels), _column(_SCORES, [[score for _, score in row] for row in rows])]
+
+
+def _column(name: str, data: Any) -> Output:
+    """One column; its datatype is that of its values, as far as JSON tells it."""
+    flat = _flat(data)
+    shape = _shape(data)
+    if math.prod(shape) != len(flat):
+        raise IncomparableError(f"output {name!r} is ragged")
+    if all(each is None or (isinstance(each, int | float) and not isinstance(each, bool)) for each in flat):
+        numbers = [float("nan") if each is None else float(each) for each in flat]
+        whole = bool(flat) and all(isinstance(each, int) for each in flat)
+        values: Array = np.array(numbers, dtype=np.float64)
+        return Output(name, "INTEGER" if whole else "NUMBER", values.reshape(shape))
+    kind = "BOOL" if all(isinstance(each, bool) for each in flat) else "TEXT"
+    return Output(name, kind, np.array([json.dumps(each) for each in flat], dtype=object).reshape(shape))
+
+
+def _shape(data: Any) -> tuple[int, ...]:
+    shape: list[int] = []
+    while isinstance(data, list):
+        shape.append(len(data))
+        if not data:
+            break
+        data = data[0]
+    return tuple(shape)

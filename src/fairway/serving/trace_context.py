@@ -1,0 +1,35 @@
+"""The W3C trace context: the head line `traceparent`. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_SAMPLED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TraceParent:
+    """Who caused a request."""
+
+    trace_id: str
+    span_id: str
+    sampled: bool = False
+
+    def __str__(self) -> str:
+        """As the line of a head."""
+        return f"00-{self.trace_id}-{self.span_id}-{int(self.sampled):02x}"
+
+
+def parse(value: bytes | None) -> TraceParent | None:
+    """What a `traceparent` says; None when there is none, or it is malformed. Later versions are read as far as known."""
+    if value is None or len(value) > 512:
+        return None
+    match = _PARENT.fullmatch(value.decode("latin-1").strip())
+    if match is None:
+        return None
+    version, trace, span, flags, more = match.groups()
+    if version == "ff" or (version == "00" and more) or not int(trace, 16) or not int(span, 16):
+        return None
+    return TraceParent(trace, span, bool(int(flags, 16) & _SAMPLED))

@@ -1,0 +1,114 @@
+"""How a service is reached from outside: address, TLS, API keys, names of hosts, other origins. One type a field."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from fairway.spec.model import Duration, Name, SpecModel
+
+_HOST_NAME = r"^(\*|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[?[0-9A-Fa-f:.]+\]?)$"
+_ORIGIN = r"^(\*|https?://[A-Za-z0-9.:\[\]-]+)$"
+_TOKEN = r"^(\*|[A-Za-z0-9!#$%&'+.^_`|~-]+)$"
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        message = (
+            "is no address: write for example 127.0.0.1 (this machine alone), 0.0.0.0 (all addresses) or one of this machine's"
+        )
+        raise ValueError(message) from None
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    return ipaddress.ip_address(address).is_loopback
+
+
+class EndpointTls(SpecModel):
+    """The certificate of the port. TLS is 1.2 or newer."""
+
+    mode: Literal["none", "self-signed"] = "none"
+    """self-signed: Fairway makes an authority and a certificate and renews it; clients trust the authority (`curl --cacert`)."""
+    certificate: Annotated[str, Field(max_length=4096)] = ""
+    """The path of a PEM file: the certificate, then those up to its authority. It is read again when it changes."""
+    key: Annotated[str, Field(max_length=4096)] = ""
+    """The path of a PEM file with the private key, which only its owner may read."""
+    secret: Name | None = None
+    """On a cluster: a Secret of type kubernetes.io/tls in the namespace of the service."""
+
+    @property
+    def on(self) -> bool:
+        """Whether the port speaks TLS."""
+        return self.mode != "none" or bool(self.certificate) or self.secret is not None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> EndpointTls:
+        if bool(self.certificate) != bool(self.key):
+            message = "has a certificate without its key, or a key alone; give both: {certificate: FILE, key: FILE}"
+            raise ValueError(message)
+        if [self.mode != "none", bool(self.certificate), self.secret is not None].count(True) > 1:
+            message = "names more than one certificate; keep one of self-signed, {certificate, key} and {secret}"
+            raise ValueError(message)
+        return self
+
+
+class EndpointCors(SpecModel):
+    """Which pages of other origins may read answers in a browser. The router answers preflights itself, without a key."""
+
+    origins: Annotated[tuple[Annotated[str, Field(pattern=_ORIGIN)], ...], Field(min_length=1, max_length=64)]
+    """`https://app.example.org`, exactly; or `*` alone for all."""
+    methods: tuple[Annotated[str, Field(pattern=r"^[A-Z]{1,20}$")], ...] = ("GET", "POST")
+    """Methods that a page may use."""
+    headers: Annotated[tuple[Annotated[str, Field(pattern=_TOKEN)], ...], Field(max_length=64)] = ()
+    """Headers that a page may send, or `*` for any; default: authorization, content-type, x-api-key, api-key and x-request-id."""
+    credentials: bool = False
+    """Whether a page may send cookies; never with `*`."""
+    max_age: Duration = "10m"
+    """How long a browser keeps the answer to a preflight."""
+
+    @model_validator(mode="after")
+    def _no_credentials_for_all(self) -> EndpointCors:
+        if "*" in self.origins and self.credentials:
+            message = "lets pages of all origins (`*`) use credentials; name the origins, or leave credentials out"
+            raise ValueError(message)
+        if "*" in self.origins and len(self.origins) > 1:
+            message = "has `*` beside other origins; keep `*` alone, or name them"
+            raise ValueError(message)
+        return self
+
+
+class Endpoint(SpecModel):
+    """How a service is reached from outside. The default listens on this machine alone and asks for no key."""
+
+    bind: Annotated[str, AfterValidator(_address), Field(max_length=64)] = "127.0.0.1"
+    """The address where it listens: 127.0.0.1, 0.0.0.0 or :: for all addresses, or one of this machine's."""
+    keys: Literal["none", "required"] = "none"
+    """required: every request needs an API key of the service (`fairway key create`); without keys none is let in."""
+    public: bool = False
+    """Consent to listen beyond this machine without keys: whoever reaches the port may ask."""
+    tls: EndpointTls = EndpointTls()
+    """The certificate: `self-signed`, `{certificate: FILE, key: FILE}`, or on a cluster `{secret: NAME}`."""
+    hosts: Annotated[tuple[Annotated[str, Field(pattern=_HOST_NAME, max_length=253)], ...], Field(max_length=64)] = ()
+    """Names by which clients may ask, beside localhost; others are refused with 403. Beyond this machine none means any."""
+    open_paths: Annotated[tuple[Annotated[str, Field(pattern=r"^/[!-~]*$", max_length=1000)], ...], Field(max_length=32)] = (
+        "/v2/health/live",
+        "/v2/health/ready",
+    )
+    """Paths that are answered without a key, for GET and HEAD, exactly as written."""
+    cors: EndpointCors | None = None
+    """Pages of other origins; without it browsers let none read answers."""
+
+    @model_validator(mode="after")
+    def _exposed_on_purpose(self) -> Endpoint:
+        if not is_loopback(self.bind) and self.keys == "none" and not self.public:
+            message = (
+                f"listens on {self.bind} without API keys, so that whoever reaches this machine may ask; "
+                "add `keys: required`, or `public: true` (`fairway serve --public`) where that is wanted"
+            )
+            raise ValueError(message)
+        return self
