@@ -132,7 +132,7 @@ class App:
         self.compressor = Compressor()
         if model.signature.inputs:
             self._add_predictions()
-        self.grpc = GrpcService(model, batcher, metrics, limits.size, lambda: self.draining)
+        self.grpc = GrpcService(model, batcher, metrics, limits.size, lambda: self.draining, now)
         self._calls = self.grpc.calls()
         for path, form in self.grpc.forms().items():
             self._take(path, form)
