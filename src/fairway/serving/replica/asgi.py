@@ -27,12 +27,14 @@ from fairway.serving.replica.protocols.mlflow import Invocations
 from fairway.serving.replica.protocols.openinference import OpenInference
 from fairway.serving.replica.protocols.pieces import LARGE, Steps, weight
 from fairway.serving.replica.protocols.triton import Control
+from fairway.serving.replica.request_id import BEFORE_ID, FailureLog, Headers, echoed
 from fairway.serving.replica.special import submit_special
 from fairway.serving.replica.turns import BULK, Line
 
 if TYPE_CHECKING:  # most replicas need neither, and all should start fast
     from fairway.serving.replica.generating import Generating
     from fairway.serving.replica.sampling import Sampler
+    from fairway.serving.replica.trace import ReplicaTracer
 
 T = TypeVar("T")
 Do = Callable[[Scope, Receive], Awaitable[Answer | Stream]]
@@ -68,6 +70,11 @@ class Asker(Protocol):
     """When the whole request was there, and when it was read."""
     head_length: bytes | None
     disconnected: bool
+
+    @property
+    def headers(self) -> Headers:
+        """The lines of its head, with names in lower case."""
+        ...
 
     def hold(self, count: int) -> None:
         """Counts so many bytes more until it is answered."""
@@ -106,6 +113,9 @@ class App:
         """Connections that sent requests before the last answer."""
         self._sampler = sampler
         self.draining = False
+        self.tracer: ReplicaTracer | None = None
+        """Set where traces are asked for."""
+        self._failures = FailureLog(time.monotonic)
         self.gone = False
         """The model's process has ended: nothing can be answered here any more."""
         self.door: Door | None = None
@@ -161,11 +171,15 @@ class App:
         try:
             answer = await self._asked(do, scope, receive)
             if isinstance(answer, Stream):
+                answer.headers = (*answer.headers, *echoed(scope["headers"]))
                 await self._stream(answer, receive, send)
                 metrics.answered(answer.status, time.perf_counter() - began)
             else:
                 metrics.answered(answer.status, time.perf_counter() - began)
+                self._note(scope["headers"], answer)
                 await self._send(answer, send, scope["headers"])
+            if self.tracer is not None:
+                self.tracer.note(scope["headers"], answer.status, began, time.perf_counter())
         except GoneError:
             pass
         finally:
@@ -188,6 +202,14 @@ class App:
             raise
         except Exception:  # noqa: BLE001  # ours; the server must live on
             return _mistake()
+
+    def _note(self, headers: Headers, answer: Answer) -> None:
+        """Give a client that asked directly its id back, and log what failed."""
+        line = echoed(headers)
+        if line:
+            answer.headers = [*answer.headers, *line]
+        if answer.status >= 500:
+            self._failures.note(headers, answer.status, answer.body)
 
     async def _called(self, call: Callable[[bytes], Answer], scope: Scope, receive: Receive) -> Answer:
         """A method of gRPC that asks about the model; it is not counted."""
@@ -254,7 +276,7 @@ class App:
 
         async def do(scope: Scope, receive: Receive) -> Answer:
             form = invocations.form(scope["headers"])
-            return await self._read(form, *await self.bodies.read(scope, receive))
+            return await self._read(form, *await self.bodies.read(scope, receive), scope["headers"])
 
         self._questions["/invocations"] = do
 
@@ -291,27 +313,27 @@ class App:
         """Let questions of this form come in at a path."""
 
         async def do(scope: Scope, receive: Receive) -> Answer:
-            return await self._read(form, *await self.bodies.read(scope, receive))
+            return await self._read(form, *await self.bodies.read(scope, receive), scope["headers"])
 
         self._questions[path] = do
         self.lane[path.encode()] = form
 
-    async def _read(self, form: Form, body: bytes, head_length: bytes | None) -> Answer:
+    async def _read(self, form: Form, body: bytes, head_length: bytes | None, headers: Headers) -> Answer:
         if is_large(body, head_length):
-            return await self._slowly(form, body, head_length)
+            return await self._slowly(form, body, head_length, headers)
         came = time.perf_counter()
         self._see(body, came)
         question = form.read(body, head_length)
         if head_length is None and len(body) > _COUNTED:
             self.bodies.hold(weight(question.inputs))
-        return await self._run(form, question, came)
+        return await self._run(form, question, came, headers)
 
     def _see(self, body: bytes, at: float) -> None:
         """Let work on large requests pause for this one, if it is small."""
         if len(body) < BULK:
             self._small.seen(at)
 
-    async def _slowly(self, form: Form, body: bytes, head_length: bytes | None) -> Answer:
+    async def _slowly(self, form: Form, body: bytes, head_length: bytes | None, headers: Headers) -> Answer:
         """The same for large JSON, which is decoded beside other requests."""
         came = time.perf_counter()
         future: asyncio.Future[Question] = asyncio.get_running_loop().create_future()
@@ -328,17 +350,17 @@ class App:
         del body
         try:
             question = await future
-            return await self._run(form, question, came)
+            return await self._run(form, question, came, headers)
         finally:
             job.free()
 
-    async def _run(self, form: Form, question: Question, came: float) -> Answer:
+    async def _run(self, form: Form, question: Question, came: float, headers: Headers) -> Answer:
         """Run the model and write the answer to a question whose body came at `came`."""
         read = time.perf_counter()
         outputs = await self._outputs(question)
         ran = time.perf_counter()
-        answer = self._written(form, question, outputs)
-        self._metrics.phases.add(read - came, ran - read, time.perf_counter() - ran)
+        answer = self._written(form, question, outputs, headers)
+        self._metrics.times.add_phases(read - came, ran - read, time.perf_counter() - ran)
         return answer
 
     async def _outputs(self, question: Question) -> list[Array]:
@@ -363,7 +385,7 @@ class App:
         else:
             submit_special(self._batcher, self._model, question, finish, arrived)
 
-    def _written(self, form: Form, question: Question, outputs: list[Array]) -> Answer:
+    def _written(self, form: Form, question: Question, outputs: list[Array], headers: Headers) -> Answer:
         if question.wanted:
             size = sum([outputs[place].nbytes for place, binary in question.wanted if not binary])
         else:
@@ -376,7 +398,7 @@ class App:
         if not are_finite(outputs):
             self._metrics.non_finite += 1
         if self._sampler is not None:
-            self._sampler.see(question.inputs, outputs)
+            self._sampler.see(question.inputs, outputs, headers)
         return answer
 
     def quick(self, form: Form, body: bytes, asker: Asker) -> None:
@@ -449,17 +471,23 @@ class App:
                 assert isinstance(found, RequestError)
                 answer = refusal(found)
             else:
-                answer = self._written(form, question, found)
+                answer = self._written(form, question, found, asker.headers)
         except RequestError as error:
             answer = refusal(error)
         except Exception:  # noqa: BLE001  # ours; the server must live on
             answer = _mistake()
         metrics, now = self._metrics, time.perf_counter()
         metrics.in_flight -= 1
-        metrics.answered(answer.status, now - asker.began)
-        if question is not None:
-            came, read = asker.phases
-            metrics.phases.add(read - came, ran - read, now - ran)
+        if question is None:
+            metrics.answered(answer.status, now - asker.began)
+        else:
+            metrics.asked(answer.status, asker.began, asker.phases, ran, now)
+        headers = asker.headers
+        if answer.status >= 500 or len(headers) < 2 or headers[-2][0] != BEFORE_ID:
+            self._note(headers, answer)
+        if self.tracer is not None:
+            phases = None if question is None else (*asker.phases, ran)
+            self.tracer.note(asker.headers, answer.status, asker.began, now, phases)
         asker.answer(answer)
 
 

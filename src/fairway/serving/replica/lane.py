@@ -337,10 +337,10 @@ class Asked:
         self.head_length: bytes | None = None
         self.refused: Answer | None = None
         self.message_event = _Nobody
+        self.headers = lane.headers
 
     def admitted(self, headers: list[tuple[bytes, bytes]]) -> bool:
         """Whether it can go this way. What is not acceptable is refused here, before its body is read."""
-        self.headers = headers
         try:
             self._lane.replica.check(headers)
             self.head_length, known = self._lane.replica.bodies.admit(headers)
