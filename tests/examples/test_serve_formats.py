@@ -15,7 +15,7 @@ ASKED = "{requirements: requirements.txt}"
 
 def with_python(folder: Path, python: str) -> Path:
     """A copy of the example that uses an environment which is there already."""
-    shutil.copytree(EXAMPLES / "22-serve-sklearn", folder)
+    shutil.copytree(EXAMPLES / "23-serve-sklearn", folder)
     for name in ("job.yaml", "service.yaml"):
         text = (folder / name).read_text()
         assert ASKED in text

@@ -20,7 +20,8 @@ from fairway.serving.replica.door import Door
 from fairway.serving.replica.encodings import COMPRESSED_FROM, Compressor
 from fairway.serving.replica.finite import are_finite
 from fairway.serving.replica.metrics import Metrics
-from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, check_version, listed
+from fairway.serving.replica.missing import expects_openai, unknown
+from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, listed
 from fairway.serving.replica.pace import Pace, SmallRequests
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols import openinference, tfserving
@@ -132,6 +133,7 @@ class App:
         self._pages: dict[str, Callable[[], Answer]] = {}
         """Paths that take a GET."""
         self.compressor = Compressor()
+        self._talks = generating is not None
         self._triton = TritonPages(model, batcher, metrics, now)
         self._add_openinference()
         self._add_tfserving()
@@ -142,6 +144,7 @@ class App:
             self._take(path, form)
         if generating is not None:
             self._add_openai(generating)
+        self._pages |= {"/openapi.json": self._openapi, "/docs": _docs}
 
     @property
     def busy(self) -> bool:
@@ -162,10 +165,13 @@ class App:
         if do is None or scope["method"] != "POST":
             self._small.seen(began)
             call = self._calls.get(scope["path"]) if scope["method"] == "POST" else None
-            if call is not None:
-                await self._send(await self._called(call, scope, receive), send)
-            else:
-                await self._send(await self._besides(scope, receive), send, scope["headers"])
+            try:
+                if call is not None:
+                    await self._send(await self._called(call, scope, receive), send)
+                else:
+                    await self._send(await self._besides(scope, receive), send, scope["headers"])
+            except GoneError:
+                pass
             return
         metrics = self._metrics
         metrics.in_flight += 1
@@ -261,27 +267,17 @@ class App:
         if page is not None or path in self._questions:
             allowed = "GET" if page is not None else "POST"
             message = f"{method} is not for {path}"
-            return refusal(RequestError(405, message, fix=f"use {allowed}", headers=((b"allow", allowed.encode()),)))
-        return refusal(self._unknown(path))
+            error = RequestError(405, message, fix=f"use {allowed}", headers=((b"allow", allowed.encode()),))
+            return self._form_at(path)(error)
+        return self._form_at(path)(unknown(self._model, path))
 
-    def _unknown(self, path: str) -> RequestError:
-        parts = path.split("/")
-        if len(parts) == 3 and "." in parts[1]:
-            return RequestError(501, f"no method {path} of gRPC here", fix="docs/protocols.md has the services")
-        if len(parts) > 3 and parts[2] == "models" and parts[1] in ("v1", "v2"):
-            name = parts[3].partition(":")[0]
-            if name != self._model.name:
-                return RequestError(404, f"no model {name!r} here", fix=f"{self._model.name!r} is served")
-            if len(parts) > 5 and parts[4] == "versions":
-                try:
-                    check_version(self._model, parts[5].partition(":")[0])
-                except RequestError as error:
-                    return error
-            if len(parts) > 5 and parts[4] == "labels" and (label := parts[5].partition(":")[0]) not in self._model.labels:
-                return RequestError(
-                    404, f"model {name!r} has no label {label!r} here", fix=f"version {self._model.version} is served"
-                )
-        return RequestError(404, f"nothing is at {path}", fix="docs/protocols.md has the paths")
+    def _form_at(self, path: str) -> Callable[[RequestError], Answer]:
+        """How the clients that ask at a path expect errors."""
+        if expects_openai(path, talks=self._talks):
+            from fairway.serving.replica.protocols import openai  # noqa: PLC0415  # most replicas do without
+
+            return openai.write_error
+        return refusal
 
     # The paths of the Open Inference Protocol.
 
@@ -379,6 +375,11 @@ class App:
 
     def _metadata(self) -> Answer:
         return told(openinference.metadata(self._model, self._batcher.verdict))
+
+    def _openapi(self) -> Answer:
+        from fairway.serving.replica.openapi.document import document  # noqa: PLC0415  # the first request can wait for it
+
+        return told(document(self._model, self._pages.keys(), self._questions.keys()))
 
     def _load(self) -> Answer:
         return told(self._metrics.load(self._batcher.waiting, time.monotonic() - self._began, self._batcher.verdict))
@@ -614,6 +615,14 @@ async def _gone(receive: Receive) -> None:
 def _mistake() -> Answer:
     _log.exception("a request could not be answered")
     return refusal(RequestError(500, "the server made a mistake, and wrote it into its log"))
+
+
+def _docs() -> Answer:
+    from fairway.serving.replica.openapi.page import HTML, docs  # noqa: PLC0415  # the same
+
+    text, policy = docs()
+    headers = [(b"content-security-policy", policy), (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-cache")]
+    return Answer(text, headers=headers, content_type=HTML)
 
 
 def told(value: object) -> Answer:
