@@ -7,9 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Protocol, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING, TypeVar
 
 from fairway.serving.exposition.family import OPENMETRICS, TEXT, accepts_openmetrics, render
 from fairway.serving.replica.batching import Batcher, Finish
@@ -19,6 +17,8 @@ from fairway.serving.replica.decoding import Decoding
 from fairway.serving.replica.door import Door
 from fairway.serving.replica.encodings import COMPRESSED_FROM, Compressor
 from fairway.serving.replica.finite import are_finite
+from fairway.serving.replica.form import Asker, Form
+from fairway.serving.replica.json_answer import refusal, told
 from fairway.serving.replica.metrics import Metrics
 from fairway.serving.replica.missing import expects_openai, unknown
 from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, listed
@@ -28,7 +28,7 @@ from fairway.serving.replica.protocols import openinference, tfserving
 from fairway.serving.replica.protocols.grpc.service import GrpcService
 from fairway.serving.replica.protocols.mlflow import Invocations, version_page
 from fairway.serving.replica.protocols.openinference import OpenInference
-from fairway.serving.replica.protocols.pieces import LARGE, Steps, weight
+from fairway.serving.replica.protocols.pieces import LARGE, weight
 from fairway.serving.replica.protocols.triton import EXTENSIONS, Control, TritonPages
 from fairway.serving.replica.request_id import BEFORE_ID, FailureLog, Headers, echoed
 from fairway.serving.replica.special import submit_special
@@ -54,45 +54,6 @@ _ALIVE = {"status": "alive"}
 """What KServe's clients read at `/`."""
 _INDEX = "/v2/repository/index"
 """A page that is asked for with POST; what its body says does not matter here."""
-
-
-class Form(Protocol):
-    """One way to put a question to the model: from a body to arrays, and from arrays to an answer."""
-
-    def read(self, body: bytes, head_length: bytes | None) -> Question:
-        """A question, or a `RequestError`."""
-        ...
-
-    def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
-        """The same of large JSON, in steps."""
-        ...
-
-    def write(self, question: Question, outputs: list[Array]) -> Answer:
-        """Its answer."""
-        ...
-
-
-class Asker(Protocol):
-    """Who asked, and waits on the short way (`lane.py`)."""
-
-    began: float
-    phases: tuple[float, float]
-    """When the whole request was there, and when it was read."""
-    head_length: bytes | None
-    disconnected: bool
-
-    @property
-    def headers(self) -> Headers:
-        """The lines of its head, with names in lower case."""
-        ...
-
-    def hold(self, count: int) -> None:
-        """Counts so many bytes more until it is answered."""
-        ...
-
-    def answer(self, answer: Answer) -> None:
-        """Takes the answer, once."""
-        ...
 
 
 class App:
@@ -154,7 +115,7 @@ class App:
             self._take(path, form)
         if generating is not None:
             self._add_openai(generating)
-        self._pages |= {"/openapi.json": self._openapi, "/docs": _docs}
+        self._pages |= {"/openapi.json": self._openapi, "/docs": _docs_page}
 
     @property
     def busy(self) -> bool:
@@ -645,22 +606,7 @@ def _mistake() -> Answer:
     return refusal(RequestError(500, "the server made a mistake, and wrote it into its log"))
 
 
-def _docs() -> Answer:
-    from fairway.serving.replica.openapi.page import HTML, docs  # noqa: PLC0415  # the same
+def _docs_page() -> Answer:
+    from fairway.serving.replica.openapi.page import docs_page  # noqa: PLC0415  # the first request can wait for it
 
-    text, policy = docs()
-    headers = [(b"content-security-policy", policy), (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-cache")]
-    return Answer(text, headers=headers, content_type=HTML)
-
-
-def told(value: object) -> Answer:
-    """A value as JSON."""
-    return Answer(msgspec.json.encode(value))
-
-
-def refusal(error: RequestError) -> Answer:
-    """An error as the protocols have it."""
-    headers = list(error.headers)
-    if error.retry_after:
-        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))
-    return Answer(msgspec.json.encode({"error": error.words}), error.status, headers)
+    return docs_page()
