@@ -27,6 +27,7 @@ LOOK_EVERY = 0.25
 MOST_STARTS = 3
 """Starts of a server that ends by itself, before we stop waiting for it."""
 LAST_LINES = 20
+PROTOCOLS = ("http", "http2", "grpc")
 RUNTIMES = ("auto", "onnx", "torch", "savedmodel", "python")
 _REPLICAS = re.compile(r"([0-9]+)(?:\.\.([0-9]+))?")
 
@@ -147,7 +148,7 @@ def make_service(options: Options, namespace: str) -> dict[str, Any]:
         spec["rollout"] = {"allowSignatureChange": True}
     if options.on("batching") or options.on("no-batching"):
         spec["batching"] = {"mode": _batching(options, model)}
-    for flag, field in (("runtime", "runtime"), ("ready", "ready"), ("queue", "queue")):
+    for flag, field in (("runtime", "runtime"), ("ready", "ready"), ("protocol", "protocol"), ("queue", "queue")):
         if options.text(flag):
             spec[field] = options.text(flag)
     if options.number("port") is not None:
@@ -219,6 +220,7 @@ COMMANDS = {
             Flag("--follow", "a promotion of the alias starts a release"),
             ALLOW_SIGNATURE_CHANGE,
             Flag("--ready", "the path that answers 200 when a command's server is ready (default: /)", "PATH"),
+            Flag("--protocol", "what a command's server speaks: http (default), http2 or grpc", "NAME", choices=PROTOCOLS),
             Flag("--gpus", "GPUs a replica: 1, 0.25, H100:1", "N"),
             Flag("--cpus", "cores a replica: 2, 500m", "N"),
             Flag("--memory", "memory a replica: 512Mi, 2Gi", "SIZE"),

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar
 
-from fairway.serving.exposition.family import OPENMETRICS, TEXT, accepts_openmetrics, render
 from fairway.serving.replica.batching import Batcher, Finish
 from fairway.serving.replica.bodies import Bodies, BodyLimits, GoneError, Receive, Scope, Send
 from fairway.serving.replica.datatypes import Array
@@ -18,22 +17,20 @@ from fairway.serving.replica.door import Door
 from fairway.serving.replica.encodings import COMPRESSED_FROM, Compressor
 from fairway.serving.replica.finite import are_finite
 from fairway.serving.replica.form import Asker, Form
-from fairway.serving.replica.json_answer import refusal, told
 from fairway.serving.replica.metrics import Metrics
-from fairway.serving.replica.missing import expects_openai, unknown
-from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, listed
+from fairway.serving.replica.model import Answer, Question, ServedModel, Stream
 from fairway.serving.replica.pace import Pace, SmallRequests
+from fairway.serving.replica.pages import Pages, refusal
 from fairway.serving.replica.problem import RequestError
-from fairway.serving.replica.protocols import openinference, tfserving
+from fairway.serving.replica.protocols import tfserving
 from fairway.serving.replica.protocols.grpc.service import GrpcService
-from fairway.serving.replica.protocols.mlflow import Invocations, version_page
+from fairway.serving.replica.protocols.mlflow import Invocations
 from fairway.serving.replica.protocols.openinference import OpenInference
 from fairway.serving.replica.protocols.pieces import LARGE, weight
-from fairway.serving.replica.protocols.triton import EXTENSIONS, Control, TritonPages
+from fairway.serving.replica.protocols.triton import Control
 from fairway.serving.replica.request_id import BEFORE_ID, FailureLog, Headers, echoed
 from fairway.serving.replica.special import submit_special
 from fairway.serving.replica.turns import BULK, Line
-from fairway.version import __version__
 
 if TYPE_CHECKING:  # most replicas need neither, and all should start fast
     from fairway.serving.replica.generating import Generating
@@ -48,12 +45,6 @@ _COUNTED = 1 << 14
 """Bytes of JSON; what is decoded of less is too little to count."""
 _TEXT_WORTH = 4
 """Bytes of a text in memory by bytes of it in a request, at the most."""
-METRICS = "/metrics"
-_TF_METRICS = "/monitoring/prometheus/metrics"
-_ALIVE = {"status": "alive"}
-"""What KServe's clients read at `/`."""
-_INDEX = "/v2/repository/index"
-"""A page that is asked for with POST; what its body says does not matter here."""
 
 
 class App:
@@ -83,8 +74,6 @@ class App:
         self.early = Line()
         """Connections that sent requests before the last answer."""
         self._sampler = sampler
-        self._created = int(now())
-        self._began = time.monotonic()
         self.draining = False
         self.tracer: ReplicaTracer | None = None
         """Set where traces are asked for."""
@@ -101,21 +90,16 @@ class App:
         """How those of them say that something is wrong which do not say it as all others do."""
         self.lane: dict[bytes, Form] = {}
         """Those of them that may go the short way."""
-        self._pages: dict[str, Callable[[], Answer]] = {}
-        """Paths that take a GET."""
+        self._pages = Pages(model, batcher, metrics, now, lambda: self.draining, self._questions.keys())
         self.compressor = Compressor()
-        self._talks = generating is not None
-        self._triton = TritonPages(model, batcher, metrics, now)
-        self._add_openinference()
-        self._add_tfserving()
-        self._add_mlflow()
+        if model.signature.inputs:
+            self._add_predictions()
         self.grpc = GrpcService(model, batcher, metrics, limits.size, lambda: self.draining)
         self._calls = self.grpc.calls()
         for path, form in self.grpc.forms().items():
             self._take(path, form)
         if generating is not None:
             self._add_openai(generating)
-        self._pages |= {"/openapi.json": self._openapi, "/docs": _docs_page}
 
     @property
     def busy(self) -> bool:
@@ -201,9 +185,9 @@ class App:
 
     async def _besides(self, scope: Scope, receive: Receive) -> Answer:
         """What is no question to the model."""
-        control = self._triton.control(scope["path"]) if scope["method"] == "POST" else None
+        control = self._pages.control(scope)
         try:
-            return self._page(scope) if control is None else await self._controlled(control, scope, receive)
+            return self._pages.answer(scope) if control is None else await self._controlled(control, scope, receive)
         except RequestError as error:
             return refusal(error)
 
@@ -240,74 +224,17 @@ class App:
         if not pump.cancelled():
             pump.result()
 
-    def _page(self, scope: Scope) -> Answer:
-        path, method = scope["path"], scope["method"]
-        page = self._pages.get(path)
-        if page is not None and (method in ("GET", "HEAD") or path == _INDEX):
-            return self._prometheus(scope) if path in (METRICS, _TF_METRICS) else page()
-        if method in ("GET", "HEAD") and (answer := self._triton.page(path)) is not None:
-            return answer
-        if page is not None or path in self._questions:
-            allowed = "GET" if page is not None else "POST"
-            message = f"{method} is not for {path}"
-            error = RequestError(405, message, fix=f"use {allowed}", headers=((b"allow", allowed.encode()),))
-            return self._form_at(path)(error)
-        return self._form_at(path)(unknown(self._model, path))
-
-    def _form_at(self, path: str) -> Callable[[RequestError], Answer]:
-        """How the clients that ask at a path expect errors."""
-        if expects_openai(path, talks=self._talks):
-            from fairway.serving.replica.protocols import openai  # noqa: PLC0415  # most replicas do without
-
-            return openai.write_error
-        return refusal
-
-    # The paths of the Open Inference Protocol.
-
-    def _add_openinference(self) -> None:
+    def _add_predictions(self) -> None:
+        """The paths of models that predict, in the words of several servers."""
         model = self._model
-        about = {"name": "fairway", "version": __version__, "extensions": EXTENSIONS}
-        entry = {"name": model.name, "version": model.version, "state": "READY", "reason": ""}
-        self._pages |= {
-            "/v2": lambda: told(about),
-            "/v2/health/live": lambda: told({"live": True}),
-            "/v2/health/ready": lambda: self._ready({"ready": True}),
-            "/": lambda: told(_ALIVE),
-            _INDEX: lambda: told([entry]),
-            "/v2/models": lambda: told({"models": [model.name]}),
-            "/fairway/load": self._load,
-            METRICS: self._prometheus,
-            _TF_METRICS: self._prometheus,
-        }
-        self._pages |= self._triton.pages()
         for base in (f"/v2/models/{model.name}", f"/v2/models/{model.name}/versions/{model.version}"):
-            self._pages |= {base: self._metadata, f"{base}/ready": lambda: self._ready({"name": model.name, "ready": True})}
-            if model.signature.inputs:
-                self._take(f"{base}/infer", OpenInference(model))
-
-    def _add_tfserving(self) -> None:
-        model = self._model
-        models = {"object": "list", "data": [listed(model, self._created)], "models": [model.name]}
-        self._pages["/v1/models"] = lambda: told(models)  # OpenAI's list, and KServe's
+            self._take(f"{base}/infer", OpenInference(model))
         bases = [f"/v1/models/{model.name}", f"/v1/models/{model.name}/versions/{model.version}"]
         for base in [*bases, *(f"/v1/models/{model.name}/labels/{label}" for label in model.labels)]:
-            # The same path is OpenAI's for one model: one object with the keys of both.
-            self._pages[base] = lambda: told({**tfserving.status(model), **listed(model, self._created), **self._readiness()})
-            self._pages[f"{base}/metadata"] = lambda: told(tfserving.metadata(model))
-            if not model.signature.inputs:
-                continue
             self._take(f"{base}:predict", tfserving.Predict(model))
             self._take(f"{base}:classify", tfserving.Classify(model))
             self._take(f"{base}:regress", tfserving.Regress(model))
-
-    def _add_mlflow(self) -> None:
-        """The paths of MLflow's scoring server."""
-        for path in ("/ping", "/health"):
-            self._pages[path] = lambda: self._ready({"ready": True})
-        self._pages["/version"] = version_page
-        if not self._model.signature.inputs:
-            return
-        invocations = Invocations(self._model)
+        invocations = Invocations(model)
 
         async def do(scope: Scope, receive: Receive) -> Answer:
             form = invocations.form(scope["headers"])
@@ -325,13 +252,10 @@ class App:
             routes["chat/completions"] = self._with_body(openai.read_chat, generating.write)
         if model.embeds:
             routes["embeddings"] = self._with_body(openai.read_embeddings, generating.embed)
-        models = {"object": "list", "data": [listed(model, self._created)]}
-        self._pages["/openai/v1/models"] = lambda: told(models)
         for base in ("/openai/v1", "/v1"):
             for name, do in routes.items():
                 self._questions[f"{base}/{name}"] = do
                 self._refusals[f"{base}/{name}"] = generating.refusal
-        self._pages[f"/openai/v1/models/{model.name}"] = lambda: told(listed(model, self._created))
 
     def _with_body(self, read: Callable[[bytes, ServedModel], T], answer: Callable[[T], Awaitable[Answer | Stream]]) -> Do:
         async def do(scope: Scope, receive: Receive) -> Answer | Stream:
@@ -346,33 +270,6 @@ class App:
             return await answer(asked)
 
         return do
-
-    def _readiness(self) -> dict[str, object]:
-        """What KServe's clients of the older protocol read."""
-        return {"name": self._model.name, "ready": not self.draining}
-
-    def _ready(self, ready: dict[str, object]) -> Answer:
-        if self.draining:
-            return refusal(RequestError(503, "this replica is ending"))
-        return told(ready)
-
-    def _metadata(self) -> Answer:
-        return told(openinference.metadata(self._model, self._batcher.verdict))
-
-    def _openapi(self) -> Answer:
-        from fairway.serving.replica.openapi.document import document  # noqa: PLC0415  # the first request can wait for it
-
-        return told(document(self._model, self._pages.keys(), self._questions.keys()))
-
-    def _load(self) -> Answer:
-        return told(self._metrics.load(self._batcher.waiting, time.monotonic() - self._began, self._batcher.verdict))
-
-    def _prometheus(self, scope: Scope | None = None) -> Answer:
-        model, batcher = self._model, self._batcher
-        accept = next((value for name, value in scope["headers"] if name == b"accept"), None) if scope else None
-        families = self._metrics.families(model.name, model.version, batcher.waiting, batcher.verdict)
-        openmetrics = accepts_openmetrics(accept)
-        return Answer(render(families, openmetrics=openmetrics), content_type=OPENMETRICS if openmetrics else TEXT)
 
     def _take(self, path: str, form: Form) -> None:
         """Let questions of this form come in at a path."""
@@ -604,9 +501,3 @@ async def _gone(receive: Receive) -> None:
 def _mistake() -> Answer:
     _log.exception("a request could not be answered")
     return refusal(RequestError(500, "the server made a mistake, and wrote it into its log"))
-
-
-def _docs_page() -> Answer:
-    from fairway.serving.replica.openapi.page import docs_page  # noqa: PLC0415  # the first request can wait for it
-
-    return docs_page()

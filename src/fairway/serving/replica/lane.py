@@ -18,8 +18,8 @@ from fairway.serving.http2.frames import PREFACE
 from fairway.serving.replica.asgi import App
 from fairway.serving.replica.encodings import COMPRESSED_FROM
 from fairway.serving.replica.form import Form
-from fairway.serving.replica.json_answer import refusal
 from fairway.serving.replica.model import Answer
+from fairway.serving.replica.pages import refusal
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.streams.connection import StreamsConnection
 from fairway.serving.replica.turns import BULK, Flow

@@ -157,6 +157,8 @@ class Start:
             return BatchingVerdict(False, BatchingBasis.DECLARED, f"by {by}")
         if named == "always" and self._runtime.batches:
             return BatchingVerdict(True, BatchingBasis.DECLARED, f"by {by}")
+        if getattr(self._runtime, "independent", False) and self._runtime.batches:
+            return BatchingVerdict(True, BatchingBasis.DECLARED, f"{self._runtime.platform} computes each row for itself")
         sys.stderr.write("trying whether rows may be batched; until the verdict, errors of the model come from trial inputs\n")
         return prove(self._runtime, self._chosen.limits.max_batch)
 

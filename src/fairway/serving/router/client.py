@@ -13,6 +13,7 @@ from fairway.serving.router.desk import Desk
 from fairway.serving.router.exchange import Exchange, own_answer
 from fairway.serving.router.head import CHUNKED, HEAD_LIMIT, BadHeadError, RequestHead, diagnose, is_hopeless, read_request
 from fairway.serving.router.streams.client import StreamsConnection
+from fairway.serving.router.streams.tunnel import open_tunnel
 from fairway.serving.router.upstream import READ, WRITE_LIMIT, has_error
 
 PREFACE_HEAD = b"PRI * HTTP/2.0\r\n\r\n"
@@ -255,6 +256,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         admitted = self._desk.admit(head, self.peer, raw, secure=self.secure)
         if isinstance(admitted, Refusal):
             self._turn_away(head, admitted, done)
+            return
+        if head.upgrades:
+            if self._desk.routes.plan.observed.model:
+                self._refuse(BadHeadError(501, "a model takes no WebSockets; only a command does"))
+                return
+            self._desk.guests.discard(self)
+            open_tunnel(self._desk, self._transport, head, data[end + 4 :], self.peer, admitted, self)
             return
         if self._ended and not done:
             self._refuse(BadHeadError(400, "the connection ended before the body of the request did"))

@@ -92,15 +92,8 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
                 stream.ask()
 
     def eof_received(self) -> bool:
-        """The client sends no more: what it asked is answered, then the connection is closed."""
-        self.said_goodbye = True
-        for stream in list(self.streams.values()):
-            if not stream.heard_all:
-                self.forget(stream)
-                cast(RouterStream, stream).cancel()
-        if self.streams:
-            self._leaves = self._leaves or self.desk.now()
-        return bool(self.streams)
+        """The client has left: a connection of HTTP/2 is never closed by half."""
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
