@@ -1,4 +1,4 @@
-"""The scrape configuration and the board of `examples/24-observability`. That their metrics exist, a test on a real service shows."""
+"""The scrape configuration and the board of `examples/24-observability`. A test on a real service shows that the metrics exist."""
 
 from __future__ import annotations
 
