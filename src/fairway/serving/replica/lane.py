@@ -15,8 +15,9 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fairway.serving.http2.frames import PREFACE
-from fairway.serving.replica.asgi import App, Form
+from fairway.serving.replica.asgi import App
 from fairway.serving.replica.encodings import COMPRESSED_FROM
+from fairway.serving.replica.form import Form
 from fairway.serving.replica.model import Answer
 from fairway.serving.replica.pages import refusal
 from fairway.serving.replica.problem import RequestError
