@@ -125,8 +125,6 @@ class Exchange:
             self.refuse(*self._desk.note_outcome(self.head))
             return
         if is_own(self.head.target):
-            # The daemon asks the port itself, every second.
-            self.is_probe = self.head.target == OWN
             self.refuse(404, "paths below /fairway/ are Fairway's own; clients report to /fairway/outcome")
             return
         self._desk.arrived += not self.is_probe
@@ -333,7 +331,7 @@ class Exchange:
 
     def refuse(self, status: int, reason: str) -> None:
         """Answer in the router's own words."""
-        if self.head.target != OWN and not self.is_probe:
+        if self.head.target != OWN:
             self._desk.note_own(status)
         self._status, self._reason = status, reason
         self._end()
