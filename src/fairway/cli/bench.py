@@ -104,7 +104,7 @@ def _measure(
     request = request_bytes(url, body, {**({"Content-Type": "application/json"} if body else {}), **headers})
     points = []
     for number, rate in loads:
-        what = f"{rate:g} requests a second" if rate else f"{number} connections"
+        what = f"{rate:g} requests a second" if rate else f"{number} connection{'' if number == 1 else 's'}"
         if is_terminal(2):
             sys.stderr.write(f"\r\x1b[K{what} ({len(points) + 1} of {len(loads)}) ...")
             sys.stderr.flush()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from fairway.units import quantity
+from fairway.views import phrases
 from fairway.views.curve import plot
 from fairway.views.table import Column, Page, table
 
@@ -42,8 +43,8 @@ class BenchView(msgspec.Struct, frozen=True):
     """A point."""
     points: tuple[BenchPoint, ...]
     knee: int = 0
-    """Connections beyond which more load brings more waiting than answers; 0 when none was found: nothing was answered, it does not
-    lie between numbers that were tried, or requests came at a rate."""
+    """Connections beyond which more load brings more waiting than answers; 0 when none was found: nothing was answered, it does
+    not lie between numbers that were tried, or requests came at a rate."""
 
 
 def bench_text(view: BenchView, page: Page) -> str:
@@ -76,10 +77,9 @@ def _chart(points: Sequence[BenchPoint]) -> list[str]:
     if not drawn:
         return []
     low, high = min(point.p95_ms for point in answered), max(point.p95_ms for point in answered)
-    marks = {0: _milliseconds(high), (HEIGHT - 1) // 2: "", HEIGHT - 1: _milliseconds(low)}
-    if HEIGHT > 2:
-        place = HEIGHT // 2
-        marks = {0: marks[0], place: _milliseconds(high - (high - low) * place / (HEIGHT - 1)), HEIGHT - 1: marks[HEIGHT - 1]}
+    middle = HEIGHT // 2
+    half = high - (high - low) * middle / (HEIGHT - 1)
+    marks = {0: _milliseconds(high), middle: _milliseconds(half), HEIGHT - 1: _milliseconds(low)}
     margin = max(len(mark) for mark in marks.values())
     lines = [f"{marks.get(number, ''):>{margin}} {'┤' if number in marks else '│'}{line}" for number, line in enumerate(drawn)]
     left, right = answered[0].rate, answered[-1].rate
@@ -98,8 +98,8 @@ def _client(points: Sequence[BenchPoint]) -> list[str]:
     first = busy[0]
     what = f"{first.offered:,.0f} requests a second" if first.offered else f"{first.connections} connections"
     return [
-        f"from {what} on the load generator used {first.client_cpu:.0%} of its core: it was the limit, and the service may do more;",
-        "run `fairway bench` in several shells at once, or a load generator that uses more cores",
+        f"from {what} on the load generator used {first.client_cpu:.0%} of its core: it was the limit;",
+        "the service may do more: run `fairway bench` in several shells at once, or a load generator that uses more cores",
     ]
 
 
@@ -111,9 +111,7 @@ def _sentence(view: BenchView) -> str:
     tried = sorted(point.connections for point in view.points)
     found = next((point for point in view.points if point.connections == view.knee), None)
     if found is None:
-        spans = (
-            f"{tried[0]} connection{'s' if tried[0] > 1 else ''}" if len(tried) == 1 else f"{tried[0]} to {tried[-1]} connections"
-        )
+        spans = f"{tried[0]} to {tried[-1]} connections" if len(tried) > 1 else phrases.count(tried[0], "connection")
         wider = ",".join(map(str, sorted({1, max(2, tried[0] // 2), *tried, max(8, 2 * tried[-1])})))
         return f"no knee was found between measured points ({spans} tried); try --connections {wider}"
     place = tried.index(found.connections)
@@ -132,7 +130,8 @@ def _kept_up(points: Sequence[BenchPoint]) -> str:
     best = max(well, key=lambda point: point.offered)
     worse = [point.offered for point in points if point.offered > best.offered]
     more = f"; at {min(worse):,.0f} not" if worse else "; no higher rate was tried"
-    return f"{best.offered:,.0f} requests a second were answered as fast as they came, 95 of 100 within {_milliseconds(best.p95_ms)}{more}"
+    within = f"95 of 100 within {_milliseconds(best.p95_ms)}"
+    return f"{best.offered:,.0f} requests a second were answered as fast as they came, {within}{more}"
 
 
 def _milliseconds(value: float) -> str:
