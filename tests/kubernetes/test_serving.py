@@ -62,6 +62,28 @@ def test_a_service_has_a_deployment_a_router_and_a_name_and_leaves_nothing(servi
         wait_for(f"no {kind}", lambda kind=kind, api=api: not services.of(kind, "adds", api), PATIENCE)
 
 
+def test_an_endpoint_with_keys_and_tls_has_a_router_that_reads_secrets(services: Services) -> None:
+    services.apply("adds", model="adds@1", endpoint={"keys": "required", "tls": {"secret": "cert"}, "hosts": ["adds.example"]})
+    status = services.until("adds", "is ready", lambda status: status.get("ready") == "1/1")
+    assert status["url"] == f"https://adds.{services.namespace}.svc.cluster.local"
+    (router,) = [one for one in services.of("deployments", "adds", "/apis/apps/v1") if one["metadata"]["name"] == "adds-router"]
+    pod = router["spec"]["template"]["spec"]
+    mounted = {one["name"]: one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one}
+    assert mounted["tls"] == "cert"
+    assert "--keys" in pod["containers"][0]["command"]
+    kept = services.plane.get(f"/api/v1/namespaces/{services.namespace}/secrets/{mounted['keys']}")[1]
+    assert kept["immutable"] is True
+    plan = services.plane.get(f"/api/v1/namespaces/{services.namespace}/configmaps/adds-router")[1]["data"]["plan.json"]
+    # A router of an earlier version finds no routes in it, so that it never serves without the rules.
+    assert set(json.loads(plan)) == {"guarded"}
+    assert json.loads(plan)["guarded"]["access"]["keys"] == []
+    assert f"adds.{services.namespace}.svc" in json.loads(plan)["guarded"]["hosts"]
+
+    services.apply("adds", model="adds@1", endpoint={"bind": "0.0.0.0", "public": True, "tls": {"mode": "self-signed"}})
+    said = ("bind 0.0.0.0 is for one machine", "tls self-signed is for one machine")
+    services.until("adds", "says why", lambda status: all(words in status.get("message", "") for words in said))
+
+
 def test_a_release_a_floor_a_killed_operator_and_a_hand_that_scales(installed: Installed, services: Services) -> None:
     services.apply("adds", model="adds@1", replicas={"min": 2, "max": 3})
     services.until("adds", "is ready", lambda status: status.get("ready") == "2/2")

@@ -23,6 +23,8 @@ class Watched:
     ready_path: str
     tells_load: bool
     """Whether it is a server of ours, that says how busy it is."""
+    protocol: str = "http"
+    """What it speaks: http, http2 or grpc."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -363,7 +363,9 @@ class ServiceTurns:
             for replica in standing.record.replicas:
                 revision = standing.service.revision(replica.revision)
                 if replica.address and revision is not None and replica.phase is not ReplicaPhase.DRAINING:
-                    targets[str(replica.run)] = Watched(replica.address, ready_path(revision.spec), not revision.spec.command)
+                    spec = revision.spec
+                    told = (ready_path(spec), not spec.command, str(spec.protocol))
+                    targets[str(replica.run)] = Watched(replica.address, *told)
         self._watch.follow(targets)
 
     def _events(self, key: ServiceKey, told: Iterable[tuple[str, str]]) -> tuple[Event, ...]:

@@ -20,6 +20,7 @@ from fairway.plan.service import commands
 from fairway.plan.service.access import service_url
 from fairway.plan.service.replica import highest_number, new_replica, replica_run
 from fairway.plan.service.rollout import is_active
+from fairway.spec.check import refuse_problems
 from fairway.spec.job import TrainingJob
 from fairway.spec.service import ModelService, ServiceSpec
 from fairway.state.access import AccessState
@@ -162,7 +163,8 @@ class Services:
     def release_ask(self, key: ServiceKey, model: str, strategy: str, *, allow_signature_change: bool = False) -> ServiceAsk:
         """The document that a release of another version means, the way the service says unless told otherwise.
 
-        Consent to another signature is given for each release anew.
+        Consent to another signature is given for each release anew. Raises `SpecError` when guards of the document do not go with
+        the strategy.
         """
         service = self.find(key).service
         if not service.spec.model:
@@ -179,7 +181,9 @@ class Services:
         if policy or "rollout" in spec:
             spec["rollout"] = policy
         metadata = {"name": key.name, "namespace": key.namespace, "labels": service.labels}
-        return ServiceAsk(ModelService.model_validate({"metadata": metadata, "spec": spec}), service.origin)
+        document = ModelService.model_validate({"metadata": metadata, "spec": spec})
+        refuse_problems(document)
+        return ServiceAsk(document, service.origin)
 
     async def scale(self, key: ServiceKey, floor: int) -> Service:
         """Never fewer replicas than this, until told otherwise."""

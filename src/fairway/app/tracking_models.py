@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -25,13 +26,16 @@ REGISTERED = "registered"
 RUN_TAG = "mlflow.runId"
 SOURCE_TAG = "mlflow.source"
 NOTE_TAG = "mlflow.note.content"
+LINK_TAG = "mlflow.runLink"
 MAKER_TAG = "fairway.run"
 """The run whose token registered the version, `default/mnist-7`: it may put aliases on it. A client cannot choose it."""
-DERIVED_TAGS = (SOURCE_TAG, RUN_TAG, NOTE_TAG, MAKER_TAG)
+DERIVED_TAGS = (SOURCE_TAG, RUN_TAG, NOTE_TAG, LINK_TAG, MAKER_TAG)
 """Tags of a version that have fields of their own in the protocol, or are not for clients."""
 PICKLE_TAG = "fairway.allow_pickle"
 """A tag of the version that lets files be kept that run code when they are loaded. On a job, a label `allow-pickle` does."""
 PICKLE_LABEL = "allow-pickle"
+PROMPT_TAG = "mlflow.prompt.is_prompt"
+"""What clients keep prompts with: as registered models with this tag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,21 @@ class Wanted:
     """The logged model that becomes a version."""
     tags: Mapping[str, str] | None = None
     description: str = ""
+    link: str = ""
+    """A page about the run, elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What is to become a version."""
+
+    folder: Path
+    run: TrackedRun | None = None
+    """The run that it comes from, as the client says or as it was logged."""
+    job: str = ""
+    """The run of ours among whose files it lies."""
+    copied: ModelVersion | None = None
+    """The version that it is a copy of."""
 
 
 class TrackedModels:
@@ -154,15 +173,18 @@ class TrackedModels:
     async def register_name(self, speaker: Speaker, name: str, tags: Mapping[str, str], description: str) -> RegisteredName:
         """A new name. The registry calls the model by `model_name`."""
         namespace = speaker.namespace
-        if not name.strip() or any(letter in name for letter in "/:"):
-            message = f"{name!r} is no name of a registered model: it has no letters, or has '/' or ':' in it"
-            raise UsageError(message, fix="choose another name")
+        if tags.get(PROMPT_TAG) == "true":
+            message = f"{name!r} is a prompt, and Fairway has no prompts"
+            raise UsageError(message, fix="keep prompts in files, as artifacts of a run or with the code")
         model = await self.check_free(namespace, name)
         made = RegisteredName(namespace, name, model=model, created=self._clock.now(), description=description, tags=dict(tags))
         return self.put(replace(made, maker=speaker.run))
 
     async def check_free(self, namespace: str, name: str) -> str:
-        """What the registry would call a model of that name; raises where the name is taken."""
+        """What the registry would call a model of that name; raises where the name is taken or none."""
+        if not name.strip() or any(letter in name for letter in "/:"):
+            message = f"{name!r} is no name of a registered model: it has no letters, or has '/' or ':' in it"
+            raise UsageError(message, fix="choose another name")
         if await self._registered(namespace, name) is not None:
             message = f"Registered Model (name={name}) already exists"
             raise ConflictError(message, fix="make a version of it, or choose another name")
@@ -216,10 +238,12 @@ class TrackedModels:
     async def register(self, speaker: Speaker, wanted: Wanted) -> ModelVersion:
         """Keep what a run logged as a version, with where it came from."""
         known = await self.found(speaker.namespace, wanted.name)
-        folder, run, maker = await self._content(speaker, wanted)
+        content = await self._content(speaker, wanted)
+        run, copied = content.run, content.copied
         facts = self.tracking.facts(run) if run is not None else None
         job = self.tracking.job_of(run) if run is not None else None
-        tags = {**(wanted.tags or {}), SOURCE_TAG: wanted.source, NOTE_TAG: wanted.description, RUN_TAG: run.name if run else ""}
+        tags = {**(wanted.tags or {}), SOURCE_TAG: wanted.source, NOTE_TAG: wanted.description, LINK_TAG: wanted.link}
+        tags |= {RUN_TAG: run.name if run else copied.tags.get(RUN_TAG, "") if copied else ""}
         tags |= {MAKER_TAG: f"{speaker.namespace}/{speaker.run}" if speaker.run else ""}
         pickle = tags.pop(PICKLE_TAG, "") or (job.labels.get(PICKLE_LABEL, "") if job is not None else "")
         said = ModelFacts(
@@ -228,14 +252,15 @@ class TrackedModels:
             lineage=Lineage(parameters=dict(run.params) if run else {}, source="" if job else wanted.source),
             tags={name: value for name, value in tags.items() if value},
             title="" if known.name == known.model else known.name,
-            allow_pickle=pickle.lower() == "true",
+            # The content of a version that is there already was consented to when that was registered.
+            allow_pickle=pickle.lower() == "true" or copied is not None,
             anew=True,
         )
         asked = Registration(
-            known.model, str(folder), said, run=job.key if job is not None else None, namespace=speaker.namespace
+            known.model, str(content.folder), said, run=job.key if job is not None else None, namespace=speaker.namespace
         )
         # Only what lies among the files of that very run was left by it; a client may name any run.
-        asked = replace(asked, made_here=job is not None and maker == job.key.name)
+        asked = replace(asked, made_here=job is not None and content.job == job.key.name)
         try:
             made = await self._models.register(asked)
         except RefusedError as problem:
@@ -339,21 +364,24 @@ class TrackedModels:
             message = f"{speaker.run} may not move the alias {alias} of {known.model}, which is version {standing.version} now"
             raise DeniedError(message, fix=fix)
 
-    async def _content(self, speaker: Speaker, wanted: Wanted) -> tuple[Path, TrackedRun | None, str]:
-        """What is to become a version, the run that the client names as its maker, and the job among whose files it lies."""
+    async def _content(self, speaker: Speaker, wanted: Wanted) -> Content:
+        """What is to become a version, and where it comes from."""
         namespace = speaker.namespace
         scheme, _, rest = wanted.source.partition(":/")
         rest = rest.lstrip("/")
         if scheme == "models" and not rest.startswith("m-"):
             # A version that is there already, under another name: it keeps where it came from only as its source.
             name, _, rest = rest.partition("/")
-            return await self._file_of(await self.registered(namespace, name), rest), None, ""
+            known = await self.registered(namespace, name)
+            number, _, inside = rest.partition("/")
+            copied = None if inside else await self.version(known, number)
+            return Content(await self._file_of(known, rest), copied=copied)
         places = {"mlflow-artifacts": rest, "runs": rest, "models": f"{LOGGED}/{rest}"}
-        if scheme not in places:
+        if scheme not in places or re.match(r"[\w-]+://[^/]", wanted.source):
             message = f"{wanted.source!r} cannot be registered: it does not lie here"
             raise UsageError(message, fix="log it as an artifact of a run first; for a path: fairway model register NAME PATH")
         if rest.startswith(f"{REGISTERED}/"):
-            return await self.version_file(namespace, rest.removeprefix(f"{REGISTERED}/")), None, ""
+            return Content(await self.version_file(namespace, rest.removeprefix(f"{REGISTERED}/")))
         shelf, path = self.shelf(namespace, places[scheme])
         first, _, _ = places[scheme].partition("/")
         maker = self.logged(namespace, shelf.name).run if first == LOGGED else shelf.name
@@ -362,7 +390,7 @@ class TrackedModels:
         if run is not None and run.name != maker and not speaker.made(run.job):
             message = f"{speaker.run} may not say that {wanted.source!r} comes from {run.name}: another run logged it"
             raise DeniedError(message, fix=f"leave run_id out, or name {maker or speaker.run}")
-        return self.artifacts.find(shelf, path), run, shelf.job
+        return Content(self.artifacts.find(shelf, path), run, shelf.job)
 
     def _check_may_write(self, speaker: Speaker, model: LoggedModel) -> None:
         owner = TrackedRun(model.namespace, model.name, job=model.job)

@@ -220,6 +220,7 @@ class Operator:
             self._clock,
             secret,
             self._authority,
+            self._settings.home,
         )
         application, upkeep = self._build(serving, keeping)
         # A new process opens the record anew, and puts it in order.

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable
+from pathlib import Path
 
 from fairway.api.mlflow.token import token_of
 from fairway.app.application import Application
 from fairway.app.ports import Clock
+from fairway.app.service_keys import ServiceKeys
 from fairway.app.service_ports import ModelCatalogue, Serving
+from fairway.app.services import Services
 from fairway.app.tracking import Speaker
+from fairway.bootstrap.cluster_keys import ClusterKeys
 from fairway.engines.kubernetes.authority import Authority
 from fairway.engines.kubernetes.client import kinds
 from fairway.engines.kubernetes.client.api import Client
@@ -24,6 +29,7 @@ from fairway.engines.kubernetes.operator.happenings import Happenings
 from fairway.engines.kubernetes.operator.installation import Installation
 from fairway.engines.kubernetes.operator.keeping import Keeping
 from fairway.engines.kubernetes.serving.controller import Mirrors, ServiceObjects
+from fairway.engines.kubernetes.serving.exposure import cluster_lacks
 from fairway.engines.kubernetes.serving.gateways import Way
 from fairway.engines.kubernetes.serving.intake import ServiceIntake
 from fairway.engines.kubernetes.serving.lasting import ReplicaLogs
@@ -36,6 +42,7 @@ from fairway.serving.router.remote import RemoteRouters
 from fairway.serving.router.wire import encode_plan
 from fairway.serving.samples import ReceivedSamples
 from fairway.serving.watch import PodLoads
+from fairway.state.access import AccessState
 from fairway.state.job import JobKey
 from fairway.state.route import RoutePlan
 from fairway.state.service import Service, ServiceKey
@@ -75,6 +82,7 @@ class ClusterServing:
         clock: Clock,
         secret: bytes,
         authority: Authority | None = None,
+        home: Path | None = None,
     ) -> None:
         self._client = client
         self._installation = installation
@@ -88,6 +96,8 @@ class ClusterServing:
         self._watch = PodWatch(pods, clock, PodLoads(trusted).ask)
         talk = RemoteRouters(clock, trusted)
         self._router = ClusterRouter(pods, mirrors.deployments, talk, lambda key: self.tokens(key)[1], clock)
+        self._router.cluster_domain = installation.cluster_domain
+        self._router_keys = ClusterKeys((home or Path("/var/lib/fairway")) / "keys", self._router)
         whole = Mirrors(pods, mirrors.deployments, mirrors.services, mirrors.objects)
         self._objects = ServiceObjects(client, whole, installation, endpoint, self, clock.now)
         self._objects.authority = authority.certificates if authority is not None else ""
@@ -145,8 +155,18 @@ class ClusterServing:
         """What is wanted comes from this application."""
         self._application = application
         self._replicas.snapshot = self.snapshot
+        if application.services is not None:
+            self._guard(application.services)
         self._router.by_gateway, self._router.loads = self._objects.by_gateway, self._watch.loads
         self._replicas.changed = self._router.changed = lambda key: self._writing.add(str(key))
+
+    def _guard(self, services: Services) -> None:
+        """Let services have API keys; what of an endpoint is for one machine is refused."""
+        services.keys = ServiceKeys(self._router_keys, self._clock, secrets.token_hex)
+        services.keys.noted = lambda service, reason, message: services.note(ServiceKey(*service.split("/", 1)), reason, message)
+        services.access_state = lambda service: AccessState(len(self._router_keys.rules(ServiceKey(*service.split("/", 1)))))
+        services.check_endpoint = cluster_lacks
+        self._router.dropped = self._router_keys.forget
 
     def _poking(self, taking: Controller) -> Callable[[ServiceKey | None], None]:
         def poke(key: ServiceKey | None) -> None:
@@ -179,6 +199,10 @@ class ClusterServing:
         """What its pods prove themselves with, and what its router asks for."""
         given = token_of(self._secret, Speaker(key.namespace, f"service:{key.name}"))
         return given, token_of(self._secret, Speaker(key.namespace, f"router:{key.name}"))
+
+    def key_records(self, key: ServiceKey) -> bytes:
+        """What is kept of its API keys, as routers read it."""
+        return self._router_keys.records(key)
 
     def front(self, key: ServiceKey) -> str:
         """The name of the Service that people ask."""

@@ -102,7 +102,7 @@ def _measure(
     from fairway.views.bench import BenchView
 
     request = request_bytes(url, body, {**({"Content-Type": "application/json"} if body else {}), **headers})
-    points = []
+    points: list[Point] = []
     for number, rate in loads:
         what = f"{rate:g} requests a second" if rate else f"{number} connection{'' if number == 1 else 's'}"
         if is_terminal(2):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TIMEOUT = "10m"
 """How long is waited; a first release has as long to become ready (`guard.ready`)."""
+PROTOCOLS = ("http", "http2", "grpc")
 RUNTIMES = ("auto", "onnx", "torch", "savedmodel", "python")
 _REPLICAS = re.compile(r"([0-9]+)(?:\.\.([0-9]+))?")
 
@@ -89,6 +90,8 @@ def _print(session: Session, options: Options, name: str) -> int:
     show_line(name if options.text("format") == "name" else found["url"])
     if found["example"]:
         say(f"try: {found['example']}")
+    if options.word():
+        say(f"docs: {found['url']}/docs; metrics: {found['url']}/metrics")
     say(f"next: fairway get service/{name}; fairway logs service/{name}; fairway bench service/{name}")
     return 0
 
@@ -110,7 +113,7 @@ def make_service(options: Options, namespace: str) -> dict[str, Any]:
         spec["rollout"] = {"allowSignatureChange": True}
     if options.on("batching") or options.on("no-batching"):
         spec["batching"] = {"mode": _batching(options, model)}
-    for flag, field in (("runtime", "runtime"), ("ready", "ready"), ("queue", "queue")):
+    for flag, field in (("runtime", "runtime"), ("ready", "ready"), ("protocol", "protocol"), ("queue", "queue")):
         if options.text(flag):
             spec[field] = options.text(flag)
     if options.number("port") is not None:
@@ -182,6 +185,7 @@ COMMANDS = {
             Flag("--follow", "a promotion of the alias starts a release"),
             ALLOW_SIGNATURE_CHANGE,
             Flag("--ready", "the path that answers 200 when a command's server is ready (default: /)", "PATH"),
+            Flag("--protocol", "what a command's server speaks: http (default), http2 or grpc", "NAME", choices=PROTOCOLS),
             Flag("--gpus", "GPUs a replica: 1, 0.25, H100:1", "N"),
             Flag("--cpus", "cores a replica: 2, 500m", "N"),
             Flag("--memory", "memory a replica: 512Mi, 2Gi", "SIZE"),

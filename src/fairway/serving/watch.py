@@ -16,6 +16,7 @@ from fairway.app.ports import Clock
 from fairway.app.service_ports import Sight, Watched
 from fairway.runtime.secured.lines import Lines
 from fairway.runtime.secured.peer import Peer
+from fairway.serving.http2 import single
 from fairway.state.batching import BatchingBasis, BatchingVerdict
 from fairway.state.load import ReplicaLoad
 from fairway.units import number
@@ -78,7 +79,7 @@ class HttpWatch:
         began, missed = self._clock.now(), 0
         while True:
             try:
-                ready, missed = await _answers(target.address, target.ready_path), 0
+                ready, missed = await _answers(target), 0
             except ConnectionRefusedError:
                 ready, missed = False, 0
             except (OSError, TimeoutError, ValueError, EOFError):
@@ -197,9 +198,16 @@ def read_verdict(found: object) -> BatchingVerdict | None:
     return BatchingVerdict(batched, BatchingBasis(basis), words, rows)
 
 
-async def _answers(address: str, path: str) -> bool:
-    status, _ = await fetch(address, path)
-    return status == 200
+async def _answers(target: Watched) -> bool:
+    if target.protocol == "http":
+        status, _ = await fetch(target.address, target.ready_path)
+        return status == 200
+    host, _, port = target.address.rpartition(":")
+    async with asyncio.timeout(TIMEOUT):
+        if target.protocol == "grpc":
+            return await single.is_serving(host, _port(port))
+        answer = await single.ask(host, _port(port), b"GET", target.ready_path.encode(), [])
+        return answer.status == 200
 
 
 async def fetch(address: str, path: str) -> tuple[int, bytes]:

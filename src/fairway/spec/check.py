@@ -14,7 +14,7 @@ from fairway.spec.job import Container, JobSpec, Role, SuccessPolicy
 from fairway.spec.kinds import Document
 from fairway.spec.queue import Allotment, QueueSpec
 from fairway.spec.resources import Resources, gpu_ask
-from fairway.spec.service import RolloutStrategy, ServiceSpec
+from fairway.spec.service import RolloutStrategy, ServiceProtocol, ServiceSpec
 from fairway.units import quantity, suggest
 
 TOTAL_REPLICAS = 10_000
@@ -201,11 +201,22 @@ def _role_placement(_: JobSpec | ServiceSpec, role: Role | ServiceSpec, at: tupl
             yield Problem((*at, "placement", "tolerations", index), "is empty", "write the name of a taint, or * for all")
 
 
+def _protocol(spec: ServiceSpec) -> Iterator[Problem]:
+    if spec.model:
+        message = f"is {spec.protocol}, and replicas of a model answer HTTP/1.1, HTTP/2 and gRPC in any case"
+        yield Problem(("spec", "protocol"), message, "remove it")
+    elif spec.protocol is ServiceProtocol.GRPC and spec.ready:
+        message = "is a path, and a server of gRPC is asked by grpc.health.v1.Health/Check"
+        yield Problem(("spec", "ready"), message, "remove it, or use protocol: http2")
+
+
 def _service_problems(spec: ServiceSpec) -> Iterator[Problem]:
     if not spec.model and not spec.command:
         yield Problem(("spec",), "serves nothing", "add a model or a command", is_of_whole=True)
     if spec.model and spec.command:
         yield Problem(("spec", "command"), "stands beside a model", "keep one of them")
+    if spec.protocol is not ServiceProtocol.HTTP:
+        yield from _protocol(spec)
     yield from _secrets(spec)
     yield from _sources(spec)
     yield from _role_resources(spec, spec, ("spec",))

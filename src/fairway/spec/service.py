@@ -26,6 +26,17 @@ class ServingRuntime(StrEnum):
     COMMAND = "command"
 
 
+class ServiceProtocol(StrEnum):
+    """What the server of a command speaks."""
+
+    HTTP = "http"
+    """HTTP/1.1, and WebSockets."""
+    HTTP2 = "http2"
+    """HTTP/2 without TLS, by prior knowledge."""
+    GRPC = "grpc"
+    """The same; ready when `grpc.health.v1.Health/Check` says so, or when the server does not know that method."""
+
+
 class ServiceReplicas(SpecModel):
     """How many replicas there are; the autoscaler moves between the two."""
 
@@ -246,6 +257,8 @@ class ServiceSpec(SpecModel):
     """Instead of a model: any HTTP server that listens on `$FAIRWAY_PORT`."""
     ready: Annotated[str, Field(max_length=1000, pattern=r"^(/.*)?$")] = ""
     """The path that answers 200 when a replica is ready; default: `/v2/health/ready` for a model, `/` for a command."""
+    protocol: ServiceProtocol = ServiceProtocol.HTTP
+    """What the command's server speaks: http, http2 or grpc. Clients may speak HTTP/1.1 and HTTP/2 to the service in any case."""
     code: Code = Code()
     """Files beside the command, or none."""
     environment: Environment = Environment()

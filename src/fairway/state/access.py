@@ -9,6 +9,8 @@ KEY_LIMIT = 256
 """Keys that a service may have."""
 OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")
 """Paths that need no key unless the document says otherwise: load balancers ask them and cannot send one."""
+POD_TLS_FOLDER = "/fairway/tls"
+"""Where a router pod finds the Secret with its certificate."""
 _MARK = "fwk"
 
 

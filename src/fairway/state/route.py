@@ -21,6 +21,9 @@ class Backend:
     revision: int
     address: str
     """`127.0.0.1:40123`."""
+    protocol: str = ""
+    """What a server of the user's speaks: `http` (HTTP/1.1, WebSockets), `http2` or `grpc` (HTTP/2 without TLS). Empty: a replica
+    of ours, which takes calls of gRPC over HTTP/1.1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+try:
+    import pytest
+except ImportError:  # in the environment of the clients
+    pytest = None  # type: ignore[assignment,unused-ignore]
+
 HONOURED, REFUSED = "honoured", "refused"
+SHARES = pytest.StashKey[list[str]]() if pytest is not None else None
+"""Lines of the table at the end of the tests."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+from cases import SHARES  # noqa: E402
 from replica_process import framework_python, replica  # noqa: E402
 
 
@@ -52,7 +53,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
             arguments = ("--name", name, "--version", version, "--label", "champion")
             found[name] = stack.enter_context(replica(doubler(base / name), *arguments)).address
         for name in ("types", "slow", "table", "talker", "plain"):
-            arguments = ("--name", name, "--runtime", "python")
+            arguments = ("--name", name, "--runtime", "python", "--label", "champion")
             found[name] = stack.enter_context(replica(python_class(base / name, name), *arguments)).address
         yield found
 
@@ -72,3 +73,9 @@ def results(replicas: dict[str, str]) -> Any:
         return dict(json.loads(done.stdout[done.stdout.index('{"found"') :]))
 
     return of
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """What share of the cases of each client pass."""
+    for line in config.stash.get(SHARES, []):
+        terminalreporter.write_line(line)

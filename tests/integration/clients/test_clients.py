@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cases import HONOURED, REFUSED, cases_of
+from cases import HONOURED, REFUSED, SHARES, cases_of
 
-CLIENTS = ("triton_cases",)
+CLIENTS = ("triton_cases", "kserve_cases", "tfserving_cases", "openai_cases", "mlflow_cases")
 LEAST = 0.97
 
 pytestmark = [pytest.mark.framework("clients"), pytest.mark.timeout(200)]
@@ -32,9 +32,8 @@ def test_share(results: Any, module: str, request: pytest.FixtureRequest) -> Non
     passed = [case for name, case in cases.items() if not found[name]]
     counts = {outcome: sum(case.outcome == outcome for case in passed) for outcome in (HONOURED, REFUSED)}
     share = len(passed) / len(cases)
-    reporter: Any = request.config.pluginmanager.get_plugin("terminalreporter")
-    reporter.write_line(
-        f"\n{module.removesuffix('_cases')}: {len(cases)} cases, {counts[HONOURED]} honoured, {counts[REFUSED]} refused with the"
+    request.config.stash.setdefault(SHARES, []).append(
+        f"{module.removesuffix('_cases')}: {len(cases)} cases, {counts[HONOURED]} honoured, {counts[REFUSED]} refused with the"
         f" reason, {len(cases) - len(passed)} failed: {share:.1%}"
     )
     assert share >= LEAST

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from fairway.app.tracking import Measured, RunFacts
-from fairway.app.tracking_models import DERIVED_TAGS, LOGGED, NOTE_TAG, REGISTERED, RUN_TAG, SOURCE_TAG
+from fairway.app.tracking_models import DERIVED_TAGS, LINK_TAG, LOGGED, NOTE_TAG, REGISTERED, RUN_TAG, SOURCE_TAG
 from fairway.app.tracking_versions import stage_of
 from fairway.state.model import ModelVersion
 from fairway.state.tracking import Experiment, LoggedModel, RegisteredName
@@ -141,6 +141,7 @@ def version_json(known: RegisteredName, version: ModelVersion) -> Json:
         "description": version.tags.get(NOTE_TAG, ""),
         "source": source,
         "run_id": run_of(version),
+        "run_link": version.tags.get(LINK_TAG, ""),
         "status": "READY",
         "tags": pairs(client_tags(version)),
         "aliases": list(version.aliases),

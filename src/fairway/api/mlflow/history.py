@@ -67,19 +67,17 @@ class Histories:
         if fields.has("start_step") != fields.has("end_step"):
             message = "If either start step or end step are specified, both must be specified"
             raise UsageError(message, fix="send start_step and end_step, or none of them")
-        known = {run: self._values(request, run, key) for run in runs}
-        steps = sorted({each.step for values in known.values() for each in values})
-        begin, end = (fields.number("start_step"), fields.number("end_step")) if fields.has("end_step") else _ends(steps)
-        if begin > end:
-            message = f"end_step must be greater than start_step. They are {end} and {begin}"
+        bounds = (fields.number("start_step"), fields.number("end_step")) if fields.has("end_step") else None
+        if bounds is not None and bounds[0] > bounds[1]:
+            message = f"end_step must be greater than start_step. They are {bounds[1]} and {bounds[0]}"
             raise UsageError(message, fix="exchange them")
-        last = [max((each.step for each in values if begin <= each.step <= end), default=begin) for values in known.values()]
-        chosen = {*chosen_steps(steps, begin, end, most), *last}
+        known = {run: self._values(request, run, key) for run in runs}
+        chosen = {run: chosen_steps(sorted({each.step for each in values}), bounds, most) for run, values in known.items()}
         found = [
             {**metric_json(each), "run_id": run}
             for run, values in known.items()
             for each in sorted(values, key=lambda each: (each.step, each.time))
-            if each.step in chosen
+            if each.step in chosen[run]
         ]
         return answer({"metrics": found[:MOST_VALUES]})
 
@@ -126,13 +124,9 @@ class Histories:
         return [{**metric_json(each), "run_id": run} for each in self._values(request, run, key)]
 
 
-def chosen_steps(steps: list[int], begin: int, end: int, most: int) -> set[int]:
-    """`most` of the steps between two of them, evenly spread, and the last one."""
-    within = steps[bisect_left(steps, begin) : bisect_left(steps, end + 1)]
+def chosen_steps(steps: list[int], bounds: tuple[int, int] | None, most: int) -> set[int]:
+    """At most `most` of the steps between two of them, evenly spread, and the last one always."""
+    within = steps[bisect_left(steps, bounds[0]) : bisect_left(steps, bounds[1] + 1)] if bounds else steps
     if len(within) <= most:
         return set(within)
-    return {*(within[number * len(within) // most] for number in range(most)), within[-1]}
-
-
-def _ends(steps: list[int]) -> tuple[int, int]:
-    return (steps[0], steps[-1]) if steps else (0, 0)
+    return {*(within[number * len(within) // most] for number in range(most - 1)), within[-1]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairway.spec.endpoint import EndpointTls
-from fairway.state.access import Access, CorsRule, TlsRule
+from fairway.state.access import POD_TLS_FOLDER, Access, CorsRule, TlsRule
 from fairway.state.service import Service
 from fairway.units import quantity
 
@@ -25,6 +25,8 @@ def access_of(service: Service) -> Access | None:
 
 
 def _tls(tls: EndpointTls, folder: str) -> TlsRule:
+    if tls.secret is not None:
+        return TlsRule(f"{POD_TLS_FOLDER}/tls.crt", f"{POD_TLS_FOLDER}/tls.key")
     return TlsRule(_from(folder, tls.certificate), _from(folder, tls.key)) if tls.certificate else TlsRule()
 
 

@@ -16,7 +16,7 @@ from fairway.plan.service.evidence import ALPHA, ALPHA_ALLOWED, Marks, Verdict
 from fairway.plan.service.measured import Measured, Sample
 from fairway.plan.service.sequential import Reports
 from fairway.spec.service import Guard, RolloutStrategy
-from fairway.state.load import LATENCY_BOUNDS, RevisionLoad
+from fairway.state.load import RevisionLoad
 from fairway.state.service import Replica, ReplicaPhase, Revision, RevisionPhase, Rollout, Service
 from fairway.units import number, quantity
 
@@ -264,7 +264,7 @@ def _count_slow(marks: Marks, service: Service, rollout: Rollout, mine: Revision
         # Few ask: what was measured longer ago is better than nothing.
         bars = looks.histogram(measured, rollout.source, looks.KEPT)
     is_measure = _is_measure(rollout, measured)
-    usual = looks.percentile(bars, 1.0 - SLOW) if sum(bars) >= _FEW and is_measure else None
+    usual = looks.quantile(bars, 1.0 - SLOW) if sum(bars) >= _FEW and is_measure else None
     if usual is not None:
         marks["slower.old"] = usual
     elif not is_measure:
@@ -273,9 +273,15 @@ def _count_slow(marks: Marks, service: Service, rollout: Rollout, mine: Revision
     for name, bound in (("slower", _slower_bound(guard, marks)), ("p95", _p95_bound(guard, usual))):
         if bound is None or not total:
             continue
-        slow = sum(mine.latency[index] for index in range(len(LATENCY_BOUNDS) + 1) if _bar_begins(index) >= bound)
+        slow = looks.longer_than(mine.latency, bound)
         part = min(1.0, _MOST_A_LOOK / total)
-        found = sequential.more_often_than(evidence.known(marks, name), round(slow * part), round(total * part), SLOW, ALPHA)
+        # What is not a whole answer is counted with the next look's: few answers come between two looks.
+        counted = {}
+        for side, value in (("k", slow), ("n", total)):
+            value = value * part + evidence.mark(marks, f"{name}.rest.{side}")
+            counted[side] = int(value)
+            marks[f"{name}.rest.{side}"] = value - counted[side]
+        found = sequential.more_often_than(evidence.known(marks, name), counted["k"], counted["n"], SLOW, ALPHA)
         evidence.keep(marks, name, found)
 
 
@@ -300,13 +306,9 @@ def _p95_bound(guard: Guard, usual: float | None) -> float | None:
     return None if usual is not None and usual > bound else bound
 
 
-def _bar_begins(index: int) -> float:
-    return LATENCY_BOUNDS[index - 1] if index else 0.0
-
-
 def _slow(service: Service, rollout: Rollout, marks: Marks, measured: Measured) -> Verdict | None:
     guard = service.spec.rollout.guard
-    found = looks.percentile(looks.histogram(measured, rollout.target, _WINDOW), 1.0 - SLOW)
+    found = looks.quantile(looks.histogram(measured, rollout.target, _WINDOW), 1.0 - SLOW)
     mine = f"p95 of r{rollout.target} is {'unknown' if found is None else quantity.show_seconds(found)}"
     old = f"that of r{rollout.source} {quantity.show_seconds(marks['slower.old'])}" if "slower.old" in marks else ""
     if guard.p95 and evidence.speaks(marks, "p95"):

@@ -254,3 +254,31 @@ def percentile(bars: tuple[int, ...], part: float) -> float | None:
         if reached >= part * total:
             return LATENCY_BOUNDS[min(index, len(LATENCY_BOUNDS) - 1)]
     return None
+
+
+def quantile(bars: tuple[int, ...], part: float) -> float | None:
+    """The same between the ends of its bar, in proportion to the answers in it."""
+    total = sum(bars)
+    if not total:
+        return None
+    reached = 0
+    for index, count in enumerate(bars):
+        if count and reached + count >= part * total:
+            if index >= len(LATENCY_BOUNDS):
+                break
+            begin = LATENCY_BOUNDS[index - 1] if index else 0.0
+            return begin + (LATENCY_BOUNDS[index] - begin) * (part * total - reached) / count
+        reached += count
+    return LATENCY_BOUNDS[-1]
+
+
+def longer_than(bars: tuple[int, ...], bound: float) -> float:
+    """How many answers took longer than the bound; of the bar in which it lies, in proportion."""
+    found = 0.0
+    for index, count in enumerate(bars):
+        begin = LATENCY_BOUNDS[index - 1] if index else 0.0
+        if begin >= bound:
+            found += count
+        elif index < len(LATENCY_BOUNDS) and bound < LATENCY_BOUNDS[index]:
+            found += count * (LATENCY_BOUNDS[index] - bound) / (LATENCY_BOUNDS[index] - begin)
+    return found

@@ -91,7 +91,7 @@ def findings(service: Service, rollout: Rollout) -> tuple[str, ...]:
         sure = evidence.sureness(marks, NON_FINITE)
         found.append(f"non-finite: {_non_finite_in_words(rollout, marks)}; allowed is {guard.non_finite}{sure}")
     outputs = guard.outputs
-    if outputs is None:
+    if outputs is None or not rollout.source:
         return tuple(found)
     sure = evidence.sureness(marks, _DIFFER)
     found.append(f"outputs: {_differ_in_words(rollout, marks, outputs)}; allowed is {outputs.differ}{sure}")

@@ -24,7 +24,7 @@ HOLD_LIMIT = 1_000
 def routes(service: Service, replicas: Sequence[Replica], shares: Shares, parts: Mapping[int, Part], target: int) -> RoutePlan:
     """What the router is to know. `replicas`: those that may get requests; `target`: the revision on its way in, or 0."""
     backends = tuple(
-        Backend(replica.name, replica.revision, replica.address)
+        Backend(replica.name, replica.revision, replica.address, _protocol(service, replica.revision))
         for replica in sorted(replicas, key=lambda replica: replica.number)
         if replica.phase is ReplicaPhase.READY and replica.address
     )
@@ -47,6 +47,12 @@ def routes(service: Service, replicas: Sequence[Replica], shares: Shares, parts:
         access=access_of(service),
         observed=observed(service, bool(backends)),
     )
+
+
+def _protocol(service: Service, number: int) -> str:
+    """What the replicas of a revision speak; empty for our own server."""
+    revision = service.revision(number)
+    return str(revision.spec.protocol) if revision is not None and revision.spec.command else ""
 
 
 def observed(service: Service, has_replicas: bool) -> RouteObservation:

@@ -66,7 +66,7 @@ class ImageFolder:
     def __init__(self, paths: Sequence[Path], root: Path) -> None:
         _pillow()
         self._paths = paths
-        self.names = tuple(str(path.relative_to(root)) for path in paths)
+        self.names: Sequence[str] = tuple(str(path.relative_to(root)) for path in paths)
         self.count = len(paths)
         self._spec: TensorSpec | None = None
         self._rules = Rules()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,7 +20,7 @@ class ParquetFile:
     """One file; each column is an input. Row groups are read one at a time, so that the file may be larger than the memory."""
 
     is_text = False
-    names: tuple[str, ...] = ()
+    names: Sequence[str] = ()
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -79,7 +80,7 @@ class ParquetFile:
 
 def write(file: BinaryIO, start: int, outputs: dict[str, Array]) -> None:
     """Predictions as one Parquet file: the number of the row, and a column for each output."""
-    import pyarrow  # noqa: PLC0415  # an extra
+    import pyarrow  # type: ignore[import-untyped,import-not-found,unused-ignore] # noqa: PLC0415  an extra
 
     count = len(next(iter(outputs.values()), ()))
     columns = {"row": pyarrow.array(np.arange(start, start + count))}
@@ -99,13 +100,13 @@ def _text(value: object) -> object:
 
 
 def _is_list(of: Any) -> bool:
-    from pyarrow import types  # noqa: PLC0415  # the same
+    from pyarrow import types  # noqa: PLC0415  the same
 
     return bool(types.is_list(of) or types.is_large_list(of) or types.is_fixed_size_list(of))
 
 
 def _is_plain(of: Any) -> bool:
-    from pyarrow import types  # noqa: PLC0415  # the same
+    from pyarrow import types  # noqa: PLC0415  the same
 
     texts = types.is_string(of) or types.is_large_string(of) or types.is_binary(of) or types.is_large_binary(of)
     return bool(texts or types.is_integer(of) or types.is_floating(of) or types.is_boolean(of))
@@ -113,7 +114,7 @@ def _is_plain(of: Any) -> bool:
 
 def _pyarrow() -> Any:
     try:
-        from pyarrow import parquet  # noqa: PLC0415  # the same
+        from pyarrow import parquet  # noqa: PLC0415  the same
     except ImportError:
         message = "Parquet is read and written by pyarrow, which is not installed"
         raise UsageError(message, fix="pip install 'fairway[parquet]'") from None

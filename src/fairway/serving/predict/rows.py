@@ -114,7 +114,7 @@ class _ArrayFile:
     """Arrays whose first dimension is the row."""
 
     is_text = False
-    names: tuple[str, ...] = ()
+    names: Sequence[str] = ()
 
     def __init__(self, arrays: dict[str, Array]) -> None:
         self._arrays = arrays
@@ -132,7 +132,7 @@ class _LineFile:
     """One JSON value a line: an object of inputs by name, or the only input itself."""
 
     is_text = True
-    names: tuple[str, ...] = ()
+    names: Sequence[str] = ()
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -185,7 +185,7 @@ class _RequestFile:
     """Requests of the Open Inference Protocol, one a line, each with one row or several."""
 
     is_text = True
-    names: tuple[str, ...] = ()
+    names: Sequence[str] = ()
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -278,7 +278,7 @@ class _TableFile:
     """Numbers with commas between them; a first line that is not all numbers names the columns. One input: the whole row."""
 
     is_text = True
-    names: tuple[str, ...] = ()
+    names: Sequence[str] = ()
 
     def __init__(self, path: Path) -> None:
         with path.open(newline="") as file:

@@ -115,7 +115,7 @@ class Bodies:
     def _check(self, size: int, head_length: bytes | None) -> None:
         limits = self.limits
         if size > limits.size:
-            raise self._too_large()
+            raise self.too_large()
         json = size
         if head_length is not None:
             json = int(head_length) if len(head_length) < 20 and head_length.isdigit() else 0  # 400 later, if it is no number
@@ -181,7 +181,8 @@ class Bodies:
         message = f"requests hold more than {self.limits.held} bytes, and this is the largest"
         return RequestError(429, message, fix="try again later", retry_after=1.0, headers=((b"connection", b"close"),))
 
-    def _too_large(self) -> RequestError:
+    def too_large(self) -> RequestError:
+        """What is said to a body that is longer than allowed."""
         message = f"the body is larger than {self.limits.size} bytes"
         fix = "send fewer rows at once, or start the replica with a larger --max-body"
         return RequestError(413, message, fix=fix)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from typing import Any
 
 from fairway.serving.replica.model import Answer
 from fairway.serving.replica.problem import RequestError, bad
@@ -14,6 +15,7 @@ _NAMES = {b"gzip": GZIP, b"x-gzip": GZIP, b"deflate": DEFLATE}
 _ACCEPTED = ((b"accept-encoding", b"gzip, deflate"),)
 STEP = 1 << 16
 """Bytes that one step of decompression gives at the most: a fraction of a millisecond."""
+_MAGIC = b"\x1f\x8b"
 _MOST_MEMBERS = 1024
 """Parts of one gzip body: each costs time, also an empty one."""
 
@@ -50,39 +52,52 @@ def encoding_of(headers: list[tuple[bytes, bytes]]) -> bytes:
     return found
 
 
-def decompressed(body: bytes, encoding: bytes) -> Iterator[bytes]:
+def decompressed(body: bytes, encoding: bytes) -> Generator[bytes]:
     """The content of a body, in pieces of at most `STEP` bytes; 400 when the body is broken.
 
     A gzip body may have several members. `deflate` is zlib's format, or deflate alone, which some clients send. Each piece costs
     a bounded amount of work, so that the caller can stop at its own limit.
     """
     wbits = 31 if encoding == GZIP else 15 if _is_zlib(body) else -15
-    left: bytes | memoryview = body
+    at = 0
     for _ in range(_MOST_MEMBERS):
-        inflate = zlib.decompressobj(wbits)
-        try:
-            while not inflate.eof:
-                piece = inflate.decompress(left, STEP)
-                stuck = not piece and not inflate.eof and len(inflate.unconsumed_tail) == len(left)
-                left = inflate.unconsumed_tail
-                if stuck or (not piece and not left and not inflate.eof):
-                    raise bad(f"the {encoding.decode()} body ends in the middle", "send all of it")
-                yield piece
-        except zlib.error as error:
-            message = f"the body is no {encoding.decode()}: {error}"
-            raise bad(message, "compress it again, or send it without Content-Encoding") from None
-        left = inflate.unused_data
-        if encoding == GZIP:
-            left = left.lstrip(b"\0")  # padding, as gzip itself allows
-        if not left:
+        at = yield from _member(body, at, zlib.decompressobj(wbits), encoding)
+        rest = body[at : at + STEP]
+        if encoding == GZIP and not rest.strip(b"\0") and len(rest) < STEP:  # padding, as gzip itself allows
             return
-        if encoding != GZIP or not left.startswith(b"\x1f\x8b"):
-            raise bad(f"{len(left)} bytes follow the end of the {encoding.decode()} body", "send the body alone")
+        if not rest:
+            return
+        if encoding != GZIP or not rest.startswith(_MAGIC):
+            raise bad(f"{len(body) - at} bytes follow the end of the {encoding.decode()} body", "send the body alone")
     raise bad(f"the gzip body has more than {_MOST_MEMBERS} members", "compress it in one piece")
+
+
+def _member(body: bytes, at: int, inflate: Any, encoding: bytes) -> Generator[bytes, None, int]:
+    """One member from its place in the body; where it ends."""
+    fed = b""
+    try:
+        while not inflate.eof:
+            if not fed:
+                # A slice at a time: what zlib does not take at once it copies.
+                fed = body[at : at + STEP]
+                at += len(fed)
+            piece = inflate.decompress(fed, STEP)
+            if not fed and not piece and not inflate.eof:
+                raise bad(f"the {encoding.decode()} body ends in the middle", "send all of it")
+            fed = inflate.unconsumed_tail
+            yield piece
+    except zlib.error as error:
+        message = f"the body is no {encoding.decode()}: {error}"
+        raise bad(message, "compress it again, or send it without Content-Encoding") from None
+    return at - len(inflate.unused_data)
 
 
 def _is_zlib(body: bytes) -> bool:
     return len(body) > 1 and body[0] & 0x0F == 8 and (body[0] << 8 | body[1]) % 31 == 0  # RFC 1950
+
+
+_FRAMED = b"application/grpc"
+"""Answers of this type have an encoding of their own."""
 
 
 def accepted(headers: list[tuple[bytes, bytes]]) -> bytes:
@@ -123,7 +138,7 @@ class Compressor:
 
     async def compress(self, answer: Answer, headers: list[tuple[bytes, bytes]]) -> Answer:
         """The answer, compressed if the client accepts it."""
-        if len(answer.body) < COMPRESSED_FROM or not (encoding := accepted(headers)):
+        if len(answer.body) < COMPRESSED_FROM or answer.content_type.startswith(_FRAMED) or not (encoding := accepted(headers)):
             return answer
         if len(answer.body) <= _INLINE:
             return _compressed(answer, encoding)
@@ -137,7 +152,7 @@ class Compressor:
 
     def start(self, answer: Answer, headers: list[tuple[bytes, bytes]], done: Callable[[Answer], None]) -> None:
         """The same without a task: `done` gets the answer, now or later, on the loop's thread."""
-        encoding = accepted(headers)
+        encoding = b"" if answer.content_type.startswith(_FRAMED) else accepted(headers)
         if not encoding or (len(answer.body) > _INLINE and self.running >= _MOST_AT_ONCE):
             done(answer)
         elif len(answer.body) <= _INLINE:

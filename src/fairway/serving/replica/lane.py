@@ -14,10 +14,13 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from fairway.serving.replica.asgi import App, Form, refusal
+from fairway.serving.http2.frames import PREFACE
+from fairway.serving.replica.asgi import App, Form
 from fairway.serving.replica.encodings import COMPRESSED_FROM
 from fairway.serving.replica.model import Answer
+from fairway.serving.replica.pages import refusal
 from fairway.serving.replica.problem import RequestError
+from fairway.serving.replica.streams.connection import StreamsConnection
 from fairway.serving.replica.turns import BULK, Flow
 
 _STATUS = {
@@ -77,6 +80,8 @@ class Lane(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.replica: App = self.config.app  # type: ignore[assignment]
+        self._first: bytes | None = b""
+        """What has come first, as long as it may be HTTP/2."""
         self._asked: Asked | None = None
         """The request that is arriving."""
         self._overhead = 0
@@ -99,6 +104,12 @@ class Lane(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the client, within bounds."""
+        if self._first is not None:
+            first, self._first = self._first + data, None
+            if PREFACE.startswith(first[: len(PREFACE)]):
+                self._speak_http2(first)
+                return
+            data = first
         if self._linger is not None:
             self._linger -= len(data)
             if self._linger < 0:
@@ -116,6 +127,19 @@ class Lane(HttpToolsProtocol):
             self.transport.abort()  # no answer: earlier requests may still wait for theirs
         elif self._in_head:
             _RECEIVING.setdefault(self, time.perf_counter())
+
+    def _speak_http2(self, first: bytes) -> None:
+        """The client begins as HTTP/2 does, at least so far."""
+        if len(first) < len(PREFACE):
+            self._first = first
+            _RECEIVING.setdefault(self, time.perf_counter())
+            return
+        _RECEIVING.pop(self, None)
+        self.connections.discard(self)
+        other = StreamsConnection(self.replica, self.server_state)
+        self.transport.set_protocol(other)
+        other.connection_made(self.transport)
+        other.data_received(first)
 
     def read_on(self) -> None:
         """The turn of this connection, whose body is large."""
@@ -313,11 +337,10 @@ class Asked:
         self.head_length: bytes | None = None
         self.refused: Answer | None = None
         self.message_event = _Nobody
-        self.headers: list[tuple[bytes, bytes]] = []
+        self.headers = lane.headers
 
     def admitted(self, headers: list[tuple[bytes, bytes]]) -> bool:
         """Whether it can go this way. What is not acceptable is refused here, before its body is read."""
-        self.headers = headers
         try:
             self._lane.replica.check(headers)
             self.head_length, known = self._lane.replica.bodies.admit(headers)

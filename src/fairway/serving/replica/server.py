@@ -14,6 +14,7 @@ from uvicorn.server import Server as UvicornServer
 
 from fairway.serving.replica.asgi import App
 from fairway.serving.replica.lane import Lane, receiving, sweep
+from fairway.serving.replica.streams import connection as streams
 
 _FILES = 1 << 16
 QUIET = 0.5
@@ -76,8 +77,11 @@ class Server(UvicornServer):
         """Whether it is time to end."""
         now = time.perf_counter()
         sweep(now, self._app.bodies.limits.seconds)
+        streams.sweep(now, self._app.bodies.limits.seconds, draining=self._app.draining)
         if self._app.draining:
-            quiet = not self._app.busy and not receiving() and now - max(self._told, self._app.last) > QUIET
+            quiet = (
+                not self._app.busy and not (receiving() or streams.receiving()) and now - max(self._told, self._app.last) > QUIET
+            )
             self.should_exit = self.should_exit or quiet or now - self._told > self._grace
         if self._app.gone:
             self._leave(now)

@@ -10,7 +10,7 @@ from pathlib import Path
 from fairway.app.service_ports import Router
 from fairway.errors import FairwayError
 from fairway.spec.endpoint import Endpoint
-from fairway.spec.service import ServiceSpec
+from fairway.spec.service import ServiceProtocol, ServiceSpec
 from fairway.state.load import RouteLoad
 from fairway.state.route import RoutePlan, RouteTrouble
 
@@ -27,6 +27,8 @@ def needs_own(spec: ServiceSpec) -> str:
         return f"its guard reads the metric {spec.rollout.guard.metric.name}, which Envoy does not count"
     if spec.rollout.guard.outputs is not None:
         return "its guard compares outputs, which Envoy does not do"
+    if spec.protocol is not ServiceProtocol.HTTP:
+        return f"its server speaks {spec.protocol}, and Envoy is set up for HTTP/1.1 to replicas"
     return ""
 
 

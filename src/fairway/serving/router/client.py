@@ -12,8 +12,12 @@ from fairway.serving.router.chunks import LAST, ChunkReader, encode
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.exchange import Exchange, own_answer
 from fairway.serving.router.head import CHUNKED, HEAD_LIMIT, BadHeadError, RequestHead, diagnose, is_hopeless, read_request
+from fairway.serving.router.streams.client import StreamsConnection
+from fairway.serving.router.streams.tunnel import open_tunnel
 from fairway.serving.router.upstream import READ, WRITE_LIMIT, has_error
 
+PREFACE_HEAD = b"PRI * HTTP/2.0\r\n\r\n"
+"""How HTTP/2 begins (RFC 9113, 3.4), as far as it looks like a head of HTTP/1.1."""
 _LINGER = 2.0
 """How long what still comes is read and thrown away after a last answer, so that the sender gets to read it."""
 
@@ -22,8 +26,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     """One connection."""
 
     __slots__ = (
-        "_chunks", "_desk", "_ended", "_exchange", "_held_back", "_left", "_lingers", "_raw", "_slow", "_transport", "_unsent",
-        "deadline", "peer", "probe_at", "received", "secure", "sent",
+        "_asked", "_chunks", "_desk", "_ended", "_exchange", "_held_back", "_left", "_lingers", "_raw", "_slow", "_transport",
+        "_unsent", "deadline", "peer", "probe_at", "received", "secure", "sent",
     )  # fmt: skip
 
     def __init__(self, desk: Desk) -> None:
@@ -34,6 +38,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.sent = 0
         self.secure = False
         self._desk = desk
+        self._asked = False
+        """A request has come."""
         self._exchange: Exchange | None = None
         self._raw = b""
         """What came and was not looked at yet."""
@@ -241,11 +247,22 @@ class ClientConnection(asyncio.BufferedProtocol):
             head = read_request(raw)
             piece, done = self._first_body(head, data[end + 4 :])
         except BadHeadError as problem:
-            self._refuse(problem)
+            if data.startswith(PREFACE_HEAD) and not self._asked:
+                self._speak_http2(data)
+            else:
+                self._refuse(problem)
             return
+        self._asked = True
         admitted = self._desk.admit(head, self.peer, raw, secure=self.secure)
         if isinstance(admitted, Refusal):
             self._turn_away(head, admitted, done)
+            return
+        if head.upgrades:
+            if self._desk.routes.plan.observed.model:
+                self._refuse(BadHeadError(501, "a model takes no WebSockets; only a command does"))
+                return
+            self._desk.guests.discard(self)
+            open_tunnel(self._desk, self._transport, head, data[end + 4 :], self.peer, admitted, self)
             return
         if self._ended and not done:
             self._refuse(BadHeadError(400, "the connection ended before the body of the request did"))
@@ -258,6 +275,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         if not done:
             self.go_on()
         exchange.begin()
+
+    def _speak_http2(self, data: bytes) -> None:
+        """The client begins as HTTP/2 does."""
+        self._desk.guests.discard(self)
+        other = StreamsConnection(self._desk, self.peer, secure=self.secure, received=self.received)
+        self._transport.set_protocol(other)
+        other.connection_made(self._transport)
+        other.data_received(data)
 
     def _await_head(self, data: bytes) -> None:
         if data.strip() and not self._raw.strip():

@@ -21,11 +21,11 @@ from fairway.serving.router.comparison.pairs import KeptAnswer
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.head import AnswerHead, BadHeadError, RequestHead, request_id_of
 from fairway.serving.router.mirror import keep_answer, send_copy
-from fairway.serving.router.observation import AccessLog, RequestRecord, milliseconds, shown
-from fairway.serving.router.outcome import TARGET, is_own
+from fairway.serving.router.observation import RequestRecord, milliseconds, shown
+from fairway.serving.router.outcome import OWN, TARGET, is_own
 from fairway.serving.router.place import Place
 from fairway.serving.router.replay import Replay
-from fairway.serving.router.upstream import Upstream
+from fairway.serving.router.upstream import Channel
 from fairway.serving.trace_context import parse
 
 _LOOKS = frozenset({b"GET", b"HEAD"})
@@ -71,7 +71,8 @@ class Exchange:
 
     __slots__ = (
         "_admitted", "_chunked", "_client", "_desk", "_fits", "_full", "_gone", "_in", "_keep", "_kept", "_out", "_place",
-        "_reason", "_replay", "_running", "_sent", "_since", "_stale", "_status", "_tried", "_upstream", "_wire", "answered",
+        "_reason", "_replay", "_running", "_sent", "_since", "_span", "_stale", "_status", "_tried", "_upstream", "_wire",
+        "answered",
         "arrived", "body_done", "head", "is_probe", "over", "request_id",
     )  # fmt: skip
 
@@ -91,12 +92,13 @@ class Exchange:
         """Some of the answer went out."""
         self._client = client
         self._desk = desk
+        self._span = None if desk.tracer is None else desk.tracer.begin(head)
         self._wire = head.render(client.peer, self.request_id)
         self._replay = Replay(desk.budget)
         # Both the lines of the head and the head as it goes to the backend are kept.
         self._fits = self._replay.add_head(2 * len(self._wire)) and (not piece or self._replay.add(piece))
         self._place: Place | None = None
-        self._upstream: Upstream | None = None
+        self._upstream: Channel | None = None
         self._tried: list[Place] = []
         self._stale = 0
         self._since = 0.0
@@ -162,13 +164,17 @@ class Exchange:
         self._gone = self._gone or now
         self._running = True
         place.count.begin(now)
+        self._reach(place, now)
+
+    def _reach(self, place: Place, now: float) -> None:
+        """Have a connection there."""
         upstream = None if self._stale else place.take_idle(now)
         if upstream is None:
             place.connect(self)
         else:
             self.on_connected(upstream)
 
-    def on_connected(self, upstream: Upstream) -> None:
+    def on_connected(self, upstream: Channel) -> None:
         """There is a connection: send what there is of the request."""
         place = self._place
         if place is None or self.over:
@@ -325,7 +331,8 @@ class Exchange:
 
     def refuse(self, status: int, reason: str) -> None:
         """Answer in the router's own words."""
-        self._desk.note_own(status)
+        if self.head.target != OWN:
+            self._desk.note_own(status)
         self._status, self._reason = status, reason
         self._end()
         keep = self.body_done and self.head.keep_alive and not self._desk.draining
@@ -379,39 +386,48 @@ class Exchange:
                 self._upstream.hold_back()
 
     def _end(self) -> None:
-        if not self.over and self._desk.access is not None and self._desk.access.wants(self._status):
-            self._note(self._desk.access)
+        if not self.over:
+            self._note()
         self.over = True
         self._replay.close()
         if self._kept is not None:
             self._kept.close()
 
-    def _note(self, access: AccessLog) -> None:
-        """Write a line of the access log."""
+    def _note(self) -> None:
+        """Write a line of the access log and end the span, where these are wanted."""
+        access, tracer = self._desk.access, self._desk.tracer
+        if self.head.target == OWN:
+            # The daemon looks every second whether the router answers.
+            return
+        if access is not None and access.wants(self._status):
+            access.note(self._record(access.time_of(self._desk.now() - self.arrived)))
+        if self._span is not None and tracer is not None:
+            tracer.end(self._span, self._record(""))
+            self._span = None
+
+    def _record(self, time: str) -> RequestRecord:
         now, place, head = self._desk.now(), self._place, self.head
         trace = parse(head.value_of(b"traceparent"))
-        access.note(
-            RequestRecord(
-                time=access.time_of(now - self.arrived),
-                request_id=self.request_id.decode("latin-1"),
-                method=shown(head.method),
-                path=shown(head.target.partition(b"?")[0]),
-                status=self._status,
-                revision=place.backend.revision if place is not None else 0,
-                replica=place.backend.name if place is not None else "",
-                bytes_in=self._in,
-                bytes_out=self._out,
-                held_ms=milliseconds(self._gone - self.arrived) if self._gone else milliseconds(now - self.arrived),
-                upstream_ms=milliseconds(now - self._since) if place is not None else 0.0,
-                total_ms=milliseconds(now - self.arrived),
-                client=shown(self._client.peer),
-                forwarded_for=shown(head.forwarded.get(b"x-forwarded-for", b"")),
-                key=self._admitted.key,
-                trace_id=trace.trace_id if trace is not None else "",
-                agent=shown(head.value_of(b"user-agent") or b""),
-                tries=self._stale + len(self._tried),
-                error=self._reason,
-            )
+        return RequestRecord(
+            time=time,
+            request_id=self.request_id.decode("latin-1"),
+            method=shown(head.method),
+            path=shown(head.target.partition(b"?")[0]),
+            status=self._status,
+            revision=place.backend.revision if place is not None else 0,
+            replica=place.backend.name if place is not None else "",
+            bytes_in=self._in,
+            bytes_out=self._out,
+            held_ms=milliseconds(self._gone - self.arrived) if self._gone else milliseconds(now - self.arrived),
+            upstream_ms=milliseconds(now - self._since) if place is not None else 0.0,
+            total_ms=milliseconds(now - self.arrived),
+            client=shown(self._client.peer),
+            forwarded_for=shown(head.forwarded.get(b"x-forwarded-for", b"")),
+            key=self._admitted.key,
+            trace_id=trace.trace_id if trace is not None else "",
+            agent=shown(head.value_of(b"user-agent") or b""),
+            tries=self._stale + len(self._tried),
+            error=self._reason,
         )
 
     def _drop_upstream(self) -> Place | None:
@@ -446,7 +462,7 @@ class Exchange:
             return frame + b"connection: close\r\n"
         return frame + b"connection: keep-alive\r\n" if request.plain else frame
 
-    def _settle(self, place: Place, upstream: Upstream) -> None:
+    def _settle(self, place: Place, upstream: Channel) -> None:
         """The answer has come whole: count it, and let the next request have the connection."""
         now = self._desk.now()
         self._running = False
@@ -463,22 +479,25 @@ class Exchange:
             self._desk.release_soon()
 
     def _finish(self, wire: bytes) -> None:
-        place, replay = self._place, self._replay
         self.over = True
         if self._chunked:
             wire += LAST
         if wire:
             self._out += len(wire)
             self._client.write(wire)
-        if self._desk.access is not None and self._desk.access.wants(self._status):
-            self._note(self._desk.access)
+        self._complete()
+
+    def _complete(self) -> None:
+        """The answer is out."""
+        self._note()
+        place, replay = self._place, self._replay
         replay.may_drop(False)
         copied = place is not None and not self.is_probe and self.body_done and replay.whole and self._desk.routes.has_mirror()
         if not (copied and place and send_copy(self._desk, place.backend.revision, self._wire, replay, self.head, self._kept)):
             self._end()
         self._client.finished(keep=self._keep)
 
-    def _may_repeat(self, upstream: Upstream, unread: bool) -> bool:
+    def _may_repeat(self, upstream: Channel, unread: bool) -> bool:
         if upstream.began or not self._replay.whole or self._stale >= _STALE_LIMIT:
             return False
         return self.head.is_idempotent or unread

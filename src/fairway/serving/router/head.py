@@ -7,7 +7,9 @@ about where a message ends. Lines that concern only one connection (hop by hop) 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 HEAD_LIMIT = 32 * 1024
 """Bytes of a head; more are answered 431."""
@@ -45,6 +47,7 @@ _ONCE = frozenset({b"host", b"content-length"})
 _SLASH = ord("/")
 _IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE", b"TRACE"})
 
+_PHRASES = {each.value: each.phrase.encode() for each in HTTPStatus}
 _RENDERED = (
     b"%b %b HTTP/1.1\r\nhost: %b\r\n%b%b"
     b"x-forwarded-for: %b\r\nx-forwarded-proto: %b\r\nx-forwarded-host: %b\r\nx-request-id: %b\r\n\r\n"
@@ -76,8 +79,17 @@ class RequestHead:
     """HTTP/1.0: it understands no chunks, and no `100 Continue`."""
     expects: bool = False
     """The sender waits for `100 Continue` before it sends the body."""
+    upgrades: bool = False
+    """It names WebSocket in `upgrade`..."""
+    connection_upgrades: bool = False
+    """...and `upgrade` in `connection`: only both together ask for one."""
     forwarded: dict[bytes, bytes] = field(default_factory=dict)
     """The `x-forwarded-*` lines and the request's id as they came."""
+
+    @property
+    def wants_tunnel(self) -> bool:
+        """Whether it asks for a WebSocket."""
+        return self.upgrades and self.connection_upgrades and self.method == b"GET" and not self.plain
 
     @property
     def is_idempotent(self) -> bool:
@@ -130,6 +142,16 @@ class AnswerHead:
     keep_alive: bool = True
     not_begun: bool = False
     """The backend says that it did nothing with the request: 503 while it drains, or with `Retry-After`."""
+    trailers: list[bytes] = field(default_factory=list)
+    """What came after the body, once all of it has come (HTTP/2 only)."""
+
+    def value_of(self, name: bytes) -> bytes | None:
+        """The value of a header or of a trailer, given in lower case."""
+        for line in [*self.trailers, *self.lines]:
+            key, _, value = line.partition(b":")
+            if key.lower() == name:
+                return value.strip(b" \t")
+        return None
 
     def drop_lines(self, names: frozenset[bytes]) -> None:
         """Leave out the headers with these names, in lower case."""
@@ -170,6 +192,8 @@ def read_request(raw: bytes) -> RequestHead:
         _frame(special, head, measured=length is not None)
     if target[0] != _SLASH:
         _aim(head)
+    if head.upgrades and (head.length or not head.wants_tunnel):
+        raise BadHeadError(501, "a WebSocket is asked for by GET, without a body and with `Connection: Upgrade`")
     return head
 
 
@@ -275,7 +299,7 @@ def _frame(special: dict[bytes, bytes], head: RequestHead, *, measured: bool) ->
         elif name == b"transfer-encoding":
             _chunked(head, value, measured=measured)
         elif name == b"upgrade":
-            _refuse_upgrade(value)
+            _upgrade(head, value)
         elif name == b"expect":
             _expect(head, value)
         elif name.startswith(b"x-"):
@@ -288,6 +312,7 @@ def _connect(head: RequestHead, value: bytes) -> None:
         return
     words = _words(value)
     head.keep_alive = b"close" not in words and (head.keep_alive or b"keep-alive" in words)
+    head.connection_upgrades = b"upgrade" in words
     head.lines = _without(head.lines, words - _OF_REQUEST)
 
 
@@ -307,9 +332,11 @@ def _expect(head: RequestHead, value: bytes) -> None:
     head.expects = not head.plain
 
 
-def _refuse_upgrade(value: bytes) -> None:
-    # `h2c` is an offer that may be passed over, and curl makes it; anything else wants another protocol than ours.
-    if value.lower() != b"h2c":
+def _upgrade(head: RequestHead, value: bytes) -> None:
+    # `h2c` is an offer that may be passed over, and curl makes it; anything but WebSockets wants another protocol than ours.
+    if value.lower() == b"websocket":
+        head.upgrades = True
+    elif value.lower() != b"h2c":
         raise BadHeadError(501, f"Upgrade to {value[:40]!r} is not possible here")
 
 
@@ -332,3 +359,32 @@ def _without(lines: list[bytes], names: set[bytes]) -> list[bytes]:
     if not names - {b"close", b"keep-alive"}:
         return lines
     return [line for line in lines if line.partition(b":")[0].lower() not in names]
+
+
+def request_of(
+    method: bytes, target: bytes, host: bytes, headers: Iterable[tuple[bytes, bytes]], length: int, more: list[bytes]
+) -> RequestHead:
+    """The head of a request that came another way than as lines. Names are in lower case; `more`: lines that are added."""
+    lines: list[bytes] = []
+    forwarded: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name not in _OF_REQUEST:
+            lines.append(name + b": " + value)
+        elif name.startswith(b"x-"):
+            forwarded[name] = forwarded[name] + b", " + value if name in forwarded else value
+    return RequestHead(method, target, host, lines + more, length, forwarded=forwarded)
+
+
+def answer_of(status: int, headers: Iterable[tuple[bytes, bytes]], *, bodiless: bool) -> AnswerHead:
+    """The head of an answer that came another way than as lines."""
+    special: dict[bytes, bytes] = {}
+    head = AnswerHead(status, b" " + _PHRASES.get(status, b""), [], CHUNKED, bodiless=bodiless or status in (204, 304))
+    for name, value in headers:
+        if name not in _OF_ANSWER:
+            head.lines.append(name + b": " + value)
+        elif name == b"content-length":
+            head.length = _length_of_answer(value)
+        elif name in (b"retry-after", b"fairway-draining"):
+            special[name] = value
+    _frame_answer(special, head, measured=True)
+    return head

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from http import HTTPStatus
 
+from fairway.serving.router.calls import outcome_of
 from fairway.serving.router.comparison.pairs import Comparer, KeptAnswer
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.head import AnswerHead, RequestHead
 from fairway.serving.router.place import Place
 from fairway.serving.router.replay import Replay
-from fairway.serving.router.upstream import Upstream
+from fairway.serving.router.upstream import Channel
 
 MIRROR_LIMIT = 64
 """Copies under way at once; when there are so many, further requests are not copied."""
@@ -41,7 +42,8 @@ class _Copy:
     """One copy and its answer, which is measured, compared where that is asked for, and thrown away."""
 
     __slots__ = (
-        "_answer", "_desk", "_head", "_kept", "_over", "_place", "_replay", "_since", "_status", "_timer", "_upstream", "_wire",
+        "_answer", "_answer_head", "_desk", "_head", "_kept", "_over", "_place", "_replay", "_since", "_status", "_timer",
+        "_upstream", "_wire",
     )  # fmt: skip
 
     def __init__(self, desk: Desk, place: Place, wire: bytes, replay: Replay, head: RequestHead, kept: KeptAnswer | None) -> None:
@@ -54,8 +56,9 @@ class _Copy:
         self._head = head
         self._since = 0.0
         self._status = 0
+        self._answer_head: AnswerHead | None = None
         self._over = False
-        self._upstream: Upstream | None = None
+        self._upstream: Channel | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
@@ -72,7 +75,7 @@ class _Copy:
         else:
             self.on_connected(upstream)
 
-    def on_connected(self, upstream: Upstream) -> None:
+    def on_connected(self, upstream: Channel) -> None:
         """There is a connection."""
         if self._over:
             upstream.close()
@@ -88,7 +91,7 @@ class _Copy:
 
     def on_answer(self, head: AnswerHead, piece: bytes, ended: bool) -> None:
         """The answer begins."""
-        self._status = head.status
+        self._answer_head = head
         if self._kept is not None and self._desk.comparer is not None:
             self._answer = keep_answer(self._desk.comparer, self._head, head)
         if ended or piece:
@@ -98,7 +101,8 @@ class _Copy:
         """More of it."""
         if self._answer is not None:
             self._answer.add(piece)
-        if ended and self._upstream is not None:
+        if ended and self._upstream is not None and self._answer_head is not None:
+            self._status = outcome_of(self._answer_head)
             self._place.give_back(self._upstream, self._desk.now())
             self._end()
 

@@ -8,7 +8,8 @@ from collections import deque
 from typing import Protocol
 
 from fairway.serving.router.counting import BackendCount, RevisionCount
-from fairway.serving.router.upstream import Upstream
+from fairway.serving.router.uplinks.pool import Pool
+from fairway.serving.router.upstream import Channel, Upstream
 from fairway.state.route import Backend
 
 IDLE_LIMIT = 256
@@ -20,10 +21,14 @@ PROBE_SECONDS = 0.2
 """How long a backend that refused a connection is left alone before one request tries it again."""
 
 
+MULTIPLEXED = frozenset({"http2", "grpc"})
+"""Protocols of backends that are spoken over connections of HTTP/2."""
+
+
 class Visitor(Protocol):
     """Who wants a connection."""
 
-    def on_connected(self, upstream: Upstream) -> None:
+    def on_connected(self, upstream: Channel) -> None:
         """Here it is."""
         ...
 
@@ -35,7 +40,7 @@ class Visitor(Protocol):
 class Place:
     """One backend."""
 
-    __slots__ = ("_address", "_idle", "_tasks", "backend", "count", "gone", "probed", "revision", "suspect_until")
+    __slots__ = ("_address", "_idle", "_pool", "_tasks", "backend", "count", "gone", "probed", "revision", "suspect_until")
 
     def __init__(self, backend: Backend, count: BackendCount, revision: RevisionCount) -> None:
         self.backend = backend
@@ -51,13 +56,16 @@ class Place:
         self._tasks: set[asyncio.Task[None]] = set()
         host, _, port = backend.address.rpartition(":")
         self._address = (host.strip("[]"), int(port))
+        self._pool = Pool(*self._address) if backend.protocol in MULTIPLEXED else None
 
     def is_open(self, now: float) -> bool:
         """Whether a request may be sent there."""
         return not self.suspect_until or (self.suspect_until <= now and not self.probed)
 
-    def take_idle(self, now: float) -> Upstream | None:
-        """A connection that is open and was used not long ago."""
+    def take_idle(self, now: float) -> Channel | None:
+        """A connection that is open and was used not long ago, or a stream of one."""
+        if self._pool is not None and self.backend.protocol:
+            return self._pool.take(now)
         idle = self._idle
         while idle:
             upstream = idle.pop()
@@ -67,8 +75,11 @@ class Place:
                 upstream.close()
         return None
 
-    def give_back(self, upstream: Upstream, now: float) -> None:
+    def give_back(self, upstream: Channel, now: float) -> None:
         """Keep a connection whose answer has ended, when the next request may follow on it."""
+        if not isinstance(upstream, Upstream):
+            upstream.close()
+            return
         if not upstream.is_reusable or self.gone or len(self._idle) >= IDLE_LIMIT:
             if not upstream.lost:
                 upstream.close()
@@ -77,16 +88,29 @@ class Place:
         upstream.idle_since = now
         self._idle.append(upstream)
 
-    def connect(self, visitor: Visitor) -> None:
+    def open_stream(self, visitor: Visitor, now: float) -> None:
+        """A stream to a replica of ours, which answers requests over HTTP/1.1 otherwise."""
+        if self._pool is None:
+            self._pool = Pool(*self._address)
+        stream = self._pool.take(now)
+        if stream is None:
+            self.connect(visitor, multiplexed=True)
+        else:
+            visitor.on_connected(stream)
+
+    def connect(self, visitor: Visitor, *, multiplexed: bool = False) -> None:
         """Open a connection; the visitor is told."""
         if self.suspect_until:
             self.probed = True
-        task = asyncio.get_running_loop().create_task(self._connect(visitor))
+        multiplexed = multiplexed or self.backend.protocol in MULTIPLEXED
+        task = asyncio.get_running_loop().create_task(self._connect(visitor, multiplexed=multiplexed))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def sweep(self, now: float) -> None:
         """Close connections that were not used for long."""
+        if self._pool is not None:
+            self._pool.sweep(now)
         while self._idle and (self._idle[0].lost or now - self._idle[0].idle_since > IDLE_SECONDS):
             upstream = self._idle.popleft()
             if not upstream.lost:
@@ -95,17 +119,24 @@ class Place:
     def leave(self) -> None:
         """It is gone from the plan."""
         self.gone = True
+        if self._pool is not None:
+            self._pool.leave()
         while self._idle:
             upstream = self._idle.pop()
             if not upstream.lost:
                 upstream.close()
 
-    async def _connect(self, visitor: Visitor) -> None:
+    async def _connect(self, visitor: Visitor, *, multiplexed: bool) -> None:
         loop = asyncio.get_running_loop()
         host, port = self._address
+        upstream: Channel
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                _, upstream = await loop.create_connection(Upstream, host, port)
+                if multiplexed:
+                    assert self._pool is not None
+                    upstream = await self._pool.connect()
+                else:
+                    _, upstream = await loop.create_connection(Upstream, host, port)
             if upstream.lost:
                 # It was closed, or the backend sent bytes, before a request was sent.
                 raise ConnectionResetError

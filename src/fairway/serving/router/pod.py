@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import uvloop
@@ -24,13 +24,16 @@ import uvloop
 from fairway.app.system import SystemClock
 from fairway.errors import BugError
 from fairway.runtime.secured.leaf import Leaf
+from fairway.serving.router.access.acceptor import Acceptor
+from fairway.serving.router.access.key_file import parse_keys
 from fairway.serving.router.client import ClientConnection
 from fairway.serving.router.control import Control
 from fairway.serving.router.desk import Desk, Limits
 from fairway.serving.router.observe.access_log import RequestLog, write_to
 from fairway.serving.router.observe.observer import ServiceObserver
 from fairway.serving.router.wire import decode_plan
-from fairway.state.route import outcome_token
+from fairway.serving.spans import tracer_of
+from fairway.state.route import RoutePlan, outcome_token
 
 TOKEN = "FAIRWAY_ROUTER_TOKEN"
 """The variable with what whoever tells plans must know."""
@@ -47,6 +50,8 @@ class Orders:
     port: int
     control: int
     token: str
+    keys: Path | None = None
+    """The file with what is kept of the API keys; None: none is needed."""
     operator: str = ""
     """Who gives the certificate of the control port; empty: the port is without TLS."""
 
@@ -58,11 +63,12 @@ def read_orders(arguments: list[str], environment: Mapping[str, str]) -> Orders:
     parser.add_argument("--port", type=int, required=True, help="where requests come")
     parser.add_argument("--control", type=int, required=True, help="where plans come")
     parser.add_argument("--operator", default="", help="who gives the certificate of that port (https); without it no TLS")
+    parser.add_argument("--keys", type=Path, help="the file with the hashes of the API keys to begin with")
     given = parser.parse_args(arguments)
     token = environment.get(TOKEN, "")
     if not token:
         parser.error(f"{TOKEN} is not set; without it anybody could tell the router where requests go")
-    return Orders(given.plan, given.port, given.control, token, given.operator)
+    return Orders(given.plan, given.port, given.control, token, given.keys, given.operator)
 
 
 class RouterPod:
@@ -74,14 +80,15 @@ class RouterPod:
         self._desk = Desk(secrets.token_hex(6), limits, self._wake)
         # The output of a pod is where clusters gather logs.
         log = RequestLog(1.0, write_to(sys.stdout.fileno()), SystemClock().now, secrets.randbelow(1000) / 1000)
-        self._observer = self._desk.observer = ServiceObserver(self._desk, log)
+        self._observer = self._desk.observer = ServiceObserver(self._desk, log, tracer_of(os.environ, "fairway-router"))
         token = outcome_token(orders.token)
         self._desk.outcome_token = lambda: token
         self._listener = socket.create_server(("", orders.port), backlog=4096)
         self._listener.setblocking(False)
         self._control = Control(self._desk, self._listener)
         self._leaf = Leaf(orders.operator) if orders.operator else None
-        self._server: asyncio.Server | None = None
+        self._acceptor = Acceptor(self._listener, lambda: ClientConnection(self._desk))
+        self._desk.followed = self._acceptor.follow
 
     async def run(self) -> None:
         """Serve until told to end."""
@@ -90,8 +97,8 @@ class RouterPod:
         self._read_plan()
         tls = self._leaf.context if self._leaf is not None else None
         control = await self._control.start_at_port(self._orders.control, self._orders.token, tls)
-        self._server = await loop.create_server(lambda: ClientConnection(self._desk), sock=self._listener, backlog=4096)
         port = self._listener.getsockname()[1]
+        await self._acceptor.start()
         sys.stderr.write(f"requests come to port {port}, plans to port {control}\n")
         sys.stderr.flush()
         gc.freeze()
@@ -107,19 +114,29 @@ class RouterPod:
 
     def _read_plan(self) -> None:
         try:
-            self._desk.put(decode_plan(self._orders.plan.read_bytes()))
+            self._desk.put(self._with_keys(decode_plan(self._orders.plan.read_bytes())))
         except (OSError, BugError) as error:
             sys.stderr.write(f"no plan to begin with: {error}\n")
+
+    def _with_keys(self, plan: RoutePlan) -> RoutePlan:
+        """The plan with the keys of the Secret: the ConfigMap has none. Without the file no key is valid."""
+        if plan.access is None or not plan.access.keys_required or self._orders.keys is None:
+            return plan
+        try:
+            keys = parse_keys(self._orders.keys.read_bytes())
+        except (OSError, ValueError) as error:
+            sys.stderr.write(f"the API keys cannot be read, so no request is let in before plans come: {error}\n")
+            return plan
+        return replace(plan, access=replace(plan.access, keys=tuple(key.rule for key in keys)))
 
     def _wake(self) -> None:
         self._control.wake()
 
     def _drain(self) -> None:
-        if self._server is None:
+        if self._desk.draining:
             return
         self._desk.draining = True
-        self._server.close()
-        self._server = None
+        self._acceptor.close()
         self._desk.drain()
         loop = asyncio.get_running_loop()
         loop.call_later(self._desk.limits.drain, self._ended.set)
@@ -127,7 +144,7 @@ class RouterPod:
 
     def _look_for_the_last(self) -> None:
         """End with the last connection."""
-        if self._desk.guests:
+        if self._desk.guests or self._acceptor.pending:
             asyncio.get_running_loop().call_later(_ENDING_SECONDS, self._look_for_the_last)
         else:
             self._ended.set()
@@ -136,6 +153,7 @@ class RouterPod:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             self._desk.sweep()
+            self._acceptor.files.look()
 
 
 def main(arguments: list[str]) -> None:

@@ -43,6 +43,39 @@ class Asker(Protocol):
         ...
 
 
+class Channel(Protocol):
+    """What a request goes to its backend by: a connection of its own, or a stream of one that is shared."""
+
+    began: bool
+    """Some of the answer has come."""
+    lost: bool
+    """It is closed, or about to be: no request may be sent on it."""
+
+    def ask(self, asker: Asker, head: bytes, body: Sequence[bytes], *, length: int, bodiless: bool, whole: bool) -> None:
+        """Send the head of a request and what there is of its body. `length`: as the head says; `whole`: that is all."""
+        ...
+
+    def send(self, wire: bytes, *, last: bool) -> None:
+        """More of the body."""
+        ...
+
+    def hold_back(self) -> None:
+        """Read nothing for now: who gets the answer is slow."""
+        ...
+
+    def go_on(self) -> None:
+        """Read again."""
+        ...
+
+    def give_up(self) -> None:
+        """The answer is not wanted any more."""
+        ...
+
+    def close(self) -> None:
+        """Its answer has ended, and no other request follows."""
+        ...
+
+
 class Upstream(asyncio.BufferedProtocol):
     """One connection. `asker` is set while a request is under way."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fairway.simulation.service.version import Version
-from fairway.state.load import LATENCY_BOUNDS, RevisionLoad
+from fairway.state.load import LATENCY_BOUNDS, OutputComparison, RevisionLoad
 
 BARS = len(LATENCY_BOUNDS) + 1
 _BOUNDS = np.array(LATENCY_BOUNDS)
@@ -31,13 +31,21 @@ class Pool:
     mirrored: int = 0
     mirror_failed: int = 0
     mirror_client_errors: int = 0
+    outputs: OutputComparison = OutputComparison()
+    non_finite: int = 0
+    """Answers that held NaN or infinity, in the last moment."""
     busy: float = 0.0
     """Of each replica, in the last moment."""
     partial: float = 0.0
     """Of a request that is nearly answered."""
 
-    def serve(self, coming: int, replicas: int, span: float, chance: np.random.Generator) -> tuple[int, np.ndarray]:
-        """Takes what comes and answers what it can: how many, and how long each took."""
+    def serve(
+        self, coming: int, replicas: int, span: float, chance: np.random.Generator, slowness: np.ndarray | None = None
+    ) -> tuple[int, np.ndarray]:
+        """Takes what comes and answers what it can: how many, and how long each took.
+
+        `slowness`: how many times as long as usual single answers take now, as recorded; None: as the version's spread says.
+        """
         self.arrived += coming
         version = self.version
         capacity = replicas * version.rate * span
@@ -51,13 +59,19 @@ class Pool:
         if not served:
             return 0, np.zeros(0)
         wait = (waiting + self.queue) / 2.0 / (replicas * version.rate) if replicas else 0.0
-        took = wait + chance.lognormal(-(version.spread**2) / 2.0, version.spread, served) / version.rate
-        return served, took
+        if slowness is None:
+            slowness = chance.lognormal(-(version.spread**2) / 2.0, version.spread, served)
+        else:
+            slowness = chance.choice(slowness, served)
+        return served, wait + slowness / version.rate
 
-    def answer(self, served: int, took: np.ndarray, chance: np.random.Generator, *, copies: bool) -> None:
-        """Counts the answers."""
+    def answer(self, served: int, took: np.ndarray, chance: np.random.Generator, *, copies: bool, bad: float = 0.0) -> None:
+        """Counts the answers. `bad`: the part of the requests that any version refuses."""
         failed = int(chance.binomial(served, self.version.errors)) if self.version.errors else 0
-        refused = int(chance.binomial(served - failed, self.version.refused)) if self.version.refused else 0
+        refuses = 1.0 - (1.0 - self.version.refused) * (1.0 - bad)
+        refused = int(chance.binomial(served - failed, refuses)) if refuses else 0
+        good = served - failed - refused
+        self.non_finite = int(chance.binomial(good, self.version.non_finite)) if self.version.non_finite else 0
         # A router counts the time of successful answers; which of them were refused makes no difference here.
         took = took[refused:]
         self.bars += np.bincount(np.searchsorted(_BOUNDS, took), minlength=BARS)
@@ -66,12 +80,21 @@ class Pool:
             self.mirrored += served
             self.mirror_failed += failed
             self.mirror_client_errors += refused
+            self._compare(good, chance)
             return
         self.failed += failed
         self.client_errors += refused
         self.answered += served - failed
         self.right += int(chance.binomial(served - failed, self.version.good))
         self.reported += served - failed
+
+    def _compare(self, good: int, chance: np.random.Generator) -> None:
+        """Counts the answers to copies beside those that clients got."""
+        version = self.version
+        relaid, reclassified = (int(chance.binomial(good, part)) for part in (version.relaid, version.reclassified))
+        differing = max(relaid, reclassified, self.non_finite, int(chance.binomial(good, version.differs)))
+        compared = OutputComparison(good, differing, relaid, good, reclassified, self.non_finite, largest=min(1.0, differing))
+        self.outputs = self.outputs.plus(compared)
 
     def load(self) -> RevisionLoad:
         """The counters as a router says them."""
@@ -85,5 +108,6 @@ class Pool:
             mirrored=self.mirrored,
             mirror_failed=self.mirror_failed,
             mirror_client_errors=self.mirror_client_errors,
+            outputs=self.outputs,
             outcomes={METRIC: (self.reported, float(self.right), float(self.right))},
         )

@@ -25,6 +25,20 @@ class Version:
     """What it uses of its cores while it is busy."""
     memory: float = 0.5
     """What it holds of its memory."""
+    leak: float = 0.0
+    """What a replica holds more after each answer; with all of its memory it is killed."""
+    cache: tuple[float, float] = (0.0, 1.0)
+    """What a replica comes to hold more with time, and the answers after which about two thirds of it are there."""
+    fragile: float = 0.0
+    """The chance with which an answer ends its replica."""
+    non_finite: float = 0.0
+    """The part of its answers that hold NaN or infinity."""
+    differs: float = 0.0
+    """The part of its answers to copies that differ from the client's answer."""
+    reclassified: float = 0.0
+    """The part of them that name another class."""
+    relaid: float = 0.0
+    """The part of them with other names, types or shapes."""
     crashes: bool = False
     """Ends by itself instead of becoming ready."""
     hangs: bool = False

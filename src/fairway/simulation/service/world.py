@@ -6,6 +6,7 @@ other, versions fail as they are told to, and daemon, router and replicas can be
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +15,7 @@ import numpy as np
 from fairway.plan.service import autoscale, commands
 from fairway.plan.service.plan import Measured, Rule, Sample, ServicePlan, advance
 from fairway.simulation.service.pool import Pool
+from fairway.simulation.service.recording import Recording
 from fairway.simulation.service.traffic import Traffic
 from fairway.simulation.service.version import Version
 from fairway.spec.service import ServiceSpec
@@ -26,6 +28,8 @@ KEY = ServiceKey("default", "simulated")
 _GONE_KEPT = 20
 _USE_EVERY = 5.0
 """Seconds between two looks at what replicas use."""
+_MEMORY_NOISE = 0.001
+"""How far two looks at the same memory lie apart."""
 
 
 @dataclass(slots=True)
@@ -50,6 +54,7 @@ class Own:
 
     served: int = 0
     busy: float = 0.0
+    non_finite: int = 0
 
 
 @dataclass(slots=True)
@@ -60,6 +65,10 @@ class World:
     seed: int = 0
     tick: float = 0.5
     look: float = 2.0
+    recording: Recording | None = None
+    """What single answers take and how many requests are bad, as recorded; None: as the versions say, and none."""
+    begins: float = 0.0
+    """The time within the recording at which this world begins."""
     rule: Rule = autoscale.decide
     room: int | None = None
     """Replicas that find a place; None: any number."""
@@ -85,6 +94,7 @@ class World:
     _own: dict[str, Own] = field(default_factory=dict)
     _versions: dict[int, Version] = field(default_factory=dict)
     _chance: np.random.Generator = field(init=False)
+    _noise: np.random.Generator = field(init=False)
     _looked: float = -1e9
     _used: dict[str, ReplicaUse] = field(default_factory=dict)
     _busy_then: dict[str, float] = field(default_factory=dict)
@@ -94,6 +104,7 @@ class World:
     def __post_init__(self) -> None:
         """Everything that happens by chance comes from the seed."""
         self._chance = np.random.default_rng(self.seed)
+        self._noise = np.random.default_rng((self.seed, 1))
 
     def apply(self, spec: ServiceSpec, version: Version) -> None:
         """A document, and how what it serves behaves."""
@@ -118,14 +129,12 @@ class World:
         self.arrived = 0
         self._pools = {number: Pool(pool.version, pool.queue) for number, pool in self._pools.items()}
 
-    def kill(self, name: str) -> None:
+    def kill(self, name: str, message: str = "ended by SIGKILL", *, for_memory: bool = False) -> None:
         """A replica ends without having been asked to."""
-        self.replicas = [
-            replace(one, phase=ReplicaPhase.GONE, since=self.now, failed=True, message="ended by SIGKILL")
-            if one.name == name and one.phase is not ReplicaPhase.GONE
-            else one
-            for one in self.replicas
-        ]
+        for index, one in enumerate(self.replicas):
+            if one.name == name and one.phase is not ReplicaPhase.GONE:
+                gone = replace(one, phase=ReplicaPhase.GONE, since=self.now, failed=True, message=message)
+                self.replicas[index] = replace(gone, out_of_memory=for_memory)
 
     def run(self, seconds: float) -> None:
         """So much time passes."""
@@ -214,10 +223,10 @@ class World:
         took: list[np.ndarray] = []
         for number, count in self._dealt(coming if backends else 0, backends).items():
             pool = self._pool(number)
-            served, times = pool.serve(count, len(backends[number]), self.tick, self._chance)
-            pool.answer(served, times, self._chance, copies=False)
+            served, times = pool.serve(count, len(backends[number]), self.tick, self._chance, self._slowness())
+            pool.answer(served, times, self._chance, copies=False, bad=self._bad())
             took.append(times)
-            self._credit(backends[number], served, pool.busy)
+            self._credit(backends[number], served, pool)
         self._copy(coming, backends)
         for number, pool in self._pools.items():
             if pool.queue and number not in backends:
@@ -252,17 +261,39 @@ class World:
         if mirror and mirror.revision in backends:
             pool = self._pool(mirror.revision)
             count = int(self._chance.binomial(coming, mirror.share / WHOLE))
-            served, took = pool.serve(count, len(backends[mirror.revision]), self.tick, self._chance)
-            pool.answer(served, took, self._chance, copies=True)
-            self._credit(backends[mirror.revision], served, pool.busy)
+            served, took = pool.serve(count, len(backends[mirror.revision]), self.tick, self._chance, self._slowness())
+            pool.answer(served, took, self._chance, copies=True, bad=self._bad())
+            self._credit(backends[mirror.revision], served, pool)
 
-    def _credit(self, names: Sequence[str], served: int, busy: float) -> None:
+    def _slowness(self) -> np.ndarray | None:
+        return self.recording.slowness(self.begins + self.now) if self.recording else None
+
+    def _bad(self) -> float:
+        return self.recording.bad(self.begins + self.now) if self.recording else 0.0
+
+    def _credit(self, names: Sequence[str], served: int, pool: Pool) -> None:
         each, rest = divmod(served, len(names))
         first = int(self._chance.integers(len(names)))
         for index, name in enumerate(names):
             own = self._own.setdefault(name, Own())
-            own.served += each + ((index - first) % len(names) < rest)
-            own.busy += busy
+            mine = each + ((index - first) % len(names) < rest)
+            own.served += mine
+            own.busy += pool.busy
+            own.non_finite += pool.non_finite // len(names) + (index == first and pool.non_finite % len(names))
+            self._wear(name, pool.version, mine)
+
+    def _wear(self, name: str, version: Version, answers: int) -> None:
+        """What answers do to their replica."""
+        if version.leak and self._memory(name, version) >= 1.0:
+            self.kill(name, "replica-0 was killed for using too much memory", for_memory=True)
+        elif version.fragile and self._chance.random() < 1.0 - (1.0 - version.fragile) ** answers:
+            self.kill(name, "SIGSEGV")
+
+    def _memory(self, name: str, version: Version) -> float:
+        """What a replica holds of its memory."""
+        served = self.served(name)
+        most, soon = version.cache
+        return version.memory + version.leak * served + most * (1.0 - math.exp(-served / soon))
 
     def _pool(self, number: int) -> Pool:
         return self._pools.setdefault(number, Pool(self.version(number)))
@@ -280,7 +311,13 @@ class World:
             backends={name: BackendLoad(in_flight=round(queue)) for name, queue in queues.items()},
         )
         loads = {
-            name: ReplicaLoad(self.now, served=own.served, busy_seconds=own.busy, queue=round(queues.get(name, 0.0)))
+            name: ReplicaLoad(
+                self.now,
+                served=own.served,
+                busy_seconds=own.busy,
+                queue=round(queues.get(name, 0.0)),
+                non_finite=own.non_finite,
+            )
             for name, own in self._own.items()
             if name in queues
         }
@@ -306,7 +343,7 @@ class World:
             one.name: ReplicaUse(
                 self.now,
                 cpu=version.cpu * (busy[one.name] - self._busy_then[one.name]) / passed,
-                memory=version.memory,
+                memory=max(0.0, self._memory(one.name, version) + float(self._noise.normal(0.0, _MEMORY_NOISE))),
             )
             for one in ready
             if one.name in self._busy_then

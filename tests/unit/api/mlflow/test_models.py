@@ -20,7 +20,10 @@ async def a_model(place: Any, run: str = "mnist-1", model: bytes = onnx_file(), 
     made = await call.post("logged-models", experiment_id="mnist", name="net", source_run_id=run, **more)
     name = made["model"]["info"]["model_id"]
     names = {pickled_file(): "model.pkl", exported_file(): "model.pt2"}
-    for file, data in {names.get(model, "model.onnx"): model, "MLmodel": b"flavors: {}\n"}.items():
+    for file, data in {
+        names.get(model, "model.onnx"): model,
+        "MLmodel": b"flavors: {onnx: {}, sklearn: {}, pytorch: {}}\n",
+    }.items():
         assert (await call.put_file(f"models/{name}/{file}", data)).status == 200
     finished = await call("PATCH", f"logged-models/{name}", {"status": "LOGGED_MODEL_READY"})
     assert finished.json["model"]["info"]["status"] == "LOGGED_MODEL_READY"

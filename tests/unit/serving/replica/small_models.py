@@ -108,6 +108,6 @@ async def ask(
     start, *rest = messages
     found = {name.decode(): value.decode() for name, value in start["headers"]}
     data: Any = b"".join(message.get("body", b"") for message in rest)
-    if found["content-type"] == "application/json" and data:
+    if found["content-type"] == "application/json" and data and "content-encoding" not in found:
         data = json.loads(data)
     return start["status"], data, found

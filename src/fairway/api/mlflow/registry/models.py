@@ -111,21 +111,24 @@ class RegisteredModels:
     async def set_alias(self, request: Request) -> Response:
         """Let an alias mean a version."""
         fields = await Fields.of(request)
-        known = await self._known(request, fields)
-        await self._models.set_alias(speaker(request), known, fields.key("alias"), fields.text("version"))
+        name, alias, number = fields.text("name"), fields.text("alias"), fields.text("version")
+        known = await self._models.registered(speaker(request).namespace, name)
+        await self._models.set_alias(speaker(request), known, alias, number)
         return answer()
 
     async def by_alias(self, request: Request) -> Response:
         """The version that an alias means."""
         fields = await Fields.of(request)
-        known = await self._known(request, fields)
-        version = await self._models.aliased(known, fields.text("alias"))
+        name, alias = fields.text("name"), fields.text("alias")
+        known = await self._models.registered(speaker(request).namespace, name)
+        version = await self._models.aliased(known, alias)
         return answer({"model_version": version_json(known, version)})
 
     async def delete_alias(self, request: Request) -> Response:
         """Take an alias away."""
         fields = await Fields.of(request)
-        await self._models.drop_alias(speaker(request), await self._known(request, fields), fields.key("alias"))
+        name, alias = fields.text("name"), fields.text("alias")
+        await self._models.drop_alias(speaker(request), await self._models.registered(speaker(request).namespace, name), alias)
         return answer()
 
     async def _known(self, request: Request, fields: Fields) -> RegisteredName:

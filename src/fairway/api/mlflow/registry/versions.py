@@ -52,9 +52,10 @@ class ModelVersions:
             run=fields.text("run_id", ""),
             tags=fields.pairs("tags", value_limit=TAG_LIMIT),
             description=fields.value("description"),
+            link=fields.value("run_link"),
         )
         made = await self._models.register(speaker(request), wanted)
-        known = await self._known(request, fields)
+        known = await self._models.registered(speaker(request).namespace, wanted.name)
         await self._changes.registered(known, made)
         return answer({"model_version": version_json(known, made)})
 
@@ -111,16 +112,15 @@ class ModelVersions:
     async def download_uri(self, request: Request) -> Response:
         """Where the files of a version can be read."""
         fields = await Fields.of(request)
-        known = await self._known(request, fields)
-        return answer({"artifact_uri": version_uri(known, await self._models.numbered(known, fields.text("version")))})
+        return answer({"artifact_uri": version_uri(*await self._asked(request, fields))})
 
     async def _one(self, request: Request, fields: Fields) -> Response:
-        known = await self._known(request, fields)
-        version = await self._models.numbered(known, fields.text("version"))
-        return answer({"model_version": version_json(known, version)})
+        return answer({"model_version": version_json(*await self._asked(request, fields))})
 
-    async def _known(self, request: Request, fields: Fields) -> RegisteredName:
-        return await self._models.registered(speaker(request).namespace, fields.text("name"))
+    async def _asked(self, request: Request, fields: Fields) -> tuple[RegisteredName, ModelVersion]:
+        name, number = fields.text("name"), fields.text("version")
+        known = await self._models.registered(speaker(request).namespace, name)
+        return known, await self._models.numbered(known, number)
 
 
 def _values(named: tuple[RegisteredName, ModelVersion]) -> Values:

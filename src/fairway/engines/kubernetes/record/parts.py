@@ -38,6 +38,7 @@ PARTS: tuple[Part, ...] = (
     _part("services", get=READ, post=WRITE, delete=WRITE),
     *(_part(f"services/{name}", get=READ) for name in ("log", "events", "why", "top", "settled")),
     _part("services/scale", post=WRITE),
+    _part("services/keys", get=READ, post=WRITE, delete=WRITE),
     _part("services/rollout", get=READ, post=WRITE),
     _part("models", get=READ, post=WRITE, delete=REMOVE),
     *(_part(f"models/{name}", get=READ) for name in ("diff", "events", "log")),

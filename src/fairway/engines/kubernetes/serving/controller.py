@@ -19,6 +19,7 @@ from fairway.engines.kubernetes.objects import Custom, Deployment, Pod
 from fairway.engines.kubernetes.objects import Service as ServiceObject
 from fairway.engines.kubernetes.operator.installation import Installation
 from fairway.engines.kubernetes.serving import manifests, naming, seating
+from fairway.engines.kubernetes.serving.exposure import Exposure, keys_name, keys_secret
 from fairway.engines.kubernetes.serving.gateway import Gateway, front_service
 from fairway.engines.kubernetes.serving.gateways import Gateways, Way
 from fairway.engines.kubernetes.serving.manifests import DIGEST, Manifest
@@ -64,6 +65,10 @@ class Wishes(Protocol):
         """What its pods prove themselves with, and what its router asks for."""
         ...
 
+    def key_records(self, key: ServiceKey) -> bytes:
+        """What is kept of its API keys, as routers read it."""
+        ...
+
 
 class Mirrors:
     """What there is."""
@@ -102,6 +107,8 @@ class ServiceObjects:
         """The ConfigMap that was applied last, by service."""
         self._keys: dict[ServiceKey, str] = {}
         """The Secret that is there, by service."""
+        self._key_secrets: dict[ServiceKey, str] = {}
+        """The Secret with the hashes of API keys that was made last, by service."""
         self._leaving: dict[str, float] = {}
         """Pods that are to go, by uid, and since when they are marked."""
         self.fronts: dict[ServiceKey, str] = {}
@@ -160,7 +167,8 @@ class ServiceObjects:
         await self._keep_plan(key, manifests.owned(manifests.plan_map(key, self._wishes.plan_text(plan)), children))
         if way.waits:
             return sooner(again, way.again)
-        await self._deploy(manifests.owned(manifests.router(key, ROUTERS, around), owner))
+        exposed = await self._expose(service, children)
+        await self._deploy(manifests.owned(manifests.router(key, ROUTERS, around, exposed), owner))
         return sooner(again, await self._lead_to_router(key, front, way, owner, children))
 
     async def _lead(
@@ -197,6 +205,20 @@ class ServiceObjects:
         with contextlib.suppress(errors.AlreadyExists):
             await self._client.create(kinds.SECRETS, body, key.namespace)
         self._keys[key] = name
+
+    async def _expose(self, service: Service, children: Manifest) -> Exposure:
+        """The Secrets that the router reads; the one with the keys is made when they are others."""
+        endpoint, key = service.spec.endpoint, service.key
+        name = ""
+        if endpoint.keys == "required":
+            keys = self._wishes.key_records(key)
+            name = keys_name(key, children["uid"], keys)
+            if self._key_secrets.get(key) != name:
+                body = manifests.owned(keys_secret(key, name, keys), children)
+                with contextlib.suppress(errors.AlreadyExists):
+                    await self._client.create(kinds.SECRETS, body, key.namespace)
+                self._key_secrets[key] = name
+        return Exposure(name, endpoint.tls.secret or "")
 
     async def _keep_plan(self, key: ServiceKey, body: Manifest) -> None:
         if self._plans.get(key) != body:
@@ -259,7 +281,7 @@ class ServiceObjects:
 
     async def _front(self, service: Service, plan: RoutePlan, owner: Manifest | None) -> ServiceObject:
         """The Service that people ask, by the service's own name unless somebody else has it. A new one leads to our router."""
-        key, port = service.key, plan.port or naming.USUAL_PORT
+        key, port = service.key, plan.port or naming.usual_port(tls=service.spec.endpoint.tls.on)
         for name in (key.name, f"{key.name}-serving"):
             known = self._mirrors.services.get(f"{key.namespace}/{name}")
             mine = known is not None and known.metadata.labels.get(marks.SERVICE) == key.name
@@ -317,6 +339,7 @@ class ServiceObjects:
             await self._delete(found)
         self._plans.pop(key, None)
         self._keys.pop(key, None)
+        self._key_secrets.pop(key, None)
         self._gateways.forget(key)
         self.fronts.pop(key, None)
         self.trouble.pop(key, None)

@@ -10,7 +10,7 @@ import ipaddress
 from dataclasses import dataclass
 from typing import Any
 
-from fairway.engines.kubernetes.serving import naming
+from fairway.engines.kubernetes.serving import exposure, naming
 from fairway.spec.service import RolloutStrategy, ServiceSpec
 from fairway.state.route import WHOLE, RoutePlan
 from fairway.state.service import ServiceKey
@@ -35,6 +35,8 @@ class Gateway:
     """Which of its listeners takes the routes; empty: any."""
     features: frozenset[str] | None = None
     """What its class says it can do beyond what all can; None: it does not say."""
+    secured: tuple[str, ...] = ()
+    """Its listeners with TLS that take the names of hosts in the service's document."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -44,6 +46,9 @@ def needs_own(spec: ServiceSpec) -> str:
     """Why no gateway can route to such a service, in words; empty when one can."""
     if spec.replicas.min == 0:
         return "it may have no replica, and a gateway lets no request wait for one"
+    exposed = exposure.needs_own(spec)
+    if exposed:
+        return exposed
     if spec.traffic.sticky:
         return f"the header {spec.traffic.sticky} keeps its sender on one version, which a gateway does not do"
     if spec.rollout.guard.metric is not None:
@@ -97,6 +102,18 @@ def http_route(
     usual: Manifest = {"backendRefs": [_backend(service, number, weight) for number, weight in weights]}
     rules.append({**usual, **({"filters": copies} if copies else {})})
     return _route(service, hosts(service, front, cluster_domain), gateway, rules)
+
+
+def tls_route(route: Manifest, hosts: tuple[str, ...], gateway: Gateway) -> Manifest:
+    """The same route for the names of hosts in the document, at the listeners with TLS alone: never in plain HTTP."""
+    parents = [{"name": gateway.name, "namespace": gateway.namespace, "sectionName": name} for name in gateway.secured]
+    metadata = {**route["metadata"], "name": tls_route_name(route["metadata"]["name"])}
+    return {**route, "metadata": metadata, "spec": {**route["spec"], "parentRefs": parents, "hostnames": list(hosts)}}
+
+
+def tls_route_name(service: str) -> str:
+    """The route by TLS; no service has a name with a dot."""
+    return f"{service}.tls"
 
 
 def route_to_router(service: ServiceKey, front: str, port: int, gateway: Gateway, cluster_domain: str) -> Manifest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairway.engines.kubernetes.serving.gateway import Gateway, is_ip
@@ -36,6 +36,23 @@ def gateway(body: Found, can: frozenset[str] | None, namespace: Found, host: str
             return Gateway(metadata["namespace"], metadata["name"], addresses[0], listener["port"], listener["name"], can)
         refusals.append(f"listener {listener['name']} {refusal}")
     return f"gateway {name} takes no such route: {'; '.join(refusals)}"
+
+
+def secured(body: Found, namespace: Found, hosts: Sequence[str]) -> tuple[str, ...]:
+    """The listeners that end TLS by a certificate and take routes of a namespace for one of these names."""
+    home = body["metadata"]["namespace"]
+    return tuple(
+        listener["name"]
+        for listener in body.get("spec", {}).get("listeners", ())
+        if _ends_tls(listener) and any(not _unfit(listener, home, namespace, host) for host in hosts)
+    )
+
+
+def _ends_tls(listener: Found) -> bool:
+    tls = listener.get("tls") or {}
+    return (
+        listener.get("protocol") == "HTTPS" and tls.get("mode", "Terminate") == "Terminate" and bool(tls.get("certificateRefs"))
+    )
 
 
 def asks_for_labels(body: Found) -> bool:
@@ -83,6 +100,11 @@ def _refusal(listener: Found, home: str, namespace: Found, host: str) -> str:
     """Why a listener takes no route of a namespace for this name; empty when it does."""
     if listener.get("protocol") != "HTTP":
         return f"is for {listener.get('protocol')}, not for plain HTTP"
+    return _unfit(listener, home, namespace, host)
+
+
+def _unfit(listener: Found, home: str, namespace: Found, host: str) -> str:
+    """The same, whatever protocol it is for."""
     allowed = listener.get("allowedRoutes") or {}
     kinds = allowed.get("kinds") or ()
     if kinds and not any((one.get("group", GROUP), one["kind"]) == (GROUP, "HTTPRoute") for one in kinds):

@@ -16,6 +16,7 @@ from fairway.engines.kubernetes.objects import Service as ServiceObject
 from fairway.engines.kubernetes.operator.installation import Installation
 from fairway.engines.kubernetes.serving import gateway as routes
 from fairway.engines.kubernetes.serving import gateway_found, naming
+from fairway.engines.kubernetes.serving.exposure import no_gateway
 from fairway.engines.kubernetes.serving.gateway import Gateway, Manifest
 from fairway.engines.kubernetes.serving.manifests import owned
 from fairway.state.route import RoutePlan
@@ -74,6 +75,10 @@ class Gateways:
         self._routes: dict[ServiceKey, Manifest] = {}
         self._slices: dict[ServiceKey, Manifest] = {}
         """What was written last, by service."""
+        self._hosts: dict[ServiceKey, tuple[tuple[str, ...], Gateway]] = {}
+        """Names of hosts that documents name, and the gateway that takes them."""
+        self._tls_routes: dict[ServiceKey, Manifest | None] = {}
+        """The route by TLS that was written last; None: there is none."""
         self._left: set[ServiceKey] = set()
         """Services that have no route any more."""
         self._wrote: dict[ServiceKey, float] = {}
@@ -91,7 +96,7 @@ class Gateways:
 
     def forget(self, key: ServiceKey) -> None:
         """The service is gone; its route goes with whoever owns it."""
-        for kept in (self._routes, self._slices, self._wrote, self._asked, self.ways):
+        for kept in (self._routes, self._slices, self._wrote, self._asked, self.ways, self._hosts, self._tls_routes):
             kept.pop(key, None)
         self._left.discard(key)
 
@@ -106,10 +111,15 @@ class Gateways:
     async def _way(self, service: Service, plan: RoutePlan, front: ServiceObject, owner: Manifest) -> Way:
         if not self._installation.gateway:
             return Way()
+        refusal = no_gateway(service.spec)
+        if refusal:
+            return Way(word=refusal, again=LOOK_EVERY)
         key, name = service.key, front.metadata.name
-        gateway = await self._usable(key, name)
+        hosts = tuple(host for host in service.spec.endpoint.hosts if host != "*")
+        gateway = await self._usable(key, name, hosts)
         if isinstance(gateway, str):
             return Way(word=gateway, again=LOOK_EVERY)
+        self._hosts[key] = (hosts, gateway)
         own = routes.needs_own(service.spec) or routes.lacks(service.spec, plan, gateway)
         led = not front.spec.selector
         if own:
@@ -119,10 +129,12 @@ class Gateways:
                 # Until our router has taken over, requests go where they should, if not copied.
                 said = await self._judged(service, replace(plan, mirror=None), name, gateway, owner)
                 unheard = said is None and self._is_new(key)
-            return Way(gateway, own=True, unheard=unheard, word=own, again=SOON if unheard else LOOK_EVERY)
+            return Way(
+                gateway, own=True, unheard=unheard, word=own + _unsecured(gateway, hosts), again=SOON if unheard else LOOK_EVERY
+            )
         said = await self._judged(service, plan, name, gateway, owner)
         if said == "":
-            return Way(gateway, leads=True, word=f"by gateway {gateway}", again=ASK_EVERY)
+            return Way(gateway, leads=True, word=f"by gateway {gateway}{_unsecured(gateway, hosts)}", again=ASK_EVERY)
         if said is None:
             since = self._asked.setdefault(key, self._now())
             word = f"gateway {gateway} has not said yet whether it follows the route"
@@ -138,7 +150,7 @@ class Gateways:
         """Whether the route was written so lately that the gateway may not have looked at it."""
         return self._now() < self._wrote.get(key, float("-inf")) + PATIENCE
 
-    async def _usable(self, key: ServiceKey, front: str) -> Gateway | str:
+    async def _usable(self, key: ServiceKey, front: str, hosts: tuple[str, ...]) -> Gateway | str:
         """The gateway, for this service; or why there is none, in words."""
         name = self._installation.gateway
         if self._now() >= self._looked + LOOK_EVERY:
@@ -150,7 +162,10 @@ class Gateways:
         if gateway_found.asks_for_labels(self._found[0]):
             namespace = await self._client.get(NAMESPACES, key.namespace)
         host = naming.host(key, front, self._installation.cluster_domain)
-        return gateway_found.gateway(*self._found, namespace, host)
+        found = gateway_found.gateway(*self._found, namespace, host)
+        if isinstance(found, str) or not hosts:
+            return found
+        return replace(found, secured=gateway_found.secured(self._found[0], namespace, hosts))
 
     async def _look(self, namespace: str, name: str) -> tuple[Manifest, frozenset[str] | None] | None:
         try:
@@ -187,11 +202,26 @@ class Gateways:
     async def _route(self, key: ServiceKey, body: Manifest | None) -> Manifest:
         """The route as it is, written before if it is to be another."""
         if body is None or self._routes.get(key) == body:
+            if body is not None:
+                await self._secure(key, body)
             return await self._client.get(HTTP_ROUTES, key.name, key.namespace)
         answer = await self._client.apply(HTTP_ROUTES, body, manager=MANAGER)
         self._routes[key], self._wrote[key] = body, self._now()
         self._left.discard(key)
+        await self._secure(key, body)
         return answer
+
+    async def _secure(self, key: ServiceKey, route: Manifest) -> None:
+        """Write the route by TLS beside the other, where the document names hosts and the gateway has a certificate for them."""
+        hosts, gateway = self._hosts.get(key, ((), None))
+        wanted = routes.tls_route(route, hosts, gateway) if gateway is not None and hosts and gateway.secured else None
+        if wanted == self._tls_routes.get(key):
+            return
+        if wanted is not None:
+            await self._client.apply(HTTP_ROUTES, wanted, manager=MANAGER)
+        else:
+            await self._remove_route_named(key, routes.tls_route_name(key.name))
+        self._tls_routes[key] = wanted
 
     async def lead(self, key: ServiceKey, front: str, gateway: Gateway, owner: Manifest) -> None:
         """Have the front's Service lead to the gateway, beside whatever it leads to now."""
@@ -230,17 +260,29 @@ class Gateways:
     async def _remove_route(self, key: ServiceKey) -> None:
         """No gateway takes the route: it goes, also when another operator had written it."""
         self._routes.pop(key, None)
-        try:
-            found = (await self._client.get(HTTP_ROUTES, key.name, key.namespace))["metadata"]
-        except errors.NotFound:
-            found = {}
-        if found.get("labels", {}).get(marks.SERVICE) == key.name:
-            await self._client.delete(HTTP_ROUTES, key.name, key.namespace, uid=found["uid"])
+        await self._remove_route_named(key, key.name)
+        if self._tls_routes.pop(key, None) is not None:
+            await self._remove_route_named(key, routes.tls_route_name(key.name))
         # Only now: a deletion that failed is tried again.
         self._left.add(key)
+
+    async def _remove_route_named(self, key: ServiceKey, name: str) -> None:
+        try:
+            found = (await self._client.get(HTTP_ROUTES, name, key.namespace))["metadata"]
+        except errors.NotFound:
+            return
+        if found.get("labels", {}).get(marks.SERVICE) == key.name:
+            await self._client.delete(HTTP_ROUTES, name, key.namespace, uid=found["uid"])
 
     async def _leading(self, key: ServiceKey, front: str) -> tuple[Manifest | None, list[Manifest]]:
         """Our slice of the front's Service, and those of others."""
         listed = await self._client.list(SLICES, key.namespace, labels=f"kubernetes.io/service-name={front}")
         mine = [one for one in listed.items if one["metadata"]["name"] == routes.slice_name(front)]
         return (mine[0] if mine else None), [one for one in listed.items if one not in mine]
+
+
+def _unsecured(gateway: Gateway, hosts: tuple[str, ...]) -> str:
+    """What to say where a gateway has no certificate for the names of the document."""
+    if not hosts or gateway.secured:
+        return ""
+    return f"; no listener of it with a certificate (HTTPS, certificateRefs) takes {', '.join(hosts)}, so they are not routed"

@@ -175,7 +175,8 @@ class ServiceIntake:
     def _status(self, found: Custom, standing: Standing) -> dict[str, Any]:
         service = standing.service
         front = self._around.front(service.key)
-        url = naming.url(service.key, front, service.port, self._installation.cluster_domain) if front else ""
+        domain, tls = self._installation.cluster_domain, service.spec.endpoint.tls.on
+        url = naming.url(service.key, front, service.port, domain, tls=tls) if front else ""
         return status.status_of(
             standing.record,
             self._around.plan(service.key),

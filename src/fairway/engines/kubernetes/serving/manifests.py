@@ -12,6 +12,7 @@ from fairway.engines.kubernetes.operator.installation import Installation, Runti
 from fairway.engines.kubernetes.operator.manifests import gpu
 from fairway.engines.kubernetes.proof import projected
 from fairway.engines.kubernetes.serving import naming
+from fairway.engines.kubernetes.serving.exposure import Exposure
 from fairway.errors import RefusedError
 from fairway.launch.render import render
 from fairway.launch.topology import Folders, Member, Topology
@@ -136,7 +137,7 @@ def plan_map(service: ServiceKey, plan: bytes) -> Manifest:
     return {**head, "data": {PLAN_FILE: plan.decode()}}
 
 
-def router(service: ServiceKey, count: int, around: Around) -> Manifest:
+def router(service: ServiceKey, count: int, around: Around, exposure: Exposure = Exposure()) -> Manifest:
     """The Deployment of the router."""
     installation = around.installation
     labels = naming.labels(service, naming.ROUTER)
@@ -149,6 +150,7 @@ def router(service: ServiceKey, count: int, around: Around) -> Manifest:
             *(PYTHON, "-m", "fairway.serving.router.pod", "--plan", f"{PLAN_FOLDER}/{PLAN_FILE}"),
             *("--port", str(naming.ROUTER_PORT), "--control", str(naming.CONTROL_PORT)),
             *(("--operator", around.endpoint) if around.authority else ()),
+            *exposure.arguments,
         ],
         "env": [_from_secret(around.secret, ROUTER_TOKEN, "router"), *around.trust],
         "securityContext": {**_no_rights(), "readOnlyRootFilesystem": True},
@@ -156,7 +158,7 @@ def router(service: ServiceKey, count: int, around: Around) -> Manifest:
         "readinessProbe": {"tcpSocket": {"port": naming.ROUTER_PORT}, "periodSeconds": 2},
         "lifecycle": {"preStop": {"sleep": {"seconds": LINGER}}},
         "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
-        "volumeMounts": [{"name": "plan", "mountPath": PLAN_FOLDER, "readOnly": True}, *around.token_mount],
+        "volumeMounts": [{"name": "plan", "mountPath": PLAN_FOLDER, "readOnly": True}, *around.token_mount, *exposure.mounts],
     }
     pod = {
         "enableServiceLinks": False,
@@ -167,7 +169,7 @@ def router(service: ServiceKey, count: int, around: Around) -> Manifest:
         "affinity": _apart(labels),
         "securityContext": _unprivileged(),
         "containers": [container],
-        "volumes": [{"name": "plan", "configMap": {"name": naming.router_name(service)}}, *around.token],
+        "volumes": [{"name": "plan", "configMap": {"name": naming.router_name(service)}}, *around.token, *exposure.volumes],
     }
     spec = {
         "replicas": count,

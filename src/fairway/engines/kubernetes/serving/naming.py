@@ -30,6 +30,8 @@ LOAD = "load"
 """The container beside a replica that says how busy it is."""
 USUAL_PORT = 80
 """Where a service is asked when its document names no port."""
+USUAL_TLS_PORT = 443
+"""The same for one whose router speaks TLS."""
 
 
 def by_service(pod: Pod) -> tuple[str, ...]:
@@ -102,8 +104,14 @@ def host(service: ServiceKey, name: str, cluster_domain: str) -> str:
     return f"{name}.{service.namespace}.svc.{cluster_domain}"
 
 
-def url(service: ServiceKey, name: str, port: int, cluster_domain: str) -> str:
+def usual_port(*, tls: bool) -> int:
+    """Where a service is asked when its document names no port."""
+    return USUAL_TLS_PORT if tls else USUAL_PORT
+
+
+def url(service: ServiceKey, name: str, port: int, cluster_domain: str, *, tls: bool = False) -> str:
     """Where a service is asked; empty until it listens."""
     if not port:
         return ""
-    return f"http://{host(service, name, cluster_domain)}" + (f":{port}" if port != USUAL_PORT else "")
+    scheme = "https" if tls else "http"
+    return f"{scheme}://{host(service, name, cluster_domain)}" + (f":{port}" if port != usual_port(tls=tls) else "")

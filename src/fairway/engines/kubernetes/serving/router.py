@@ -14,12 +14,17 @@ from fairway.engines.kubernetes.client.mirror import Mirror
 from fairway.engines.kubernetes.objects import Deployment, Pod
 from fairway.engines.kubernetes.serving import load as loads
 from fairway.engines.kubernetes.serving import naming
+from fairway.engines.kubernetes.serving.exposure import cluster_plan, with_keys
 from fairway.engines.kubernetes.serving.tally import Tally
+from fairway.errors import UnavailableError
 from fairway.runtime.secured.peer import Peer
+from fairway.state.access import KeyRule
 from fairway.state.load import ReplicaLoad, RouteLoad
 from fairway.state.route import RoutePlan, RouteTrouble
 from fairway.state.service import ServiceKey
 
+HEARD_WITHIN = 30.0
+"""Seconds in which every router must have heard a change of API keys."""
 AGAIN = 1.0
 """Seconds until a router that could not be reached is tried again."""
 
@@ -93,6 +98,11 @@ class ClusterRouter:
         """What the replicas of a service say of themselves, by name."""
         self.changed: Callable[[ServiceKey], None] = lambda _key: None
         """Called when a service has another plan, or none."""
+        self.keys: Callable[[ServiceKey], tuple[KeyRule, ...]] = lambda _key: ()
+        """The API keys of a service."""
+        self.cluster_domain = "cluster.local"
+        self.dropped: Callable[[str], None] = lambda _service: None
+        """Called when a service is gone."""
 
     async def start(self, wake: Callable[[], None]) -> None:
         """Begin: the mirrors are complete."""
@@ -109,11 +119,34 @@ class ClusterRouter:
     async def put(self, plan: RoutePlan) -> int:
         """Follow this plan from now on; the port at which the service is asked."""
         key = ServiceKey(*plan.service.split("/", 1))
+        plan = cluster_plan(plan, self.cluster_domain)
         self.plans[key] = plan
         lines = [line for line in self._lines.values() if line.service == key and line.up]
         await asyncio.gather(*(self._tell(line, plan) for line in lines))
         self.changed(key)
-        return plan.port or naming.USUAL_PORT
+        return plan.port or naming.usual_port(tls=plan.access is not None and plan.access.tls is not None)
+
+    async def follow_keys(self, key: ServiceKey) -> None:
+        """Tell every router of a service the API keys as they are now. `UnavailableError` when one does not hear them in time."""
+        plan = self.plans.get(key)
+        if plan is None or plan.access is None or not plan.access.keys_required:
+            return
+        self.changed(key)
+        deadline, heard = self._clock.now() + HEARD_WITHIN, set[str]()
+        while True:
+            # Pods come and go meanwhile: those that count are those that are there at the end.
+            deaf = {place: line for place, line in self._lines.items() if line.service == key and place not in heard}
+            told = await asyncio.gather(*(self._tell(line, plan) for line in deaf.values()))
+            heard |= {place for place, hears in zip(deaf, told, strict=True) if hears}
+            deaf = {place: line for place, line in self._lines.items() if line.service == key and place not in heard}
+            if not deaf:
+                return
+            if self._clock.now() > deadline:
+                break
+            await asyncio.sleep(AGAIN / 2)
+        addresses = ", ".join(line.peer.address for line in deaf.values())
+        message = f"{key}: the router at {addresses} did not hear the change of its API keys; it is told again"
+        raise UnavailableError(message, fix="see whether its pod runs, then ask again")
 
     async def drop(self, service: str) -> None:
         """The service is gone: so is its router, soon."""
@@ -121,6 +154,7 @@ class ClusterRouter:
         self.plans.pop(key, None)
         self._tallies.pop(key, None)
         self.refused.pop(key, None)
+        self.dropped(service)
         self.changed(key)
 
     async def look(self) -> dict[str, RouteLoad]:
@@ -178,7 +212,7 @@ class ClusterRouter:
             try:
                 plan = self.plans.get(line.service)
                 if plan is not None:
-                    await self._talk.put(line.peer, token, plan)
+                    await self._talk.put(line.peer, token, with_keys(plan, self.keys(line.service)))
                 if plan is self.plans.get(line.service):
                     line.up = True
                     await self._talk.follow(line.peer, token, self._wake)
@@ -188,14 +222,17 @@ class ClusterRouter:
             line.up = False
             await asyncio.sleep(AGAIN)
 
-    async def _tell(self, line: _Line, plan: RoutePlan) -> None:
+    async def _tell(self, line: _Line, plan: RoutePlan) -> bool:
+        """Tell one router the plan; whether it has heard it."""
         try:
-            await self._talk.put(line.peer, self._token(line.service), plan)
+            await self._talk.put(line.peer, self._token(line.service), with_keys(plan, self.keys(line.service)))
         except OSError as error:
             log.warning(
                 "the router of %s at %s did not hear its plan: %s; it is told again", line.service, line.peer.address, error
             )
             self._attend(line)
+            return False
+        return True
 
     async def _look_at(self, line: _Line) -> RouteLoad | None:
         try:

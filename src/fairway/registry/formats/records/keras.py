@@ -95,11 +95,24 @@ def _signature(files: Files, entry: str) -> Signature:
         return Signature()
     config = archive.read_json(entry, files[entry], _CONFIG)
     try:
-        layers = config["config"]["layers"]
-        specs = [_spec(layer["config"]) for layer in layers if layer["class_name"] == "InputLayer"]
+        found = {
+            layer["config"]["name"]: layer["config"]
+            for layer in config["config"]["layers"]
+            if layer["class_name"] == "InputLayer"
+        }
+        specs = [_spec(found[name]) for name in _names(config["config"].get("input_layers"))] or list(map(_spec, found.values()))
     except (KeyError, TypeError, AttributeError):
         return Signature()
     return Signature(tuple(spec for spec in specs if spec is not None))
+
+
+def _names(layers: Any) -> list[str]:
+    """The layers of the inputs in their order: one `[name, 0, 0]`, or several, or by name."""
+    if isinstance(layers, dict):
+        layers = list(layers.values())
+    if not isinstance(layers, list) or not layers:
+        return []
+    return [layers[0]] if isinstance(layers[0], str) else [each[0] for each in layers]
 
 
 def _spec(layer: dict[str, Any]) -> TensorSpec | None:

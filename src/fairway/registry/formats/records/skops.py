@@ -10,21 +10,14 @@ from typing import Any
 from fairway.errors import RefusedError
 from fairway.registry.formats import archive
 from fairway.registry.formats.record import Files, Format, Package, Risk, by_suffix
-from fairway.registry.formats.records import tabular
+from fairway.registry.formats.records import skops_types, tabular
 from fairway.state.model import Signature, TensorSpec
 
 _SCHEMA = "schema.json"
 _BUILTINS = frozenset(
     {"int", "float", "str", "bool", "list", "set", "map", "tuple", "dict", "NoneType", "slice", "bytes", "type"}
 )
-_INTERNAL = frozenset(
-    {
-        "sklearn.tree._tree.Tree",
-        "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-    }
-)
-"""Types of scikit-learn itself whose content is not checked when they are loaded: a crafted file can crash the process."""
-_CALLABLES = frozenset({"FunctionNode", "PartialNode", "MethodNode", "OperatorFuncNode", "TypeNode", "CachedNode"})
+_COLLECTIONS = frozenset({"OrderedDict", "defaultdict"})
 _SHOWN = 5
 _VECTORIZERS = frozenset({"CountVectorizer", "TfidfVectorizer", "HashingVectorizer"})
 """First steps that take texts."""
@@ -57,13 +50,13 @@ def _named(node: dict[str, Any]) -> str:
 
 def _is_trusted(full: str, loader: str) -> bool:
     root, _, rest = full.partition(".")
-    if root == "builtins":
-        return rest in _BUILTINS
+    name = rest.rpartition(".")[2]
+    if loader == "FunctionNode":
+        return root == "numpy" and rest in skops_types.FUNCTIONS
     if root == "sklearn":
-        return full not in _INTERNAL and (loader not in _CALLABLES or loader == "TypeNode")
-    if root in ("numpy", "scipy"):
-        return True  # arrays, types, generators, and functions on arrays, which skops compares with its own list
-    return full in ("collections.OrderedDict", "collections.defaultdict")
+        return name in skops_types.ESTIMATORS or (name in skops_types.INTERNAL and loader != "TypeNode")
+    trusted = {"builtins": _BUILTINS, "numpy": skops_types.NUMPY, "collections": _COLLECTIONS}
+    return rest in trusted.get(root, ())
 
 
 def _schema(name: str, path: Path) -> dict[str, Any]:

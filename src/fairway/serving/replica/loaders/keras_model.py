@@ -33,6 +33,8 @@ class Keras:
             raise ValueError("a model of a class of its own does not tell its inputs; write them into fairway.json beside it")
         outputs = getattr(self._model, "outputs", None)
         names = list(getattr(self._model, "output_names", None) or ())
+        if not names and outputs and len(outputs) == 1 and isinstance(self._model, keras.Sequential):
+            names = [self._model.layers[-1].name]
         if outputs and len(set(names)) == len(outputs):
             self.outputs = [self._told(name, each) for name, each in zip(names, outputs)]
         else:

@@ -27,8 +27,8 @@ class SavedModel:
             )
             raise ValueError(message)
         self._run = signatures["serving_default"]
-        self.inputs = [self._told(name, spec) for name, spec in self._run.structured_input_signature[1].items()]
-        self.outputs = [self._told(name, spec) for name, spec in self._run.structured_outputs.items()]
+        self.inputs = [self._told(name, spec) for name, spec in sorted(self._run.structured_input_signature[1].items())]
+        self.outputs = [self._told(name, spec) for name, spec in sorted(self._run.structured_outputs.items())]
 
     def _told(self, name: str, spec: Any) -> dict[str, Any]:
         return {

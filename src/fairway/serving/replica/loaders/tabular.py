@@ -16,8 +16,13 @@ PROBABILITIES = "predict_proba"
 class Rows:
     """A model with methods that take rows. Its outputs are found by running it on zeros."""
 
-    def __init__(self, order: Any, platform: str, inputs: list[dict[str, Any]], run: Any, columns: Any = None) -> None:
-        """`run`: takes the rows, gives (name, values) of each output. `columns`: names of features, where the model has them."""
+    def __init__(
+        self, order: Any, platform: str, inputs: list[dict[str, Any]], run: Any, columns: Any = None, known: Any = None
+    ) -> None:
+        """`run`: takes the rows, gives (name, values) of each output. `columns`: names of features, where the model has them.
+
+        `known`: the outputs, where they are known without running it.
+        """
         self._run = run
         self._columns = columns
         self.platform = platform
@@ -25,9 +30,11 @@ class Rows:
         if not self.inputs:
             raise ValueError("it does not tell how many features it takes; write the inputs into fairway.json")
         self._names: list[str] = []
-        self.outputs: list[dict[str, Any]] = order.outputs(self.inputs, self.predict)
-        for told, name in zip(self.outputs, self._names):
-            told["name"] = name
+        self.outputs: list[dict[str, Any]] = order.written["outputs"] or known or []
+        if not self.outputs:
+            self.outputs = order.outputs(self.inputs, self.predict)
+            for told, name in zip(self.outputs, self._names):
+                told["name"] = name
 
     def predict(self, inputs: list[Any]) -> list[Any]:
         """Run every method."""
@@ -45,6 +52,12 @@ class Rows:
         if self._columns is not None and len(self._columns) == array.shape[1] and _has_pandas():
             return frame(dict(zip(self._columns, array.T)))
         return array
+
+
+class Trees(Rows):
+    """A model of trees: its library computes each row for itself, so that rows of several requests may run together."""
+
+    independent = True
 
 
 def numbers(count: Any, word: str = "FP64") -> list[dict[str, Any]]:
@@ -84,7 +97,19 @@ def estimator(order: Any, model: Any, platform: str = "sklearn") -> Rows:
         inputs = numbers(getattr(model, "n_features_in_", None))
     # Rows come without names where pandas is not installed.
     warnings.filterwarnings("ignore", message="X does not have valid feature names")
-    return Rows(order, platform, inputs, methods(model), getattr(model, "feature_names_in_", None))
+    known = _outputs_of_classes(order, model) if len(order.written["inputs"]) > 1 else None
+    return Rows(order, platform, inputs, methods(model), getattr(model, "feature_names_in_", None), known)
+
+
+def _outputs_of_classes(order: Any, model: Any) -> Any:
+    """The outputs of a classifier, whose columns may refuse zeros and empty texts; None for other models."""
+    classes = getattr(model, "classes_", None)
+    if classes is None or isinstance(classes, list) or np.asarray(classes).ndim != 1:
+        return None
+    found = [{"name": PREDICT, "datatype": order.word(np.asarray(classes)), "shape": [-1]}]
+    if hasattr(model, PROBABILITIES):
+        found.append({"name": PROBABILITIES, "datatype": "FP64", "shape": [-1, len(classes)]})
+    return found
 
 
 def _bound(model: Any, threads: int) -> None:

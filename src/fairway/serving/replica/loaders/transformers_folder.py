@@ -214,7 +214,8 @@ class Text:
         step = self._begin(tokens)
         given: list[int] = []
         shown = ""
-        while length + len(given) < self._longest:
+        most = min(options.get("max_tokens") or self._longest, self._longest - length)
+        while len(given) < most:
             scores = step.scores(given)
             token, told = sampler.choose(scores)
             if token in self._ends:

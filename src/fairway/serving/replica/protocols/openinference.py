@@ -374,7 +374,7 @@ def _binary_size(tensor: _Tensor) -> int | None:
             message = f"input {tensor.name!r} has no data"
             raise bad(message, "send data, or parameters.binary_data_size and bytes after the JSON")
         return None
-    if tensor.data is not msgspec.UNSET:
+    if tensor.data is not msgspec.UNSET and (size or bytes(tensor.data) not in (b"[]", b"null")):
         message = f"input {tensor.name!r} has both data and binary_data_size"
         raise bad(message, "keep one")
     if type(size) is not int or size < 0:

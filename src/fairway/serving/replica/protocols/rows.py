@@ -28,7 +28,7 @@ from fairway.serving.replica.protocols.pieces import (
     small,
     weight,
 )  # fmt: skip
-from fairway.serving.replica.protocols.tokens import numbers
+from fairway.serving.replica.protocols.tokens import is_mark, numbers
 from fairway.serving.replica.protocols.values import FLOATS, array_of, flattened, read_json, read_tensors
 from fairway.state.model import TensorSpec
 
@@ -192,6 +192,9 @@ def array_from(spec: TensorSpec, value: Any, place: str = "") -> Array:
 def _text(place: str, value: Any) -> bytes:
     try:
         if isinstance(value, str):
+            if is_mark(value):
+                message = f"{place}: a number where text is wanted"
+                raise bad(message)
             return value.encode()
         if set(value) == {"b64"}:
             return base64.b64decode(value["b64"], validate=True)

@@ -61,6 +61,11 @@ def has_marks(data: bytes | memoryview | msgspec.Raw) -> bool:
     return b'"\x7f' in bytes(data)
 
 
+def is_mark(text: str) -> bool:
+    """Whether a text stands for such a number, where texts are wanted: there it would be wrong."""
+    return text in _VALUES
+
+
 def numbers(flat: list[Any]) -> list[Any]:
     """Elements with the numbers in place of the texts that stand for them; other texts stay."""
     return [_VALUES.get(each, each) if type(each) is str else each for each in flat]

@@ -6,6 +6,7 @@ import array
 import functools
 import math
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ from fairway.serving.replica.protocols.pieces import (
     opens,
     opens_nested,
 )
-from fairway.serving.replica.protocols.tokens import has_marks, has_tokens, masked, numbers
+from fairway.serving.replica.protocols.tokens import has_marks, has_tokens, is_mark, masked, numbers
 
 FLOATS = ("FP16", "FP32", "FP64", "BF16")
 _TYPES: dict[str, Any] = {"marked": float | str, "BOOL": bool, "BYTES": str, **dict.fromkeys(FLOATS, float)}
@@ -69,11 +70,21 @@ def _decoder(datatype: str, depth: int) -> msgspec.json.Decoder[Any]:
 def _decoded(data: bytes | msgspec.Raw, datatype: str, depth: int) -> list[Any]:
     try:
         found: list[Any] = _decoder(datatype, depth).decode(data)
+        if datatype == "BYTES" and has_marks(data) and any(map(is_mark, _leaves(found))):
+            raise bad("a number where text is wanted")
     except msgspec.ValidationError:
         if datatype not in FLOATS or not has_marks(data):
             raise
         found = _decoder("marked", depth).decode(data)
     return found
+
+
+def _leaves(nested: list[Any]) -> Iterator[str]:
+    for each in nested:
+        if isinstance(each, list):
+            yield from _leaves(each)
+        else:
+            yield each
 
 
 def from_json(data: msgspec.Raw, datatype: str, shape: tuple[int, ...], place: str) -> Array:

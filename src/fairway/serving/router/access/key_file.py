@@ -5,6 +5,7 @@ It holds hashes, and none of the keys.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,16 @@ from fairway.state.access import ApiKey
 
 KEYS = "keys.json"
 _DECODER = msgspec.json.Decoder(tuple[ApiKey, ...])
+
+
+def parse_keys(data: bytes) -> tuple[ApiKey, ...]:
+    """The keys of a file; `ValueError` when it holds none."""
+    return _DECODER.decode(data)
+
+
+def key_records(home: Path) -> bytes:
+    """The keys of a service for a file elsewhere, without when they were used: the same keys give the same bytes."""
+    return msgspec.json.encode([replace(key, used=0.0) for key in read_keys(home)])
 
 
 def read_keys(home: Path) -> tuple[ApiKey, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from fairway.serving.router.access.certificate import Certificate, read_certificate
 from fairway.state.access import TlsRule
 
-ALPN = ("http/1.1",)
+ALPN = ("h2", "http/1.1")
 """The protocols that a client may choose, the preferred one first. What serves another one adds its name here."""
 WARN_SECONDS = 14 * 86400.0
 """How long before a certificate ends the service says so."""

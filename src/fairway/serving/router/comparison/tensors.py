@@ -18,7 +18,7 @@ import numpy as np
 from fairway.serving.replica.datatypes import DTYPES, Array, from_raw
 from fairway.serving.replica.problem import RequestError
 
-LARGEST = 8 * 1024 * 1024
+LARGEST = 4 * 1024 * 1024
 """Bytes of an answer after it was decompressed."""
 _ENCODINGS = {b"gzip": 31, b"deflate": 47}
 _SCORES = "scores"

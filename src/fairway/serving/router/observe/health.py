@@ -7,7 +7,13 @@ import json
 from fairway.serving.router.head import RequestHead
 from fairway.state.route import RouteObservation
 
-LIVE = frozenset({b"/v2/health/live", b"/livez", b"/ping"})
+_GRPC_LIVE = b"/inference.GRPCInferenceService/ServerLive"
+HEALTH_CHECK = b"/grpc.health.v1.Health/Check"
+CALLS = frozenset(
+    {_GRPC_LIVE, HEALTH_CHECK, b"/inference.GRPCInferenceService/ServerReady", b"/inference.GRPCInferenceService/ModelReady"}
+)
+"""Methods of gRPC that are probes."""
+LIVE = frozenset({b"/v2/health/live", b"/livez", b"/ping", _GRPC_LIVE})
 """Paths that ask whether the server lives. The router does."""
 READY = frozenset({b"/v2/health/ready", b"/readyz", b"/health", b"/healthz"})
 """Paths that ask whether requests would be answered."""
@@ -29,8 +35,10 @@ AGENTS = (
 
 
 def is_probe(head: RequestHead, about: RouteObservation) -> bool:
-    """Whether a GET or a HEAD is a probe: by its path, or by who sends it."""
+    """Whether a GET, a HEAD or a call of gRPC is a probe: by its path, or by who sends it."""
     path = head.target.partition(b"?")[0]
+    if path in CALLS:
+        return True
     if path in LIVE or path in READY or path == SCRAPE or (about.ready and path == about.ready.encode()):
         return True
     if about.model and (is_model_ready(path, about.model) or is_model_status(path, about.model)):

@@ -1,0 +1,49 @@
+"""What goes wrong on a connection of HTTP/2, with the codes of RFC 9113, section 7."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """Why a stream or a connection ends."""
+
+    NO_ERROR = 0
+    PROTOCOL_ERROR = 1
+    INTERNAL_ERROR = 2
+    FLOW_CONTROL_ERROR = 3
+    SETTINGS_TIMEOUT = 4
+    STREAM_CLOSED = 5
+    FRAME_SIZE_ERROR = 6
+    REFUSED_STREAM = 7
+    CANCEL = 8
+    COMPRESSION_ERROR = 9
+    CONNECT_ERROR = 10
+    ENHANCE_YOUR_CALM = 11
+    INADEQUATE_SECURITY = 12
+    HTTP_1_1_REQUIRED = 13
+
+
+class SessionError(Exception):
+    """The connection cannot go on: GOAWAY with this code, then it is closed."""
+
+    def __init__(self, code: Code, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class StreamError(Exception):
+    """One stream cannot go on: RST_STREAM with this code. The others are not concerned."""
+
+    def __init__(self, code: Code, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class HeaderCompressionError(SessionError):
+    """A header block that cannot be decoded: both sides would disagree about every later one."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(Code.COMPRESSION_ERROR, reason)

@@ -1,0 +1,83 @@
+"""Frames of HTTP/2 (RFC 9113, sections 4 and 6): their kinds, flags and bytes."""
+
+from __future__ import annotations
+
+import struct
+
+from fairway.serving.http2.errors import Code
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""What a client sends first."""
+
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
+
+END_STREAM = 0x1
+ACK = 0x1
+END_HEADERS = 0x4
+PADDED = 0x8
+HAS_PRIORITY = 0x20
+
+ENABLE_PUSH = 2
+MAX_CONCURRENT_STREAMS = 3
+INITIAL_WINDOW_SIZE = 4
+MAX_FRAME_SIZE = 5
+MAX_HEADER_LIST_SIZE = 6
+
+FRAME_SIZE = 16_384
+"""Bytes of a frame's content: what every side must take, and the most that is taken here."""
+WINDOW = 65_535
+"""A window before anything is said about it."""
+LARGEST_WINDOW = (1 << 31) - 1
+HEAD_SIZE = 9
+
+HEAD = struct.Struct(">HBBBL")
+"""The head of a frame: the length in two parts, kind, flags, stream."""
+_SETTING = struct.Struct(">HL")
+_NUMBER = struct.Struct(">L")
+
+
+def frame(kind: int, flags: int, stream: int, content: bytes = b"") -> bytes:
+    """One frame; the content is no longer than the other side takes."""
+    size = len(content)
+    return HEAD.pack(size >> 8, size & 255, kind, flags, stream) + content
+
+
+def settings(values: dict[int, int]) -> bytes:
+    """SETTINGS."""
+    return frame(SETTINGS, 0, 0, b"".join([_SETTING.pack(*each) for each in values.items()]))
+
+
+def read_settings(content: bytes) -> list[tuple[int, int]]:
+    """Names and values; the length is a multiple of six."""
+    return list(_SETTING.iter_unpack(content))
+
+
+def window_update(stream: int, more: int) -> bytes:
+    """WINDOW_UPDATE."""
+    return frame(WINDOW_UPDATE, 0, stream, _NUMBER.pack(more))
+
+
+def rst_stream(stream: int, code: Code) -> bytes:
+    """RST_STREAM."""
+    return frame(RST_STREAM, 0, stream, _NUMBER.pack(code))
+
+
+def goaway(last: int, code: Code, reason: str = "") -> bytes:
+    """GOAWAY."""
+    return frame(GOAWAY, 0, 0, _NUMBER.pack(last) + _NUMBER.pack(code) + reason.encode()[:200])
+
+
+def number(content: bytes) -> int:
+    """The four bytes of WINDOW_UPDATE, RST_STREAM and the like, without the first bit."""
+    return int.from_bytes(content[:4], "big") & 0x7FFFFFFF
+
+
+def header_frames(stream: int, block: bytes, *, ended: bool) -> bytes:
+    """HEADERS, with CONTINUATION where one frame does not hold the block."""
+    flags = END_STREAM if ended else 0
+    if len(block) <= FRAME_SIZE:
+        return frame(HEADERS, flags | END_HEADERS, stream, block)
+    parts = [block[start : start + FRAME_SIZE] for start in range(0, len(block), FRAME_SIZE)]
+    found = [frame(HEADERS, flags, stream, parts[0])]
+    found += [frame(CONTINUATION, END_HEADERS if part is parts[-1] else 0, stream, part) for part in parts[1:]]
+    return b"".join(found)

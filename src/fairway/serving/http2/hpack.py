@@ -1,0 +1,223 @@
+"""Header compression (RFC 7541): blocks of bytes to headers and back.
+
+The decoder keeps the dynamic table that the other side fills, at most `TABLE_SIZE` bytes. A block that only refers to the tables
+decodes to the same headers until the dynamic table changes, so its result is kept: clients of gRPC send one and the same block
+for every call. The encoder uses the static table alone. Its blocks do not depend on what was sent before and can be kept, too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from fairway.serving.http2 import huffman
+from fairway.serving.http2.errors import HeaderCompressionError
+
+Header = tuple[bytes, bytes]
+Headers = tuple[Header, ...]
+
+TABLE_SIZE = 4096
+"""Bytes of the dynamic table, as RFC 7541 counts them; what SETTINGS_HEADER_TABLE_SIZE is at first."""
+_OVERHEAD = 32
+"""Bytes that RFC 7541 adds for each entry."""
+_REMEMBERED = 32
+"""Blocks whose headers are kept, a connection..."""
+_SHORT = 128
+"""...of at most so many bytes."""
+
+STATIC: tuple[Header, ...] = (
+    (b":authority", b""), (b":method", b"GET"), (b":method", b"POST"), (b":path", b"/"), (b":path", b"/index.html"),
+    (b":scheme", b"http"), (b":scheme", b"https"), (b":status", b"200"), (b":status", b"204"), (b":status", b"206"),
+    (b":status", b"304"), (b":status", b"400"), (b":status", b"404"), (b":status", b"500"), (b"accept-charset", b""),
+    (b"accept-encoding", b"gzip, deflate"), (b"accept-language", b""), (b"accept-ranges", b""), (b"accept", b""),
+    (b"access-control-allow-origin", b""), (b"age", b""), (b"allow", b""), (b"authorization", b""), (b"cache-control", b""),
+    (b"content-disposition", b""), (b"content-encoding", b""), (b"content-language", b""), (b"content-length", b""),
+    (b"content-location", b""), (b"content-range", b""), (b"content-type", b""), (b"cookie", b""), (b"date", b""),
+    (b"etag", b""), (b"expect", b""), (b"expires", b""), (b"from", b""), (b"host", b""), (b"if-match", b""),
+    (b"if-modified-since", b""), (b"if-none-match", b""), (b"if-range", b""), (b"if-unmodified-since", b""),
+    (b"last-modified", b""), (b"link", b""), (b"location", b""), (b"max-forwards", b""), (b"proxy-authenticate", b""),
+    (b"proxy-authorization", b""), (b"range", b""), (b"referer", b""), (b"refresh", b""), (b"retry-after", b""),
+    (b"server", b""), (b"set-cookie", b""), (b"strict-transport-security", b""), (b"transfer-encoding", b""),
+    (b"user-agent", b""), (b"vary", b""), (b"via", b""), (b"www-authenticate", b""),
+)  # fmt: skip
+_FIRST_DYNAMIC = len(STATIC) + 1
+_BY_HEADER = {header: place for place, header in reversed(list(enumerate(STATIC, 1)))}
+_BY_NAME = {name: place for place, (name, _) in reversed(list(enumerate(STATIC, 1)))}
+
+
+class TooManyHeadersError(Exception):
+    """The headers of a block are longer than allowed. The dynamic table is as if they had been kept."""
+
+
+class _Found:
+    """The headers of a block, as many as are allowed."""
+
+    __slots__ = ("_count", "_left", "headers", "too_many")
+
+    def __init__(self, most_bytes: int, most_headers: int) -> None:
+        self.headers: list[Header] = []
+        self.too_many = False
+        self._left = most_bytes
+        self._count = most_headers
+
+    def add(self, header: Header) -> None:
+        """One more."""
+        self._left -= len(header[0]) + len(header[1])
+        self._count -= 1
+        if self._left < 0 or self._count < 0:
+            self.too_many = True
+        else:
+            self.headers.append(header)
+
+
+class Decoder:
+    """The headers of one side of a connection."""
+
+    __slots__ = ("_bytes", "_count", "_known", "_limit", "_size", "_table")
+
+    def __init__(self, most_bytes: int, most_headers: int) -> None:
+        """`most_bytes`: of names and values of one block; `most_headers`: how many."""
+        self._bytes = most_bytes
+        self._count = most_headers
+        self._table: deque[Header] = deque()
+        self._size = 0
+        self._limit = TABLE_SIZE
+        self._known: dict[bytes, Headers] = {}
+
+    def decode(self, block: bytes) -> Headers:
+        """The headers; `TooManyHeadersError` beyond the limits, `HeaderCompressionError` when the block is wrong."""
+        known = self._known.get(block)
+        if known is not None:
+            return known
+        found = _Found(self._bytes, self._count)
+        try:
+            changed = self._read(block, found)
+        except IndexError:
+            raise HeaderCompressionError("a header block ends within a header") from None
+        if changed:
+            self._known.clear()
+        if found.too_many:
+            raise TooManyHeadersError
+        headers = tuple(found.headers)
+        if not changed and len(block) <= _SHORT:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[block] = headers
+        return headers
+
+    def _read(self, block: bytes, found: _Found) -> bool:
+        """Read a whole block; whether it changed the table. Beyond the limits it is read for what it does to the table."""
+        place, changed = 0, False
+        while place < len(block):
+            first = block[place]
+            if first & 0x80:
+                index, place = _integer(block, place, 7)
+                found.add(self._entry(index))
+            elif first & 0x40:
+                header, place = self._literal(block, place, 6)
+                self._add(header)
+                found.add(header)
+                changed = True
+            elif first & 0x20:
+                if found.headers or found.too_many:
+                    raise HeaderCompressionError("the size of the table changes after a header")
+                place, changed = self._resize(block, place), True
+            else:
+                header, place = self._literal(block, place, 4)
+                found.add(header)
+        return changed
+
+    def _entry(self, index: int) -> Header:
+        if 0 < index < _FIRST_DYNAMIC:
+            return STATIC[index - 1]
+        if not 0 <= index - _FIRST_DYNAMIC < len(self._table):
+            message = f"a header refers to entry {index} of the tables, which is none"
+            raise HeaderCompressionError(message)
+        return self._table[index - _FIRST_DYNAMIC]
+
+    def _literal(self, block: bytes, place: int, bits: int) -> tuple[Header, int]:
+        index, place = _integer(block, place, bits)
+        if index:
+            name = self._entry(index)[0]
+        else:
+            name, place = _text(block, place)
+        value, place = _text(block, place)
+        return (name, value), place
+
+    def _resize(self, block: bytes, place: int) -> int:
+        limit, place = _integer(block, place, 5)
+        if limit > TABLE_SIZE:
+            message = f"a dynamic table of {limit} bytes, where {TABLE_SIZE} are allowed"
+            raise HeaderCompressionError(message)
+        self._limit = limit
+        self._evict(0)
+        return place
+
+    def _add(self, header: Header) -> None:
+        size = len(header[0]) + len(header[1]) + _OVERHEAD
+        self._evict(size)
+        if size <= self._limit:
+            self._table.appendleft(header)
+            self._size += size
+
+    def _evict(self, room: int) -> None:
+        table = self._table
+        while table and self._size + room > self._limit:
+            name, value = table.pop()
+            self._size -= len(name) + len(value) + _OVERHEAD
+
+
+def encode(headers: Iterable[Header]) -> bytes:
+    """A block of these headers, with names in lower case. No table changes by it."""
+    return b"".join([_encoded(header) for header in headers])
+
+
+def _encoded(header: Header) -> bytes:
+    place = _BY_HEADER.get(header)
+    if place is not None:
+        return bytes([0x80 | place])
+    name, value = header
+    index = _BY_NAME.get(name)
+    if index is None:
+        return b"\x00" + _packed(name) + _packed(value)
+    return (bytes([index]) if index < 15 else bytes([15, index - 15])) + _packed(value)
+
+
+def _packed(text: bytes) -> bytes:
+    """A text with its length before it, without Huffman's code."""
+    length = len(text)
+    if length < 127:
+        return bytes([length]) + text
+    length -= 127
+    head = bytearray([127])
+    while length >= 128:
+        head.append(length & 127 | 128)
+        length >>= 7
+    head.append(length)
+    return bytes(head) + text
+
+
+def _integer(block: bytes, place: int, bits: int) -> tuple[int, int]:
+    """An integer with so many bits in its first byte, and the place after it."""
+    most = (1 << bits) - 1
+    value = block[place] & most
+    place += 1
+    if value < most:
+        return value, place
+    for shift in (0, 7, 14, 21):
+        byte = block[place]
+        place += 1
+        value += (byte & 127) << shift
+        if byte < 128:
+            return value, place
+    raise HeaderCompressionError("an integer in a header block is too large")
+
+
+def _text(block: bytes, place: int) -> tuple[bytes, int]:
+    coded = block[place] & 0x80
+    length, place = _integer(block, place, 7)
+    end = place + length
+    if end > len(block):
+        raise HeaderCompressionError("a header block ends within a text")
+    text = block[place:end]
+    return (huffman.decode(text) if coded else text), end

@@ -1,0 +1,122 @@
+"""One request of HTTP/2 over a connection of its own: how a server is asked whether it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import cast
+
+from fairway.serving.http2.errors import SessionError
+from fairway.serving.http2.grpc import GRPC
+from fairway.serving.http2.heads import read_answer_headers, read_trailers
+from fairway.serving.http2.hpack import Header, Headers, encode
+from fairway.serving.http2.session import Session, Terms
+from fairway.serving.http2.stream import Stream
+
+HEALTH_CHECK = b"/grpc.health.v1.Health/Check"
+_LIMIT = 64 * 1024
+_SERVING = b"\x00\x00\x00\x00\x02\x08\x01"
+"""A HealthCheckResponse with the status SERVING, with its prefix."""
+_EMPTY_MESSAGE = b"\x00\x00\x00\x00\x00"
+_UNIMPLEMENTED = b"12"
+
+
+@dataclass(slots=True)
+class SingleAnswer:
+    """What came back."""
+
+    status: int = 0
+    headers: list[Header] = field(default_factory=list)
+    body: bytes = b""
+    """The first bytes of it."""
+
+
+async def ask(host: str, port: int, method: bytes, path: bytes, headers: list[Header], body: bytes = b"") -> SingleAnswer:
+    """Ask once; the caller limits the time. `OSError`: there is no connection; `ValueError`: there is no proper answer."""
+    loop = asyncio.get_running_loop()
+    transport, connection = await loop.create_connection(lambda: _Single(loop.create_future()), host, port)
+    try:
+        authority = f"{host}:{port}".encode()
+        pseudo = [(b":method", method), (b":scheme", b"http"), (b":path", path), (b":authority", authority)]
+        connection.begin(encode([*pseudo, *headers]), body)
+        return await connection.done
+    finally:
+        transport.close()
+
+
+async def is_serving(host: str, port: int) -> bool:
+    """Whether a server of gRPC says that it is ready; one that does not know the health check is ready when it answers."""
+    headers = [(b"content-type", GRPC), (b"te", b"trailers")]
+    answer = await ask(host, port, b"POST", HEALTH_CHECK, headers, _EMPTY_MESSAGE)
+    status = dict(answer.headers).get(b"grpc-status")
+    return status == _UNIMPLEMENTED or (status == b"0" and answer.body == _SERVING)
+
+
+class _Single(Session, asyncio.Protocol):
+    def __init__(self, done: asyncio.Future[SingleAnswer]) -> None:
+        super().__init__(Terms(), self._put, server=False, now=time.monotonic)
+        self.done = done
+        self._answer = SingleAnswer()
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+
+    def begin(self, block: bytes, body: bytes) -> None:
+        """Send the request."""
+        stream = Stream(1)
+        self.last = 1
+        self._add(stream)
+        self.headers(stream, block, ended=not body)
+        if body:
+            self.data(stream, body, ended=True)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        self._transport = cast(asyncio.Transport, transport)
+        self.greet()
+
+    def data_received(self, data: bytes) -> None:
+        """Some of the answer."""
+        self.receive(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self._fail("the connection ended before the answer")
+
+    def on_headers(self, stream: Stream, headers: Headers, ended: bool) -> None:
+        """The head, or the trailers."""
+        if stream.has_head:
+            self._answer.headers += read_trailers(headers)
+        else:
+            status, lines = read_answer_headers(headers)
+            if status < 200:
+                return
+            stream.has_head = True
+            self._answer.status, self._answer.headers = status, lines
+        if ended:
+            self._end()
+
+    def on_data(self, stream: Stream, piece: bytes, ended: bool) -> None:
+        """Some of the body."""
+        self._answer.body += piece[: _LIMIT - len(self._answer.body)]
+        if ended:
+            self._end()
+
+    def on_reset(self, stream: Stream, code: int) -> None:
+        """The server refuses."""
+        self._fail(f"the server ended the stream (code {code})")
+
+    def on_failure(self, problem: SessionError) -> None:
+        """The server does not speak HTTP/2."""
+        self._fail(f"the server does not speak HTTP/2: {problem.reason}")
+
+    def _end(self) -> None:
+        if not self.done.done():
+            self.done.set_result(self._answer)
+
+    def _fail(self, reason: str) -> None:
+        if not self.done.done():
+            self.done.set_exception(ValueError(reason))
+
+    def _put(self, wire: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(wire)

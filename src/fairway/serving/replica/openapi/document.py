@@ -1,0 +1,119 @@
+"""The OpenAPI 3.1 document of a replica: only paths that it answers, with its own tensors. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from fairway.serving.replica.model import ServedModel
+from fairway.serving.replica.openapi import example, schema
+from fairway.serving.replica.openapi.operation import Operation, page, question
+from fairway.version import __version__
+
+DOCUMENT = "/openapi.json"
+DOCS = "/docs"
+
+_PAGES = {
+    "/v2": ("Health", "The server: its name, its version and its extensions"),
+    "/v2/health/live": ("Health", "Whether the server lives"),
+    "/v2/health/ready": ("Health", "Whether requests are answered; 503 while the replica ends"),
+    "/v2/models": ("Open Inference Protocol", "The models that are served"),
+    "/metrics": ("Observability", "Metrics for Prometheus, of all replicas together behind the service's router"),
+    "/v1/models": ("OpenAI", "The models that are served"),
+    "/openai/v1/models": ("OpenAI", "The models that are served"),
+}
+_TAGS = ("Open Inference Protocol", "OpenAI", "TensorFlow Serving", "MLflow", "Health", "Observability", "Other")
+_FIRST = (":predict", "/infer", "/chat/completions", "/completions")
+_HIDDEN = frozenset({"/fairway/load", "/v2/repository/index", DOCUMENT, DOCS})
+
+
+def document(model: ServedModel, pages: Collection[str], questions: Collection[str]) -> dict[str, Any]:
+    """`pages`: paths that take a GET; `questions`: paths that take a POST to the model."""
+    paths: dict[str, dict[str, Any]] = {}
+    taken: set[str] = set()
+    for path in sorted((path for path in questions if _fits(model, path)), key=_rank):
+        paths.setdefault(path, {})["post"] = _question(model, path).render(path, "post", taken)
+    for path in sorted(set(pages) - _HIDDEN, key=_rank):
+        paths.setdefault(path, {})["get"] = _page(path).render(path, "get", taken)
+    if "/v2/repository/index" in pages:
+        index = page("Open Inference Protocol", "The models of the repository, and their state")
+        paths["/v2/repository/index"] = {"post": index.render("/v2/repository/index", "post", taken)}
+    used = {each["tags"][0] for methods in paths.values() for each in methods.values()}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": model.name,
+            "version": model.version,
+            "description": f"Version {model.version} of {model.name} ({model.platform}), served by Fairway {__version__}.",
+        },
+        # Relative: the same document holds behind a router, a proxy or a gateway.
+        "servers": [{"url": "/"}],
+        "tags": [{"name": name} for name in _TAGS if name in used],
+        "paths": paths,
+        "components": {"schemas": schema.components(model)},
+    }
+
+
+def _page(path: str) -> Operation:
+    if path in _PAGES:
+        return page(*_PAGES[path], text=path == "/metrics")
+    if path.startswith("/v2/"):
+        what = "Whether the model is ready" if path.endswith("/ready") else "Names, datatypes and shapes of inputs and outputs"
+        return page("Open Inference Protocol", what)
+    if path.endswith("/metadata"):
+        return page("TensorFlow Serving", "Names, types and shapes of inputs and outputs")
+    if path.startswith("/openai/"):
+        return page("OpenAI", "The model")
+    if path.startswith("/v1/"):
+        return page("TensorFlow Serving", "The state of the model; also the model as OpenAI lists it")
+    return page("Other", path)
+
+
+def _question(model: ServedModel, path: str) -> Operation:
+    signature = model.signature
+    shows = example.has_example(signature)
+    if path.endswith("/infer"):
+        found = example.infer(signature) if shows else None
+        return question("Open Inference Protocol", "Ask the model", "InferRequest", "InferAnswer", found, binary=True)
+    if path.endswith(":predict"):
+        found = example.predict(signature, batches=model.batches) if shows else None
+        return question("TensorFlow Serving", "Ask the model, by rows or by columns", "PredictRequest", "PredictAnswer", found)
+    if path.endswith((":classify", ":regress")):
+        words = "Labels with scores" if path.endswith(":classify") else "One number for each example"
+        return question(
+            "TensorFlow Serving", words, "ExamplesRequest", "ResultAnswer", example.examples(signature) if shows else None
+        )
+    if path.endswith("/chat/completions"):
+        messages = [{"role": "user", "content": "Hello"}]
+        return question("OpenAI", "A chat", "Object", "Object", {"model": model.name, "messages": messages, "max_tokens": 5})
+    if path.endswith("/completions"):
+        return question("OpenAI", "A text", "Object", "Object", {"model": model.name, "prompt": "Hello", "max_tokens": 5})
+    if path.endswith("/embeddings"):
+        return question("OpenAI", "Vectors of texts", "Object", "Object", {"model": model.name, "input": ["Hello"]})
+    if path.endswith("/invocations"):
+        found = example.predict(signature, batches=model.batches) if shows else None
+        return question("MLflow", "Ask the model as MLflow's clients do", "Object", "Object", found)
+    return question("Other", path, "Object", "Object", None)
+
+
+def _fits(model: ServedModel, path: str) -> bool:
+    """Whether the outputs are such that the path can answer anything but 400."""
+    if path.endswith(":classify"):
+        return model.batches and _classifies(model)
+    return not path.endswith(":regress") or (model.batches and _regresses(model))
+
+
+def _rank(path: str) -> tuple[bool, bool, str]:
+    """The order of paths: what most clients ask comes first, a named version last."""
+    return "/versions/" in path or "/labels/" in path, not path.endswith(_FIRST), path
+
+
+def _classifies(model: ServedModel) -> bool:
+    outputs = model.signature.outputs
+    scores = [spec for spec in outputs if spec.datatype.startswith(("FP", "BF")) and len(spec.shape) == 2]
+    return len(outputs) == len(scores) == 1
+
+
+def _regresses(model: ServedModel) -> bool:
+    outputs = model.signature.outputs
+    return len(outputs) == 1 and outputs[0].datatype.startswith("FP") and outputs[0].shape in ((-1,), (-1, 1))

@@ -1,0 +1,115 @@
+"""JSON Schemas of requests and answers, with the names, types and shapes of the model. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairway.serving.replica.model import ServedModel
+from fairway.state.model import TensorSpec
+
+_WHOLE = frozenset({"INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"})
+
+
+def components(model: ServedModel) -> dict[str, Any]:
+    """All schemas by name."""
+    inputs, outputs = model.signature.inputs, model.signature.outputs
+    found: dict[str, Any] = {
+        "Error": {
+            "type": "object",
+            "properties": {"error": {"description": "What is wrong, and how to mend it; of OpenAI's routes an object."}},
+        },
+        "Object": {"type": "object"},
+    }
+    if not inputs:
+        return found
+    by_name = {spec.name: {"description": _words(spec)} for spec in inputs}
+    return found | {
+        "InferRequest": {
+            "type": "object",
+            "required": ["inputs"],
+            "properties": {
+                "id": {"type": "string", "description": "Comes back with the answer."},
+                "parameters": {"type": "object"},
+                "inputs": {"type": "array", "items": {"oneOf": [_tensor(spec, sent=True) for spec in inputs]}},
+                "outputs": {
+                    "type": "array",
+                    "description": "The outputs that are wanted; all of them where it is left out.",
+                    "items": {
+                        "type": "object",
+                        "required": ["name"],
+                        "properties": {"name": {"enum": [spec.name for spec in outputs]}, "parameters": {"type": "object"}},
+                    },
+                },
+            },
+        },
+        "InferAnswer": {
+            "type": "object",
+            "required": ["model_name", "outputs"],
+            "properties": {
+                "model_name": {"const": model.name},
+                "model_version": {"const": model.version},
+                "id": {"type": "string"},
+                "outputs": {"type": "array", "items": {"anyOf": [_tensor(spec, sent=False) for spec in outputs]}},
+            },
+        },
+        "PredictRequest": {
+            "type": "object",
+            "oneOf": [{"required": ["instances"]}, {"required": ["inputs"]}],
+            "properties": {
+                "signature_name": {"const": "serving_default"},
+                "instances": {"type": "array", "description": "Rows: the value of the input, or an object by name of inputs."},
+                "inputs": {
+                    "description": "Columns: the value of the input with all its rows, or an object by name of inputs.",
+                    "anyOf": [{"type": "object", "properties": by_name}, {"type": "array"}],
+                },
+            },
+        },
+        "PredictAnswer": {"type": "object", "properties": {"predictions": {"type": "array"}, "outputs": {}}},
+        "ExamplesRequest": {
+            "type": "object",
+            "required": ["examples"],
+            "properties": {
+                "signature_name": {"const": "serving_default"},
+                "context": {"type": "object", "description": "Features that all examples have."},
+                "examples": {"type": "array", "items": {"type": "object", "properties": by_name}},
+            },
+        },
+        "ResultAnswer": {"type": "object", "required": ["result"], "properties": {"result": {"type": "array"}}},
+    }
+
+
+def _tensor(spec: TensorSpec, *, sent: bool) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": _words(spec),
+        "required": ["name", "datatype", "shape"] if sent else ["name"],
+        "properties": {
+            "name": {"const": spec.name},
+            "datatype": {"const": spec.datatype},
+            "shape": _shape(spec),
+            "parameters": {"type": "object"},
+            "data": {"type": "array", "description": "Flat, or nested as the shape.", "items": _element(spec)},
+        },
+    }
+
+
+def _shape(spec: TensorSpec) -> dict[str, Any]:
+    lengths = [{"type": "integer", "minimum": 0} if length < 0 else {"const": length} for length in spec.shape]
+    whole: dict[str, Any] = {"type": "array", "minItems": len(lengths), "maxItems": len(lengths)}
+    return {**whole, "prefixItems": lengths} if lengths else whole
+
+
+def _element(spec: TensorSpec) -> dict[str, Any]:
+    if spec.datatype == "BYTES":
+        one: dict[str, Any] = {"type": ["string", "object"]}
+    elif spec.datatype == "BOOL":
+        one = {"type": "boolean"}
+    else:
+        # A number that is none (NaN, infinity) is null.
+        one = {"type": "integer"} if spec.datatype in _WHOLE else {"type": ["number", "null"]}
+    return {"anyOf": [one, {"type": "array"}]}
+
+
+def _words(spec: TensorSpec) -> str:
+    lengths = ", ".join("any" if length < 0 else str(length) for length in spec.shape)
+    return f"{spec.name}: {spec.datatype}[{lengths}]"

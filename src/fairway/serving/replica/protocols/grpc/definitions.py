@@ -1,0 +1,188 @@
+"""Reads the files `*.proto` beside this module: which services there are, and what their messages hold.
+
+Only what these files use of the language is understood: messages, enumerations, maps, `oneof` and services of proto3.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairway.serving.replica.protocols.grpc.wire import NUMERIC, Field, Schema
+
+_TOKEN = re.compile(r"[A-Za-z_][\w.]*|\d+|\"[^\"]*\"|[{}=;<>,()]")
+_SCALARS = NUMERIC | {"string", "bytes"}
+_WELL_KNOWN = {
+    "google.protobuf.Int64Value": (Field(1, "value", "int64"),),
+    "google.protobuf.Any": (Field(1, "type_url", "string"), Field(2, "value", "bytes")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One method of a service."""
+
+    name: str
+    request: str
+    answer: str
+    request_streams: bool
+    answer_streams: bool
+
+
+@dataclass(slots=True)
+class Definition:
+    """One file."""
+
+    file: str
+    package: str = ""
+    services: dict[str, tuple[Method, ...]] = field(default_factory=dict)
+    messages: dict[str, tuple[Field, ...]] = field(default_factory=dict)
+    """By name within the package, such as `ModelInferRequest.InferInputTensor`."""
+    enums: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """All files."""
+
+    files: tuple[Definition, ...]
+    schema: Schema
+    methods: dict[str, Method]
+    """By path, such as `/inference.GRPCInferenceService/ModelInfer`."""
+
+    def enum(self, name: str) -> dict[str, int]:
+        """The values of an enumeration, by name with its package."""
+        return next(values for each in self.files for own, values in each.enums.items() if f"{each.package}.{own}" == name)
+
+
+@functools.cache
+def definitions() -> Definitions:
+    """What the files say. They are read once, when gRPC is first spoken."""
+    files = tuple(_Parser(path).definition() for path in sorted(Path(__file__).parent.glob("*.proto")))
+    enums = {f"{each.package}.{name}" for each in files for name in each.enums}
+    names = {f"{each.package}.{name}" for each in files for name in each.messages} | set(_WELL_KNOWN)
+    messages = dict(_WELL_KNOWN)
+    for each in files:
+        for name, fields in each.messages.items():
+            resolved = tuple(_resolved(one, each.package, names, enums) for one in fields)
+            each.messages[name] = messages[f"{each.package}.{name}"] = resolved
+    methods = {
+        f"/{each.package}.{service}/{method.name}": Method(
+            method.name,
+            _full(method.request, each.package, names),
+            _full(method.answer, each.package, names),
+            method.request_streams,
+            method.answer_streams,
+        )
+        for each in files
+        for service, found in each.services.items()
+        for method in found
+    }
+    return Definitions(files, Schema(messages), methods)
+
+
+def _resolved(one: Field, package: str, names: set[str], enums: set[str]) -> Field:
+    kind, enum = one.kind, ""
+    if kind not in _SCALARS:
+        if f"{package}.{kind}" in enums:
+            kind, enum = "enum", f"{package}.{kind}"
+        else:
+            kind = _full(kind, package, names)
+    return Field(one.number, one.name, kind, one.repeated, one.key, one.oneof, enum)
+
+
+def _full(name: str, package: str, names: set[str]) -> str:
+    full = name if name in names else f"{package}.{name}"
+    if full not in names:
+        message = f"package {package}: no message {name}"
+        raise ValueError(message)
+    return full
+
+
+class _Parser:
+    """Takes one file apart."""
+
+    def __init__(self, path: Path) -> None:
+        text = re.sub(r"//[^\n]*", "", path.read_text(encoding="utf-8"))
+        self._tokens: Iterator[str] = iter(_TOKEN.findall(text))
+        self._found = Definition(path.name)
+
+    def definition(self) -> Definition:
+        """What it says."""
+        for token in self._tokens:
+            if token == "syntax":
+                self._until(";")
+            elif token == "package":
+                self._found.package = self._next()
+            elif token == "message":
+                self._message("")
+            elif token == "enum":
+                self._enum("")
+            elif token == "service":
+                self._service()
+        return self._found
+
+    def _next(self) -> str:
+        return next(self._tokens)
+
+    def _until(self, end: str) -> list[str]:
+        found = []
+        while (token := self._next()) != end:
+            found.append(token)
+        return found
+
+    def _message(self, outer: str) -> None:
+        name = outer + self._next()
+        self._next()
+        fields: list[Field] = []
+        self._found.messages[name] = ()
+        while (token := self._next()) != "}":
+            if token == "message":
+                self._message(f"{name}.")
+            elif token == "enum":
+                self._enum(f"{name}.")
+            elif token == "oneof":
+                oneof = self._next()
+                self._next()
+                while (token := self._next()) != "}":
+                    fields.append(self._field(token, oneof))
+            else:
+                fields.append(self._field(token, ""))
+        self._found.messages[name] = tuple(fields)
+
+    def _field(self, kind: str, oneof: str) -> Field:
+        repeated, key = kind == "repeated", ""
+        if repeated:
+            kind = self._next()
+        elif kind == "map":
+            _, key, _, kind, _ = (self._next() for _ in range(5))
+        name, _, number, _ = (self._next() for _ in range(4))
+        return Field(int(number), name, kind, repeated, key, oneof)
+
+    def _enum(self, outer: str) -> None:
+        name = outer + self._next()
+        self._next()
+        values = {}
+        while (token := self._next()) != "}":
+            _, number, _ = (self._next() for _ in range(3))
+            values[token] = int(number)
+        self._found.enums[name] = values
+
+    def _service(self) -> None:
+        name = self._next()
+        self._next()
+        methods = []
+        while self._next() != "}":
+            method = self._next()
+            asked, answered = self._side(), self._side()
+            self._next()
+            methods.append(Method(method, asked[-1], answered[-1], len(asked) > 1, len(answered) > 1))
+        self._found.services[name] = tuple(methods)
+
+    def _side(self) -> list[str]:
+        """What stands in the next parentheses."""
+        self._until("(")
+        return self._until(")")

@@ -1,0 +1,301 @@
+"""The inference request of the Open Inference Protocol over gRPC.
+
+What comes before the tensors' bytes is the same from one request of a client to the next, but for the id. So it is read and
+checked once and remembered, and a request costs a look at its tags. Tensors' bytes are not copied.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fairway.serving.replica.datatypes import DTYPES, Array, from_raw, of_texts, to_raw
+from fairway.serving.replica.model import Answer, Question, ServedModel, Wanted, check_shape, check_version, named, rows_of
+from fairway.serving.replica.problem import RequestError, bad
+from fairway.serving.replica.protocols.grpc.definitions import definitions
+from fairway.serving.replica.protocols.grpc.framing import CONTENT_TYPE, OK_HEADERS, frame, unframed
+from fairway.serving.replica.protocols.grpc.wire import Message, read_varint, skip, varint
+from fairway.serving.replica.protocols.pieces import Steps
+
+REQUEST = "inference.ModelInferRequest"
+RESPONSE = "inference.ModelInferResponse"
+_KNOWN = 256
+"""Heads of requests that are remembered."""
+_HEAD_SIZE = 2048
+_ID, _RAW = 0x1A, 0x3A
+"""The tags of `id` and `raw_input_contents`."""
+_OUT_ID, _OUT_RAW = b"\x1a", b"\x32"
+_CONTENTS = {
+    "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents", "INT32": "int_contents", "INT64": "int64_contents",
+    "UINT8": "uint_contents", "UINT16": "uint_contents", "UINT32": "uint_contents", "UINT64": "uint64_contents",
+    "FP32": "fp32_contents", "FP64": "fp64_contents", "BYTES": "bytes_contents",
+}  # fmt: skip
+_SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
+_REGION = "shared_memory_region"
+
+
+@dataclass(slots=True)
+class InferQuestion(Question):
+    """A question with what gRPC alone can ask for."""
+
+    classes: tuple[int, ...] = ()
+    """For each output asked for: how many of its largest elements are wanted as texts; 0: the output itself."""
+
+
+@dataclass(slots=True)
+class _Head:
+    """What a request says besides its id and the tensors' bytes, checked."""
+
+    tensors: list[tuple[int, str, tuple[int, ...], int]]
+    """Place in the signature, datatype, shape and elements, in the order of the request."""
+    rows: int
+    wanted: Wanted
+    classes: tuple[int, ...] = ()
+    typed: list[Array] = field(default_factory=list)
+    """The inputs, where the request has them as numbers."""
+
+
+class Infer:
+    """Reads and writes `ModelInfer`. A `Form` of the replica."""
+
+    def __init__(self, model: ServedModel, most: int) -> None:
+        """`most`: bytes of a request when it is decompressed."""
+        self._model = model
+        self._specs = model.signature.inputs
+        self._most = most
+        self._heads: dict[bytes, _Head] = {}
+        self._frames: dict[tuple[Wanted, tuple[tuple[int, ...], ...]], bytes] = {}
+        self._everything = tuple((place, True) for place in range(len(model.signature.outputs)))
+
+    def read(self, body: bytes, head_length: bytes | None) -> Question:
+        """A question from the message in a body, or a `RequestError`."""
+        return self.read_message(unframed(body, self._most))
+
+    def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
+        """The same; a request of gRPC has no JSON that would be read in steps."""
+        yield 0
+        return self.read(body, head_length)
+
+    def read_message(self, data: bytes | memoryview) -> Question:
+        """A question from a message."""
+        key, identity, raws = _split(data)
+        head = self._heads.get(key)
+        if head is None:
+            head = self._read_head(key)
+        if head.typed:
+            if raws:
+                raise bad("the request has both contents and raw_input_contents", "keep one")
+            return InferQuestion(head.typed, head.rows, identity, head.wanted, classes=head.classes)
+        if len(raws) != len(head.tensors):
+            message = f"{len(raws)} raw_input_contents for {len(head.tensors)} inputs"
+            raise bad(message, "send the bytes of each input, in the order of the inputs")
+        inputs: list[Array] = [None] * len(self._specs)  # type: ignore[list-item]  # the head has every input
+        for (place, word, shape, count), raw in zip(head.tensors, raws, strict=True):
+            inputs[place] = from_raw(word, raw, count, self._specs[place].name).reshape(shape)
+        return InferQuestion(inputs, head.rows, identity, head.wanted, classes=head.classes)
+
+    def write(self, question: Question, outputs: list[Array]) -> Answer:
+        """The message with the outputs, in the form in which the inputs came."""
+        wanted = question.wanted
+        classes = question.classes if isinstance(question, InferQuestion) else ()
+        if any(classes) or not all(binary for _, binary in wanted):
+            return _answer(self._written(question, outputs, classes))
+        about = self._frames.get((wanted, shapes := tuple([outputs[place].shape for place, _ in wanted])))
+        if about is None:
+            about = self._about(wanted, shapes)
+        parts = [about]
+        if question.id:
+            identity = question.id.encode()
+            parts += (_OUT_ID, varint(len(identity)), identity)
+        for place, _ in wanted:
+            raw = to_raw(self._model.signature.outputs[place].datatype, outputs[place])
+            parts += (_OUT_RAW, varint(len(raw)), raw)
+        return _answer(b"".join(parts))
+
+    def _about(self, wanted: Wanted, shapes: tuple[tuple[int, ...], ...]) -> bytes:
+        """The part of an answer that is the same for the same shapes."""
+        specs = self._model.signature.outputs
+        tensors = [
+            {"name": specs[place].name, "datatype": specs[place].datatype, "shape": shape}
+            for (place, _), shape in zip(wanted, shapes, strict=True)
+        ]
+        about = definitions().schema.encode(RESPONSE, {**self._named(), "outputs": tensors})
+        if len(self._frames) >= _KNOWN:
+            self._frames.clear()
+        self._frames[wanted, shapes] = about
+        return about
+
+    def _written(self, question: Question, outputs: list[Array], classes: tuple[int, ...]) -> bytes:
+        """An answer with numbers in `contents`, or with classes."""
+        tensors: list[Message] = []
+        raws: list[bytes] = []
+        for number, (place, binary) in enumerate(question.wanted):
+            spec, array = self._model.signature.outputs[place], outputs[place]
+            word = spec.datatype
+            if classes and classes[number]:
+                word, array = "BYTES", classified(array, classes[number])
+            tensor: Message = {"name": spec.name, "datatype": word, "shape": array.shape}
+            if binary:
+                raws.append(to_raw(word, array))
+            else:
+                tensor["contents"] = {_CONTENTS[word]: _elements(word, array)}
+            tensors.append(tensor)
+        about = {**self._named(), "id": question.id or None, "outputs": tensors, "raw_output_contents": raws}
+        return definitions().schema.encode(RESPONSE, about)
+
+    def _named(self) -> Message:
+        return {"model_name": self._model.name, "model_version": self._model.version}
+
+    def _read_head(self, key: bytes) -> _Head:
+        head = self._checked(definitions().schema.decode(REQUEST, key))
+        if not head.typed and len(key) <= _HEAD_SIZE:
+            if len(self._heads) >= _KNOWN:
+                self._heads.clear()
+            self._heads[key] = head
+        return head
+
+    def _checked(self, request: Message) -> _Head:
+        model = self._model
+        check_name(model, request.get("model_name", ""), request.get("model_version", ""))
+        _check_parameters(request.get("parameters", {}), "the request")
+        tensors = request.get("inputs", [])
+        if len(tensors) != len(self._specs):
+            message = f"the request has {len(tensors)} inputs"
+            raise bad(message, f"the model takes {len(self._specs)}: {', '.join(spec.name for spec in self._specs)}")
+        found: list[tuple[int, str, tuple[int, ...], int]] = []
+        shapes: list[tuple[int, ...]] = [()] * len(self._specs)
+        typed: list[Array | None] = [None] * len(self._specs)
+        for tensor in tensors:
+            place, shape = self._place(tensor), tuple(tensor.get("shape", ()))
+            check_shape(self._specs[place], shape)
+            shapes[place] = shape
+            found.append((place, tensor.get("datatype", ""), shape, math.prod(shape)))
+            if tensor.get("contents"):
+                typed[place] = _typed(tensor["contents"], *found[-1][1:], self._specs[place].name)
+        if len({each[0] for each in found}) != len(found):
+            raise bad("an input is given twice", "send each once")
+        known = [each for each in typed if each is not None]
+        if known and len(known) != len(found):
+            raise bad("some inputs have contents and others have not", "send contents for all inputs, or raw_input_contents")
+        wanted, classes = self._wanted(request.get("outputs", []), raw=not known)
+        return _Head(found, rows_of(model, shapes), wanted, classes, known)
+
+    def _place(self, tensor: Message) -> int:
+        place = named(self._specs, tensor.get("name", ""), "input")
+        _check_parameters(tensor.get("parameters", {}), f"input {tensor.get('name', '')!r}")
+        spec, word = self._specs[place], tensor.get("datatype", "")
+        if word != spec.datatype:
+            message = f"input {spec.name!r} is {word[:40]!r}"
+            raise bad(message, f"the model takes {spec.datatype}")
+        return place
+
+    def _wanted(self, asked: list[Message], *, raw: bool) -> tuple[Wanted, tuple[int, ...]]:
+        """The outputs that are asked for; raw where the inputs were, or where numbers have no field for the datatype."""
+        outputs = self._model.signature.outputs
+        raw = raw or any(spec.datatype not in _CONTENTS for spec in outputs)
+        if not asked:
+            return tuple((place, raw) for place, _ in self._everything), ()
+        places, classes = [], []
+        for output in asked:
+            parameters = output.get("parameters", {})
+            count = parameters.get("classification", {}).get("int64_param", 0)
+            _check_parameters({name: each for name, each in parameters.items() if name != "classification"}, "an output")
+            places.append(named(outputs, output.get("name", ""), "output"))
+            if count < 0 or (count and outputs[places[-1]].datatype == "BYTES"):
+                message = f"output {output.get('name', '')!r}: classification {count}"
+                raise bad(message, "ask for a number of classes from 1 up, of an output of numbers")
+            classes.append(min(count, 1 << 20))
+        if len(set(places)) != len(places):
+            raise bad("an output is asked for twice", "ask for each once")
+        return tuple((place, raw) for place in places), tuple(classes) if any(classes) else ()
+
+
+def check_name(model: ServedModel, name: str, version: str) -> None:
+    """404 for another model, or another version of it."""
+    if name != model.name:
+        message = f"no model {name[:200]!r} here"
+        raise RequestError(404, message, fix=f"{model.name!r} is served")
+    if version:
+        check_version(model, version)
+
+
+def classified(array: Array, count: int) -> Array:
+    """The largest elements of each row as texts `VALUE:INDEX`, the largest first."""
+    rows = array.reshape(len(array) if array.ndim > 1 else 1, -1)
+    count = min(count, rows.shape[1])
+    order = np.argsort(-rows.astype("f8"), axis=1, kind="stable")[:, :count]
+    texts = [f"{rows[row, at]:f}:{at}".encode() for row in range(len(rows)) for at in order[row].tolist()]
+    return of_texts(texts).reshape((len(rows), count) if array.ndim > 1 else (count,))
+
+
+def _split(data: bytes | memoryview) -> tuple[bytes, str, list[memoryview]]:
+    """A request as its head without the id, its id, and the tensors' bytes."""
+    view = memoryview(data)
+    raws: list[memoryview] = []
+    kept: list[memoryview] = []
+    identity, start, at, end = b"", 0, 0, len(view)
+    try:
+        while at < end:
+            tag = view[at]
+            if tag not in (_RAW, _ID):
+                key, after = read_varint(view, at)
+                at = skip(view, after, key & 7)
+                continue
+            size, begin = read_varint(view, at + 1)
+            stop = begin + size
+            view[stop - 1]  # IndexError when the value is cut short
+            if at > start:
+                kept.append(view[start:at])
+            start = at = stop
+            if tag == _RAW:
+                raws.append(view[begin:stop])
+            else:
+                identity = bytes(view[begin:stop])
+        if end > start:
+            kept.append(view[start:])
+        return bytes(kept[0]) if len(kept) == 1 else b"".join(kept), identity.decode(), raws
+    except (IndexError, ValueError):
+        raise bad("the request is no message inference.ModelInferRequest") from None
+
+
+def _typed(contents: Message, word: str, shape: tuple[int, ...], count: int, name: str) -> Array:
+    """An input from numbers in `contents`."""
+    wanted = _CONTENTS.get(word)
+    if wanted is None or set(contents) != {wanted}:
+        message = f"input {name!r} of {word} has {', '.join(sorted(contents))}"
+        raise bad(message, f"send {wanted}" if wanted else "send raw_input_contents")
+    values = contents[wanted]
+    if len(values) != count:
+        message = f"input {name!r} has {len(values)} elements"
+        raise bad(message, f"the shape {list(shape)} needs {count}")
+    if word == "BYTES":
+        return of_texts([bytes(each) for each in values]).reshape(shape)
+    dtype = DTYPES[word]
+    array = np.asarray(values)
+    if dtype.kind in "iu" and count and not (np.iinfo(dtype).min <= int(array.min()) and int(array.max()) <= np.iinfo(dtype).max):
+        message = f"input {name!r} has numbers outside of {word}"
+        raise bad(message)
+    return array.astype(dtype).reshape(shape)
+
+
+def _elements(word: str, array: Array) -> list[Any]:
+    flat = array.ravel().tolist()
+    return [each if isinstance(each, bytes) else str(each).encode() for each in flat] if word == "BYTES" else flat
+
+
+def _check_parameters(parameters: Message, place: str) -> None:
+    """400 for what would change the answer and is not done here."""
+    for name, value in parameters.items():
+        if name == _REGION:
+            message = f"{place} refers to shared memory"
+            raise bad(message, "send the tensor in the request")
+        if name in _SEQUENCE and any(value.values()):
+            message = f"{place} has {name}, and the model keeps no state from request to request"
+            raise bad(message, "leave out the sequence")
+
+
+def _answer(message: bytes) -> Answer:
+    return Answer(frame(message), headers=list(OK_HEADERS), content_type=CONTENT_TYPE)

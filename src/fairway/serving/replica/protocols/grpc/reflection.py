@@ -1,0 +1,187 @@
+"""Server reflection: the services and messages in the form in which gRPC's tools ask for them."""
+
+from __future__ import annotations
+
+from fairway.serving.replica.problem import RequestError
+from fairway.serving.replica.protocols.grpc.definitions import Definition, Method, definitions
+from fairway.serving.replica.protocols.grpc.wire import Field, Message, tag, varint
+
+PATHS = (
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+)
+_REQUEST = "grpc.reflection.v1alpha.ServerReflectionRequest"
+_RESPONSE = "grpc.reflection.v1alpha.ServerReflectionResponse"
+_NOT_FOUND, _UNIMPLEMENTED = 5, 12
+_TYPES = {
+    "double": 1, "float": 2, "int64": 3, "uint64": 4, "int32": 5, "fixed32": 7, "bool": 8, "string": 9, "bytes": 12,
+    "uint32": 13, "enum": 14,
+}  # fmt: skip
+_MESSAGE = 11
+_WELL_KNOWN = {
+    "google.protobuf.Int64Value": ("google/protobuf/wrappers.proto", "Int64Value"),
+    "google.protobuf.Any": ("google/protobuf/any.proto", "Any"),
+}
+
+
+def reflect(data: bytes | memoryview) -> bytes:
+    """The answer to one message of a client; `RequestError` when it is none."""
+    schema = definitions().schema
+    asked = schema.decode(_REQUEST, data)
+    try:
+        found = _answer(asked)
+    except RequestError as error:
+        code = _NOT_FOUND if error.status == 404 else _UNIMPLEMENTED
+        found = {"error_response": {"error_code": code, "error_message": error.words}}
+    return schema.encode(_RESPONSE, {"valid_host": asked.get("host", ""), "original_request": asked, **found})
+
+
+def _answer(asked: Message) -> Message:
+    if "list_services" in asked:
+        names = sorted({path.split("/")[1] for path in definitions().methods})
+        return {"list_services_response": {"service": [{"name": name} for name in names]}}
+    if "file_containing_symbol" in asked:
+        return _files(_file_of(asked["file_containing_symbol"]))
+    if "file_by_filename" in asked:
+        return _files(asked["file_by_filename"])
+    raise RequestError(501, "extensions of messages are not used here")
+
+
+def _file_of(symbol: str) -> str:
+    for name, (file, _) in _WELL_KNOWN.items():
+        if symbol == name:
+            return file
+    for each in definitions().files:
+        own = symbol.removeprefix(f"{each.package}.")
+        services = {
+            *each.services,
+            *(f"{service}.{method.name}" for service in each.services for method in each.services[service]),
+        }
+        if symbol.startswith(f"{each.package}.") and (own in each.messages or own in each.enums or own in services):
+            return each.file
+    message = f"no symbol {symbol[:200]!r} here"
+    raise RequestError(404, message)
+
+
+def _files(name: str) -> Message:
+    return {"file_descriptor_response": {"file_descriptor_proto": [_descriptor(name)]}}
+
+
+def _descriptor(name: str) -> bytes:
+    """A FileDescriptorProto."""
+    for known, (file, message) in _WELL_KNOWN.items():
+        if name == file:
+            own = {message: definitions().schema.messages[known]}
+            return _file(Definition(file, "google.protobuf", {}, own, {}))
+    for each in definitions().files:
+        if each.file == name:
+            return _file(each)
+    message = f"no file {name[:200]!r} here"
+    raise RequestError(404, message)
+
+
+def _file(file: Definition) -> bytes:
+    needed = {_home(field) for fields in file.messages.values() for field in fields} - {"", file.file}
+    top = [name for name in file.messages if "." not in name]
+    enums = [name for name in file.enums if "." not in name]
+    return b"".join(
+        [
+            _text(1, file.file),
+            _text(2, file.package),
+            *(_text(3, each) for each in sorted(needed)),
+            *(_part(4, _message(file, name)) for name in top),
+            *(_part(5, _enum(file, name)) for name in enums),
+            *(_part(6, _service(file, name, methods)) for name, methods in file.services.items()),
+            _text(12, "proto3"),
+        ]
+    )
+
+
+def _home(field: Field) -> str:
+    """The file of a field's type; empty for a scalar."""
+    if field.kind in _WELL_KNOWN:
+        return _WELL_KNOWN[field.kind][0]
+    name = field.enum or field.kind
+    return _file_of(name) if "." in name else ""
+
+
+def _message(file: Definition, name: str) -> bytes:
+    fields = file.messages[name]
+    oneofs = list(dict.fromkeys(field.oneof for field in fields if field.oneof))
+    inner = [each for each in file.messages if each.rpartition(".")[0] == name]
+    enums = [each for each in file.enums if each.rpartition(".")[0] == name]
+    maps = [field for field in fields if field.key]
+    return b"".join(
+        [
+            _text(1, name.rpartition(".")[2]),
+            *(_part(2, _field(file, name, field, oneofs)) for field in fields),
+            *(_part(3, _message(file, each)) for each in inner),
+            *(_part(3, _entry(file, name, field)) for field in maps),
+            *(_part(4, _enum(file, each)) for each in enums),
+            *(_part(8, _text(1, each)) for each in oneofs),
+        ]
+    )
+
+
+def _field(file: Definition, message: str, field: Field, oneofs: list[str]) -> bytes:
+    if field.key:
+        kind, type_name = _MESSAGE, f".{file.package}.{message}.{_entry_name(field)}"
+    else:
+        kind, type_name = _TYPES.get(field.kind, _MESSAGE), _type_name(field)
+    return b"".join(
+        [
+            _text(1, field.name),
+            _number(3, field.number),
+            _number(4, 3 if field.repeated or field.key else 1),
+            _number(5, kind),
+            _text(6, type_name) if type_name else b"",
+            _number(9, oneofs.index(field.oneof)) if field.oneof else b"",
+        ]
+    )
+
+
+def _entry(file: Definition, message: str, field: Field) -> bytes:
+    """The message that a map stands for."""
+    key, value = Field(1, "key", field.key), Field(2, "value", field.kind, enum=field.enum)
+    fields = b"".join(_part(2, _field(file, message, each, [])) for each in (key, value))
+    return _text(1, _entry_name(field)) + fields + _part(7, _number(7, 1))
+
+
+def _entry_name(field: Field) -> str:
+    return "".join(word.capitalize() for word in field.name.split("_")) + "Entry"
+
+
+def _type_name(field: Field) -> str:
+    name = field.enum or field.kind
+    return f".{name}" if "." in name else ""
+
+
+def _enum(file: Definition, name: str) -> bytes:
+    values = [_part(2, _text(1, each) + _number(2, number)) for each, number in file.enums[name].items()]
+    return _text(1, name.rpartition(".")[2]) + b"".join(values)
+
+
+def _service(file: Definition, name: str, methods: tuple[Method, ...]) -> bytes:
+    return _text(1, name) + b"".join(
+        _part(
+            2,
+            _text(1, method.name)
+            + _text(2, f".{method.request}" if "." in method.request else f".{file.package}.{method.request}")
+            + _text(3, f".{method.answer}" if "." in method.answer else f".{file.package}.{method.answer}")
+            + (_number(5, 1) if method.request_streams else b"")
+            + (_number(6, 1) if method.answer_streams else b""),
+        )
+        for method in methods
+    )
+
+
+def _text(number: int, text: str) -> bytes:
+    return _part(number, text.encode())
+
+
+def _part(number: int, content: bytes) -> bytes:
+    return tag(number, 2) + varint(len(content)) + content
+
+
+def _number(number: int, value: int) -> bytes:
+    return tag(number, 0) + varint(value)

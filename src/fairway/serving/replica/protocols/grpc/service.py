@@ -1,0 +1,253 @@
+"""All that is spoken over gRPC: which path does what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fairway.serving.replica.batching import Batcher
+from fairway.serving.replica.metrics import Metrics
+from fairway.serving.replica.model import Answer, ServedModel
+from fairway.serving.replica.problem import RequestError, bad
+from fairway.serving.replica.protocols.grpc import tensorflow
+from fairway.serving.replica.protocols.grpc.definitions import definitions
+from fairway.serving.replica.protocols.grpc.framing import CONTENT_TYPE, OK_HEADERS, frame, unframed
+from fairway.serving.replica.protocols.grpc.inference import Infer, check_name
+from fairway.serving.replica.protocols.grpc.tensorflow import GrpcClassify, GrpcPredict, GrpcRegress, check_spec, spec_of
+from fairway.serving.replica.protocols.grpc.wire import Message
+from fairway.serving.replica.protocols.rows import SIGNATURE
+from fairway.state.model import TensorSpec
+from fairway.version import __version__
+
+INFERENCE = "/inference.GRPCInferenceService/"
+PREDICTION = "/tensorflow.serving.PredictionService/"
+STREAM_INFER = f"{INFERENCE}ModelStreamInfer"
+HEALTH_WATCH = "/grpc.health.v1.Health/Watch"
+SERVICES = ("inference.GRPCInferenceService", "tensorflow.serving.PredictionService", "tensorflow.serving.ModelService")
+SERVING, NOT_SERVING = 1, 2
+_SMALL = 1 << 16
+"""Bytes of a request that asks about the model, decompressed."""
+_AVAILABLE = 30
+_NANO = 1e9
+_NO_REGIONS = "this server takes no shared memory: send tensors in the request"
+
+Call = Callable[[bytes], Answer]
+"""A method that asks about the model: the body of a request to an answer."""
+
+
+@dataclass(slots=True)
+class GrpcService:
+    """The methods of one model's server but for those that put questions to the model in a stream."""
+
+    model: ServedModel
+    batcher: Batcher
+    metrics: Metrics
+    most: int
+    """Bytes of a request."""
+    draining: Callable[[], bool]
+
+    def forms(self) -> dict[str, Infer | GrpcPredict | GrpcClassify | GrpcRegress]:
+        """The methods that put one question to the model."""
+        if not self.model.signature.inputs:
+            return {}
+        return {
+            f"{INFERENCE}ModelInfer": Infer(self.model, self.most),
+            f"{PREDICTION}Predict": GrpcPredict(self.model, self.most),
+            f"{PREDICTION}Classify": GrpcClassify(self.model, self.most),
+            f"{PREDICTION}Regress": GrpcRegress(self.model, self.most),
+        }
+
+    def calls(self) -> dict[str, Call]:
+        """The methods that ask about the model."""
+        inference: dict[str, Callable[[Message], Message]] = {
+            "ServerLive": lambda _: {"live": True},
+            "ServerReady": lambda _: {"ready": not self.draining()},
+            "ModelReady": self._model_ready,
+            "ServerMetadata": lambda _: {"name": "fairway", "version": __version__, "extensions": EXTENSIONS},
+            "ModelMetadata": self._metadata,
+            "ModelConfig": self._config,
+            "ModelStatistics": self._statistics,
+            "RepositoryIndex": self._index,
+            "RepositoryModelLoad": self._load,
+            "RepositoryModelUnload": self._unload,
+            "SystemSharedMemoryStatus": lambda _: {},
+            "CudaSharedMemoryStatus": lambda _: {},
+            "SystemSharedMemoryRegister": _refuse(_NO_REGIONS),
+            "CudaSharedMemoryRegister": _refuse(_NO_REGIONS),
+            "SystemSharedMemoryUnregister": lambda _: {},
+            "CudaSharedMemoryUnregister": lambda _: {},
+            "TraceSetting": self._trace,
+            "LogSettings": self._log,
+        }
+        found = {f"{INFERENCE}{name}": do for name, do in inference.items()}
+        found["/tensorflow.serving.ModelService/GetModelStatus"] = self._status
+        found[f"{PREDICTION}GetModelMetadata"] = self._signatures
+        found["/grpc.health.v1.Health/Check"] = lambda asked: {"status": self.health(asked.get("service", ""))}
+        found["/grpc.health.v1.Health/List"] = lambda _: {
+            "statuses": {name: {"status": self.health(name)} for name in ("", *SERVICES)}
+        }
+        return {path: _called(path, do) for path, do in found.items()}
+
+    def health(self, service: str) -> int:
+        """The status of a service by its name, or of the whole server; 404 for one that is not here."""
+        if service and service not in SERVICES:
+            message = f"no service {service[:200]!r} here"
+            raise RequestError(404, message, fix=f"these are: {', '.join(SERVICES)}")
+        return NOT_SERVING if self.draining() else SERVING
+
+    def _model_ready(self, asked: Message) -> Message:
+        try:
+            self._check(asked)
+        except RequestError:
+            return {"ready": False}
+        return {"ready": not self.draining()}
+
+    def _metadata(self, asked: Message) -> Message:
+        self._check(asked)
+        model = self.model
+        return {
+            "name": model.name,
+            "versions": [model.version],
+            "platform": model.platform,
+            "inputs": [_told(spec) for spec in model.signature.inputs],
+            "outputs": [_told(spec) for spec in model.signature.outputs],
+        }
+
+    def _config(self, asked: Message) -> Message:
+        self._check(asked)
+        model, verdict = self.model, self.batcher.verdict
+        most = verdict.rows or 64
+        skipped = 1 if model.batches else 0  # Triton leaves the batch out of the dimensions of a model that is batched.
+        return {
+            "config": {
+                "name": model.name,
+                "platform": model.platform,
+                "backend": model.platform.partition("_")[0],
+                "version_policy": {"specific": {"versions": [int(model.version)]}} if model.version.isdigit() else None,
+                "max_batch_size": most if model.batches else 0,
+                "input": [_configured(spec, skipped) for spec in model.signature.inputs],
+                "output": [_configured(spec, skipped) for spec in model.signature.outputs],
+                "dynamic_batching": {} if verdict.batched else None,
+                "parameters": {"batching": {"string_value": str(verdict)}},
+            }
+        }
+
+    def _statistics(self, asked: Message) -> Message:
+        if asked.get("name"):
+            self._check(asked)
+        metrics = self.metrics
+        served, failed = metrics.served, metrics.failed + metrics.refused
+        runs = sum(metrics.batch_rows.counts)
+        about = {
+            "name": self.model.name,
+            "version": self.model.version,
+            "inference_count": int(metrics.batch_rows.total),
+            "execution_count": runs,
+            "inference_stats": {
+                "success": _duration(served, metrics.times.histograms()[0].total),
+                "fail": _duration(failed, 0.0),
+                "queue": _duration(served, metrics.queue_seconds),
+                "compute_infer": _duration(runs, metrics.busy_seconds),
+            },
+        }
+        return {"model_stats": [about]}
+
+    def _index(self, asked: Message) -> Message:
+        state = "UNAVAILABLE" if self.draining() else "READY"
+        if asked.get("ready") and self.draining():
+            return {}
+        return {"models": [{"name": self.model.name, "version": self.model.version, "state": state}]}
+
+    def _load(self, asked: Message) -> Message:
+        check_name(self.model, asked.get("model_name", ""), "")
+        if asked.get("parameters"):
+            raise RequestError(501, "a model cannot be loaded with another configuration", fix="change the service's document")
+        return {}
+
+    def _unload(self, asked: Message) -> Message:
+        check_name(self.model, asked.get("model_name", ""), "")
+        raise RequestError(501, "the only model of a replica cannot be unloaded", fix="use `fairway scale` or `fairway delete`")
+
+    def _trace(self, asked: Message) -> Message:
+        if any(each.get("value") for each in asked.get("settings", {}).values()):
+            raise RequestError(501, "trace settings cannot be changed by a client")
+        return {"settings": {"trace_level": {"value": ["OFF"]}, "trace_rate": {"value": ["1000"]}}}
+
+    def _log(self, asked: Message) -> Message:
+        if any(asked.get("settings", {}).values()):
+            raise RequestError(501, "log settings cannot be changed by a client")
+        return {
+            "settings": {
+                "log_info": {"bool_param": False},
+                "log_warning": {"bool_param": True},
+                "log_error": {"bool_param": True},
+                "log_verbose_level": {"uint32_param": 0},
+                "log_format": {"string_param": "default"},
+            }
+        }
+
+    def _status(self, asked: Message) -> Message:
+        check_spec(self.model, asked.get("model_spec", {}))
+        version = int(self.model.version) if self.model.version.isdigit() else 0
+        return {"model_version_status": [{"version": version, "state": _AVAILABLE, "status": {"error_code": 0}}]}
+
+    def _signatures(self, asked: Message) -> Message:
+        check_spec(self.model, asked.get("model_spec", {}))
+        fields = asked.get("metadata_field", [])
+        if list(fields) != ["signature_def"]:
+            message = f"metadata_field {[str(each)[:40] for each in fields][:5]}"
+            raise bad(message, "ask for signature_def")
+        told = {
+            "inputs": {spec.name: _tensor_info(spec) for spec in self.model.signature.inputs},
+            "outputs": {spec.name: _tensor_info(spec) for spec in self.model.signature.outputs},
+            "method_name": "tensorflow/serving/predict",
+        }
+        kind = f"{tensorflow.PACKAGE}.SignatureDefMap"
+        value = definitions().schema.encode(kind, {"signature_def": {SIGNATURE: told}})
+        held = {"type_url": f"type.googleapis.com/{kind}", "value": value}
+        return {"model_spec": spec_of(self.model), "metadata": {"signature_def": held}}
+
+    def _check(self, asked: Message) -> None:
+        check_name(self.model, asked.get("name", ""), asked.get("version", ""))
+
+
+EXTENSIONS = ["model_repository", "model_configuration", "statistics", "classification"]
+
+
+def _called(path: str, do: Callable[[Message], Message]) -> Call:
+    """A method from messages to messages as one from bodies to answers."""
+
+    def call(body: bytes) -> Answer:
+        known = definitions()
+        method = known.methods[path]
+        found = do(known.schema.decode(method.request, unframed(body, _SMALL)))
+        message = known.schema.encode(method.answer, found)
+        return Answer(frame(message), headers=list(OK_HEADERS), content_type=CONTENT_TYPE)
+
+    return call
+
+
+def _refuse(reason: str) -> Callable[[Message], Message]:
+    def refuse(_: Message) -> Message:
+        raise RequestError(501, reason)
+
+    return refuse
+
+
+def _told(spec: TensorSpec) -> Message:
+    return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
+
+
+def _configured(spec: TensorSpec, skipped: int) -> Message:
+    word = "STRING" if spec.datatype == "BYTES" else spec.datatype
+    types = definitions().enum("inference.DataType")
+    return {"name": spec.name, "data_type": types[f"TYPE_{word}"], "dims": list(spec.shape[skipped:]) or [1]}
+
+
+def _tensor_info(spec: TensorSpec) -> Message:
+    dims = {"dim": [{"size": length} for length in spec.shape]}
+    return {"name": spec.name, "dtype": tensorflow.NUMBERS[spec.datatype], "tensor_shape": dims}
+
+
+def _duration(count: int, seconds: float) -> Message:
+    return {"count": count, "ns": int(seconds * _NANO)}

@@ -1,0 +1,265 @@
+"""TensorFlow Serving's PredictionService: predict, classify, regress."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import Any
+
+import numpy as np
+
+from fairway.serving.replica.datatypes import DTYPES, Array, as_bytes, of_texts, to_raw
+from fairway.serving.replica.model import Answer, Question, ServedModel, Wanted, check_shape, named, rows_of
+from fairway.serving.replica.problem import RequestError, bad
+from fairway.serving.replica.protocols import tfserving
+from fairway.serving.replica.protocols.grpc.definitions import definitions
+from fairway.serving.replica.protocols.grpc.framing import CONTENT_TYPE, OK_HEADERS, frame, unframed
+from fairway.serving.replica.protocols.grpc.inference import check_name
+from fairway.serving.replica.protocols.grpc.wire import Message
+from fairway.serving.replica.protocols.pieces import Steps
+from fairway.serving.replica.protocols.rows import SIGNATURE, check_signature, columns_of, question_of
+from fairway.state.model import TensorSpec
+
+PACKAGE = "tensorflow.serving"
+NUMBERS = {
+    "BOOL": 10, "UINT8": 4, "UINT16": 17, "UINT32": 22, "UINT64": 23, "INT8": 6, "INT16": 5, "INT32": 3, "INT64": 9, "FP16": 19,
+    "FP32": 1, "FP64": 2, "BF16": 14, "BYTES": 7,
+}  # fmt: skip
+"""Of the enumeration `DataType`."""
+_WORDS = {number: word for word, number in NUMBERS.items()}
+_FIELDS = {
+    "BOOL": "bool_val", "UINT32": "uint32_val", "UINT64": "uint64_val", "INT64": "int64_val", "FP16": "half_val",
+    "BF16": "half_val", "FP32": "float_val", "FP64": "double_val", "BYTES": "string_val",
+    **dict.fromkeys(("UINT8", "UINT16", "INT8", "INT16", "INT32"), "int_val"),
+}  # fmt: skip
+_MOST_FILLED = 1 << 16
+"""Elements that one value may stand for."""
+
+
+class GrpcPredict:
+    """Reads and writes `Predict`. A `Form` of the replica."""
+
+    def __init__(self, model: ServedModel, most: int) -> None:
+        self._model = model
+        self._most = most
+
+    def read(self, body: bytes, head_length: bytes | None) -> Question:
+        """Tensors by name."""
+        request = definitions().schema.decode(f"{PACKAGE}.PredictRequest", unframed(body, self._most))
+        check_spec(self._model, request.get("model_spec", {}))
+        specs, given = self._model.signature.inputs, request.get("inputs", {})
+        for name in given:
+            named(specs, name, "input")
+        missing = [spec.name for spec in specs if spec.name not in given]
+        if missing:
+            message = f"inputs lacks {', '.join(missing)}"
+            raise bad(message)
+        arrays = [array_of_tensor(spec, given[spec.name]) for spec in specs]
+        rows = rows_of(self._model, [array.shape for array in arrays])
+        return Question(arrays, rows, wanted=self._wanted(request.get("output_filter", [])))
+
+    def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
+        """The same; there is no JSON that would be read in steps."""
+        yield 0
+        return self.read(body, head_length)
+
+    def write(self, question: Question, outputs: list[Array]) -> Answer:
+        """Outputs by name."""
+        specs = self._model.signature.outputs
+        tensors = {specs[place].name: tensor_of(specs[place].datatype, outputs[place]) for place, _ in question.wanted}
+        return answer("PredictResponse", {"model_spec": spec_of(self._model), "outputs": tensors})
+
+    def _wanted(self, names: list[str]) -> Wanted:
+        outputs = self._model.signature.outputs
+        places = [named(outputs, name, "output") for name in names] or range(len(outputs))
+        # Raw: how large they may be is bounded by --max-body, not by --max-json.
+        return tuple((place, True) for place in dict.fromkeys(places))
+
+
+class GrpcClassify(tfserving.Classify):
+    """Reads and writes `Classify`."""
+
+    def __init__(self, model: ServedModel, most: int) -> None:
+        super().__init__(model)
+        self._most = most
+
+    def read(self, body: bytes, head_length: bytes | None) -> Question:
+        """Examples by feature."""
+        self._places()
+        return examples_of(self._model, "ClassificationRequest", unframed(body, self._most))
+
+    def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
+        """The same."""
+        yield 0
+        return self.read(body, head_length)
+
+    def write(self, question: Question, outputs: list[Array]) -> Answer:
+        """For each example all its labels with their scores."""
+        scores, classes = self._places()
+        results: list[Message] = []
+        for row, values in enumerate(outputs[scores].tolist()):
+            labels = [str(place) for place in range(len(values))]
+            if classes is not None:
+                given = outputs[classes].reshape(len(outputs[scores]), -1)[row]
+                labels = [as_bytes(label).decode(errors="replace") for label in given]
+            results.append({"classes": [{"label": each, "score": score} for each, score in zip(labels, values, strict=False)]})
+        return answer("ClassificationResponse", {"model_spec": spec_of(self._model), "result": {"classifications": results}})
+
+
+class GrpcRegress(tfserving.Regress):
+    """Reads and writes `Regress`."""
+
+    def __init__(self, model: ServedModel, most: int) -> None:
+        super().__init__(model)
+        self._most = most
+
+    def read(self, body: bytes, head_length: bytes | None) -> Question:
+        """Examples by feature."""
+        self._check()
+        return examples_of(self._model, "RegressionRequest", unframed(body, self._most))
+
+    def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
+        """The same."""
+        yield 0
+        return self.read(body, head_length)
+
+    def write(self, question: Question, outputs: list[Array]) -> Answer:
+        """For each example its number."""
+        results = [{"value": value} for value in outputs[0].astype("f4").ravel().tolist()]
+        return answer("RegressionResponse", {"model_spec": spec_of(self._model), "result": {"regressions": results}})
+
+
+def answer(name: str, message: Message) -> Answer:
+    """A message of TensorFlow Serving as an answer."""
+    encoded = definitions().schema.encode(f"{PACKAGE}.{name}", message)
+    return Answer(frame(encoded), headers=list(OK_HEADERS), content_type=CONTENT_TYPE)
+
+
+def check_spec(model: ServedModel, spec: Message) -> None:
+    """404 for another model, version, label or signature."""
+    check_name(model, spec.get("name", ""), "")
+    version = spec.get("version")
+    if version is not None and str(version.get("value", 0)) != model.version:
+        message = f"model {model.name!r} has no version {version.get('value', 0)} here"
+        raise RequestError(404, message, fix=f"version {model.version} is served")
+    label = spec.get("version_label")
+    if label and label not in model.labels:
+        message = f"model {model.name!r} has no label {label[:200]!r} here"
+        raise RequestError(404, message, fix=f"version {model.version} is served")
+    check_signature(spec.get("signature_name", ""))
+
+
+def spec_of(model: ServedModel) -> Message:
+    """Which model answered. Versions are numbers there; one that is none is left out."""
+    version = {"version": {"value": int(model.version)}} if model.version.isdigit() else {}
+    return {"name": model.name, "signature_name": SIGNATURE, **version}
+
+
+def array_of_tensor(spec: TensorSpec, tensor: Message) -> Array:
+    """An input from a TensorProto."""
+    place, word = f"input {spec.name!r}", _WORDS.get(tensor.get("dtype", 0), "")
+    if word != spec.datatype:
+        message = f"{place} has dtype {tensor.get('dtype', 0)} ({word or 'unknown here'})"
+        raise bad(message, f"the model takes {spec.datatype} ({NUMBERS[spec.datatype]})")
+    shape = tuple(each.get("size", 0) for each in tensor.get("tensor_shape", {}).get("dim", []))
+    check_shape(spec, shape)
+    count = math.prod(shape)
+    content = tensor.get("tensor_content", b"")
+    if len(content):
+        return _from_content(word, content, count, place).reshape(shape)
+    return _filled(_values(word, tensor.get(_FIELDS[word], [])), count, place).reshape(shape)
+
+
+def _from_content(word: str, content: memoryview | bytes, count: int, place: str) -> Array:
+    if word == "BYTES":
+        message = f"{place}: texts in tensor_content"
+        raise bad(message, "send string_val")
+    size = 2 if word == "BF16" else DTYPES[word].itemsize
+    if len(content) != size * count:
+        message = f"{place}: {len(content)} bytes for {count} elements of {word}"
+        raise bad(message, f"send {size * count} bytes")
+    if word == "BF16":
+        bits: Array = np.frombuffer(content, "<u2").astype("<u4") << 16
+        return bits.view("<f4")
+    found: Array = np.frombuffer(content, "u1") != 0 if word == "BOOL" else np.frombuffer(content, DTYPES[word])
+    return found
+
+
+def _values(word: str, values: Any) -> Array:
+    if word == "BYTES":
+        return of_texts([bytes(each) for each in values])
+    if word in ("FP16", "BF16"):
+        bits: Array = np.asarray(values, "i8").astype("<u2")
+        halves: Array = bits.view("<f2") if word == "FP16" else (bits.astype("<u4") << 16).view("<f4")
+        return halves
+    array: Array = np.asarray(values).astype(DTYPES[word])
+    return array
+
+
+def _filled(values: Array, count: int, place: str) -> Array:
+    """The last value stands for all that are missing, as TensorFlow has it."""
+    if len(values) == count:
+        return values
+    if not 0 < len(values) < count or count > _MOST_FILLED:
+        message = f"{place} has {len(values)} values"
+        raise bad(message, f"the shape needs {count}")
+    return np.concatenate([values, np.repeat(values[-1:], count - len(values))])
+
+
+def tensor_of(word: str, array: Array) -> Message:
+    """A TensorProto of an output.
+
+    Values are in the field for their type, as TensorFlow Serving has them; many integers are bytes.
+    """
+    about: Message = {"dtype": NUMBERS[word], "tensor_shape": {"dim": [{"size": length} for length in array.shape]}}
+    if word == "BYTES":
+        values: Any = [as_bytes(each) for each in array.ravel().tolist()]
+    elif word in ("FP16", "BF16"):
+        values = np.frombuffer(to_raw(word, array), "<u2").tolist()
+    elif word in ("FP32", "FP64"):
+        values = array.ravel()
+    elif array.size > _MOST_FILLED:
+        return {**about, "tensor_content": to_raw(word, array)}
+    else:
+        values = array.ravel().tolist()
+    return {**about, _FIELDS[word]: values}
+
+
+def examples_of(model: ServedModel, name: str, data: bytes | memoryview) -> Question:
+    """A question from examples of `tf.train`."""
+    request = definitions().schema.decode(f"{PACKAGE}.{name}", data)
+    check_spec(model, request.get("model_spec", {}))
+    given = request.get("input", {})
+    listed = given.get("example_list_with_context") or given.get("example_list") or {}
+    context = _features(model, listed.get("context", {}))
+    rows = [{**context, **_features(model, each)} for each in listed.get("examples", [])]
+    return question_of(model, columns_of(model, rows, "examples"))
+
+
+def _features(model: ServedModel, example: Message) -> dict[str, Any]:
+    specs = model.signature.inputs
+    features = example.get("features", {}).get("feature", {})
+    return {name: _feature(specs[named(specs, name, "input")], each) for name, each in features.items()}
+
+
+def _feature(spec: TensorSpec, feature: Message) -> Any:
+    """The values of one example as nested lists of the input's shape without its first dimension."""
+    kind = next(iter(feature), "")
+    values = feature.get(kind, {}).get("value", [])
+    if kind == "bytes_list":
+        flat: list[Any] = [{"b64": base64.b64encode(each).decode()} for each in values]
+    else:
+        flat = np.asarray(values).tolist()
+    shape = spec.shape[1:]
+    if not shape:
+        if len(flat) != 1:
+            message = f"input {spec.name!r}: a feature of {len(flat)} values"
+            raise bad(message, "send one value for each example")
+        return flat[0]
+    known = math.prod(length for length in shape if length >= 0)
+    if sum(length < 0 for length in shape) > 1 or (-1 not in shape and len(flat) != known) or (known and len(flat) % known):
+        message = f"input {spec.name!r}: a feature of {len(flat)} values"
+        raise bad(message, f"the model takes {list(shape)} for each example")
+    for length in reversed([len(flat) // max(known, 1) if each < 0 else each for each in shape[1:]]):
+        flat = [flat[start : start + length] for start in range(0, len(flat), length)]
+    return flat

@@ -1,0 +1,150 @@
+"""Any other request on a stream, as the ASGI application takes it: pages, the protocols over HTTP, methods about the model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import MutableMapping
+from typing import Any
+from urllib.parse import unquote
+
+from fairway.serving.http2.errors import Code
+from fairway.serving.http2.grpc import is_grpc
+from fairway.serving.http2.heads import RequestHeaders
+from fairway.serving.http2.hpack import Header, encode
+from fairway.serving.replica.protocols.grpc.framing import BINARY
+from fairway.serving.replica.protocols.openinference import LENGTH_HEADER
+from fairway.serving.replica.streams.call import reason_of
+from fairway.serving.replica.streams.request import ReplicaSession, Request
+
+_AHEAD = 256 * 1024
+"""Bytes of a body that wait for the application; when there are more, no room is given back for them."""
+_UNSENT = 256 * 1024
+"""Bytes of an answer that wait for the client before the application waits, too."""
+_OF_CONNECTION = frozenset({b"connection", b"keep-alive", b"transfer-encoding"})
+
+
+class Bridged(Request):
+    """One task, which calls the application."""
+
+    __slots__ = ("_call", "_came", "_head", "_heard", "_more", "_pieces", "_room", "_size", "_status", "_task", "_words")
+
+    def __init__(self, number: int, connection: ReplicaSession) -> None:
+        super().__init__(number, connection)
+        self._pieces: deque[bytes] = deque()
+        self._size = 0
+        self._more = True
+        self._heard = False
+        """The application was told that the body is over."""
+        self._came: asyncio.Event
+        self._room: asyncio.Event
+        self._head: list[Header] | None = []
+        self._call = False
+        self._status = 0
+        self._words = b""
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, head: RequestHeaders, ended: bool) -> None:
+        """Call the application."""
+        self._came, self._room = asyncio.Event(), asyncio.Event()
+        self._room.set()
+        self._more = not ended
+        self._call = head.is_grpc
+        path, _, query = head.path.partition(b"?")
+        headers: list[Header] = [(b"host", head.authority), *head.lines]
+        if head.length is not None:
+            headers.append((b"content-length", b"%d" % head.length))
+        if self._call:
+            headers.append((LENGTH_HEADER, BINARY))
+        scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "2",
+            "method": head.method.decode("latin-1"),
+            "scheme": "http",
+            "path": unquote(path.decode("latin-1")),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": headers,
+        }
+        self._task = asyncio.get_running_loop().create_task(self._run(scope))
+
+    def on_data(self, piece: bytes, ended: bool) -> None:
+        """Some of the body."""
+        if piece:
+            self._pieces.append(piece)
+            self._size += len(piece)
+            if self._size > _AHEAD:
+                self.connection.hold(self)
+        self._more = not ended
+        self._came.set()
+
+    def gone(self) -> None:
+        """The application learns it when it looks."""
+        self.disconnected = True
+        if self._task is not None:
+            self._came.set()
+            self._room.set()
+
+    def on_sent(self) -> None:
+        """There may be room for more of the answer."""
+        if self.queued_size < _UNSENT:
+            self._room.set()
+
+    async def _run(self, scope: dict[str, Any]) -> None:
+        try:
+            await self.connection.app(scope, self._receive, self._send)
+        finally:
+            if not self.said_all and not self.disconnected:
+                self.connection.reset(self, Code.INTERNAL_ERROR)
+
+    async def _receive(self) -> MutableMapping[str, Any]:
+        while (self._heard or (self._more and not self._pieces)) and not self._is_gone():
+            self._came.clear()
+            await self._came.wait()
+        if self._is_gone():
+            return {"type": "http.disconnect"}
+        body = b"".join(self._pieces)
+        self._pieces.clear()
+        self._size = 0
+        self.connection.go_on(self)
+        self._heard = not self._more
+        return {"type": "http.request", "body": body, "more_body": self._more}
+
+    def _is_gone(self) -> bool:
+        return self.disconnected
+
+    async def _send(self, message: MutableMapping[str, Any]) -> None:
+        if self.disconnected:
+            return
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            self._head = [(name, value) for name, value in message["headers"] if name not in _OF_CONNECTION]
+            return
+        body, more = message.get("body", b""), message.get("more_body", False)
+        if self._call:
+            self._send_call(body, more)
+            return
+        if self._head is not None:
+            lines, self._head = [(b":status", b"%d" % self._status), *self._head], None
+            self.connection.headers(self, encode(lines), ended=not body and not more)
+        if body or not more:
+            self.connection.data(self, body, ended=not more)
+        if self.queued_size >= _UNSENT:
+            self._room.clear()
+            await self._room.wait()
+
+    def _send_call(self, body: bytes, more: bool) -> None:
+        """The answer to a call of gRPC, which is one message or an error in JSON."""
+        self._words += body
+        if more:
+            return
+        headers = dict(self._head or [])
+        if self._status != 200 or not is_grpc(headers.get(b"content-type", b"")):
+            self.fail_call(self._status if self._status != 200 else 501, reason_of(self._words))
+            return
+        status = headers.pop(b"grpc-status", b"0")
+        headers.pop(b"content-length", None)
+        head = encode([(b":status", b"200"), *headers.items()])
+        self.connection.unary(self, head, self._words, encode([(b"grpc-status", status)]))

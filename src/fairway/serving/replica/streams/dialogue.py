@@ -1,0 +1,241 @@
+"""Methods of gRPC with a stream of messages: questions one after another, the watch of the health, reflection."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from fairway.serving.http2.grpc import GRPC, OK_TRAILERS, read_timeout
+from fairway.serving.http2.heads import RequestHeaders
+from fairway.serving.http2.hpack import encode
+from fairway.serving.replica.model import Answer
+from fairway.serving.replica.problem import RequestError
+from fairway.serving.replica.protocols.grpc.definitions import definitions
+from fairway.serving.replica.protocols.grpc.framing import BINARY, PREFIX, frame, opened
+from fairway.serving.replica.protocols.grpc.reflection import PATHS, reflect
+from fairway.serving.replica.protocols.grpc.service import HEALTH_WATCH, INFERENCE, STREAM_INFER
+from fairway.serving.replica.protocols.grpc.wire import tag, varint
+from fairway.serving.replica.request_id import Headers
+from fairway.serving.replica.streams.call import reason_of
+from fairway.serving.replica.streams.request import ReplicaSession, Request
+
+if TYPE_CHECKING:
+    from fairway.serving.replica.asgi import Form
+
+_HEAD = encode([(b":status", b"200"), (b"content-type", GRPC)])
+_MOST_OPEN = 64
+"""Questions of one stream that wait for their answers; while there are so many, no more is read."""
+_UNREAD = 1 << 20
+"""Bytes of answers that wait for the client; the same."""
+_PAGE = 1 << 16
+"""Bytes of a message that is no question to the model."""
+_WATCH_SECONDS = 1.0
+_REFLECTS = frozenset(path.encode() for path in PATHS)
+_STREAMS = {STREAM_INFER.encode(), HEALTH_WATCH.encode()} | _REFLECTS
+
+
+class Dialogue(Request):
+    """One stream of messages."""
+
+    __slots__ = ("_form", "_lines", "_open", "_parts", "_path", "_room", "_said", "_timer")
+
+    def __init__(self, number: int, connection: ReplicaSession) -> None:
+        super().__init__(number, connection)
+        self._path = b""
+        self._lines: Headers = ()
+        self._parts = bytearray()
+        self._open: deque[_Part] = deque()
+        self._form: Form | None = None
+        self._room = True
+        self._said = 0
+        """The last status of a watch."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    @staticmethod
+    def speaks(path: bytes) -> bool:
+        """Whether a path is that of such a method."""
+        return path in _STREAMS
+
+    def begin(self, head: RequestHeaders, ended: bool) -> None:
+        """Its head has come."""
+        app = self.connection.app
+        self._path = head.path
+        self._lines = head.lines
+        self._form = app.lane.get(f"{INFERENCE}ModelInfer".encode())
+        try:
+            app.check([(b"host", head.authority), *head.lines])
+        except RequestError as error:
+            self._end(error)
+            return
+        if self._path == STREAM_INFER.encode() and self._form is None:
+            self._end(RequestError(501, "the model takes no tensors"))
+            return
+        for name, value in head.lines:
+            timeout = read_timeout(value) if name == b"grpc-timeout" else None
+            if timeout is not None:
+                self._timer = asyncio.get_running_loop().call_later(timeout, self._late)
+        self.connection.headers(self, _HEAD, ended=False)
+        if ended:
+            self._finish_when_done()
+
+    def on_data(self, piece: bytes, ended: bool) -> None:
+        """Some messages."""
+        if self.said_all:
+            return
+        self.began = time.perf_counter()
+        self._parts += piece
+        held = self.connection.app.bodies.held
+        try:
+            self._take_messages()
+        except RequestError as error:
+            self._end(error)
+            return
+        held.resize(self, len(self._parts))
+        if ended and not self.said_all:
+            if self._parts:
+                self._end(RequestError(400, "the stream ends within a message"))
+            else:
+                self._finish_when_done()
+
+    def sweep(self, now: float, seconds: float) -> None:
+        """A message that has begun must come to its end; between messages a stream may rest."""
+        if self._parts and not self.heard_all and now - self.began > seconds:
+            self.give_up()
+
+    def gone(self) -> None:
+        """Nobody reads the answers."""
+        self.disconnected = True
+        for each in self._open:
+            each.disconnected = True
+        self._open.clear()
+        self._settle()
+
+    def let_go(self) -> None:
+        """Its message takes the room of others."""
+        self._end(self.connection.app.bodies.no_room())
+
+    def on_sent(self) -> None:
+        """There may be room for more answers."""
+        self._read_on()
+
+    def answered(self) -> None:
+        """Some question has its answer: send those that are due, in the order of the questions."""
+        while self._open and self._open[0].found is not None:
+            found = self._open.popleft().found
+            assert found is not None
+            self._say(_streamed(found))
+        self._read_on()
+        self._finish_when_done()
+
+    def _take_messages(self) -> None:
+        parts, limits = self._parts, self.connection.app.bodies.limits
+        while len(parts) >= PREFIX and not self.said_all:
+            size = int.from_bytes(parts[1:PREFIX], "big")
+            if size > limits.size:
+                raise self.connection.app.bodies.too_large()
+            if len(parts) < PREFIX + size:
+                return
+            body = bytes(parts[: PREFIX + size])
+            del parts[: PREFIX + size]
+            self._take(body)
+
+    def _take(self, body: bytes) -> None:
+        app = self.connection.app
+        if self._path == STREAM_INFER.encode():
+            assert self._form is not None
+            part = _Part(self, self._lines)
+            self._open.append(part)
+            if len(self._open) >= _MOST_OPEN:
+                self._room = False
+                self.connection.hold(self)
+            app.quick(self._form, body, part)
+            return
+        message = opened(body[0], memoryview(body)[PREFIX:], _PAGE)
+        if self._path in _REFLECTS:
+            self._say(reflect(message))
+        elif not self._said:
+            self._watch(str(definitions().schema.decode("grpc.health.v1.HealthCheckRequest", message).get("service", "")))
+
+    def _watch(self, service: str) -> None:
+        """Say the status of a service, now and whenever it changes."""
+        if self.disconnected or self.said_all:
+            return
+        try:
+            status = self.connection.app.grpc.health(service)
+        except RequestError:
+            status = 3
+        if status != self._said:
+            self._said = status
+            self._say(definitions().schema.encode("grpc.health.v1.HealthCheckResponse", {"status": status}))
+        asyncio.get_running_loop().call_later(_WATCH_SECONDS, self._watch, service)
+
+    def _say(self, message: bytes) -> None:
+        if not self.disconnected:
+            self.connection.data(self, frame(message), ended=False)
+            if self.queued_size > _UNREAD:
+                self._room = False
+                self.connection.hold(self)
+
+    def _read_on(self) -> None:
+        if not self._room and len(self._open) < _MOST_OPEN and self.queued_size <= _UNREAD:
+            self._room = True
+            self.connection.go_on(self)
+
+    def _finish_when_done(self) -> None:
+        if self.heard_all and not self._open and not self.said_all and not self.disconnected and not self._parts:
+            self._settle()
+            self.connection.headers(self, OK_TRAILERS, ended=True)
+
+    def _end(self, error: RequestError) -> None:
+        self._parts.clear()
+        for each in self._open:
+            each.disconnected = True
+        self._open.clear()
+        self._settle()
+        if not self.disconnected:
+            self.fail_call(error.status, error.words)
+
+    def _settle(self) -> None:
+        self.connection.app.bodies.held.free(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        self._timer = None
+        self._end(RequestError(504, "the deadline of the call has passed"))
+
+
+class _Part:
+    """One question of a stream. To the application it is an `Asker`."""
+
+    __slots__ = ("_dialogue", "began", "disconnected", "found", "head_length", "headers", "phases")
+
+    def __init__(self, dialogue: Dialogue, headers: Headers) -> None:
+        self._dialogue = dialogue
+        self.headers = headers
+        self.began = time.perf_counter()
+        self.disconnected = False
+        self.head_length: bytes | None = BINARY
+        self.phases = (self.began, self.began)
+        self.found: Answer | None = None
+
+    def hold(self, count: int) -> None:
+        """Nothing is decoded to more than its bytes."""
+
+    def answer(self, answer: Answer) -> None:
+        """The answer goes out in its turn."""
+        self.found = answer
+        if not self.disconnected:
+            self._dialogue.answered()
+
+
+def _streamed(answer: Answer) -> bytes:
+    """A ModelStreamInferResponse."""
+    if answer.status == 200:
+        message = answer.body[PREFIX:]
+        return tag(2, 2) + varint(len(message)) + message
+    text = reason_of(answer.body).encode()
+    return tag(1, 2) + varint(len(text)) + text

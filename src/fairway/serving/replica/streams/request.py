@@ -1,0 +1,62 @@
+"""One request on a stream: what all kinds of them have."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from fairway.serving.http2.errors import Code
+from fairway.serving.http2.grpc import GRPC, of_http, status_lines
+from fairway.serving.http2.heads import RequestHeaders
+from fairway.serving.http2.hpack import Header, encode
+from fairway.serving.http2.session import Session
+from fairway.serving.http2.stream import Stream
+
+if TYPE_CHECKING:
+    from fairway.serving.replica.asgi import App
+
+
+class ReplicaSession(Session):
+    """A connection with an application behind it."""
+
+    app: App
+
+
+class Request(Stream):
+    """A stream with a request."""
+
+    __slots__ = ("began", "connection", "disconnected")
+
+    def __init__(self, number: int, connection: ReplicaSession) -> None:
+        super().__init__(number)
+        self.connection = connection
+        self.began = time.perf_counter()
+        self.disconnected = False
+
+    @abstractmethod
+    def begin(self, head: RequestHeaders, ended: bool) -> None:
+        """Its head has come."""
+
+    @abstractmethod
+    def on_data(self, piece: bytes, ended: bool) -> None:
+        """Some of its body."""
+
+    @abstractmethod
+    def gone(self) -> None:
+        """Nobody waits for the answer any more; the stream is no longer among those of its connection."""
+
+    def sweep(self, now: float, seconds: float) -> None:
+        """End the stream when its request does not come."""
+        if not self.heard_all and now - self.began > seconds:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """End the stream without an answer."""
+        if self.connection.reset(self, Code.CANCEL):
+            self.gone()
+
+    def fail_call(self, status: int, message: str) -> None:
+        """Answer a call of gRPC with a status of HTTP that is no success."""
+        lines: list[Header] = [(b":status", b"200"), (b"content-type", GRPC), *status_lines(of_http(status), message)]
+        self.connection.headers(self, encode(lines), ended=True)

@@ -1,0 +1,409 @@
+"""A connection of HTTP/2 from outside: requests beside one another, each on a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import cast
+
+from fairway.serving.http2.errors import Code, SessionError
+from fairway.serving.http2.frames import LARGEST_WINDOW
+from fairway.serving.http2.grpc import GRPC, of_http, status_lines
+from fairway.serving.http2.heads import RequestHeaders, read_request_headers
+from fairway.serving.http2.hpack import Headers, encode
+from fairway.serving.http2.session import Session, Terms
+from fairway.serving.http2.stream import Stream
+from fairway.serving.router.access.refusal import Refusal
+from fairway.serving.router.chunks import LAST
+from fairway.serving.router.chunks import encode as chunk
+from fairway.serving.router.desk import Desk
+from fairway.serving.router.head import CHUNKED, LINE_LIMIT, RequestHead, request_of
+from fairway.serving.router.streams.exchange import StreamExchange
+from fairway.serving.router.upstream import READ, WRITE_LIMIT
+
+TERMS = Terms()
+_KNOWN = 64
+"""Heads that are remembered, a connection."""
+_LOOK_SECONDS = 1.0
+"""How often the streams of a connection are looked at."""
+_PING_SECONDS = 0.002
+"""How long an answer to PING may wait for another frame to go with."""
+_DRAIN_SECONDS = 1.0
+"""How long streams that the client began before it read the GOAWAY may come."""
+_BINARY = b"inference-header-content-length: 0"
+"""What a call of gRPC says to a replica of ours: none of the body is JSON."""
+
+
+class StreamsConnection(Session, asyncio.BufferedProtocol):
+    """One connection. A `Guest` of the desk."""
+
+    def __init__(self, desk: Desk, peer: bytes, *, secure: bool = False, received: int = 0) -> None:
+        super().__init__(TERMS, self._put, server=True, now=desk.now)
+        self.desk = desk
+        self.peer = peer
+        self.secure = secure
+        """The connection speaks TLS."""
+        self.received = received
+        self.sent = 0
+        self.deadline = desk.now() + _LOOK_SECONDS
+        self.probe_at = math.inf
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._heads: dict[Headers, tuple[RequestHeaders, RequestHead]] = {}
+        self._begun: list[RouterStream] = []
+        """Requests whose head has come with the bytes that are read now."""
+        self._since = desk.now()
+        self._head_since = math.inf
+        self._flushes = False
+        self._leaves = 0.0
+        self._unsent = 0
+
+    # From the network.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It speaks HTTP/2 from here on."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(WRITE_LIMIT)
+        self.desk.guests.add(self)
+        self.greet()
+        if self.desk.draining:
+            self.drain()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to read into."""
+        return READ
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes were read."""
+        self.received += nbytes
+        self.data_received(bytes(READ[:nbytes]))
+
+    def data_received(self, data: bytes) -> None:
+        """Some frames."""
+        self._since = self.desk.now()
+        self.receive(data)
+        if self.in_head:
+            self._head_since = min(self._head_since, self._since)
+        else:
+            self._head_since = math.inf
+        begun = self._begun
+        if begun:
+            self._begun = []
+            for stream in begun:
+                stream.ask()
+
+    def eof_received(self) -> bool:
+        """The client has left: a connection of HTTP/2 is never closed by half."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self.desk.closed(self)
+        for stream in list(self.streams.values()):
+            self.forget(stream)
+            cast(RouterStream, stream).cancel()
+
+    def pause_writing(self) -> None:
+        """The client does not read: nothing more is read from it, and nothing more written."""
+        self.blocked = True
+        self._since = self.desk.now()
+        self._unsent = self._transport.get_write_buffer_size()
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        self.blocked = False
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+            self.pump()
+
+    # From the desk.
+
+    def probe(self) -> None:
+        """A client of HTTP/2 that has left has closed its connection, or reset its stream."""
+
+    def expire(self) -> None:
+        """Look for what takes too long."""
+        now, limits = self.desk.now(), self.desk.limits
+        self.deadline = now + _LOOK_SECONDS
+        for stream in list(self.streams.values()):
+            cast(RouterStream, stream).expire(now)
+        if self.blocked:
+            unsent = self._transport.get_write_buffer_size()
+            if unsent != self._unsent:
+                self._unsent, self._since = unsent, now
+            if now - self._since > limits.body:
+                self._transport.abort()
+            return
+        if self.failed or now - self._head_since > limits.head:
+            self._transport.abort()
+        elif not self.streams:
+            idle = limits.drain_idle if self.desk.draining else limits.idle
+            if self._leaves:
+                self._close_after_drain(now)
+            elif now - self._since > idle:
+                self.goodbye(self.last)
+                self.said_goodbye = True
+                self._transport.close()
+        elif self._leaves:
+            self._close_after_drain(now)
+
+    def drain(self) -> None:
+        """The router is replaced: the client begins its next requests on another connection."""
+        if not self._leaves:
+            self._leaves = self.desk.now()
+            self.goodbye(LARGEST_WINDOW)
+
+    def close_idle(self) -> None:
+        """Close at once when nothing is under way."""
+        if not self.streams:
+            self.goodbye(self.last)
+            self._transport.close()
+        else:
+            self.drain()
+
+    def _close_after_drain(self, now: float) -> None:
+        if not self.said_goodbye and now - self._leaves > _DRAIN_SECONDS:
+            self.said_goodbye = True
+            self.goodbye(self.last)
+        if self.said_goodbye and not self.streams:
+            self._transport.close()
+
+    # Events of the session.
+
+    def begin_stream(self, number: int) -> Stream:
+        """A request."""
+        return RouterStream(number, self)
+
+    def on_headers(self, stream: Stream, headers: Headers, ended: bool) -> None:
+        """The head of a request, or its trailers, which no replica reads."""
+        request = cast(RouterStream, stream)
+        if stream.has_head:
+            request.on_body(b"", True)
+            return
+        known = self._heads.get(headers)
+        if known is None:
+            head = read_request_headers(headers)
+            known = head, _request_head(head)
+            if len(self._heads) >= _KNOWN:
+                self._heads.clear()
+            self._heads[headers] = known
+        stream.has_head = True
+        request.begin(*known, ended)
+        self._begun.append(request)
+
+    def on_data(self, stream: Stream, piece: bytes, ended: bool) -> None:
+        """Some of a body."""
+        cast(RouterStream, stream).on_body(piece, ended)
+
+    def on_reset(self, stream: Stream, code: int) -> None:
+        """The client takes a request back."""
+        cast(RouterStream, stream).cancel()
+
+    def on_too_many_headers(self, stream: Stream) -> None:
+        """Refused alone; the connection goes on."""
+        self.headers(stream, encode([(b":status", b"431")]), ended=True)
+
+    def on_failure(self, problem: SessionError) -> None:
+        """The client does not speak HTTP/2 as it should."""
+        for stream in list(self.streams.values()):
+            self.forget(stream)
+            cast(RouterStream, stream).cancel()
+        self._transport.close()
+
+    def flush_soon(self) -> None:
+        """At the latest after a moment."""
+        if not self._flushes:
+            self._flushes = True
+            asyncio.get_running_loop().call_later(_PING_SECONDS, self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flushes = False
+        self.flush()
+
+    def _put(self, wire: bytes) -> None:
+        self.sent += len(wire)
+        if not self._transport.is_closing():
+            self._transport.write(wire)
+
+
+class RouterStream(Stream):
+    """One request. The `Client` of its exchange."""
+
+    __slots__ = ("_connection", "_deadline", "_exchange", "_full", "_head", "_left", "_parts", "_request", "peer")
+
+    def __init__(self, number: int, connection: StreamsConnection) -> None:
+        super().__init__(number)
+        self.peer = connection.peer
+        self._connection = connection
+        self._exchange: StreamExchange | None = None
+        self._head: RequestHeaders
+        self._request: RequestHead
+        self._parts: list[bytes] = []
+        """What came of the body before the request was looked at."""
+        self._left: int | None = None
+        """Bytes of the body still to come, where that is known."""
+        self._full = False
+        self._deadline = math.inf
+
+    # From the connection.
+
+    def begin(self, head: RequestHeaders, request: RequestHead, ended: bool) -> None:
+        """The head; the request is looked at when all that came with it is read."""
+        self._head, self._request = head, request
+        self._left = head.length
+        if ended:
+            self._check_length(0, ended=True)
+
+    def on_body(self, piece: bytes, ended: bool) -> None:
+        """Some of the body."""
+        self._check_length(len(piece), ended=ended)
+        exchange = self._exchange
+        if exchange is None:
+            self._parts.append(piece)
+            return
+        if exchange.over or exchange.body_done:
+            return
+        self._deadline = self._connection.desk.now() + self._connection.desk.limits.body
+        if exchange.head.length == CHUNKED:
+            wire = chunk(piece) if piece else b""
+            piece = wire + LAST if ended else wire
+        if ended:
+            self.waits_for_answer()
+        exchange.on_body(piece, ended)
+
+    def ask(self) -> None:
+        """Begin the exchange."""
+        connection = self._connection
+        if connection.streams.get(self.number) is not self:
+            return
+        desk = connection.desk
+        request, parts, self._parts = self._request, self._parts, []
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        whole = self.heard_all
+        request = _of_length(request, self._head.length if self._head.length is not None else len(body) if whole else CHUNKED)
+        if request.length == CHUNKED:
+            body = chunk(body) if body else b""
+        call = self._head.is_grpc
+        self._deadline = math.inf if whole else desk.now() + desk.limits.body
+        if len(request.target) > LINE_LIMIT:
+            reason = f"the target has {len(request.target)} bytes, at most {LINE_LIMIT} are read"
+            self._turn_away(Refusal(414, reason), request, call=call)
+            return
+        admitted = desk.admit(request, connection.peer, secure=connection.secure)
+        if isinstance(admitted, Refusal):
+            self._turn_away(admitted, request, call=call)
+            return
+        self._exchange = exchange = StreamExchange(self, desk, request, body, whole, admitted, call=call)
+        exchange.begin()
+
+    def _turn_away(self, refusal: Refusal, request: RequestHead, *, call: bool) -> None:
+        """Answer a request that is not let in."""
+        if call:
+            lines = [(b":status", b"200"), (b"content-type", GRPC), *refusal.headers]
+            self.headers(encode([*lines, *status_lines(of_http(refusal.status), refusal.reason)]), ended=True)
+            return
+        body = refusal.body(request.target)
+        lines = [(b":status", b"%d" % refusal.status), *refusal.headers]
+        if body:
+            lines += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        bodiless = not body or request.method == b"HEAD"
+        self.headers(encode(lines), ended=bodiless)
+        if not bodiless:
+            self.data(body, ended=True)
+
+    def cancel(self) -> None:
+        """The client does not want the answer; the stream is no longer among those of the connection."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None and not exchange.over:
+            exchange.cancel()
+
+    def expire(self, now: float) -> None:
+        """Give up what takes too long."""
+        if now < self._deadline:
+            return
+        exchange = self._exchange
+        if exchange is None or self.queued or not exchange.body_done or not exchange.expire():
+            self.broken()
+
+    def on_sent(self) -> None:
+        """The client has taken some of the answer."""
+        limits = self._connection.desk.limits
+        if self._full and self.queued_size <= WRITE_LIMIT // 4:
+            self._full = False
+            if self._exchange is not None:
+                self._exchange.answer_faster(True)
+        self._deadline = self._connection.desk.now() + (limits.body if self.queued else limits.answer)
+
+    # From the exchange.
+
+    def headers(self, block: bytes, *, ended: bool) -> None:
+        """Send headers, or trailers."""
+        self._renew()
+        self._connection.headers(self, block, ended=ended)
+
+    def data(self, piece: bytes, *, ended: bool) -> None:
+        """Send some of the body."""
+        self._renew()
+        self._connection.data(self, piece, ended=ended)
+        if self.queued_size > WRITE_LIMIT and not self._full:
+            self._full = True
+            self._deadline = self._connection.desk.now() + self._connection.desk.limits.body
+            if self._exchange is not None:
+                self._exchange.answer_faster(False)
+
+    def unary(self, head: bytes, piece: bytes, trailers: bytes) -> None:
+        """Send all of an answer."""
+        self._renew()
+        self._connection.unary(self, head, piece, trailers)
+
+    def write(self, wire: bytes) -> None:
+        """No answer of HTTP/2 is in the form of HTTP/1.1."""
+
+    def finished(self, *, keep: bool) -> None:
+        """The answer is out, or waits for the client to take it."""
+        self._exchange = None
+        self._deadline = self._connection.desk.now() + self._connection.desk.limits.body
+
+    def broken(self) -> None:
+        """The answer cannot be completed."""
+        if self._connection.reset(self, Code.INTERNAL_ERROR):
+            self.cancel()
+
+    def waits_for_answer(self) -> None:
+        """All that there is was sent on."""
+        limits, exchange = self._connection.desk.limits, self._exchange
+        patience = limits.answer if exchange is None or exchange.body_done else limits.body
+        self._deadline = self._connection.desk.now() + patience
+
+    def hold_back(self) -> None:
+        """Read no more of the body for now."""
+        self._connection.hold(self)
+        desk = self._connection.desk
+        self._deadline = desk.now() + desk.limits.answer + desk.routes.plan.hold_seconds
+
+    def go_on(self) -> None:
+        """Read on."""
+        self._connection.go_on(self)
+
+    def _renew(self) -> None:
+        if not self.queued:
+            self._deadline = self._connection.desk.now() + self._connection.desk.limits.answer
+
+    def _check_length(self, size: int, *, ended: bool) -> None:
+        if self._left is None:
+            return
+        self._left -= size
+        if self._left < 0 or (ended and self._left):
+            self._connection.reset(self, Code.PROTOCOL_ERROR)
+            self.cancel()
+
+
+def _request_head(head: RequestHeaders) -> RequestHead:
+    more = [_BINARY] if head.is_grpc else []
+    lines = [line for line in head.lines if not head.is_grpc or line[0] != b"inference-header-content-length"]
+    return request_of(head.method, head.path, head.authority, lines, 0, more)
+
+
+def _of_length(head: RequestHead, length: int) -> RequestHead:
+    """The same head for a body of this length."""
+    return RequestHead(head.method, head.target, head.host, head.lines, length, forwarded=dict(head.forwarded))

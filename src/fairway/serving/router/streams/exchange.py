@@ -1,0 +1,267 @@
+"""One request of HTTP/2: the same way to a backend as a request of HTTP/1.1, and the answer as frames.
+
+A call of gRPC to a replica of ours goes over HTTP/1.1 with its body as it is. The answer's status is that of HTTP, so that
+retries, copies and counts are those of every request; only here it becomes a status of gRPC. A server of the user's that speaks
+HTTP/2 gets the call as it is, and its status of gRPC is counted as the status of HTTP that it stands for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Protocol
+
+from fairway.serving.http2.grpc import GRPC, OK_TRAILERS, is_grpc, of_http, read_timeout, status_lines
+from fairway.serving.http2.hpack import Header, encode
+from fairway.serving.router.access.admission import ADMITTED, Admitted
+from fairway.serving.router.calls import outcome_of
+from fairway.serving.router.desk import Desk
+from fairway.serving.router.exchange import Client, Exchange
+from fairway.serving.router.head import AnswerHead, RequestHead
+from fairway.serving.router.observe.health import CALLS, HEALTH_CHECK
+from fairway.serving.router.place import Place
+
+STREAMING = frozenset(
+    {
+        b"/inference.GRPCInferenceService/ModelStreamInfer",
+        b"/grpc.health.v1.Health/Watch",
+        b"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    }
+)
+"""Methods of our replicas that are spoken over HTTP/2, because both sides send many messages."""
+_WORDS = 4096
+"""Bytes of an error that become the message of a status."""
+_YES, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
+"""Messages with 1 or 2 in their first field."""
+_REMEMBERED = 256
+_blocks: dict[tuple[int, bytes, int], tuple[bytes, bytes]] = {}
+"""The headers and trailers of answers that were encoded before, without the request's id."""
+
+
+class StreamClient(Client, Protocol):
+    """The stream that the request came on."""
+
+    def headers(self, block: bytes, *, ended: bool) -> None:
+        """Send headers, or trailers."""
+        ...
+
+    def data(self, piece: bytes, *, ended: bool) -> None:
+        """Send some of the body."""
+        ...
+
+    def unary(self, head: bytes, piece: bytes, trailers: bytes) -> None:
+        """Send headers, a body and trailers at once."""
+        ...
+
+
+class StreamExchange(Exchange):
+    """One request and its answer."""
+
+    __slots__ = ("_answer", "_call", "_stream", "_timer", "_trailers", "_words")
+
+    def __init__(
+        self,
+        client: StreamClient,
+        desk: Desk,
+        head: RequestHead,
+        piece: bytes,
+        body_done: bool,
+        admitted: Admitted = ADMITTED,
+        *,
+        call: bool,
+    ) -> None:
+        super().__init__(client, desk, head, piece, body_done, admitted)
+        self._stream = client
+        self._call = call
+        """It is a call of gRPC."""
+        self._answer: AnswerHead | None = None
+        self._trailers = b""
+        self._words: bytearray | None = None
+        """What came of an answer that is no answer of gRPC."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Find a backend, or wait for one, as long as the call may take."""
+        timeout = self.head.value_of(b"grpc-timeout") if self._call else None
+        seconds = read_timeout(timeout) if timeout is not None else None
+        if seconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._late)
+        observer = self._desk.observer
+        if observer is not None and self._call and self.head.target in CALLS:
+            self.is_probe = observer.is_probe(self.head)
+            self._desk.probes += self.is_probe
+        super().begin()
+
+    def on_answer(self, head: AnswerHead, piece: bytes, ended: bool) -> None:
+        """The head of the answer, and what came with it."""
+        if head.status in self._desk.routes.plan.retry_statuses and self._repeat_elsewhere(head, ended):
+            return
+        place = self._place
+        assert place is not None
+        self.answered = True
+        self._answer = head
+        if self._call and not (head.status == 200 and is_grpc(head.value_of(b"content-type") or b"")):
+            self._words = bytearray()
+            self.on_piece(piece, ended)
+            return
+        ours = self._call and not place.backend.protocol and self.head.target not in STREAMING
+        if self._admitted.replaces:
+            head.drop_lines(self._admitted.replaces)
+        block, trailers = _encoded(head, place.backend.revision, ours=ours)
+        block += encode(self._more(head, ours=ours))
+        self._trailers = trailers
+        if not ended:
+            self._stream.headers(block, ended=False)
+            if piece:
+                self._stream.data(piece, ended=False)
+            return
+        self._settle_stream(head)
+        if trailers:
+            self._stream.unary(block, piece, trailers)
+        else:
+            self._stream.headers(block, ended=not piece)
+            if piece:
+                self._stream.data(piece, ended=True)
+        self._complete_stream()
+
+    def on_piece(self, piece: bytes, ended: bool) -> None:
+        """More of the answer."""
+        head = self._answer
+        assert head is not None
+        if self._words is not None:
+            if len(self._words) < _WORDS:
+                self._words += piece
+            if ended:
+                self._settle_stream(head)
+                self._say_status(of_http(head.status) if head.status != 200 else 2, _words_of(self._words))
+                self._complete_stream()
+            return
+        if not ended:
+            self._stream.data(piece, ended=False)
+            return
+        self._settle_stream(head)
+        trailers = self._trailers
+        if head.trailers:
+            trailers = encode([_pair(line) for line in head.trailers])
+        if trailers:
+            if piece:
+                self._stream.data(piece, ended=False)
+            self._stream.headers(trailers, ended=True)
+        else:
+            self._stream.data(piece, ended=True)
+        self._complete_stream()
+
+    def refuse(self, status: int, reason: str) -> None:
+        """Answer in the router's own words."""
+        self._desk.note_own(status)
+        self._end()
+        if self._call:
+            self._say_status(of_http(status), reason)
+        else:
+            lines: list[Header] = [(b":status", b"%d" % status), (b"content-type", b"application/json")]
+            lines += [(b"x-request-id", self.request_id), *self._admitted.headers]
+            lines += {401: [(b"www-authenticate", b"Bearer")], 503: [(b"retry-after", b"1")]}.get(status, [])
+            body = json.dumps({"error": reason} if reason else {}).encode() + b"\n"
+            bodiless = self.head.method == b"HEAD"
+            self._stream.headers(encode([*lines, (b"content-length", b"%d" % len(body))]), ended=bodiless)
+            if not bodiless:
+                self._stream.data(body, ended=True)
+        self._client.finished(keep=True)
+
+    def reply(self, status: int, body: bytes, content_type: bytes, more: bytes = b"") -> None:
+        """Answer in place of a replica. Of calls, these are the probes: each answer of theirs is one flag or number."""
+        self._end()
+        lines: list[Header] = [(b":status", b"200" if self._call else b"%d" % status), (b"x-request-id", self.request_id)]
+        lines += [*self._admitted.headers, *(_pair(line) for line in more.split(b"\r\n") if line)]
+        if self._call:
+            found = _YES if status == 200 else _NOT_SERVING if self.head.target == HEALTH_CHECK else b""
+            head = encode([*lines, (b"content-type", GRPC)])
+            self._stream.unary(head, b"\x00" + len(found).to_bytes(4, "big") + found, OK_TRAILERS)
+        else:
+            bodiless = self.head.method == b"HEAD"
+            lines += [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
+            self._stream.headers(encode(lines), ended=bodiless)
+            if not bodiless:
+                self._stream.data(body, ended=True)
+        self._client.finished(keep=True)
+
+    def _more(self, head: AnswerHead, *, ours: bool) -> list[Header]:
+        """The headers that differ from answer to answer."""
+        more = [(b"x-request-id", self.request_id), *self._admitted.headers]
+        if head.length >= 0 and not ours:
+            more.append((b"content-length", b"%d" % head.length))
+        return more
+
+    def _reach(self, place: Place, now: float) -> None:
+        if not place.backend.protocol and self.head.target in STREAMING:
+            place.open_stream(self, now)
+        else:
+            super()._reach(place, now)
+
+    def _settle_stream(self, head: AnswerHead) -> None:
+        """Count the answer."""
+        self._status = outcome_of(head)
+        if self._status == 200 and self._words is not None:
+            self._status = 502
+        place, upstream = self._place, self._upstream
+        assert place is not None
+        assert upstream is not None
+        self._settle(place, upstream)
+
+    def _complete_stream(self) -> None:
+        self.over = True
+        self._stop_timer()
+        self._complete()
+
+    def _say_status(self, status: int, message: str) -> None:
+        """End a call with a status and no message of the method."""
+        lines: list[Header] = [(b":status", b"200"), (b"content-type", GRPC), (b"x-request-id", self.request_id)]
+        lines += self._admitted.headers
+        if self._place is not None:
+            lines.append((b"fairway-revision", b"%d" % self._place.backend.revision))
+        self._stream.headers(encode([*lines, *status_lines(status, message)]), ended=True)
+
+    def _end(self) -> None:
+        super()._end()
+        self._stop_timer()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        """The deadline of the call has passed."""
+        self._timer = None
+        if not self.over and not self.expire():
+            self._stream.headers(encode(status_lines(4, "the deadline of the call has passed")), ended=True)
+            self._client.finished(keep=True)
+
+
+def _encoded(head: AnswerHead, revision: int, *, ours: bool) -> tuple[bytes, bytes]:
+    """An answer's headers as a block; where a replica of ours answers a call, without its status, which is the second block."""
+    key = (head.status, b"\n".join(head.lines), -revision - 1 if ours else revision)
+    known = _blocks.get(key)
+    if known is None:
+        lines = [_pair(line) for line in head.lines]
+        status = [line for line in lines if ours and line[0] == b"grpc-status"]
+        about = [(b":status", b"%d" % head.status), *(line for line in lines if line not in status)]
+        known = encode([*about, (b"fairway-revision", b"%d" % revision)]), encode(status)
+        if len(_blocks) >= _REMEMBERED:
+            _blocks.clear()
+        _blocks[key] = known
+    return known
+
+
+def _pair(line: bytes) -> Header:
+    name, _, value = line.partition(b":")
+    return name.lower(), value.strip(b" \t")
+
+
+def _words_of(body: bytearray) -> str:
+    """The words of an error in JSON, or its beginning."""
+    try:
+        return str(json.loads(bytes(body))["error"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return bytes(body[:200]).decode(errors="replace")

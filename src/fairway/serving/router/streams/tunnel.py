@@ -1,0 +1,389 @@
+"""WebSockets: a request that becomes a tunnel between a client and the server of a command.
+
+The request goes to a backend by the same rules as any other and counts as one that is under way for as long as the tunnel is
+open, so that the backend is not ended at a release before its `grace` is over. When the server answers 101, bytes pass both ways,
+and what they mean is not looked at. Reading from one side stops while the other takes no more. A tunnel on which nothing passed
+for `Limits.answer` seconds is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+from typing import Protocol, cast
+
+from fairway.serving.router.access.admission import Admitted
+from fairway.serving.router.chunks import LAST
+from fairway.serving.router.desk import Desk
+from fairway.serving.router.exchange import own_answer
+from fairway.serving.router.head import CHUNKED, HEAD_LIMIT, AnswerHead, BadHeadError, RequestHead, read_answer, request_id_of
+from fairway.serving.router.place import CONNECT_SECONDS, Place
+from fairway.serving.router.upstream import READ, WRITE_LIMIT
+
+_UPGRADE = b"connection: upgrade\r\nupgrade: websocket\r\n"
+_EARLY = 64 * 1024
+"""Bytes that a client may send before the tunnel is open."""
+_LOOK_SECONDS = 1.0
+_DRAIN_SECONDS = 30.0
+"""How long a tunnel goes on when its router is replaced, or its service deleted."""
+_LINGER = 2.0
+TRIES = 3
+"""Backends that are asked when one refuses the connection."""
+
+
+class Counted(Protocol):
+    """Bytes that passed, as the desk counts them."""
+
+    received: int
+    sent: int
+
+
+class Tunnel(asyncio.BufferedProtocol):
+    """The side of the client. A `Guest` of the desk, and `Held` while no replica is there."""
+
+    def __init__(self, desk: Desk, head: RequestHead, peer: bytes, admitted: Admitted, counted: Counted) -> None:
+        self.head = head
+        self.arrived = desk.now()
+        self.deadline = desk.now() + _LOOK_SECONDS
+        self.probe_at = math.inf
+        self.received, self.sent = counted.received, counted.sent
+        self._desk = desk
+        self._peer = peer
+        self._admitted = admitted
+        self._request_id = request_id_of(head) or desk.next_id()
+        self._client: asyncio.Transport = cast(asyncio.Transport, None)
+        self._side = _BackendSide(self)
+        self._place: Place | None = None
+        self._tried: list[Place] = []
+        self._task: asyncio.Task[None] | None = None
+        self._early = b""
+        self._rest: int | None = None
+        """Bytes still to come of an answer that opens no tunnel."""
+        self._open = False
+        self._over = False
+        self._running = False
+        """It counts as under way at its backend."""
+        self._since = desk.now()
+        self._ends = math.inf
+
+    # From the network.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The head of the request has come."""
+        self._client = cast(asyncio.Transport, transport)
+        self._client.set_write_buffer_limits(WRITE_LIMIT)
+        self._desk.guests.add(self)
+
+    def begin(self, early: bytes) -> None:
+        """Find a backend. `early`: what came after the head."""
+        self._early = early
+        self._desk.arrived += 1
+        self._seek()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to read into."""
+        return READ
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes came from the client."""
+        self.received += nbytes
+        self._since = self._desk.now()
+        data = bytes(READ[:nbytes])
+        if self._open:
+            self._side.write(data)
+            return
+        self._early += data
+        if len(self._early) > _EARLY:
+            self._client.pause_reading()
+
+    def eof_received(self) -> bool:
+        """The client sends no more; a WebSocket is not half closed."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The client reads slowly: so is the server read."""
+        self._side.hold(True)
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        self._side.hold(False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone."""
+        self._desk.closed(self)
+        self._desk.let_go(self)
+        self._end(101 if self._open else 0)
+
+    # From the desk.
+
+    def go(self, place: Place) -> None:
+        """There is a backend."""
+        now = self._desk.now()
+        place.revision.arrived += 1
+        self._place = place
+        place.count.begin(now)
+        self._running = True
+        self._task = asyncio.get_running_loop().create_task(self._connect(place))
+
+    def refuse(self, status: int, reason: str) -> None:
+        """Answer in the router's own words, and close."""
+        self._desk.note_own(status)
+        self.answer(own_answer(status, reason, self._request_id, keep=False, more=self._admitted.lines))
+
+    def probe(self) -> None:
+        """A client that has left has closed its connection."""
+
+    def expire(self) -> None:
+        """Close a tunnel that is not used, or whose time is over."""
+        now = self._desk.now()
+        self.deadline = now + _LOOK_SECONDS
+        if self in self._desk.waiting:
+            return
+        if now > self._ends or now - self._since > self._desk.limits.answer:
+            self._client.abort()
+
+    def drain(self) -> None:
+        """The router is replaced: WebSockets have a while to come to their end."""
+        self._ends = min(self._ends, self._desk.now() + (_DRAIN_SECONDS if self._open else self._desk.limits.answer))
+
+    def close_idle(self) -> None:
+        """The service goes."""
+        self.drain()
+
+    # From the backend.
+
+    def opened(self, raw: bytes) -> None:
+        """The server has answered; `raw`: the head of its answer with what came after it."""
+        end = raw.find(b"\r\n\r\n") + 4
+        try:
+            answer = read_answer(raw[:end])
+        except BadHeadError as problem:
+            self._fail(502, problem.reason)
+            return
+        place = self._place
+        assert place is not None
+        if answer.status != 101:
+            self._pass_refusal(answer, raw[end:], place)
+            return
+        self._open = True
+        lines = _UPGRADE + self._admitted.lines
+        answer.drop_lines(self._admitted.replaces)
+        self.send(answer.render(place.backend.revision, self._request_id, lines) + raw[end:])
+        early, self._early = self._early, b""
+        if early:
+            self._side.write(early)
+            self._client.resume_reading()
+
+    def _pass_refusal(self, answer: AnswerHead, body: bytes, place: Place) -> None:
+        """The server opens no WebSocket: its own answer goes out, and the connection ends with it."""
+        self._settle(answer.status)
+        answer.drop_lines(self._admitted.replaces)
+        frame = b"connection: close\r\n" + self._admitted.lines
+        if answer.length >= 0:
+            frame += b"content-length: %d\r\n" % answer.length
+        elif answer.length == CHUNKED:
+            frame += b"transfer-encoding: chunked\r\n"
+        self._rest = 0 if answer.bodiless else answer.length
+        self._write(answer.render(place.backend.revision, self._request_id, frame))
+        self.send(body)
+
+    def send(self, data: bytes) -> None:
+        """Bytes of the server."""
+        if data:
+            self._write(data)
+        if self._rest is None:
+            return
+        if self._rest >= 0:
+            self._rest = max(0, self._rest - len(data))
+        if not self._rest or (self._rest == CHUNKED and data.endswith(LAST)):
+            self._end(0)
+            self._close_soon()
+
+    def _write(self, data: bytes) -> None:
+        self.sent += len(data)
+        self._since = self._desk.now()
+        self._client.write(data)
+
+    def hold_client(self, held: bool) -> None:
+        """The server reads slowly, or does so no longer."""
+        if self._client.is_closing():
+            return
+        if held:
+            self._client.pause_reading()
+        else:
+            self._client.resume_reading()
+
+    def lost(self, *, began: bool) -> None:
+        """The connection of the server has ended."""
+        if self._over:
+            return
+        if self._open or self._rest is not None:
+            self._end(101)
+            self._client.close()
+        else:
+            self._fail(502, "the replica ended the connection before it answered" if not began else "its answer ended early")
+
+    def answer(self, wire: bytes) -> None:
+        """Write the only answer, and close."""
+        self._end(0)
+        self._write(wire)
+        self._close_soon()
+
+    def _close_soon(self) -> None:
+        """Let the client read what was sent, and close."""
+        if self._client.is_closing():
+            return
+        if self._client.can_write_eof():
+            self._client.write_eof()
+        asyncio.get_running_loop().call_later(_LINGER, self._client.close)
+
+    # The way there.
+
+    def _seek(self) -> None:
+        place = self._desk.choose(self.head, self._tried)
+        if place is not None:
+            self.go(place)
+        elif not self._desk.hold(self):
+            self.refuse(503, "no replica is ready, and too many requests wait for one")
+
+    async def _connect(self, place: Place) -> None:
+        backend = place.backend
+        if backend.protocol != "http":
+            self._settle(501)
+            what = f"a server that speaks {backend.protocol}" if backend.protocol else "a model"
+            self.refuse(501, f"{what} takes no WebSockets; only a command with protocol: http does")
+            return
+        host, _, port = backend.address.rpartition(":")
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await asyncio.get_running_loop().create_connection(lambda: self._side, host.strip("[]"), int(port))
+        except OSError:
+            place.count.refused += 1
+            self._stop_counting()
+            self._tried.append(place)
+            self._side = _BackendSide(self)
+            if not self._over:
+                self._desk.wake()
+                if len(self._tried) < TRIES:
+                    self._seek()
+                else:
+                    self.refuse(503, "no replica takes a connection")
+            return
+        if self._over:
+            self._side.close()
+            return
+        wire = self.head.render(self._peer, self._request_id)
+        self._side.write(wire[:-2] + _UPGRADE + b"\r\n")
+
+    def _fail(self, status: int, reason: str) -> None:
+        self._settle(status)
+        if not self._over:
+            self.refuse(status, reason)
+
+    def _settle(self, status: int) -> None:
+        """Count how the request ended; the time of a tunnel is no latency."""
+        place = self._place
+        if place is None or not self._stop_counting():
+            return
+        if status >= 500:
+            place.count.failed += 1
+        else:
+            place.count.answered += 1
+        place.revision.ended(status, 0.0)
+
+    def _stop_counting(self) -> bool:
+        place = self._place
+        if place is None or not self._running:
+            return False
+        self._running = False
+        place.count.end(self._desk.now())
+        return True
+
+    def _end(self, status: int) -> None:
+        if self._over:
+            return
+        self._over = True
+        if status:
+            self._settle(status)
+        else:
+            self._stop_counting()
+        self._side.close()
+
+
+class _BackendSide(asyncio.BufferedProtocol):
+    """The side of the server."""
+
+    def __init__(self, tunnel: Tunnel) -> None:
+        self._tunnel = tunnel
+        self._transport: asyncio.Transport | None = None
+        self._raw = b""
+        self._open = False
+        self._closed = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(WRITE_LIMIT)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to read into."""
+        return READ
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes came from the server."""
+        data = bytes(READ[:nbytes])
+        if self._open:
+            self._tunnel.send(data)
+            return
+        self._raw += data
+        if b"\r\n\r\n" in self._raw:
+            raw, self._raw, self._open = self._raw, b"", True
+            self._tunnel.opened(raw)
+        elif len(self._raw) > HEAD_LIMIT:
+            self._tunnel.lost(began=True)
+
+    def pause_writing(self) -> None:
+        """The server reads slowly: so is the client read."""
+        self._tunnel.hold_client(True)
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        self._tunnel.hold_client(False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The server has gone."""
+        self._closed = True
+        self._tunnel.lost(began=bool(self._raw))
+
+    def write(self, data: bytes) -> None:
+        """Bytes of the client."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def hold(self, held: bool) -> None:
+        """Read no more for now, or again."""
+        if self._transport is not None and not self._transport.is_closing():
+            if held:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    def close(self) -> None:
+        """The tunnel is over."""
+        if self._transport is not None and not self._closed:
+            self._transport.close()
+
+
+def open_tunnel(
+    desk: Desk, transport: asyncio.Transport, head: RequestHead, early: bytes, peer: bytes, admitted: Admitted, counted: Counted
+) -> None:
+    """Let a request that asks for a WebSocket have its connection."""
+    tunnel = Tunnel(desk, head, peer, admitted, counted)
+    pipe = transport.get_extra_info("socket")
+    if pipe is not None and pipe.family in (socket.AF_INET, socket.AF_INET6):
+        # The other end of a WebSocket that has vanished without a word is found by the kernel.
+        pipe.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    transport.set_protocol(tunnel)
+    tunnel.connection_made(transport)
+    tunnel.begin(early)

@@ -1,0 +1,1 @@
+"""Connections of HTTP/2 to backends, each shared by many requests."""

@@ -1,0 +1,68 @@
+"""The connections of HTTP/2 to one backend: few, and each carries many requests."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fairway.serving.router.uplinks.uplink import Uplink, UplinkStream
+
+_IDLE_SECONDS = 60.0
+_MOST = 32
+"""Connections to one backend."""
+
+
+class Pool:
+    """Opens a connection when none has room."""
+
+    __slots__ = ("_address", "_dialing", "_gone", "_uplinks")
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = (host, port)
+        self._uplinks: list[Uplink] = []
+        self._dialing: asyncio.Task[None] | None = None
+        self._gone = False
+
+    def take(self, now: float) -> UplinkStream | None:
+        """A stream of a connection that has room."""
+        for uplink in self._uplinks:
+            if uplink.has_room:
+                return UplinkStream(uplink)
+        return None
+
+    async def connect(self) -> UplinkStream:
+        """A stream of a new connection, or of one that others have just opened; `OSError` when there is none."""
+        while True:
+            for uplink in self._uplinks:
+                if uplink.has_room:
+                    return UplinkStream(uplink)
+            if len(self._uplinks) >= _MOST:
+                message = "the replica takes no more requests at once"
+                raise ConnectionRefusedError(message)
+            if self._dialing is None:
+                self._dialing = asyncio.get_running_loop().create_task(self._dial())
+                # Where all who wait have left, the failure is of no interest.
+                self._dialing.add_done_callback(lambda done: done.cancelled() or done.exception())
+            await asyncio.shield(self._dialing)
+
+    async def _dial(self) -> None:
+        try:
+            _, uplink = await asyncio.get_running_loop().create_connection(Uplink, *self._address)
+        finally:
+            self._dialing = None
+        self._uplinks = [each for each in self._uplinks if not each.lost]
+        self._uplinks.append(uplink)
+        if self._gone:
+            uplink.leave()
+
+    def sweep(self, now: float) -> None:
+        """Close connections that were not used for long."""
+        self._uplinks = [each for each in self._uplinks if not each.lost]
+        for uplink in self._uplinks:
+            if not uplink.streams and uplink.idle_since and now - uplink.idle_since > _IDLE_SECONDS:
+                uplink.leave()
+
+    def leave(self) -> None:
+        """The backend is gone from the plan."""
+        self._gone = True
+        for uplink in self._uplinks:
+            uplink.leave()

@@ -1,0 +1,1 @@
+"""Cases of the MLflow client, run by `tests/examples/test_mlflow_client.py` with the real client."""

@@ -1,0 +1,57 @@
+"""Every public method of the MLflow client against Fairway: the table of cases in `mlflow_cases`, run with the real client."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gang import call, environment
+
+pytestmark = pytest.mark.framework("mlflow")
+
+HERE = Path(__file__).parent
+COVERED = """
+import inspect, json
+from mlflow import MlflowClient
+import mlflow_cases.__main__
+from mlflow_cases.table import CASES
+from mlflow_cases.unavailable import OTHERS
+public = {name for name, _ in inspect.getmembers(MlflowClient, callable) if not name.startswith("_")}
+print(json.dumps([sorted(public - {each.method for each in CASES} - set(OTHERS)), sorted(set(OTHERS) - public), len(public)]))
+"""
+
+
+def told(home: Path) -> dict[str, str]:
+    """The address and the token of the owner."""
+    lines = (home / "mlflow" / "env").read_text().splitlines()
+    return {name: value.strip("'") for name, value in (line.removeprefix("export ").split("=", 1) for line in lines)}
+
+
+def run_python(python: str, home: Path, *words: str, **more: str) -> str:
+    """What a program of the client's environment prints."""
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONWARNINGS": "ignore", "MLFLOW_LOGGING_LEVEL": "ERROR"}
+    env = {**os.environ, **environment(home), **quiet, "PYTHONPATH": str(HERE), **more}
+    ended = subprocess.run([python, *words], env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def test_every_method_of_the_client_has_a_case(home: Path, python: str) -> None:
+    missing, gone, count = json.loads(run_python(python, home, "-c", COVERED))
+    assert missing == []
+    assert gone == []
+    assert count > 140
+
+
+def test_the_client_is_answered_as_by_its_own_server(home: Path, python: str, tmp_path: Path) -> None:
+    call(home, "daemon", "start")
+    env = told(home)
+    run_python(python, home, "-m", "mlflow_cases", env["MLFLOW_TRACKING_URI"], str(tmp_path / "out.json"), **env)
+    outcomes: list[dict[str, Any]] = json.loads((tmp_path / "out.json").read_text())
+    failed = [f"{each['case']}: {each['why']}" for each in outcomes if not each["passed"]]
+    assert failed == []
+    assert len(outcomes) > 230

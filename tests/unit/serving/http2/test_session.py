@@ -1,0 +1,319 @@
+"""A session against another implementation, against any bytes, and against what attackers are known to send."""
+
+from __future__ import annotations
+
+import struct
+
+import h2.config
+import h2.connection
+import h2.events
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairway.serving.http2 import frames, glitches
+from fairway.serving.http2.errors import Code
+from fairway.serving.http2.frames import PREFACE, frame
+from fairway.serving.http2.hpack import encode
+from fairway.serving.http2.session import CONTINUATIONS, Session, Terms
+from fairway.serving.http2.stream import Stream
+
+ASKS = encode([(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a"), (b":authority", b"h")])
+HELLO = PREFACE + frames.settings({})
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Server(Session):
+    """Remembers what came."""
+
+    def __init__(self, terms: Terms = Terms()) -> None:
+        self.clock = Clock()
+        self.sent = b""
+        self.events: list[tuple] = []
+        self.problem = None
+        super().__init__(terms, self._put, server=True, now=self.clock)
+        self.greet()
+
+    def _put(self, wire: bytes) -> None:
+        self.sent += wire
+
+    def begin_stream(self, number: int) -> Stream:
+        return Stream(number)
+
+    def on_headers(self, stream, headers, ended) -> None:
+        stream.has_head = True
+        self.events.append(("headers", stream.number, headers, ended))
+
+    def on_data(self, stream, piece, ended) -> None:
+        self.events.append(("data", stream.number, bytes(piece), ended))
+
+    def on_reset(self, stream, code) -> None:
+        self.events.append(("reset", stream.number, code))
+
+    def on_failure(self, problem) -> None:
+        self.problem = problem
+
+
+def reset_of(server: Server) -> list[tuple[int, int]]:
+    """Streams that were reset, with the codes."""
+    found, at = [], 0
+    while at < len(server.sent):
+        high, low, kind, _, number = frames.HEAD.unpack_from(server.sent, at)
+        size = high << 8 | low
+        if kind == frames.RST_STREAM:
+            found.append((number, struct.unpack_from(">L", server.sent, at + 9)[0]))
+        at += 9 + size
+    return found
+
+
+def asked(server: Server, number: int = 1, *, ended: bool = False) -> Stream:
+    server.receive(HELLO + frames.header_frames(number, ASKS, ended=ended))
+    return server.streams[number]
+
+
+def test_another_client_is_understood_and_understands() -> None:
+    server = Server()
+    client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding=None))
+    client.initiate_connection()
+    client.send_headers(1, [(":method", "POST"), (":scheme", "http"), (":path", "/a"), (":authority", "h")])
+    client.send_data(1, b"x" * 10_000, end_stream=True)
+    wire = client.data_to_send()
+    for start in range(0, len(wire), 7):
+        server.receive(wire[start : start + 7])
+    assert [event[0] for event in server.events] == ["headers", "data"]
+    stream = server.streams[1]
+    server.headers(stream, encode([(b":status", b"200")]), ended=False)
+    server.data(stream, b"y" * 200_000, ended=False)
+    server.headers(stream, encode([(b"grpc-status", b"0")]), ended=True)
+    body, trailers = b"", None
+    while trailers is None:
+        sent, server.sent = server.sent, b""
+        assert sent, "nothing more comes"
+        for event in client.receive_data(sent):
+            if isinstance(event, h2.events.DataReceived):
+                body += event.data
+                client.acknowledge_received_data(event.flow_controlled_length, 1)
+            trailers = event.headers if isinstance(event, h2.events.TrailersReceived) else trailers
+        server.receive(client.data_to_send())
+    assert body == b"y" * 200_000
+    assert trailers == [(b"grpc-status", b"0")]
+    assert not server.streams
+
+
+PIECES = st.one_of(
+    st.binary(max_size=30),
+    st.builds(
+        frame,
+        st.integers(0, 11),
+        st.sampled_from([0, 1, 4, 5, 8, 9, 12, 13, 32, 37, 255]),
+        st.sampled_from([0, 1, 1, 3, 5, 2, 1 << 31]),
+        st.one_of(st.binary(max_size=12), st.just(ASKS), st.just(b"\x00\x00\x00\x01"), st.binary(min_size=8, max_size=8)),
+    ),
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.booleans(), st.lists(PIECES, max_size=12), st.integers(1, 50))
+def test_any_bytes_are_events_or_an_end(greets: bool, pieces: list[bytes], step: int) -> None:
+    server = Server()
+    wire = (HELLO if greets else b"") + b"".join(pieces)
+    for start in range(0, len(wire), step):
+        server.receive(wire[start : start + step])
+        if server.problem is not None:
+            break
+    assert server.failed == (server.problem is not None)
+    assert len(server.streams) <= server.terms.streams
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(PIECES, max_size=8), st.integers(1, 20))
+def test_the_pieces_make_no_difference(pieces: list[bytes], step: int) -> None:
+    wire = HELLO + b"".join(pieces)
+    whole, parts = Server(), Server()
+    whole.receive(wire)
+    for start in range(0, len(wire), step):
+        parts.receive(wire[start : start + step])
+    whole.flush()
+    parts.flush()
+    assert (parts.events, parts.sent, parts.failed) == (whole.events, whole.sent, whole.failed)
+
+
+def test_requests_that_are_taken_back_again_and_again_end_the_connection() -> None:
+    server = Server()
+    server.receive(HELLO)
+    for number in range(1, 10_000, 2):
+        server.receive(frames.header_frames(number, ASKS, ended=True) + frames.rst_stream(number, Code.CANCEL))
+        if server.failed:
+            break
+    assert server.problem.code is Code.ENHANCE_YOUR_CALM
+    assert number < 2 * glitches.RESETS + 10
+
+
+def test_a_client_that_takes_back_some_of_its_requests_goes_on() -> None:
+    server = Server()
+    server.receive(HELLO)
+    for number in range(1, 20_000, 4):
+        stream = asked_again(server, number)
+        server.headers(stream, encode([(b":status", b"200")]), ended=True)
+        server.receive(frames.header_frames(number + 2, ASKS, ended=True) + frames.rst_stream(number + 2, Code.CANCEL))
+    assert not server.failed
+
+
+def asked_again(server: Server, number: int) -> Stream:
+    server.receive(frames.header_frames(number, ASKS, ended=True))
+    return server.streams[number]
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        frames.settings({}),
+        frame(frames.PING, 0, 0, b"12345678"),
+        frames.window_update(0, 1),
+        frame(frames.DATA, 0, 1),
+        frame(frames.PRIORITY, 0, 1, b"\0\0\0\0\1"),
+        frame(11, 0, 0, b"?"),
+    ],
+    ids=["settings", "ping", "window", "empty data", "priority", "unknown"],
+)
+def test_a_flood_of_frames_that_bring_nothing_ends_the_connection(piece: bytes) -> None:
+    server = Server()
+    asked(server)
+    for _ in range(30):
+        server.receive(piece * 1000)
+    assert server.problem is not None
+    assert server.problem.code is Code.ENHANCE_YOUR_CALM
+    assert len(server.sent) < 40 * glitches.BURST
+
+
+def test_pings_beside_requests_are_answered_for_ever() -> None:
+    server = Server()
+    server.receive(HELLO)
+    for number in range(1, 40_000, 2):
+        stream = asked_again(server, number)
+        server.receive(frame(frames.PING, 0, 0, b"12345678") * 2)
+        server.headers(stream, encode([(b":status", b"200")]), ended=True)
+    assert not server.failed
+
+
+def test_a_block_of_headers_without_end_is_refused() -> None:
+    server = Server()
+    server.receive(HELLO + frame(frames.HEADERS, 0, 1, ASKS))
+    for _ in range(CONTINUATIONS + 1):
+        server.receive(frame(frames.CONTINUATION, 0, 1, b""))
+    assert server.problem.code is Code.ENHANCE_YOUR_CALM
+    large = Server()
+    large.receive(HELLO + frame(frames.HEADERS, 0, 1, ASKS) + frame(frames.CONTINUATION, 0, 1, b"\x82" * 16_000) * 3)
+    assert large.problem.code is Code.ENHANCE_YOUR_CALM
+
+
+def test_a_bomb_of_headers_ends_its_stream_alone() -> None:
+    server = Server()
+    bomb = b"\x40\x01a" + b"\x7f\xa1\x1e" + b"v" * 4000 + b"\xbe" * 10_000
+    server.receive(HELLO + frames.header_frames(1, bomb, ended=True) + frames.header_frames(3, ASKS, ended=True))
+    assert reset_of(server) == [(1, Code.ENHANCE_YOUR_CALM)]
+    assert [event[:2] for event in server.events] == [("headers", 3)]
+
+
+def test_a_frame_that_is_too_large_ends_the_connection_before_it_has_come() -> None:
+    server = Server()
+    server.receive(HELLO + frames.HEAD.pack(64, 1, frames.DATA, 0, 1))
+    assert server.problem.code is Code.FRAME_SIZE_ERROR
+
+
+def test_more_streams_than_allowed_are_refused_alone() -> None:
+    server = Server(Terms(streams=3))
+    server.receive(HELLO + b"".join(frames.header_frames(number, ASKS, ended=False) for number in (1, 3, 5, 7, 9)))
+    assert list(server.streams) == [1, 3, 5]
+    assert reset_of(server) == [(7, Code.REFUSED_STREAM), (9, Code.REFUSED_STREAM)]
+    assert not server.failed
+
+
+def test_more_bytes_than_the_window_has_end_the_connection() -> None:
+    server = Server(Terms(stream_window=65_535, window=65_535))
+    stream = asked(server)
+    server.hold(stream)
+    for _ in range(5):
+        server.receive(frame(frames.DATA, 0, 1, b"x" * 16_384))
+    assert server.problem.code is Code.FLOW_CONTROL_ERROR
+
+
+def test_a_held_stream_gives_no_room_back_until_it_goes_on() -> None:
+    server = Server(Terms(stream_window=65_535, window=200_000))
+    stream = asked(server)
+    server.hold(stream)
+    server.sent = b""
+    server.receive(frame(frames.DATA, 0, 1, b"x" * 16_384) * 3)
+    assert server.sent == b""
+    server.go_on(stream)
+    assert frames.window_update(1, 3 * 16_384) in server.sent
+
+
+def test_without_a_window_the_answer_waits_and_its_sender_knows() -> None:
+    server = Server()
+    server.receive(PREFACE + frames.settings({frames.INITIAL_WINDOW_SIZE: 0}) + frames.header_frames(1, ASKS, ended=True))
+    stream = server.streams[1]
+    server.headers(stream, encode([(b":status", b"200")]), ended=False)
+    server.sent = b""
+    server.data(stream, b"y" * 100_000, ended=True)
+    assert server.sent == b""
+    assert stream.queued_size == 100_000
+    server.receive(frames.window_update(1, 1000))
+    assert server.sent.endswith(b"y" * 1000)
+    assert stream.queued_size == 99_000
+
+
+def test_a_window_larger_than_any_ends_stream_or_connection() -> None:
+    server = Server()
+    asked(server)
+    server.receive(frames.window_update(1, frames.LARGEST_WINDOW))
+    assert reset_of(server) == [(1, Code.FLOW_CONTROL_ERROR)]
+    server.receive(frames.window_update(0, frames.LARGEST_WINDOW))
+    assert server.problem.code is Code.FLOW_CONTROL_ERROR
+
+
+def test_answers_take_turns() -> None:
+    server = Server()
+    server.receive(HELLO + frames.header_frames(1, ASKS, ended=True) + frames.header_frames(3, ASKS, ended=True))
+    server.blocked = True
+    for number in (1, 3):
+        server.data(server.streams[number], bytes([number]) * 20_000, ended=True)
+    server.sent, server.blocked = b"", False
+    server.pump()
+    order, at = [], 0
+    while at < len(server.sent):
+        high, low, _, _, number = frames.HEAD.unpack_from(server.sent, at)
+        order.append(number)
+        at += 9 + (high << 8 | low)
+    assert order == [1, 3, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("wire", "code"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", Code.PROTOCOL_ERROR),
+        (PREFACE + frame(frames.PING, 0, 0, b"12345678"), Code.PROTOCOL_ERROR),
+        (HELLO + frame(frames.HEADERS, 4, 2, ASKS), Code.PROTOCOL_ERROR),
+        (HELLO + frame(frames.DATA, 0, 1, b"x"), Code.PROTOCOL_ERROR),
+        (HELLO + frame(frames.CONTINUATION, 4, 1, ASKS), Code.PROTOCOL_ERROR),
+        (HELLO + frame(frames.HEADERS, 0, 1, ASKS) + frame(frames.PING, 0, 0, b"12345678"), Code.PROTOCOL_ERROR),
+        (HELLO + frame(frames.PUSH_PROMISE, 4, 1, b"\0\0\0\2"), Code.PROTOCOL_ERROR),
+        (HELLO + frame(frames.PING, 0, 0, b"1"), Code.FRAME_SIZE_ERROR),
+        (HELLO + frame(frames.HEADERS, 4, 1, b"\xff"), Code.COMPRESSION_ERROR),
+        (HELLO + frame(frames.RST_STREAM, 0, 1, b"\0\0\0\0"), Code.PROTOCOL_ERROR),
+        (HELLO + frames.settings({frames.INITIAL_WINDOW_SIZE: 1 << 31}), Code.FLOW_CONTROL_ERROR),
+    ],
+)
+def test_what_is_against_the_rules_ends_the_connection(wire: bytes, code: Code) -> None:
+    server = Server()
+    server.receive(wire)
+    assert server.problem is not None
+    assert server.problem.code is code
+    assert b"\x07" in server.sent[:-17]
