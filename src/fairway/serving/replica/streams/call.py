@@ -13,6 +13,7 @@ from fairway.serving.replica.model import Answer
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols.grpc.framing import BINARY
 from fairway.serving.replica.protocols.openinference import LENGTH_HEADER
+from fairway.serving.replica.request_id import Headers
 from fairway.serving.replica.streams.request import ReplicaSession, Request
 
 if TYPE_CHECKING:
@@ -24,12 +25,13 @@ _HEAD = encode([(b":status", b"200"), (b"content-type", GRPC)])
 class Call(Request):
     """To the application it is an `Asker`."""
 
-    __slots__ = ("_answered", "_asked", "_parts", "_timer", "form", "head_length", "phases")
+    __slots__ = ("_answered", "_asked", "_parts", "_timer", "form", "head_length", "headers", "phases")
 
     def __init__(self, number: int, connection: ReplicaSession) -> None:
         super().__init__(number, connection)
         self.head_length: bytes | None = BINARY
         self.phases = (self.began, self.began)
+        self.headers: Headers = ()
         self.form: Form
         self._parts: list[bytes] = []
         self._asked = False
@@ -40,6 +42,7 @@ class Call(Request):
         """Refuse what is not acceptable before its body comes."""
         app = self.connection.app
         self.form = app.lane[head.path]
+        self.headers = head.lines
         timeout = None
         for name, value in head.lines:
             if name == b"grpc-timeout":

@@ -144,7 +144,7 @@ class GrpcService:
             "inference_count": int(metrics.batch_rows.total),
             "execution_count": runs,
             "inference_stats": {
-                "success": _duration(served, metrics.latency.total),
+                "success": _duration(served, metrics.times.histograms()[0].total),
                 "fail": _duration(failed, 0.0),
                 "queue": _duration(served, metrics.queue_seconds),
                 "compute_infer": _duration(runs, metrics.busy_seconds),
