@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import ssl
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -40,6 +44,31 @@ def test_any_server_gets_two_replicas_behind_one_address(home: Path) -> None:
     assert len(greeted) == 2, "both replicas were asked"
     assert all(text.startswith("hello from process ") for text in greeted)
     assert call(home, "delete", "service/hello")[0] == 0
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl program")
+def test_a_service_for_other_machines_asks_for_a_key_over_tls(home: Path) -> None:
+    code, output = call(home, "apply", "-f", str(EXAMPLES / "22-exposed" / "service.yaml"))
+    assert code == 0, output
+    found = service(home, "exposed")
+    trusted = ssl.create_default_context(cafile=found["access"]["authority"])
+    code, key = call(home, "key", "create", "exposed", "--name", "ci")
+    assert code == 0, key
+
+    def status(path: str, **headers: str) -> int:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(found["url"] + path, headers=headers), context=trusted) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as answer:
+            return answer.code
+
+    given = re.search("fwk-[0-9a-f-]+", key)
+    assert given is not None, key
+    assert status("/", Authorization=f"Bearer {given[0]}") == 200
+    assert (status("/"), status("/health")) == (401, 200)
+    assert call(home, "key", "revoke", "exposed", "ci")[0] == 0
+    assert status("/", Authorization=f"Bearer {given[0]}") == 401
+    assert call(home, "delete", "service/exposed")[0] == 0
 
 
 @pytest.mark.framework("torch")

@@ -159,3 +159,35 @@ def test_weights_outside_of_an_onnx_model(where: str, tmp_path: Path) -> None:
         Evil(folder, tmp_path / "canary").is_refused(tmp_path)
         code, words = Evil(folder, tmp_path / "canary").serve(FLAG)
         assert (code, "does not allow that" in words) == (5, True)
+
+
+@pytest.mark.framework("tabular")
+@pytest.mark.timeout(200)
+def test_a_pickle_with_consent_runs_confined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = framework_python("tabular")
+    if python is None:
+        pytest.skip("the environment of tabular cannot be installed here")
+    folder, canary = tmp_path / "model", tmp_path / "canary"
+    folder.mkdir()
+    (folder / "model.pkl").write_bytes(b"cposix\nsystem\n(S'touch " + str(canary).encode() + b"'\ntR.")
+    evil = Evil(folder, canary, python)
+    evil.is_refused(tmp_path)
+    _, words = evil.serve(FLAG)
+    assert "has neither predict nor transform" in words
+    if "worker: confined" in words:
+        assert not canary.exists(), words
+    canary.unlink(missing_ok=True)
+    monkeypatch.setenv("FAIRWAY_CONFINE", "never")
+    evil.serve(FLAG)
+    assert canary.exists(), "the sample is harmless"
+
+
+def test_code_of_the_author_in_a_folder_of_transformers(tmp_path: Path) -> None:
+    folder, canary = tmp_path / "model", tmp_path / "canary"
+    folder.mkdir()
+    (folder / "config.json").write_text(
+        '{"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config", "AutoModel": "mine.Model"}}'
+    )
+    (folder / "mine.py").write_text(f"open({str(canary)!r}, 'w')\n")
+    (folder / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    Evil(folder, canary).is_refused(tmp_path)

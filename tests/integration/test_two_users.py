@@ -82,6 +82,11 @@ class Target:
         (self.claim,) = self.locks.glob("device-*@*")
         (home.work / "server.py").write_text(SERVER)
         home.ask("serve", "--name", "chat", "--", sys.executable, str(home.work / "server.py"))
+        # A service with keys and a certificate of its own, which only its owner may read.
+        door = ("--name", "door", "--tls", "self-signed", "--key", "ci", "--detach")
+        home.ask("serve", *door, "--", sys.executable, str(home.work / "server.py"))
+        self.door = home.path / "routers" / "default.door"
+        home.until(lambda: (self.door / "port").exists(), "the port of the service with keys")
         (self.sockets) = [path for path in (*home.path.rglob("*"), *home.runtime.rglob("*")) if path.is_socket()]
         assert len(self.sockets) >= 3, self.sockets
         home.until(lambda: self._service()["ready_replicas"] == 1, "the service")
@@ -170,6 +175,10 @@ def reading(target: Target) -> dict[str, Attempt]:
         "the daemon's log": home / "daemon.log",
         "the secret of tokens": home / "mlflow" / "secret",
         "the owner's token": home / "mlflow" / "env",
+        "the hashes of API keys": target.door / "keys.json",
+        "the plan with them": target.door / "plan.json",
+        "the key of a certificate": target.door / "tls" / "key.pem",
+        "the key of an authority": target.door / "tls" / "authority.key",
         "a run's log": target.attempt / "out-0.log",
         "a run's order": target.attempt / "order.json",
         "a run's environment": run / "environment.json",

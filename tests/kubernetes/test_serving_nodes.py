@@ -25,9 +25,11 @@ from cluster.process import wait_for
 from cluster.record import Person, available
 from cluster.served import write_model
 
+from fairway.app.system import SystemClock
 from fairway.engines.kubernetes import marks
 from fairway.engines.kubernetes.install.manifests import endpoint, manifests
 from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.serving.router.access.self_signed import renew
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -77,6 +79,24 @@ for value in range(first, last):
     assert answer["outputs"][0]["data"][0] == value + 1, answer
 """
 
+
+ASK_DOOR = """
+import json, ssl, sys, time, urllib.error, urllib.request
+host, authority, key = sys.argv[1:]
+tls = ssl.create_default_context(cadata=authority)
+def ask(url, **headers):
+    body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [10, 20]}]}).encode()
+    request = urllib.request.Request(f"{url}/v2/models/door/infer", body, {"Content-Type": "application/json", **headers})
+    try:
+        return urllib.request.urlopen(request, timeout=60, context=tls if url.startswith("https") else None).status
+    except urllib.error.HTTPError as answer:
+        return answer.code
+found = {
+    "key": ask(f"https://{host}", Authorization=f"Bearer {key}"), "none": ask(f"https://{host}"),
+    "wrong": ask(f"https://{host}", **{"X-API-Key": key[:-1] + "x"}), "plain": ask(f"http://{host}:443"),
+}
+print(json.dumps(found))
+"""
 
 COPY = """
 import os, shutil
@@ -275,6 +295,34 @@ def test_a_service_without_a_replica_lets_the_first_request_wait_for_one(place: 
     place.start("late", ASK_ONCE, "http://rests/v2/models/laptop/infer")
     wait_for("an answer", lambda: place.phase("late") in ("Succeeded", "Failed"), PATIENCE, place.why)
     assert json.loads(place.kubectl("logs", "late"))["outputs"][0]["data"] == [11, 21]
+
+
+def test_an_endpoint_with_keys_and_tls(place: Place, ann: Person) -> None:
+    write_model(ann.work / "door.onnx", 1)
+    ann.run("model", "register", "door", "door.onnx")
+    renew(ann.work, "default/door", ["door"], SystemClock().now())
+    pair = {"tls.crt": (ann.work / "certificate.pem").read_text(), "tls.key": (ann.work / "key.pem").read_text()}
+    head = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "door-cert", "namespace": "default"}}
+    place.make({**head, "type": "kubernetes.io/tls", "stringData": pair})
+    endpoint = {"keys": "required", "tls": {"secret": "door-cert"}}
+    place.serve("door", model="door@1", replicas={"min": 1, "max": 1}, endpoint=endpoint)
+    place.until("it answers", "door", ready="1/1", phase="Ready")
+
+    def ask(name: str, key: str) -> dict[str, int]:
+        place.start(name, ASK_DOOR, "door", (ann.work / "authority.pem").read_text(), key)
+        wait_for("the answers", lambda: place.phase(name) in ("Succeeded", "Failed"), PATIENCE, place.why)
+        assert place.phase(name) == "Succeeded", place.kubectl("logs", name)
+        found: dict[str, int] = json.loads(place.kubectl("logs", name))
+        return found
+
+    routers = "fairway.dev/service=door,fairway.dev/part=router"
+    place.kubectl("wait", "--for=condition=Ready", "pod", "-l", routers, "--timeout=120s")
+    key = ann.run("key", "create", "door", "--name", "ci").stdout.strip()
+    assert ask("door-with", key) == {"key": 200, "none": 401, "wrong": 401, "plain": 426}
+    assert key not in place.kubectl("get", "secrets,configmaps,modelservices,deployments", "-o", "yaml")
+    ann.run("key", "revoke", "door", "ci")
+    assert ask("door-without", key) == {"key": 401, "none": 401, "wrong": 401, "plain": 426}
+    place.kubectl("delete", "modelservice", "door", "--wait=false")
 
 
 def test_sampled_requests_become_a_dataset_and_a_pod_that_goes_brings_its_last(place: Place, ann: Person) -> None:

@@ -20,6 +20,7 @@ from fairway.plan.service import commands
 from fairway.plan.service.access import service_url
 from fairway.plan.service.replica import highest_number, new_replica, replica_run
 from fairway.plan.service.rollout import is_active
+from fairway.spec.check import refuse_problems
 from fairway.spec.job import TrainingJob
 from fairway.spec.service import ModelService, ServiceSpec
 from fairway.state.access import AccessState
@@ -59,6 +60,8 @@ class Services:
         """API keys; None where no router checks them."""
         self.access_state: Callable[[str], AccessState] = lambda _service: AccessState()
         """How the port of a service is protected; the router's owner sets it."""
+        self.check_model: Callable[[ModelVersion, ServiceSpec], Awaitable[None]] = _any_model
+        """Raises what a replica of a model version would end with; who can look at the files sets it."""
         self.check_endpoint: Callable[[Service], Sequence[str]] = lambda _service: ()
         """What the endpoint of a document lacks here, each with its fix; the engine sets it."""
         self.outcome_token: Callable[[str], str] = lambda _service: ""
@@ -111,7 +114,15 @@ class Services:
         """The service as an apply would leave it on what there is now; refusals are those of an apply."""
         await self.check_rights(ask)
         await self._loop.refresh_nodes()
-        return self.planned(ask)
+        after = self.planned(ask)
+        await self._check_model(self._service(ask.key), after)
+        return after
+
+    async def _check_model(self, before: Service | None, after: Service) -> None:
+        """A model that is released is looked at first; one that is served already is not."""
+        revision = after.revisions[-1]
+        if revision.model and (before is None or before.revision(revision.number) is None):
+            await self.check_model(self._models.get(self._models.meant(revision.model, after.key.namespace)), revision.spec)
 
     def room(self, before: Service | None, after: Service) -> list[str]:
         """Which runs would leave for the replicas of the change, or what these would wait for, in words."""
@@ -152,7 +163,8 @@ class Services:
     def release_ask(self, key: ServiceKey, model: str, strategy: str, *, allow_signature_change: bool = False) -> ServiceAsk:
         """The document that a release of another version means, the way the service says unless told otherwise.
 
-        Consent to another signature is given for each release anew.
+        Consent to another signature is given for each release anew. Raises `SpecError` when guards of the document do not go with
+        the strategy.
         """
         service = self.find(key).service
         if not service.spec.model:
@@ -169,7 +181,9 @@ class Services:
         if policy or "rollout" in spec:
             spec["rollout"] = policy
         metadata = {"name": key.name, "namespace": key.namespace, "labels": service.labels}
-        return ServiceAsk(ModelService.model_validate({"metadata": metadata, "spec": spec}), service.origin)
+        document = ModelService.model_validate({"metadata": metadata, "spec": spec})
+        refuse_problems(document)
+        return ServiceAsk(document, service.origin)
 
     async def scale(self, key: ServiceKey, floor: int) -> Service:
         """Never fewer replicas than this, until told otherwise."""
@@ -360,6 +374,10 @@ class Services:
         if why:
             message = f"a replica of {service.key.name} can never run here: {why}"
             raise NeverFitsError(message, fix="ask for less, or see `fairway top node` for what there is")
+
+
+async def _any_model(_version: ModelVersion, _spec: ServiceSpec) -> None:
+    """Where nothing can look at the files, replicas find out."""
 
 
 async def _all_rights(_ask: ServiceAsk) -> None:

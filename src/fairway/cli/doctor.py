@@ -212,7 +212,18 @@ def _daemon(session: Session) -> list[Finding]:
         found += [_device(device) for device in node["devices"]]
     if not any(node["devices"] for node in nodes):
         found.append(_no_gpu())
-    return [*found, *_faults(session)]
+    return [*found, *_endpoints(session), *_faults(session)]
+
+
+def _endpoints(session: Session) -> list[Finding]:
+    """What is wrong, or soon will be, with certificates and keys of services: each warning says what to do."""
+    services = session.fetch("/v1/services", {"namespace": "*"})["services"]
+    found = []
+    for service in services:
+        for warning in service["access"]["warnings"]:
+            words, _, fix = warning.rpartition(": ")
+            found.append(Finding("endpoint", WARNING, f"{service['name']}: {words}", fix))
+    return found
 
 
 def _faults(session: Session) -> list[Finding]:

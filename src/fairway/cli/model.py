@@ -202,7 +202,7 @@ _FACTS = (
     Flag("--tag", "a word to find it by", "KEY=VALUE", many=True),
     Flag("--from-run", "the run that made it: lineage and last metrics are taken from there", "RUN"),
     Flag("--model-format --format", "what it is, where files do not tell; python must be asked for", "FORMAT"),
-    Flag("--allow-pickle", "keep files that can run code when they are loaded: pickle, .pt2, SavedModel, Keras"),
+    Flag("--allow-pickle", "keep files that can run code when they are loaded: pickles, .pt2, TorchScript, SavedModel ..."),
     PLAN,
     _OUTPUT,
 )

@@ -129,6 +129,8 @@ class WhyServiceView(View, frozen=True):
     """How to change that; empty where there is no reason to."""
     warnings: tuple[str, ...] = ()
     """What is wrong with the protection of the port or soon will be, each with its fix."""
+    release: ReleaseView | None = None
+    """The release under way, with what its guards have seen."""
 
 
 def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointView, faults: Sequence[Fault] = ()) -> ServiceView:
@@ -191,6 +193,7 @@ def why_service_view(record: ServiceRecord, faults: Sequence[Fault] = ()) -> Why
         fault_views(faults),
         _batching(serving),
         _batching_change(serving),
+        release=release_view(service) if is_active(service.rollout) and service.stable else None,
     )
 
 
@@ -232,6 +235,7 @@ def service_text(view: ServiceView, now: float, page: Page) -> str:
         ("load", _load(view)),
         ("batching", view.batching),
         ("release", release_line(view.release) if view.release else ""),
+        *(("guard", sentence) for sentence in (view.release.findings if view.release else ())),
         ("message", "" if view.faults else view.message),
         *(("failing", fault_line(fault, now)) for fault in view.faults),
         ("try", view.example),
@@ -284,6 +288,9 @@ def why_service_text(view: WhyServiceView, now: float, page: Page) -> str:
         lines.append(f"batching: {view.batching}")
     if view.batching_change:
         lines.append(f"what would change that: {view.batching_change}")
+    if view.release:
+        lines.append(f"release: {release_line(view.release)}")
+        lines.extend(f"guard: {sentence}" for sentence in view.release.findings)
     lines.extend(fault_line(fault, now) for fault in view.faults)
     lines.extend(f"warning: {warning}" for warning in view.warnings)
     return "\n".join(lines) + "\n"

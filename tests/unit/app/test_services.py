@@ -12,7 +12,7 @@ from fairway.app.service_ports import Serving, Sight, Watched
 from fairway.app.service_turn import ServiceTurns
 from fairway.app.services import ServiceAsk, Services
 from fairway.app.submission import Submission
-from fairway.errors import ConflictError, DeniedError, NeverFitsError, NotFoundError, RefusedError
+from fairway.errors import ConflictError, DeniedError, NeverFitsError, NotFoundError, RefusedError, SpecError
 from fairway.plan.service import commands
 from fairway.spec.service import ModelService
 from fairway.state.job import Origin
@@ -363,6 +363,17 @@ async def test_a_release_that_breaks_clients_needs_consent(house: House) -> None
     assert (await house.services.apply(ask))[1] == "unchanged"
     again = house.services.release_ask(KEY, "mnist@2", "")
     assert not again.document.spec.rollout.allow_signature_change, "consent holds for one release"
+
+
+async def test_a_release_by_a_strategy_that_its_guards_do_not_go_with_is_refused(house: House) -> None:
+    shadow = {"strategy": "shadow", "guard": {"outputs": {"differ": "1%"}}}
+    await house.apply(model="mnist@1", rollout=shadow)
+    with pytest.raises(SpecError, match=r"rollout\.guard\.outputs: .* use strategy: shadow"):
+        house.services.release_ask(KEY, "mnist@2", "canary")
+    assert house.services.release_ask(KEY, "mnist@2", "").document.spec.rollout.strategy == "shadow"
+    await house.apply(model="mnist@1", rollout={"strategy": "ab", "guard": {"metric": {"name": "clicks"}}})
+    with pytest.raises(SpecError, match=r"rollout\.guard\.metric: .* use strategy: ab"):
+        house.services.release_ask(KEY, "mnist@2", "shadow")
 
 
 async def test_a_promotion_that_breaks_clients_is_not_followed_without_consent(house: House) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import msgspec
 
 from fairway.plan.service.measured import Measured, Sample
+from fairway.spec.service import RolloutPolicy
 from fairway.state.batching import BatchingBasis, BatchingVerdict
 from fairway.state.fault import Fault
 from fairway.state.job import JobKey
@@ -15,6 +16,7 @@ from fairway.views.endpoint import EndpointView
 from fairway.views.release import history_text, release_line, release_text, release_view
 from fairway.views.service import (
     ServiceList,
+    WhyServiceView,
     change_sentence,
     service_text,
     service_view,
@@ -149,3 +151,30 @@ def test_why_says_how_to_declare_what_could_not_be_proven() -> None:
 def test_before_a_replica_reports_it_nothing_is_said_of_batching() -> None:
     assert "batching" not in service_text(service_view(a_record(), Measured(), ENDPOINT), NOW, Page())
     assert "batching" not in why_service_text(why_service_view(a_record()), NOW, Page())
+
+
+def test_what_the_guards_have_seen_is_on_every_page_about_the_service() -> None:
+    guard = {"outputs": {"differ": "1%", "tolerance": "0.01"}}
+    marks = {"mirror": 0.5, "outputs.n": 200.0, "outputs.k": 3.0, "outputs.largest": 0.25, "outputs.incomparable": 7.0}
+    marks |= {"outputs.classes.n": 200.0, "outputs.classes.k": 1.0, "outputs.non_finite.k": 2.0, "outputs.non_finite.n": 200.0}
+    rollout = Rollout(1, 2, RolloutPhase.STEPPING, step=0, marks=marks)
+    record = a_record(rollout=rollout)
+    policy = RolloutPolicy.model_validate({"strategy": "shadow", "guard": guard})
+    record = replace(record, service=replace(record.service, spec=record.service.spec.model_copy(update={"rollout": policy})))
+    said = (
+        "outputs: 1.5% of r2's answers differ from r1's to the same requests (3 of 200 compared; values lie at most 0.25 apart "
+        "as a part of the largest of their output, tolerance 0.01); allowed is 1%",
+        "outputs: 0.5% of r2's answers name another class than r1's to the same requests (1 of 200); allowed is 100%",
+        "outputs: 1.0% of r2's answers have NaN or infinity where r1's answers to the same requests are finite (2 of 200)",
+        "outputs: not compared: 7 answers in a form that is not comparable",
+    )
+    status = release_text(release_view(record.service), NOW, Page())
+    page = service_text(service_view(record, measured(), ENDPOINT), NOW, Page())
+    why = why_service_text(why_service_view(record), NOW, Page())
+    assert "shadow, Stepping, 50% of the requests as copies" in status
+    for sentence in said:
+        assert sentence in status
+        assert f"guard:    {sentence}" in page
+        assert f"guard: {sentence}" in why
+    old = msgspec.json.decode(b'{"name":"m","wanted":1,"ready":1,"rule":"r","why":"","would_change":""}', type=WhyServiceView)
+    assert old.release is None

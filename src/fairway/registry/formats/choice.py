@@ -17,6 +17,12 @@ def risks(files: Files) -> dict[str, Risk]:
     return {name: found for name in sorted(files) if (found := risk(name, files[name]))}
 
 
+def with_loader(risky: Mapping[str, Risk], format: str, entry: str) -> dict[str, Risk]:
+    """The same with the risk of the loader of the format that was chosen."""
+    always = TABLE[format].always
+    return {**risky, entry: always} if always is not None and entry not in risky else dict(risky)
+
+
 def choose(files: Files, format: str, named: str, risky: Mapping[str, Risk]) -> tuple[str, str]:
     """Format and entry. `format`: the one that is asked for, or empty; `named`: the entry that `fairway.json` names, or empty."""
     if named and named not in files and f"{named.rstrip('/')}/saved_model.pb" not in files:

@@ -9,7 +9,7 @@ from fairway.errors import RefusedError
 from fairway.registry.formats import about as beside
 from fairway.registry.formats import content
 from fairway.registry.formats.about import About
-from fairway.registry.formats.choice import choose, risks
+from fairway.registry.formats.choice import choose, risks, with_loader
 from fairway.registry.formats.record import Files, Risk
 from fairway.registry.formats.records import mlflow
 from fairway.registry.formats.table import NAMES, TABLE
@@ -50,6 +50,9 @@ def examine(files: Files, *, asked: str = "", allow_pickle: bool = False, made_h
         raise RefusedError(message, fix="if you trust it, say so: --format python")
     format, entry = choose(files, asked or said.format, said.entry, risky)
     record = TABLE[format]
+    risky = with_loader(risky, format, entry)
+    if entry in risky and risky[entry].always and not allow_pickle:
+        raise refusal([entry], risky)
     large = record.mapped and not kept and files[entry].stat().st_size > content.WHOLE
     found = Signature() if large else record.signature(files, entry)
     told = said.as_signature()

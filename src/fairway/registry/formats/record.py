@@ -51,6 +51,8 @@ class Format:
     file that is not what its name says."""
     risk: Callable[[str, Path], Risk | None] = lambda _name, _path: None
     """Why loading one file (name, place) can run code: asked for every file of a folder, whatever the format of the folder is."""
+    always: Risk | None = None
+    """Why the loader itself can run code of the author, whatever the files are."""
     loader: str = ""
     """The module of `serving/replica/loaders` that loads it in the worker; empty: the replica runs it, or it is not served."""
     folder: bool = False

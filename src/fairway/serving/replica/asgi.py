@@ -7,11 +7,8 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
-
-from fairway.serving.exposition.family import OPENMETRICS, TEXT, accepts_openmetrics, render
 from fairway.serving.replica.batching import Batcher, Finish
 from fairway.serving.replica.bodies import Bodies, BodyLimits, GoneError, Receive, Scope, Send
 from fairway.serving.replica.datatypes import Array
@@ -19,24 +16,26 @@ from fairway.serving.replica.decoding import Decoding
 from fairway.serving.replica.door import Door
 from fairway.serving.replica.encodings import COMPRESSED_FROM, Compressor
 from fairway.serving.replica.finite import are_finite
+from fairway.serving.replica.form import Asker, Form
 from fairway.serving.replica.metrics import Metrics
-from fairway.serving.replica.missing import expects_openai, unknown
-from fairway.serving.replica.model import Answer, Question, ServedModel, Stream, listed
+from fairway.serving.replica.model import Answer, Question, ServedModel, Stream
 from fairway.serving.replica.pace import Pace, SmallRequests
+from fairway.serving.replica.pages import Pages, refusal
 from fairway.serving.replica.problem import RequestError
-from fairway.serving.replica.protocols import openinference, tfserving
+from fairway.serving.replica.protocols import tfserving
 from fairway.serving.replica.protocols.grpc.service import GrpcService
-from fairway.serving.replica.protocols.mlflow import Invocations, version_page
+from fairway.serving.replica.protocols.mlflow import Invocations
 from fairway.serving.replica.protocols.openinference import OpenInference
-from fairway.serving.replica.protocols.pieces import LARGE, Steps, weight
-from fairway.serving.replica.protocols.triton import EXTENSIONS, Control, TritonPages
+from fairway.serving.replica.protocols.pieces import LARGE, weight
+from fairway.serving.replica.protocols.triton import Control
+from fairway.serving.replica.request_id import BEFORE_ID, FailureLog, Headers, echoed
 from fairway.serving.replica.special import submit_special
 from fairway.serving.replica.turns import BULK, Line
-from fairway.version import __version__
 
 if TYPE_CHECKING:  # most replicas need neither, and all should start fast
     from fairway.serving.replica.generating import Generating
     from fairway.serving.replica.sampling import Sampler
+    from fairway.serving.replica.trace import ReplicaTracer
 
 T = TypeVar("T")
 Do = Callable[[Scope, Receive], Awaitable[Answer | Stream]]
@@ -46,46 +45,6 @@ _COUNTED = 1 << 14
 """Bytes of JSON; what is decoded of less is too little to count."""
 _TEXT_WORTH = 4
 """Bytes of a text in memory by bytes of it in a request, at the most."""
-METRICS = "/metrics"
-_TF_METRICS = "/monitoring/prometheus/metrics"
-_ALIVE = {"status": "alive"}
-"""What KServe's clients read at `/`."""
-_INDEX = "/v2/repository/index"
-"""A page that is asked for with POST; what its body says does not matter here."""
-
-
-class Form(Protocol):
-    """One way to put a question to the model: from a body to arrays, and from arrays to an answer."""
-
-    def read(self, body: bytes, head_length: bytes | None) -> Question:
-        """A question, or a `RequestError`."""
-        ...
-
-    def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
-        """The same of large JSON, in steps."""
-        ...
-
-    def write(self, question: Question, outputs: list[Array]) -> Answer:
-        """Its answer."""
-        ...
-
-
-class Asker(Protocol):
-    """Who asked, and waits on the short way (`lane.py`)."""
-
-    began: float
-    phases: tuple[float, float]
-    """When the whole request was there, and when it was read."""
-    head_length: bytes | None
-    disconnected: bool
-
-    def hold(self, count: int) -> None:
-        """Counts so many bytes more until it is answered."""
-        ...
-
-    def answer(self, answer: Answer) -> None:
-        """Takes the answer, once."""
-        ...
 
 
 class App:
@@ -115,9 +74,10 @@ class App:
         self.early = Line()
         """Connections that sent requests before the last answer."""
         self._sampler = sampler
-        self._created = int(now())
-        self._began = time.monotonic()
         self.draining = False
+        self.tracer: ReplicaTracer | None = None
+        """Set where traces are asked for."""
+        self._failures = FailureLog(time.monotonic)
         self.gone = False
         """The model's process has ended: nothing can be answered here any more."""
         self.door: Door | None = None
@@ -130,21 +90,16 @@ class App:
         """How those of them say that something is wrong which do not say it as all others do."""
         self.lane: dict[bytes, Form] = {}
         """Those of them that may go the short way."""
-        self._pages: dict[str, Callable[[], Answer]] = {}
-        """Paths that take a GET."""
+        self._pages = Pages(model, batcher, metrics, now, lambda: self.draining, self._questions.keys())
         self.compressor = Compressor()
-        self._talks = generating is not None
-        self._triton = TritonPages(model, batcher, metrics, now)
-        self._add_openinference()
-        self._add_tfserving()
-        self._add_mlflow()
+        if model.signature.inputs:
+            self._add_predictions()
         self.grpc = GrpcService(model, batcher, metrics, limits.size, lambda: self.draining, now)
         self._calls = self.grpc.calls()
         for path, form in self.grpc.forms().items():
             self._take(path, form)
         if generating is not None:
             self._add_openai(generating)
-        self._pages |= {"/openapi.json": self._openapi, "/docs": _docs}
 
     @property
     def busy(self) -> bool:
@@ -178,11 +133,15 @@ class App:
         try:
             answer = await self._asked(do, scope, receive)
             if isinstance(answer, Stream):
+                answer.headers = (*answer.headers, *echoed(scope["headers"]))
                 await self._stream(answer, receive, send)
                 metrics.answered(answer.status, time.perf_counter() - began)
             else:
                 metrics.answered(answer.status, time.perf_counter() - began)
+                self._note(scope["headers"], answer)
                 await self._send(answer, send, scope["headers"])
+            if self.tracer is not None:
+                self.tracer.note(scope["headers"], answer.status, began, time.perf_counter())
         except GoneError:
             pass
         finally:
@@ -206,6 +165,14 @@ class App:
         except Exception:  # noqa: BLE001  # ours; the server must live on
             return _mistake()
 
+    def _note(self, headers: Headers, answer: Answer) -> None:
+        """Give a client that asked directly its id back, and log what failed."""
+        line = echoed(headers)
+        if line:
+            answer.headers = [*answer.headers, *line]
+        if answer.status >= 500:
+            self._failures.note(headers, answer.status, answer.body)
+
     async def _called(self, call: Callable[[bytes], Answer], scope: Scope, receive: Receive) -> Answer:
         """A method of gRPC that asks about the model; it is not counted."""
         try:
@@ -218,9 +185,9 @@ class App:
 
     async def _besides(self, scope: Scope, receive: Receive) -> Answer:
         """What is no question to the model."""
-        control = self._triton.control(scope["path"]) if scope["method"] == "POST" else None
+        control = self._pages.control(scope)
         try:
-            return self._page(scope) if control is None else await self._controlled(control, scope, receive)
+            return self._pages.answer(scope) if control is None else await self._controlled(control, scope, receive)
         except RequestError as error:
             return refusal(error)
 
@@ -257,78 +224,21 @@ class App:
         if not pump.cancelled():
             pump.result()
 
-    def _page(self, scope: Scope) -> Answer:
-        path, method = scope["path"], scope["method"]
-        page = self._pages.get(path)
-        if page is not None and (method in ("GET", "HEAD") or path == _INDEX):
-            return self._prometheus(scope) if path in (METRICS, _TF_METRICS) else page()
-        if method in ("GET", "HEAD") and (answer := self._triton.page(path)) is not None:
-            return answer
-        if page is not None or path in self._questions:
-            allowed = "GET" if page is not None else "POST"
-            message = f"{method} is not for {path}"
-            error = RequestError(405, message, fix=f"use {allowed}", headers=((b"allow", allowed.encode()),))
-            return self._form_at(path)(error)
-        return self._form_at(path)(unknown(self._model, path))
-
-    def _form_at(self, path: str) -> Callable[[RequestError], Answer]:
-        """How the clients that ask at a path expect errors."""
-        if expects_openai(path, talks=self._talks):
-            from fairway.serving.replica.protocols import openai  # noqa: PLC0415  # most replicas do without
-
-            return openai.write_error
-        return refusal
-
-    # The paths of the Open Inference Protocol.
-
-    def _add_openinference(self) -> None:
+    def _add_predictions(self) -> None:
+        """The paths of models that predict, in the words of several servers."""
         model = self._model
-        about = {"name": "fairway", "version": __version__, "extensions": EXTENSIONS}
-        entry = {"name": model.name, "version": model.version, "state": "READY", "reason": ""}
-        self._pages |= {
-            "/v2": lambda: told(about),
-            "/v2/health/live": lambda: told({"live": True}),
-            "/v2/health/ready": lambda: self._ready({"ready": True}),
-            "/": lambda: told(_ALIVE),
-            _INDEX: lambda: told([entry]),
-            "/v2/models": lambda: told({"models": [model.name]}),
-            "/fairway/load": self._load,
-            METRICS: self._prometheus,
-            _TF_METRICS: self._prometheus,
-        }
-        self._pages |= self._triton.pages()
         for base in (f"/v2/models/{model.name}", f"/v2/models/{model.name}/versions/{model.version}"):
-            self._pages |= {base: self._metadata, f"{base}/ready": lambda: self._ready({"name": model.name, "ready": True})}
-            if model.signature.inputs:
-                self._take(f"{base}/infer", OpenInference(model))
-
-    def _add_tfserving(self) -> None:
-        model = self._model
-        models = {"object": "list", "data": [listed(model, self._created)], "models": [model.name]}
-        self._pages["/v1/models"] = lambda: told(models)  # OpenAI's list, and KServe's
+            self._take(f"{base}/infer", OpenInference(model))
         bases = [f"/v1/models/{model.name}", f"/v1/models/{model.name}/versions/{model.version}"]
         for base in [*bases, *(f"/v1/models/{model.name}/labels/{label}" for label in model.labels)]:
-            # The same path is OpenAI's for one model: one object with the keys of both.
-            self._pages[base] = lambda: told({**tfserving.status(model), **listed(model, self._created), **self._readiness()})
-            self._pages[f"{base}/metadata"] = lambda: told(tfserving.metadata(model))
-            if not model.signature.inputs:
-                continue
             self._take(f"{base}:predict", tfserving.Predict(model))
             self._take(f"{base}:classify", tfserving.Classify(model))
             self._take(f"{base}:regress", tfserving.Regress(model))
-
-    def _add_mlflow(self) -> None:
-        """The paths of MLflow's scoring server."""
-        for path in ("/ping", "/health"):
-            self._pages[path] = lambda: self._ready({"ready": True})
-        self._pages["/version"] = version_page
-        if not self._model.signature.inputs:
-            return
-        invocations = Invocations(self._model)
+        invocations = Invocations(model)
 
         async def do(scope: Scope, receive: Receive) -> Answer:
             form = invocations.form(scope["headers"])
-            return await self._read(form, *await self.bodies.read(scope, receive))
+            return await self._read(form, *await self.bodies.read(scope, receive), scope["headers"])
 
         self._questions["/invocations"] = do
 
@@ -342,13 +252,10 @@ class App:
             routes["chat/completions"] = self._with_body(openai.read_chat, generating.write)
         if model.embeds:
             routes["embeddings"] = self._with_body(openai.read_embeddings, generating.embed)
-        models = {"object": "list", "data": [listed(model, self._created)]}
-        self._pages["/openai/v1/models"] = lambda: told(models)
         for base in ("/openai/v1", "/v1"):
             for name, do in routes.items():
                 self._questions[f"{base}/{name}"] = do
                 self._refusals[f"{base}/{name}"] = generating.refusal
-        self._pages[f"/openai/v1/models/{model.name}"] = lambda: told(listed(model, self._created))
 
     def _with_body(self, read: Callable[[bytes, ServedModel], T], answer: Callable[[T], Awaitable[Answer | Stream]]) -> Do:
         async def do(scope: Scope, receive: Receive) -> Answer | Stream:
@@ -364,58 +271,31 @@ class App:
 
         return do
 
-    def _readiness(self) -> dict[str, object]:
-        """What KServe's clients of the older protocol read."""
-        return {"name": self._model.name, "ready": not self.draining}
-
-    def _ready(self, ready: dict[str, object]) -> Answer:
-        if self.draining:
-            return refusal(RequestError(503, "this replica is ending"))
-        return told(ready)
-
-    def _metadata(self) -> Answer:
-        return told(openinference.metadata(self._model, self._batcher.verdict))
-
-    def _openapi(self) -> Answer:
-        from fairway.serving.replica.openapi.document import document  # noqa: PLC0415  # the first request can wait for it
-
-        return told(document(self._model, self._pages.keys(), self._questions.keys()))
-
-    def _load(self) -> Answer:
-        return told(self._metrics.load(self._batcher.waiting, time.monotonic() - self._began, self._batcher.verdict))
-
-    def _prometheus(self, scope: Scope | None = None) -> Answer:
-        model, batcher = self._model, self._batcher
-        accept = next((value for name, value in scope["headers"] if name == b"accept"), None) if scope else None
-        families = self._metrics.families(model.name, model.version, batcher.waiting, batcher.verdict)
-        openmetrics = accepts_openmetrics(accept)
-        return Answer(render(families, openmetrics=openmetrics), content_type=OPENMETRICS if openmetrics else TEXT)
-
     def _take(self, path: str, form: Form) -> None:
         """Let questions of this form come in at a path."""
 
         async def do(scope: Scope, receive: Receive) -> Answer:
-            return await self._read(form, *await self.bodies.read(scope, receive))
+            return await self._read(form, *await self.bodies.read(scope, receive), scope["headers"])
 
         self._questions[path] = do
         self.lane[path.encode()] = form
 
-    async def _read(self, form: Form, body: bytes, head_length: bytes | None) -> Answer:
+    async def _read(self, form: Form, body: bytes, head_length: bytes | None, headers: Headers) -> Answer:
         if is_large(body, head_length):
-            return await self._slowly(form, body, head_length)
+            return await self._slowly(form, body, head_length, headers)
         came = time.perf_counter()
         self._see(body, came)
         question = form.read(body, head_length)
         if head_length is None and len(body) > _COUNTED:
             self.bodies.hold(weight(question.inputs))
-        return await self._run(form, question, came)
+        return await self._run(form, question, came, headers)
 
     def _see(self, body: bytes, at: float) -> None:
         """Let work on large requests pause for this one, if it is small."""
         if len(body) < BULK:
             self._small.seen(at)
 
-    async def _slowly(self, form: Form, body: bytes, head_length: bytes | None) -> Answer:
+    async def _slowly(self, form: Form, body: bytes, head_length: bytes | None, headers: Headers) -> Answer:
         """The same for large JSON, which is decoded beside other requests."""
         came = time.perf_counter()
         future: asyncio.Future[Question] = asyncio.get_running_loop().create_future()
@@ -432,17 +312,17 @@ class App:
         del body
         try:
             question = await future
-            return await self._run(form, question, came)
+            return await self._run(form, question, came, headers)
         finally:
             job.free()
 
-    async def _run(self, form: Form, question: Question, came: float) -> Answer:
+    async def _run(self, form: Form, question: Question, came: float, headers: Headers) -> Answer:
         """Run the model and write the answer to a question whose body came at `came`."""
         read = time.perf_counter()
         outputs = await self._outputs(question)
         ran = time.perf_counter()
-        answer = self._written(form, question, outputs)
-        self._metrics.phases.add(read - came, ran - read, time.perf_counter() - ran)
+        answer = self._written(form, question, outputs, headers)
+        self._metrics.times.add_phases(read - came, ran - read, time.perf_counter() - ran)
         return answer
 
     async def _outputs(self, question: Question) -> list[Array]:
@@ -467,7 +347,7 @@ class App:
         else:
             submit_special(self._batcher, self._model, question, finish, arrived)
 
-    def _written(self, form: Form, question: Question, outputs: list[Array]) -> Answer:
+    def _written(self, form: Form, question: Question, outputs: list[Array], headers: Headers) -> Answer:
         if question.wanted:
             size = sum([outputs[place].nbytes for place, binary in question.wanted if not binary])
         else:
@@ -480,7 +360,7 @@ class App:
         if not are_finite(outputs):
             self._metrics.non_finite += 1
         if self._sampler is not None:
-            self._sampler.see(question.inputs, outputs)
+            self._sampler.see(question.inputs, outputs, headers)
         return answer
 
     def quick(self, form: Form, body: bytes, asker: Asker) -> None:
@@ -553,17 +433,23 @@ class App:
                 assert isinstance(found, RequestError)
                 answer = refusal(found)
             else:
-                answer = self._written(form, question, found)
+                answer = self._written(form, question, found, asker.headers)
         except RequestError as error:
             answer = refusal(error)
         except Exception:  # noqa: BLE001  # ours; the server must live on
             answer = _mistake()
         metrics, now = self._metrics, time.perf_counter()
         metrics.in_flight -= 1
-        metrics.answered(answer.status, now - asker.began)
-        if question is not None:
-            came, read = asker.phases
-            metrics.phases.add(read - came, ran - read, now - ran)
+        if question is None:
+            metrics.answered(answer.status, now - asker.began)
+        else:
+            metrics.asked(answer.status, asker.began, asker.phases, ran, now)
+        headers = asker.headers
+        if answer.status >= 500 or len(headers) < 2 or headers[-2][0] != BEFORE_ID:
+            self._note(headers, answer)
+        if self.tracer is not None:
+            phases = None if question is None else (*asker.phases, ran)
+            self.tracer.note(asker.headers, answer.status, asker.began, now, phases)
         asker.answer(answer)
 
 
@@ -615,24 +501,3 @@ async def _gone(receive: Receive) -> None:
 def _mistake() -> Answer:
     _log.exception("a request could not be answered")
     return refusal(RequestError(500, "the server made a mistake, and wrote it into its log"))
-
-
-def _docs() -> Answer:
-    from fairway.serving.replica.openapi.page import HTML, docs  # noqa: PLC0415  # the same
-
-    text, policy = docs()
-    headers = [(b"content-security-policy", policy), (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-cache")]
-    return Answer(text, headers=headers, content_type=HTML)
-
-
-def told(value: object) -> Answer:
-    """A value as JSON."""
-    return Answer(msgspec.json.encode(value))
-
-
-def refusal(error: RequestError) -> Answer:
-    """An error as the protocols have it."""
-    headers = list(error.headers)
-    if error.retry_after:
-        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))
-    return Answer(msgspec.json.encode({"error": error.words}), error.status, headers)

@@ -39,6 +39,7 @@ def choose(folder: Path, format_: str, named: str, *, allow_pickle: bool) -> Cho
     risky = choice.risks(files)
     found, entry = choice.choose(files, format_, named, risky)
     record = TABLE[found]
+    risky = choice.with_loader(risky, found, entry)
     if found == IN_REPLICA:
         return Chosen(IN_REPLICA, files[entry], False, ())
     if not record.loader:

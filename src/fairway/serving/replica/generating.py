@@ -12,6 +12,7 @@ from fairway.serving.replica.model import Answer, ServedModel, Stream
 from fairway.serving.replica.problem import ModelError, RequestError
 from fairway.serving.replica.protocols import openai
 from fairway.serving.replica.protocols.openai import Choice, EmbeddingRequest, Piece, Stops, TextRequest, Writer
+from fairway.serving.replica.protocols.openai.answers import DONE
 from fairway.serving.replica.runtimes.process import WorkerRuntime, failure
 
 
@@ -74,7 +75,7 @@ class Generating:
                 yield writer.used(usage)
         except RequestError as error:
             yield openai.event_error(error)
-        yield openai.DONE
+        yield DONE
 
     async def _pieces(self, prompt: Any, request: TextRequest, number: int) -> AsyncGenerator[Piece]:
         """Pieces of one answer; the last one has the reason why it ended."""

@@ -15,9 +15,11 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fairway.serving.http2.frames import PREFACE
-from fairway.serving.replica.asgi import App, Form, refusal
+from fairway.serving.replica.asgi import App
 from fairway.serving.replica.encodings import COMPRESSED_FROM
+from fairway.serving.replica.form import Form
 from fairway.serving.replica.model import Answer
+from fairway.serving.replica.pages import refusal
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.streams.connection import StreamsConnection
 from fairway.serving.replica.turns import BULK, Flow
@@ -337,11 +339,10 @@ class Asked:
         self.head_length: bytes | None = None
         self.refused: Answer | None = None
         self.message_event = _Nobody
-        self.headers: list[tuple[bytes, bytes]] = []
+        self.headers = lane.headers
 
     def admitted(self, headers: list[tuple[bytes, bytes]]) -> bool:
         """Whether it can go this way. What is not acceptable is refused here, before its body is read."""
-        self.headers = headers
         try:
             self._lane.replica.check(headers)
             self.head_length, known = self._lane.replica.bodies.admit(headers)

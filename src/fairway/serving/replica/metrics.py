@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from struct import Struct
 
 import numpy as np
 
@@ -14,7 +15,13 @@ from fairway.state.batching import BatchingVerdict
 LATENCY_BOUNDS = tuple(0.0001 * 2**step for step in range(19))
 """Seconds, 0.1 ms to 26 s."""
 BATCH_BOUNDS = tuple(float(2**step) for step in range(11))
-_MOST_SEEN = 4096
+PHASES = ("preprocess", "predict", "postprocess")
+"""KServe's words for the phases of a question."""
+_COLUMNS = 1 + len(PHASES)
+_READINGS = 5
+_MOST_SEEN = 4096 * _READINGS * 8
+_PACK = Struct(f"{_READINGS}d").pack
+_BOUNDS = np.array(LATENCY_BOUNDS)
 _MICRO = 1e6
 
 
@@ -41,38 +48,41 @@ class Histogram:
         family.add_histogram([f"{bound:g}" for bound in self.bounds], self.counts, self.total, *labels)
 
 
-class Phases:
-    """The time of questions by phase: reading the body, waiting and running, writing the answer.
+class Times:
+    """The time of questions: all of it, and by phase: reading the body, waiting and running, writing the answer.
 
-    The hot path appends a tuple. The histograms are made of many of them at once.
+    The hot path keeps readings of a clock. The histograms are made of many of them at once.
     """
 
-    __slots__ = ("_histograms", "_seen")
-
-    NAMES = ("preprocess", "predict", "postprocess")
+    __slots__ = ("_histograms", "seen")
 
     def __init__(self) -> None:
-        self._seen: list[tuple[float, float, float]] = []
-        self._histograms = tuple(Histogram(LATENCY_BOUNDS) for _ in self.NAMES)
+        self.seen = bytearray()
+        """Five readings of each question, packed."""
+        self._histograms = tuple(Histogram(LATENCY_BOUNDS) for _ in range(_COLUMNS))
 
-    def add(self, read: float, ran: float, written: float) -> None:
-        """One question: the seconds of each phase."""
-        self._seen.append((read, ran, written))
-        if len(self._seen) >= _MOST_SEEN:
-            self._fold()
+    def add_whole(self, seconds: float) -> None:
+        """One question of which the phases are not known."""
+        self._histograms[0].add(seconds)
+
+    def add_phases(self, read: float, ran: float, written: float) -> None:
+        """The phases of one question whose whole time is added by itself."""
+        for histogram, seconds in zip(self._histograms[1:], (read, ran, written), strict=True):
+            histogram.add(seconds)
 
     def histograms(self) -> tuple[Histogram, ...]:
-        """One for each of `NAMES`."""
-        self._fold()
+        """Of the whole, then of the phases in order."""
+        self.fold()
         return self._histograms
 
-    def _fold(self) -> None:
-        if not self._seen:
+    def fold(self) -> None:
+        """Put what was seen into the histograms."""
+        if not self.seen:
             return
-        columns = np.array(self._seen).T
-        self._seen.clear()
-        for histogram, column in zip(self._histograms, columns, strict=True):
-            counts = np.bincount(np.searchsorted(histogram.bounds, column), minlength=len(histogram.counts))
+        began, came, read, ran, ended = np.frombuffer(self.seen).reshape(-1, _READINGS).T
+        self.seen = bytearray()
+        for histogram, column in zip(self._histograms, (ended - began, read - came, ran - read, ended - ran), strict=True):
+            counts = np.bincount(np.searchsorted(_BOUNDS, column), minlength=len(histogram.counts))
             histogram.counts = [before + int(more) for before, more in zip(histogram.counts, counts, strict=True)]
             histogram.total += float(column.sum())
 
@@ -101,9 +111,8 @@ class Metrics:
         self.last_run = 0.0
         """When the model ran last, by `time.perf_counter`."""
         self.codes: dict[int, int] = {}
-        self.latency = Histogram(LATENCY_BOUNDS)
         self.batch_rows = Histogram(BATCH_BOUNDS)
-        self.phases = Phases()
+        self.times = Times()
         self.queue_seconds = 0.0
         self.busy_seconds = 0.0
         self.compute_seconds = 0.0
@@ -119,9 +128,20 @@ class Metrics:
     def answered(self, code: int, seconds: float) -> None:
         """One question to the model was answered."""
         self.codes[code] = self.codes.get(code, 0) + 1
-        self.latency.add(seconds)
+        self.times.add_whole(seconds)
         if code >= 400:
             self.failed_seconds += seconds
+
+    def asked(self, code: int, began: float, phases: tuple[float, float], ran: float, ended: float) -> None:
+        """The same of a question whose phases are known: readings of a clock. `phases`: all of it was there, it was read."""
+        self.codes[code] = self.codes.get(code, 0) + 1
+        times = self.times
+        # Packed, because numbers that are kept as objects would cost more than all the rest.
+        times.seen += _PACK(began, *phases, ran, ended)
+        if len(times.seen) >= _MOST_SEEN:
+            times.fold()
+        if code >= 400:
+            self.failed_seconds += ended - began
 
     def batch(self, rows: int, seconds: float, requests: int = 1) -> None:
         """The model ran once, for so many requests."""
@@ -192,7 +212,7 @@ class Metrics:
         for code, count in sorted(self.codes.items()):
             requests.add(count, *own, ("code", str(code)))
         seconds = Family("fairway_request_seconds", "histogram", "Time from a request to its answer.")
-        self.latency.put(seconds, *own)
+        self.times.histograms()[0].put(seconds, *own)
         rows = Family("fairway_batch_rows", "histogram", "Rows of a batch.")
         self.batch_rows.put(rows, *own)
         single: tuple[_Single, ...] = (
@@ -211,7 +231,7 @@ class Metrics:
         """The histograms of KServe's ModelServer. Nothing is explained here, so that histogram stays empty."""
         label = ("model_name", model)
         found = []
-        for phase, histogram in zip(Phases.NAMES, self.phases.histograms(), strict=True):
+        for phase, histogram in zip(PHASES, self.times.histograms()[1:], strict=True):
             family = Family(f"request_{phase}_seconds", "histogram", f"{phase} request latency (KServe's name).")
             histogram.put(family, label)
             found.append(family)
@@ -221,7 +241,7 @@ class Metrics:
 
     def _triton(self, own: tuple[tuple[str, str], ...], queue: int) -> list[Family]:
         """The counters of Triton. Times are microseconds, summed over requests."""
-        read, _, written = self.phases.histograms()
+        whole, read, _, written = self.times.histograms()
         good = sum(count for code, count in self.codes.items() if code < 400)
         failure = Family("nv_inference_request_failure", "counter", "Failed requests (Triton's name).")
         for reason, count in (("REJECTED", self.refused), ("OTHER", self.client_errors), ("BACKEND", self.failed)):
@@ -231,7 +251,7 @@ class Metrics:
             ("nv_inference_request_success", "counter", "Successful requests (Triton's name).", good),
             ("nv_inference_count", "counter", "Rows that the model ran (Triton's name).", rows),
             ("nv_inference_exec_count", "counter", "Runs of the model; rows of a batch run once (Triton's name).", batches),
-            ("nv_inference_request_duration_us", "counter", "Time of requests (Triton's name).", _us(self.latency.total)),
+            ("nv_inference_request_duration_us", "counter", "Time of requests (Triton's name).", _us(whole.total)),
             ("nv_inference_queue_duration_us", "counter", "Time of waiting (Triton's name).", _us(self.queue_seconds)),
             ("nv_inference_compute_input_duration_us", "counter", "Time of reading (Triton's name).", _us(read.total)),
             ("nv_inference_compute_infer_duration_us", "counter", "Time of running (Triton's name).", _us(self.compute_seconds)),

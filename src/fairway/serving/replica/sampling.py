@@ -17,6 +17,7 @@ import msgspec
 from fairway.serving.replica.datatypes import Array, as_bytes
 from fairway.serving.replica.metrics import Metrics
 from fairway.serving.replica.model import ServedModel
+from fairway.serving.replica.request_id import Headers, id_of
 from fairway.state.model import TensorSpec
 
 _log = logging.getLogger("fairway.replica")
@@ -60,14 +61,14 @@ class Sampler:
         self._now = now
         self._limits = limits
         self._due = 0.0
-        self._waiting: queue.Queue[tuple[float, list[Array], list[Array]] | None] = queue.Queue(limits.waiting)
+        self._waiting: queue.Queue[tuple[float, list[Array], list[Array], str] | None] = queue.Queue(limits.waiting)
         self._file: IO[bytes] | None = None
         self._opened = 0.0
         self._number = 0
         self._thread = threading.Thread(target=self._work, name="samples", daemon=True)
         self._thread.start()
 
-    def see(self, inputs: list[Array], outputs: list[Array]) -> None:
+    def see(self, inputs: list[Array], outputs: list[Array], headers: Headers = ()) -> None:
         """One request was answered; keep it if it is its turn."""
         self._due += self._rate
         if self._due < 1.0:
@@ -76,7 +77,7 @@ class Sampler:
         if self._waiting.full() or sum(array.size for array in (*inputs, *outputs)) > _LARGEST:
             self._metrics.samples_dropped += 1
         else:
-            self._waiting.put_nowait((self._now(), inputs, outputs))  # nobody else puts
+            self._waiting.put_nowait((self._now(), inputs, outputs, id_of(headers)))  # nobody else puts
 
     def close(self) -> None:
         """Write what waits."""
@@ -99,12 +100,13 @@ class Sampler:
                 self._metrics.samples_dropped += 1
                 _log.warning("a sample could not be written: %s", error)
 
-    def _write(self, time: float, inputs: list[Array], outputs: list[Array]) -> None:
+    def _write(self, time: float, inputs: list[Array], outputs: list[Array], request_id: str) -> None:
         signature = self._model.signature
         told = {
             "time": time,
             "model": self._model.name,
             "version": self._model.version,
+            **({"request_id": request_id} if request_id else {}),
             "inputs": [_told(*pair) for pair in zip(signature.inputs, inputs, strict=True)],
             "outputs": [_told(*pair) for pair in zip(signature.outputs, outputs, strict=True)],
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import socket
 import sys
 from dataclasses import asdict
@@ -24,12 +25,14 @@ from fairway.serving.replica.proof import prove
 from fairway.serving.replica.runtimes.onnx import OnnxRuntime
 from fairway.serving.replica.runtimes.runtime import Runtime
 from fairway.serving.replica.server import Server, listen, raise_file_limit
+from fairway.serving.spans import is_wanted, tracer_of
 from fairway.state.batching import BatchingBasis, BatchingVerdict
 from fairway.state.model import Signature, TensorSpec
 
 if TYPE_CHECKING:
     from fairway.serving.replica.generating import Generating
     from fairway.serving.replica.sampling import Sampler
+    from fairway.serving.replica.trace import ReplicaTracer
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -99,6 +102,7 @@ class Start:
         hello = "{}@{} ({}) is served at http://{}:{}\n".format(
             model.name, model.version, model.platform, *listener.getsockname()
         )
+        app.tracer = self._tracer()
         if is_loopback(chosen.host):
             app.door = Door(listener.getsockname()[1])
         raise_file_limit()
@@ -113,7 +117,17 @@ class Start:
         finally:
             if sampler is not None:
                 sampler.close()
+            if app.tracer is not None:
+                app.tracer.close()
         return int(self._gone)
+
+    def _tracer(self) -> ReplicaTracer | None:
+        if not is_wanted(os.environ):
+            return None
+        from fairway.serving.replica.trace import ReplicaTracer  # noqa: PLC0415  # the same
+
+        tracer = tracer_of(os.environ, "fairway-replica")
+        return ReplicaTracer(tracer, self.model, self.now) if tracer is not None else None
 
     def _sampler(self) -> Sampler | None:
         chosen = self._chosen
@@ -143,6 +157,8 @@ class Start:
             return BatchingVerdict(False, BatchingBasis.DECLARED, f"by {by}")
         if named == "always" and self._runtime.batches:
             return BatchingVerdict(True, BatchingBasis.DECLARED, f"by {by}")
+        if getattr(self._runtime, "independent", False) and self._runtime.batches:
+            return BatchingVerdict(True, BatchingBasis.DECLARED, f"{self._runtime.platform} computes each row for itself")
         sys.stderr.write("trying whether rows may be batched; until the verdict, errors of the model come from trial inputs\n")
         return prove(self._runtime, self._chosen.limits.max_batch)
 

@@ -289,6 +289,7 @@ def main() -> None:
     # What a class does not declare of `generate` is what it got before it could declare anything.
     ready["generate_options"] = sorted(getattr(model, "generate_options", OPTIONS))
     ready["embed_options"] = sorted(getattr(model, "embed_options", ()))
+    ready["independent"] = bool(getattr(runtime, "independent", False))
     send(wire, {"id": 0, "platform": runtime.platform, "inputs": runtime.inputs, "outputs": runtime.outputs, **ready})
     Worker(wire, runtime).serve()
 

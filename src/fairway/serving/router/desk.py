@@ -14,7 +14,7 @@ from fairway.serving.router.access.refusal import Refusal
 from fairway.serving.router.comparison.pairs import Comparer, comparer_for
 from fairway.serving.router.counting import BackendCount, RevisionCount
 from fairway.serving.router.head import RequestHead, request_id_of
-from fairway.serving.router.observation import AccessLog, Observer, refused_record
+from fairway.serving.router.observation import AccessLog, Observer, RequestTracer, refused_record
 from fairway.serving.router.outcome import MOST_OUTCOMES, is_allowed, read_outcome
 from fairway.serving.router.place import PROBE_SECONDS, Place
 from fairway.serving.router.replay import Budget
@@ -123,6 +123,7 @@ class Desk:
         self.observer: Observer | None = None
         """Answers what is asked of the router itself."""
         self.access: AccessLog | None = None
+        self.tracer: RequestTracer | None = None
         self.probes = 0
         """Health probes and scrapes."""
         self.own_codes: dict[int, int] = {}

@@ -21,8 +21,8 @@ from fairway.serving.router.comparison.pairs import KeptAnswer
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.head import AnswerHead, BadHeadError, RequestHead, request_id_of
 from fairway.serving.router.mirror import keep_answer, send_copy
-from fairway.serving.router.observation import AccessLog, RequestRecord, milliseconds, shown
-from fairway.serving.router.outcome import TARGET, is_own
+from fairway.serving.router.observation import RequestRecord, milliseconds, shown
+from fairway.serving.router.outcome import OWN, TARGET, is_own
 from fairway.serving.router.place import Place
 from fairway.serving.router.replay import Replay
 from fairway.serving.router.upstream import Channel
@@ -71,7 +71,8 @@ class Exchange:
 
     __slots__ = (
         "_admitted", "_chunked", "_client", "_desk", "_fits", "_full", "_gone", "_in", "_keep", "_kept", "_out", "_place",
-        "_reason", "_replay", "_running", "_sent", "_since", "_stale", "_status", "_tried", "_upstream", "_wire", "answered",
+        "_reason", "_replay", "_running", "_sent", "_since", "_span", "_stale", "_status", "_tried", "_upstream", "_wire",
+        "answered",
         "arrived", "body_done", "head", "is_probe", "over", "request_id",
     )  # fmt: skip
 
@@ -91,6 +92,7 @@ class Exchange:
         """Some of the answer went out."""
         self._client = client
         self._desk = desk
+        self._span = None if desk.tracer is None else desk.tracer.begin(head)
         self._wire = head.render(client.peer, self.request_id)
         self._replay = Replay(desk.budget)
         # Both the lines of the head and the head as it goes to the backend are kept.
@@ -329,7 +331,8 @@ class Exchange:
 
     def refuse(self, status: int, reason: str) -> None:
         """Answer in the router's own words."""
-        self._desk.note_own(status)
+        if self.head.target != OWN:
+            self._desk.note_own(status)
         self._status, self._reason = status, reason
         self._end()
         keep = self.body_done and self.head.keep_alive and not self._desk.draining
@@ -383,39 +386,48 @@ class Exchange:
                 self._upstream.hold_back()
 
     def _end(self) -> None:
-        if not self.over and self._desk.access is not None and self._desk.access.wants(self._status):
-            self._note(self._desk.access)
+        if not self.over:
+            self._note()
         self.over = True
         self._replay.close()
         if self._kept is not None:
             self._kept.close()
 
-    def _note(self, access: AccessLog) -> None:
-        """Write a line of the access log."""
+    def _note(self) -> None:
+        """Write a line of the access log and end the span, where these are wanted."""
+        access, tracer = self._desk.access, self._desk.tracer
+        if self.head.target == OWN:
+            # The daemon looks every second whether the router answers.
+            return
+        if access is not None and access.wants(self._status):
+            access.note(self._record(access.time_of(self._desk.now() - self.arrived)))
+        if self._span is not None and tracer is not None:
+            tracer.end(self._span, self._record(""))
+            self._span = None
+
+    def _record(self, time: str) -> RequestRecord:
         now, place, head = self._desk.now(), self._place, self.head
         trace = parse(head.value_of(b"traceparent"))
-        access.note(
-            RequestRecord(
-                time=access.time_of(now - self.arrived),
-                request_id=self.request_id.decode("latin-1"),
-                method=shown(head.method),
-                path=shown(head.target.partition(b"?")[0]),
-                status=self._status,
-                revision=place.backend.revision if place is not None else 0,
-                replica=place.backend.name if place is not None else "",
-                bytes_in=self._in,
-                bytes_out=self._out,
-                held_ms=milliseconds(self._gone - self.arrived) if self._gone else milliseconds(now - self.arrived),
-                upstream_ms=milliseconds(now - self._since) if place is not None else 0.0,
-                total_ms=milliseconds(now - self.arrived),
-                client=shown(self._client.peer),
-                forwarded_for=shown(head.forwarded.get(b"x-forwarded-for", b"")),
-                key=self._admitted.key,
-                trace_id=trace.trace_id if trace is not None else "",
-                agent=shown(head.value_of(b"user-agent") or b""),
-                tries=self._stale + len(self._tried),
-                error=self._reason,
-            )
+        return RequestRecord(
+            time=time,
+            request_id=self.request_id.decode("latin-1"),
+            method=shown(head.method),
+            path=shown(head.target.partition(b"?")[0]),
+            status=self._status,
+            revision=place.backend.revision if place is not None else 0,
+            replica=place.backend.name if place is not None else "",
+            bytes_in=self._in,
+            bytes_out=self._out,
+            held_ms=milliseconds(self._gone - self.arrived) if self._gone else milliseconds(now - self.arrived),
+            upstream_ms=milliseconds(now - self._since) if place is not None else 0.0,
+            total_ms=milliseconds(now - self.arrived),
+            client=shown(self._client.peer),
+            forwarded_for=shown(head.forwarded.get(b"x-forwarded-for", b"")),
+            key=self._admitted.key,
+            trace_id=trace.trace_id if trace is not None else "",
+            agent=shown(head.value_of(b"user-agent") or b""),
+            tries=self._stale + len(self._tried),
+            error=self._reason,
         )
 
     def _drop_upstream(self) -> Place | None:
@@ -477,8 +489,7 @@ class Exchange:
 
     def _complete(self) -> None:
         """The answer is out."""
-        if self._desk.access is not None and self._desk.access.wants(self._status):
-            self._note(self._desk.access)
+        self._note()
         place, replay = self._place, self._replay
         replay.may_drop(False)
         copied = place is not None and not self.is_probe and self.body_done and replay.whole and self._desk.routes.has_mirror()

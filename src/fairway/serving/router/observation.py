@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -80,6 +80,18 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """How often it was sent again."""
     error: str = ""
     """Why the router answered itself."""
+
+
+class RequestTracer(Protocol):
+    """The spans of requests."""
+
+    def begin(self, head: RequestHead) -> Any:
+        """Begin a span, and let the head name it."""
+        ...
+
+    def end(self, span: Any, record: RequestRecord) -> None:
+        """End it."""
+        ...
 
 
 class AccessLog(Protocol):

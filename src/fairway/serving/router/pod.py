@@ -32,6 +32,7 @@ from fairway.serving.router.desk import Desk, Limits
 from fairway.serving.router.observe.access_log import RequestLog, write_to
 from fairway.serving.router.observe.observer import ServiceObserver
 from fairway.serving.router.wire import decode_plan
+from fairway.serving.spans import tracer_of
 from fairway.state.route import RoutePlan, outcome_token
 
 TOKEN = "FAIRWAY_ROUTER_TOKEN"
@@ -79,7 +80,7 @@ class RouterPod:
         self._desk = Desk(secrets.token_hex(6), limits, self._wake)
         # The output of a pod is where clusters gather logs.
         log = RequestLog(1.0, write_to(sys.stdout.fileno()), SystemClock().now, secrets.randbelow(1000) / 1000)
-        self._observer = self._desk.observer = ServiceObserver(self._desk, log)
+        self._observer = self._desk.observer = ServiceObserver(self._desk, log, tracer_of(os.environ, "fairway-router"))
         token = outcome_token(orders.token)
         self._desk.outcome_token = lambda: token
         self._listener = socket.create_server(("", orders.port), backlog=4096)

@@ -29,6 +29,7 @@ from fairway.serving.router.desk import Desk, Limits
 from fairway.serving.router.home import ACCESS, outcome_token, read_plan
 from fairway.serving.router.observe.access_log import RequestLog, RotatedFile
 from fairway.serving.router.observe.observer import ServiceObserver
+from fairway.serving.spans import tracer_of
 
 _SWEEP_SECONDS = 1.0
 _END_SECONDS = 10.0
@@ -47,7 +48,7 @@ class Process:
         self._control: Control
         self._desk = Desk(secrets.token_hex(6), limits, self._wake)
         log = RequestLog(1.0, RotatedFile(folder / ACCESS).write, SystemClock().now, secrets.randbelow(1000) / 1000)
-        self._observer = self._desk.observer = ServiceObserver(self._desk, log)
+        self._observer = self._desk.observer = ServiceObserver(self._desk, log, tracer_of(os.environ, "fairway-router"))
         self._desk.at_loopback = True
         self._desk.outcome_token = self._outcome_token
         self._token = ""

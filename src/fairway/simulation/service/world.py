@@ -131,11 +131,10 @@ class World:
 
     def kill(self, name: str, message: str = "ended by SIGKILL", *, for_memory: bool = False) -> None:
         """A replica ends without having been asked to."""
-        gone = {"phase": ReplicaPhase.GONE, "since": self.now, "failed": True, "out_of_memory": for_memory}
-        self.replicas = [
-            replace(one, message=message, **gone) if one.name == name and one.phase is not ReplicaPhase.GONE else one
-            for one in self.replicas
-        ]
+        for index, one in enumerate(self.replicas):
+            if one.name == name and one.phase is not ReplicaPhase.GONE:
+                gone = replace(one, phase=ReplicaPhase.GONE, since=self.now, failed=True, message=message)
+                self.replicas[index] = replace(gone, out_of_memory=for_memory)
 
     def run(self, seconds: float) -> None:
         """So much time passes."""

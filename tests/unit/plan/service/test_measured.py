@@ -4,8 +4,19 @@ from itertools import pairwise
 
 import pytest
 
-from fairway.plan.service.measured import Measured, Sample, arrival_rate, backlog, histogram, is_quiet, percentile, work
-from fairway.state.load import BackendLoad, ReplicaLoad, RevisionLoad, RouteLoad
+from fairway.plan.service.measured import (
+    Measured,
+    Sample,
+    arrival_rate,
+    backlog,
+    histogram,
+    is_quiet,
+    longer_than,
+    percentile,
+    quantile,
+    work,
+)
+from fairway.state.load import LATENCY_BOUNDS, BackendLoad, ReplicaLoad, RevisionLoad, RouteLoad
 from fairway.testing.service_builders import latency_bars
 from fairway.testing.service_builders import service_looks as looks
 
@@ -94,3 +105,22 @@ def test_a_routers_word_that_was_heard_before_is_no_sign_of_quiet():
     assert [sample.route is None for sample in measured.samples] == [False, True, True]
     assert not is_quiet(measured)
     assert arrival_rate(measured, 60.0) is None
+
+
+def test_quantiles_lie_between_the_ends_of_their_bar():
+    bars = latency_bars({0.009: 100})
+    low, high = quantile(bars, 0.0), quantile(bars, 1.0)
+    assert low < 0.009 <= high == percentile(bars, 0.5)
+    assert quantile(bars, 0.5) == pytest.approx((low + high) / 2)
+    assert quantile((), 0.5) is None
+    assert quantile(latency_bars({1e9: 3}), 0.5) == LATENCY_BOUNDS[-1]
+
+
+def test_answers_longer_than_a_bound_are_counted_in_proportion():
+    bars = latency_bars({0.001: 10, 0.009: 100, 1.0: 7, 1e9: 1})
+    assert longer_than(bars, 0.0) == 118
+    assert longer_than(bars, quantile(latency_bars({0.009: 1}), 1.0)) == pytest.approx(8)
+    middle = quantile(latency_bars({0.009: 1}), 0.5)
+    assert longer_than(bars, middle) == pytest.approx(58)
+    assert longer_than(bars, 60.0) == 1
+    assert longer_than((), 1.0) == 0

@@ -353,3 +353,11 @@ def test_the_signature_of_mlflow_counts_where_the_file_tells_none(tmp_path: Path
 @pytest.mark.parametrize("content", [b"", b"a: [", b"flavors: 3", b"- 1", b"\xff\xfe"])
 def test_an_mlmodel_file_that_is_none_is_refused(tmp_path: Path, content: bytes) -> None:
     assert "MLmodel" in refused(tmp_path, {"MLmodel": content, "model.lgb": LIGHTGBM})
+
+
+def test_an_mlflow_model_that_only_mlflow_loads_needs_consent(tmp_path: Path) -> None:
+    flavors = {"sklearn": {}, "python_function": {"loader_module": "evil"}}
+    words = refused(tmp_path, {"MLmodel": mlmodel(flavors), "code/evil.py": b"import os"}, made_here=True)
+    assert "MLmodel is an MLflow model that only MLflow's own loader loads" in words
+    files = {"MLmodel": mlmodel({"lightgbm": {}, **flavors}), "model.lgb": LIGHTGBM}
+    assert look(tmp_path / "other", files).format == "lightgbm"

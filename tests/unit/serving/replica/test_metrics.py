@@ -13,7 +13,7 @@ from small_models import Told, app_of, ask, signature
 
 from fairway.serving.exposition.family import Family
 from fairway.serving.replica import gpu
-from fairway.serving.replica.metrics import LATENCY_BOUNDS, Histogram, Metrics, Phases
+from fairway.serving.replica.metrics import LATENCY_BOUNDS, PHASES, Histogram, Metrics
 
 
 def told_app() -> Any:
@@ -53,7 +53,7 @@ async def test_questions_are_counted_by_all_three_names() -> None:
     assert 'nv_inference_request_failure{model="m",version="7",reason="OTHER"} 1' in text
     assert 'nv_inference_request_success{model="m",version="7"} 2' in text
     assert 'request_predict_seconds_count{model_name="m"} 2' in text
-    parts = sum(found[f"request_{phase}_seconds_sum"] for phase in Phases.NAMES)
+    parts = sum(found[f"request_{phase}_seconds_sum"] for phase in PHASES)
     assert 0 < parts <= found["fairway_request_seconds_sum"]
 
 
@@ -65,13 +65,16 @@ async def test_openmetrics_for_those_who_ask() -> None:
 
 @pytest.mark.parametrize("count", [1, 5000])
 def test_phases_are_the_histograms_that_single_values_would_give(count: int) -> None:
-    seen = np.random.default_rng(7).exponential(0.01, (count, 3))
-    phases, expected = Phases(), tuple(Histogram(LATENCY_BOUNDS) for _ in range(3))
-    for row in seen:
-        phases.add(*row)
-        for histogram, value in zip(expected, row, strict=True):
-            histogram.add(float(value))
-    for found, wanted in zip(phases.histograms(), expected, strict=True):
+    seen = np.random.default_rng(7).exponential(0.01, (count, 4))
+    metrics, expected = Metrics(), tuple(Histogram(LATENCY_BOUNDS) for _ in range(4))
+    for waited, read, ran, written in seen.tolist():
+        at = [0.0]
+        for seconds in (waited, read, ran, written):
+            at.append(at[-1] + seconds)
+        metrics.asked(200, at[0], (at[1], at[2]), at[3], at[4])
+        for histogram, value in zip(expected, (at[4], at[2] - at[1], at[3] - at[2], at[4] - at[3]), strict=True):
+            histogram.add(value)
+    for found, wanted in zip(metrics.times.histograms(), expected, strict=True):
         assert found.counts == wanted.counts
         assert found.total == pytest.approx(wanted.total)
 

@@ -65,6 +65,7 @@ class Both:
         ({"model": "m"}, ""),
         ({"model": "m", "replicas": {"min": 0, "max": 2}}, "Envoy lets no request wait"),
         ({"model": "m", "rollout": {"guard": {"metric": {"name": "clicks"}}}}, "the metric clicks"),
+        ({"model": "m", "rollout": {"strategy": "shadow", "guard": {"outputs": {}}}}, "compares outputs"),
     ],
 )
 def test_what_envoy_cannot_do_is_named(spec: dict[str, object], said: str) -> None:

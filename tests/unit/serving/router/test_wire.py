@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -9,7 +10,7 @@ from fairway.errors import BugError
 from fairway.serving.router.counting import BackendCount, RevisionCount
 from fairway.serving.router.wire import add_loads, decode_load, decode_plan, encode_load, encode_plan
 from fairway.state.access import Access, CorsRule, TlsRule
-from fairway.state.load import LATENCY_BOUNDS, BackendLoad, RevisionLoad, RouteLoad
+from fairway.state.load import LATENCY_BOUNDS, BackendLoad, OutputComparison, RevisionLoad, RouteLoad
 from fairway.state.route import Backend, HeaderMatch, Mirror, RoutePlan
 
 PLAN = RoutePlan(
@@ -97,6 +98,25 @@ def test_a_router_of_an_earlier_version_has_no_client_errors_of_copies() -> None
     assert decode_load(earlier).revisions[2] == RevisionLoad(mirrored=3)
     with pytest.raises(ValueError, match="no router can have counted"):
         decode_load(sent.replace(b'"mirror_client_errors":2', b'"mirror_client_errors":-2'))
+
+
+def test_routers_of_an_earlier_version_compare_nothing() -> None:
+    outputs = OutputComparison(compared=9, differing=2, largest=0.5)
+    sent = encode_load(RouteLoad(1.0, revisions={2: RevisionLoad(mirrored=9, outputs=outputs)}))
+    assert decode_load(sent).revisions[2].outputs == outputs
+    earlier = msgspec.json.decode(sent)
+    del earlier["revisions"]["2"]["outputs"]
+    assert decode_load(msgspec.json.encode(earlier)).revisions[2] == RevisionLoad(mirrored=9)
+    for wrong in (b'"compared":-9', b'"compared":1.5', b'"compared":99999999999999999999'):
+        with pytest.raises(ValueError, match="load"):
+            decode_load(sent.replace(b'"compared":9', wrong))
+    with pytest.raises(ValueError, match="load"):
+        decode_load(sent.replace(b'"largest":0.5', b'"largest":1e300'))
+    plan = replace(PLAN, mirror=Mirror(3, 100, tolerance=0.25))
+    assert decode_plan(encode_plan(plan)) == plan
+    earlier = msgspec.json.decode(encode_plan(plan))
+    del earlier["mirror"]["tolerance"]
+    assert decode_plan(msgspec.json.encode(earlier)) == PLAN
 
 
 def test_busy_time_is_counted_once() -> None:

@@ -23,6 +23,8 @@ from fairway.state.load import ReplicaLoad, RouteLoad
 from fairway.state.route import RoutePlan, RouteTrouble
 from fairway.state.service import ServiceKey
 
+HEARD_WITHIN = 30.0
+"""Seconds in which every router must have heard a change of API keys."""
 AGAIN = 1.0
 """Seconds until a router that could not be reached is tried again."""
 
@@ -125,17 +127,26 @@ class ClusterRouter:
         return plan.port or naming.usual_port(tls=plan.access is not None and plan.access.tls is not None)
 
     async def follow_keys(self, key: ServiceKey) -> None:
-        """Tell every router of a service the API keys as they are now. `UnavailableError` when one did not hear them."""
+        """Tell every router of a service the API keys as they are now. `UnavailableError` when one does not hear them in time."""
         plan = self.plans.get(key)
         if plan is None or plan.access is None or not plan.access.keys_required:
             return
-        lines = [line for line in self._lines.values() if line.service == key]
-        heard = await asyncio.gather(*(self._tell(line, plan) for line in lines))
-        deaf = [line.peer.address for line, hears in zip(lines, heard, strict=True) if not hears]
         self.changed(key)
-        if deaf:
-            message = f"{key}: the router at {', '.join(deaf)} did not hear the change of its API keys; it is told again"
-            raise UnavailableError(message, fix="see `fairway get`, and whether its pod runs; then ask again")
+        deadline, heard = self._clock.now() + HEARD_WITHIN, set[str]()
+        while True:
+            # Pods come and go meanwhile: those that count are those that are there at the end.
+            deaf = {place: line for place, line in self._lines.items() if line.service == key and place not in heard}
+            told = await asyncio.gather(*(self._tell(line, plan) for line in deaf.values()))
+            heard |= {place for place, hears in zip(deaf, told, strict=True) if hears}
+            deaf = {place: line for place, line in self._lines.items() if line.service == key and place not in heard}
+            if not deaf:
+                return
+            if self._clock.now() > deadline:
+                break
+            await asyncio.sleep(AGAIN / 2)
+        addresses = ", ".join(line.peer.address for line in deaf.values())
+        message = f"{key}: the router at {addresses} did not hear the change of its API keys; it is told again"
+        raise UnavailableError(message, fix="see whether its pod runs, then ask again")
 
     async def drop(self, service: str) -> None:
         """The service is gone: so is its router, soon."""

@@ -23,6 +23,7 @@ from fairway.engines.local.provision.inject import provide_runtime
 from fairway.engines.local.provision.interpreter import Interpreter
 from fairway.engines.local.provision.programs import Say
 from fairway.errors import NotFoundError, RefusedError
+from fairway.plan.service.replica import SERVICE_LABEL
 from fairway.registry.blobs import Blobs
 from fairway.registry.dataset import Datasets, is_reference
 from fairway.registry.model import Models
@@ -76,12 +77,19 @@ class Prepared:
         return tuple(argv)
 
 
+_TRACES = "OTEL_"
+"""How the standard variables of OpenTelemetry begin."""
+
+
 class Preparer:
     """Prepares runs. Doing it again, after a crash or for another attempt, finds what was made and changes nothing."""
 
     def __init__(self, home: Home, environ: Mapping[str, str] | None = None, blobs: Blobs | None = None) -> None:
         self._home = home
-        self._machine = machine_variables(os.environ if environ is None else environ)
+        environ = os.environ if environ is None else environ
+        self._machine = machine_variables(environ)
+        self._traces = {name: value for name, value in environ.items() if name.startswith(_TRACES)}
+        """Where replicas send their spans: the router of their service sends there too."""
         blobs = blobs or Blobs(home.path / "blobs")
         self._datasets = Datasets(home.path, blobs)
         self._models = Models(home.path, blobs)
@@ -127,6 +135,10 @@ class Preparer:
             return self._runtime_dir
 
     def _base_environment(self, job: Job, folder: Path) -> dict[str, str]:
+        found = self._shell_environment(job, folder)
+        return self._traces | found if SERVICE_LABEL in job.labels else found
+
+    def _shell_environment(self, job: Job, folder: Path) -> dict[str, str]:
         if not job.origin.keeps_environment:
             return dict(self._machine)
         return {"PATH": os.defpath} | base_environment(job, folder)

@@ -19,8 +19,8 @@ _PYTHON = "python_function"
 NATIVE = {
     "onnx": ("onnx",),
     "sklearn": ("skops", "pickle"),
-    "xgboost": ("xgboost", "pickle"),
-    "lightgbm": ("lightgbm", "pickle"),
+    "xgboost": ("xgboost", "skops", "pickle"),
+    "lightgbm": ("lightgbm", "skops", "pickle"),
     "catboost": ("catboost",),
     "keras": ("keras", "savedmodel"),
     "tensorflow": ("keras", "savedmodel"),
@@ -119,6 +119,7 @@ RECORD = Format(
     by_name("MLmodel"),
     _signature,
     _risk,
+    Risk("is an MLflow model that only MLflow's own loader loads", always=True),
     loader="pyfunc",
     folder=True,
     packages=((Package("mlflow", "mlflow"),),),

@@ -17,6 +17,8 @@ _SUFFIXES = frozenset({".json", ".ubj", ".xgb", ".model", ".bst"})
 _TEXT = re.compile(rb'\s*\{\s*"(learner|version)"\s*:\s*[\[{]')
 _BINARY = re.compile(rb"\{L\0{7}\x07(learner|version)[\[{]", re.DOTALL)
 _BEGINNING = 64
+_LARGEST_TEXT = 32 << 20
+"""Larger JSON is not read: its numbers would take many times its size in memory. UBJSON has no such limit."""
 _MULTICLASS = "multi:softprob"
 
 
@@ -31,8 +33,11 @@ def _models(files: Files) -> list[str]:
 
 def _signature(files: Files, entry: str) -> Signature:
     with content(files[entry], entry, "no XGBoost model") as data:
+        binary = _BINARY.match(bytes(data[:_BEGINNING]))
+        if not binary and len(data) > _LARGEST_TEXT:
+            return Signature()
         try:
-            document = ubjson.decode(data) if _BINARY.match(bytes(data[:_BEGINNING])) else json.loads(bytes(data))
+            document = ubjson.decode(data) if binary else json.loads(bytes(data))
             return _of_learner(document["learner"])
         except (KeyError, TypeError, AttributeError, RecursionError) as problem:
             message = f"it lacks {problem}"

@@ -35,6 +35,10 @@ class Pyfunc:
             raise ValueError(
                 "its MLmodel has no signature; log it with one (infer_signature), or write the inputs into fairway.json"
             )
+        given = self._model.metadata.get_output_schema()
+        named = [spec.name for spec in given.inputs] if given is not None else []
+        self._only = str(named[0]) if len(named) == 1 and named[0] is not None else self._tabular.PREDICT
+        """The name of an output that comes without one."""
         self._names: list[str] = []
         self.outputs: list[dict[str, Any]] = order.outputs(self.inputs, self.predict)
         for told, name in zip(self.outputs, self._names):
@@ -65,7 +69,7 @@ class Pyfunc:
         if hasattr(values, "columns"):
             values = {str(name): values[name].to_numpy() for name in values.columns}
         if not isinstance(values, dict):
-            values = {self._tabular.PREDICT: values}
+            values = {self._only: values}
         self._names = list(values)
         return [self._tabular.plain(np.asarray(each)) for each in values.values()]
 

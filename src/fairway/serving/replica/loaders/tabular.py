@@ -54,6 +54,12 @@ class Rows:
         return array
 
 
+class Trees(Rows):
+    """A model of trees: its library computes each row for itself, so that rows of several requests may run together."""
+
+    independent = True
+
+
 def numbers(count: Any, word: str = "FP64") -> list[dict[str, Any]]:
     """One input of so many features."""
     return [{"name": INPUT, "datatype": word, "shape": [-1, int(count)]}] if count else []

@@ -197,7 +197,7 @@ def statistics(model: ServedModel, metrics: Metrics, now: float) -> dict[str, An
         "inference_count": rows,
         "execution_count": count,
         "inference_stats": {
-            "success": _duration(done, metrics.latency.total - metrics.failed_seconds),
+            "success": _duration(done, metrics.times.histograms()[0].total - metrics.failed_seconds),
             "fail": _duration(failed, metrics.failed_seconds),
             "queue": _duration(metrics.queued, metrics.queue_seconds),
             "compute_input": _duration(done, 0.0),

@@ -129,6 +129,8 @@ class WorkerRuntime:
             embed_options=frozenset(told["embed_options"]),
         )
         self.generates, self.embeds, self.counts = told["generate"], told["embed"], told["count"]
+        self.independent: bool = told.get("independent", False)
+        """Whether the library computes each row for itself, whatever the model."""
         self.signature = Signature(_specs(told["inputs"]), _specs(told["outputs"]))
         if not self.signature.inputs and not self.generates and not self.embeds:
             self.close()

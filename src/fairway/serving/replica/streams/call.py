@@ -13,10 +13,11 @@ from fairway.serving.replica.model import Answer
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols.grpc.framing import BINARY
 from fairway.serving.replica.protocols.openinference import LENGTH_HEADER
+from fairway.serving.replica.request_id import Headers
 from fairway.serving.replica.streams.request import ReplicaSession, Request
 
 if TYPE_CHECKING:
-    from fairway.serving.replica.asgi import Form
+    from fairway.serving.replica.form import Form
 
 _HEAD = encode([(b":status", b"200"), (b"content-type", GRPC)])
 
@@ -24,12 +25,13 @@ _HEAD = encode([(b":status", b"200"), (b"content-type", GRPC)])
 class Call(Request):
     """To the application it is an `Asker`."""
 
-    __slots__ = ("_answered", "_asked", "_parts", "_timer", "form", "head_length", "phases")
+    __slots__ = ("_answered", "_asked", "_parts", "_timer", "form", "head_length", "headers", "phases")
 
     def __init__(self, number: int, connection: ReplicaSession) -> None:
         super().__init__(number, connection)
         self.head_length: bytes | None = BINARY
         self.phases = (self.began, self.began)
+        self.headers: Headers = ()
         self.form: Form
         self._parts: list[bytes] = []
         self._asked = False
@@ -40,6 +42,7 @@ class Call(Request):
         """Refuse what is not acceptable before its body comes."""
         app = self.connection.app
         self.form = app.lane[head.path]
+        self.headers = head.lines
         timeout = None
         for name, value in head.lines:
             if name == b"grpc-timeout":
@@ -99,7 +102,8 @@ class Call(Request):
         if self.disconnected:
             return
         if answer.status == 200:
-            self.connection.unary(self, _HEAD, answer.body, OK_TRAILERS)
+            more = [line for line in answer.headers if line[0] != b"grpc-status"]
+            self.connection.unary(self, _HEAD + encode(more) if more else _HEAD, answer.body, OK_TRAILERS)
         else:
             self.fail_call(answer.status, reason_of(answer.body))
 

@@ -17,11 +17,12 @@ from fairway.serving.replica.protocols.grpc.framing import BINARY, PREFIX, frame
 from fairway.serving.replica.protocols.grpc.reflection import PATHS, reflect
 from fairway.serving.replica.protocols.grpc.service import HEALTH_WATCH, INFERENCE, STREAM_INFER
 from fairway.serving.replica.protocols.grpc.wire import tag, varint
+from fairway.serving.replica.request_id import Headers
 from fairway.serving.replica.streams.call import reason_of
 from fairway.serving.replica.streams.request import ReplicaSession, Request
 
 if TYPE_CHECKING:
-    from fairway.serving.replica.asgi import Form
+    from fairway.serving.replica.form import Form
 
 _HEAD = encode([(b":status", b"200"), (b"content-type", GRPC)])
 _MOST_OPEN = 64
@@ -38,11 +39,12 @@ _STREAMS = {STREAM_INFER.encode(), HEALTH_WATCH.encode()} | _REFLECTS
 class Dialogue(Request):
     """One stream of messages."""
 
-    __slots__ = ("_form", "_open", "_parts", "_path", "_room", "_said", "_timer")
+    __slots__ = ("_form", "_lines", "_open", "_parts", "_path", "_room", "_said", "_timer")
 
     def __init__(self, number: int, connection: ReplicaSession) -> None:
         super().__init__(number, connection)
         self._path = b""
+        self._lines: Headers = ()
         self._parts = bytearray()
         self._open: deque[_Part] = deque()
         self._form: Form | None = None
@@ -60,6 +62,7 @@ class Dialogue(Request):
         """Its head has come."""
         app = self.connection.app
         self._path = head.path
+        self._lines = head.lines
         self._form = app.lane.get(f"{INFERENCE}ModelInfer".encode())
         try:
             app.check([(b"host", head.authority), *head.lines])
@@ -142,7 +145,7 @@ class Dialogue(Request):
         app = self.connection.app
         if self._path == STREAM_INFER.encode():
             assert self._form is not None
-            part = _Part(self)
+            part = _Part(self, self._lines)
             self._open.append(part)
             if len(self._open) >= _MOST_OPEN:
                 self._room = False
@@ -208,10 +211,11 @@ class Dialogue(Request):
 class _Part:
     """One question of a stream. To the application it is an `Asker`."""
 
-    __slots__ = ("_dialogue", "began", "disconnected", "found", "head_length", "phases")
+    __slots__ = ("_dialogue", "began", "disconnected", "found", "head_length", "headers", "phases")
 
-    def __init__(self, dialogue: Dialogue) -> None:
+    def __init__(self, dialogue: Dialogue, headers: Headers) -> None:
         self._dialogue = dialogue
+        self.headers = headers
         self.began = time.perf_counter()
         self.disconnected = False
         self.head_length: bytes | None = BINARY

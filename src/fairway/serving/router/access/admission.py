@@ -15,8 +15,10 @@ from fairway.serving.router.outcome import OWN, TARGET
 from fairway.serving.router.site import ANY, Site, is_loopback
 from fairway.state.access import Access
 from fairway.state.route import RoutePlan
+from fairway.units import rate
 
 _KEY_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
+_KEY_LENGTHS = frozenset(map(len, _KEY_HEADERS))
 _OWN_ANSWERS = frozenset({OWN, TARGET})
 """Answered by the router itself: the question whether it lives, and reports of outcomes, which have a token of their own."""
 _FRAMED = frozenset({b"access-control-allow-origin", b"access-control-allow-credentials", b"access-control-expose-headers"})
@@ -81,7 +83,7 @@ class Admission:
         if secure:
             head.forwarded[b"x-forwarded-proto"] = b"https"
         elif self._tls:
-            return Refusal(426, "this endpoint speaks TLS alone: ask https://", ((b"upgrade", b"TLS/1.2, HTTP/1.1"),), close=True)
+            return Refusal(426, "this endpoint speaks TLS alone: ask https://", close=True)
         origin = head.value_of(b"origin") if self._cors is not None else None
         refused = self._check_site(head, raw, origin)
         if refused is not None:
@@ -96,20 +98,19 @@ class Admission:
         found = self._key_of(head, peer, self.ring)
         if isinstance(found, Refusal):
             return _with(found, headers)
-        return self._let_in(head, found, headers, replaced)
+        return self._let_in(found, headers, replaced)
 
-    def _let_in(
-        self, head: RequestHead, key: Key, headers: tuple[tuple[bytes, bytes], ...], replaced: frozenset[bytes]
-    ) -> Refusal | Admitted:
+    def _let_in(self, key: Key, headers: tuple[tuple[bytes, bytes], ...], replaced: frozenset[bytes]) -> Refusal | Admitted:
         now = self._now()
+        if not key.rule.rate:
+            key.last_used = now
+            return Admitted(key.rule.name, headers, replaced)
         wait = key.take(now)
-        if key.rule.rate:
-            headers = (*headers, *_rate_headers(key))
+        headers = (*headers, *_rate_headers(key))
         if wait:
-            reason = f"the API key {key.rule.name} may send {key.rule.rate:g} requests a second"
+            reason = f"the API key {key.rule.name} may send {rate.show(key.rule.rate)}"
             return Refusal(429, reason, ((b"retry-after", b"%d" % math.ceil(wait)), *headers))
         key.last_used = now
-        head.lines = [line for line in head.lines if line.partition(b":")[0].lower() not in _KEY_HEADERS]
         return Admitted(key.rule.name, headers, replaced)
 
     def _check_site(self, head: RequestHead, raw: bytes | None, origin: bytes | None) -> Refusal | None:
@@ -127,17 +128,19 @@ class Admission:
         return head.target in self._open and head.method in (b"GET", b"HEAD")
 
     def _key_of(self, head: RequestHead, peer: bytes, ring: KeyRing) -> Key | Refusal:
-        """The valid key of a request, or the refusal."""
+        """The valid key of a request, whose lines are taken out of the head, or the refusal."""
         given: list[bytes] = []
+        kept: list[bytes] = []
         for line in head.lines:
             name, _, value = line.partition(b":")
-            name = name.lower()
-            if name in _KEY_HEADERS:
-                value = value.strip(b" \t")
-                if name == b"authorization":
-                    scheme, _, value = value.partition(b" ")
-                    value = value.strip(b" \t") if scheme.lower() == b"bearer" else b""
-                given.append(value)
+            if len(name) not in _KEY_LENGTHS or (name := name.lower()) not in _KEY_HEADERS:
+                kept.append(line)
+                continue
+            value = value.strip(b" \t")
+            if name == b"authorization":
+                scheme, _, value = value.partition(b" ")
+                value = value.strip(b" \t") if scheme.lower() == b"bearer" else b""
+            given.append(value)
         if len(given) > 1:
             # Two readers could take different ones for the key.
             return self._failure(peer, 400, "the request has more than one API key: send one header with one key")
@@ -146,6 +149,7 @@ class Admission:
         found = ring.find(given[0], self._wall())
         if isinstance(found, BadKey):
             return self._failure(peer, 403 if found is BadKey.OTHER_SERVICE else 401, found.value)
+        head.lines = kept
         return found
 
     def _failure(self, peer: bytes, status: int, reason: str) -> Refusal:

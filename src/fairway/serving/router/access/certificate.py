@@ -54,8 +54,7 @@ def read_certificate(path: Path) -> Certificate:
 
 def parse_certificate(der: bytes) -> Certificate:
     """The fields of a certificate in DER; `ValueError` or `IndexError` when it is none."""
-    (_, whole) = next(_parts(der))
-    (_, signed) = next(_parts(whole))
+    signed = _first(_first(der))
     fields = [part for part in _parts(signed) if part[0] != _VERSION]
     # Serial number, algorithm, issuer, validity, subject, key, and then what is optional.
     issuer, validity, subject = fields[2][1], fields[3][1], fields[4][1]
@@ -68,14 +67,12 @@ def parse_certificate(der: bytes) -> Certificate:
 
 
 def _alternative_names(extensions: bytes) -> Iterator[str]:
-    (_, listed) = next(_parts(extensions))
-    for _, extension in _parts(listed):
+    for _, extension in _parts(_first(extensions)):
         if not extension.startswith(_ALTERNATIVE_NAMES):
             continue
         for tag, content in _parts(extension):
             if tag == _OCTETS:
-                (_, names) = next(_parts(content))
-                yield from (name for kind, value in _parts(names) if (name := _name(kind, value)))
+                yield from (name for kind, value in _parts(_first(content)) if (name := _name(kind, value)))
 
 
 def _name(kind: int, value: bytes) -> str:
@@ -95,6 +92,14 @@ def _time(tag: int, content: bytes) -> float:
         message = "no time where its times should be"
         raise ValueError(message)
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
+
+
+def _first(data: bytes) -> bytes:
+    """The content of the first value."""
+    for _, content in _parts(data):
+        return content
+    message = "a value is missing"
+    raise ValueError(message)
 
 
 def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from fairway.app import crash
 from fairway.errors import UnavailableError
 from fairway.serving.router.access.certificate import read_certificate
+from fairway.serving.router.access.tls import server_context
 
 AUTHORITY, CERTIFICATE, KEY = "authority.pem", "certificate.pem", "key.pem"
 _AUTHORITY_KEY = "authority.key"
@@ -80,10 +81,11 @@ def renew(folder: Path, service: str, names: Iterable[str], now: float) -> bool:
     wanted = list(names)
     try:
         found = read_certificate(folder / CERTIFICATE)
-        if found.ends - now > _RENEW_SECONDS and set(wanted) <= set(found.names) and (folder / KEY).exists():
+        if found.ends - now > _RENEW_SECONDS and set(wanted) <= set(found.names) and (folder / AUTHORITY).exists():
+            server_context(folder / CERTIFICATE, folder / KEY)
             return False
     except (OSError, ValueError):
-        # There is none, or none that can be read: it is made.
+        # There is none, or none that can be used, as when a crash came between key and certificate: it is made.
         pass
     program = find_openssl()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,7 +95,7 @@ def renew(folder: Path, service: str, names: Iterable[str], now: float) -> bool:
 
 
 def _make(program: str, folder: Path, beside: Path, service: str, names: list[str]) -> None:
-    """Make key and certificate beside, then put them in place; the pair is told apart by the reader when a crash cuts it."""
+    """Make key and certificate beside, then put them in place. A pair that a crash leaves apart is found by `renew`."""
     if not (folder / AUTHORITY).exists():
         (beside / "authority.cnf").write_text(_AUTHORITY_EXTENSIONS.format(name=f"Fairway service {service}"))
         _key(program, beside / _AUTHORITY_KEY)

@@ -7,6 +7,7 @@ and pairs that come faster than they are compared, are counted and left out.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -145,6 +146,8 @@ class Comparer:
                 *(sys.executable, "-P", "-m", "fairway.serving.router.comparison.worker"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
+                # It multiplies no matrices; BLAS would make threads for that at its import.
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
             )
             unsent, self._unsent = self._unsent, []
             for number in unsent:
@@ -180,6 +183,7 @@ class Comparer:
                 classified=int(bool(found & frame.CLASSIFIED)),
                 reclassified=int(bool(found & frame.RECLASSIFIED)),
                 non_finite=int(bool(found & frame.NON_FINITE)),
+                restored=int(bool(found & frame.RESTORED)),
                 incomparable=int(not found),
                 largest=largest,
             )

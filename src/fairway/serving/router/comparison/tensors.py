@@ -21,7 +21,7 @@ from fairway.serving.replica.protocols.grpc.definitions import definitions
 from fairway.serving.replica.protocols.grpc.framing import PREFIX
 from fairway.serving.replica.protocols.grpc.wire import Message
 
-LARGEST = 8 * 1024 * 1024
+LARGEST = 4 * 1024 * 1024
 """Bytes of an answer after it was decompressed."""
 _ENCODINGS = {b"gzip": 31, b"deflate": 47}
 _SCORES = "scores"

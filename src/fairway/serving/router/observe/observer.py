@@ -11,6 +11,8 @@ from fairway.serving.router.observation import ObservedRequest
 from fairway.serving.router.observe import health
 from fairway.serving.router.observe.access_log import RequestLog
 from fairway.serving.router.observe.page import MetricsPage
+from fairway.serving.router.observe.trace import RouterTracer
+from fairway.serving.spans import Tracer
 from fairway.state.route import WHOLE, RouteObservation, RoutePlan
 
 OWN_PAGE = b"/fairway/metrics"
@@ -20,10 +22,11 @@ OWN_PAGE = b"/fairway/metrics"
 class ServiceObserver:
     """Implements `Observer`."""
 
-    def __init__(self, desk: Desk, log: RequestLog | None = None) -> None:
-        """`log`: where lines of the access log go."""
+    def __init__(self, desk: Desk, log: RequestLog | None = None, tracer: Tracer | None = None) -> None:
+        """`log`: where lines of the access log go; `tracer`: where spans go."""
         self._desk = desk
         self._log = log
+        self._tracer = desk.tracer = RouterTracer(tracer) if tracer is not None else None
         self._page = MetricsPage(desk)
         self._about = RouteObservation()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -32,6 +35,8 @@ class ServiceObserver:
         """This plan is in force."""
         self._about = plan.observed
         self._page.put(plan)
+        if self._tracer is not None:
+            self._tracer.service = plan.service
         if self._log is not None:
             self._log.share = plan.observed.access / WHOLE
             # Without a share nothing is done for a request.
@@ -67,6 +72,8 @@ class ServiceObserver:
         """Write what is not written yet."""
         if self._log is not None:
             await self._log.close()
+        if self._tracer is not None:
+            await asyncio.to_thread(self._tracer.close)
 
     def _show_page(self, request: ObservedRequest) -> None:
         task = asyncio.get_running_loop().create_task(self._send_page(request))

@@ -212,6 +212,7 @@ def test_parts_of_copies_that_an_older_api_drops_are_noticed() -> None:
         ({"replicas": {"min": 0, "max": 1}}, "no replica"),
         ({"traffic": {"sticky": "x-user"}}, "x-user"),
         ({"rollout": {"guard": {"metric": {"name": "clicks"}}}}, "clicks"),
+        ({"rollout": {"strategy": "shadow", "guard": {"outputs": {}}}}, "compares outputs"),
         ({}, ""),
     ],
 )

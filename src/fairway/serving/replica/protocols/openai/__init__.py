@@ -1,7 +1,6 @@
 """The routes of OpenAI: completions, chat, embeddings, models; for models that generate text or embed it."""
 
 from fairway.serving.replica.protocols.openai.answers import (
-    DONE,
     Choice,
     Piece,
     Stops,
@@ -19,6 +18,16 @@ from fairway.serving.replica.protocols.openai.requests import (
 )
 
 __all__ = [
-    "DONE", "Choice", "EmbeddingRequest", "Piece", "Stops", "TextRequest", "Writer", "event_error", "read_chat",
-    "read_completion", "read_embeddings", "write_embeddings", "write_error",
-]  # fmt: skip
+    "Choice",
+    "EmbeddingRequest",
+    "Piece",
+    "Stops",
+    "TextRequest",
+    "Writer",
+    "event_error",
+    "read_chat",
+    "read_completion",
+    "read_embeddings",
+    "write_embeddings",
+    "write_error",
+]

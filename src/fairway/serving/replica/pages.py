@@ -1,0 +1,174 @@
+"""What a replica tells of itself: the paths that are no questions to the model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from fairway.serving.exposition.family import OPENMETRICS, TEXT, accepts_openmetrics, render
+from fairway.serving.replica.batching import Batcher
+from fairway.serving.replica.bodies import Scope
+from fairway.serving.replica.metrics import Metrics
+from fairway.serving.replica.missing import expects_openai, unknown
+from fairway.serving.replica.model import Answer, ServedModel, listed
+from fairway.serving.replica.problem import RequestError
+from fairway.serving.replica.protocols import openinference, tfserving
+from fairway.serving.replica.protocols.mlflow import version_page
+from fairway.serving.replica.protocols.triton import EXTENSIONS, Control, TritonPages
+from fairway.version import __version__
+
+METRICS = "/metrics"
+_TF_METRICS = "/monitoring/prometheus/metrics"
+_ALIVE = {"status": "alive"}
+"""What KServe's clients read at `/`."""
+_INDEX = "/v2/repository/index"
+"""A page that is asked for with POST; what its body says does not matter here."""
+
+
+class Pages:
+    """The pages of one replica.
+
+    Promises: every path gets an answer, in JSON where something is wrong; readiness is false while the replica drains.
+    """
+
+    def __init__(
+        self,
+        model: ServedModel,
+        batcher: Batcher,
+        metrics: Metrics,
+        now: Callable[[], float],
+        draining: Callable[[], bool],
+        questions: Collection[str],
+    ) -> None:
+        self._model = model
+        self._batcher = batcher
+        self._metrics = metrics
+        self._draining = draining
+        self._questions = questions
+        """Paths that take a POST with a question to the model."""
+        self._created = int(now())
+        self._began = time.monotonic()
+        self._triton = TritonPages(model, batcher, metrics, now)
+        self._pages: dict[str, Callable[[], Answer]] = {
+            **self._openinference(),
+            **self._triton.pages(),
+            **self._tfserving(),
+            **self._others(),
+        }
+
+    def control(self, scope: Scope) -> Control | None:
+        """What a POST that is no question does; it takes the body."""
+        return self._triton.control(scope["path"]) if scope["method"] == "POST" else None
+
+    def answer(self, scope: Scope) -> Answer:
+        """The page of a path."""
+        path, method = scope["path"], scope["method"]
+        page = self._pages.get(path)
+        if page is not None and (method in ("GET", "HEAD") or path == _INDEX):
+            return self._prometheus(scope) if path in (METRICS, _TF_METRICS) else page()
+        if method in ("GET", "HEAD") and (answer := self._triton.page(path)) is not None:
+            return answer
+        if page is not None or path in self._questions:
+            allowed = "GET" if page is not None else "POST"
+            message = f"{method} is not for {path}"
+            error = RequestError(405, message, fix=f"use {allowed}", headers=((b"allow", allowed.encode()),))
+            return self._form_at(path)(error)
+        return self._form_at(path)(unknown(self._model, path))
+
+    def _form_at(self, path: str) -> Callable[[RequestError], Answer]:
+        """How the clients that ask at a path expect errors."""
+        if expects_openai(path, talks=self._model.generates or self._model.embeds):
+            from fairway.serving.replica.protocols import openai  # noqa: PLC0415  # most replicas do without
+
+            return openai.write_error
+        return refusal
+
+    def _openinference(self) -> dict[str, Callable[[], Answer]]:
+        model = self._model
+        about = {"name": "fairway", "version": __version__, "extensions": EXTENSIONS}
+        entry = {"name": model.name, "version": model.version, "state": "READY", "reason": ""}
+        pages = {
+            "/v2": lambda: told(about),
+            "/v2/health/live": lambda: told({"live": True}),
+            "/v2/health/ready": lambda: self._ready({"ready": True}),
+            _INDEX: lambda: told([entry]),
+            "/v2/models": lambda: told({"models": [model.name]}),
+        }
+        for base in (f"/v2/models/{model.name}", f"/v2/models/{model.name}/versions/{model.version}"):
+            pages |= {base: self._metadata, f"{base}/ready": lambda: self._ready({"name": model.name, "ready": True})}
+        return pages
+
+    def _tfserving(self) -> dict[str, Callable[[], Answer]]:
+        """Those of TensorFlow Serving. Some are OpenAI's and KServe's too: one object with the keys of all."""
+        model = self._model
+        models = {"object": "list", "data": [listed(model, self._created)]}
+        pages: dict[str, Callable[[], Answer]] = {"/v1/models": lambda: told({**models, "models": [model.name]})}
+        bases = [f"/v1/models/{model.name}", f"/v1/models/{model.name}/versions/{model.version}"]
+        for base in [*bases, *(f"/v1/models/{model.name}/labels/{label}" for label in model.labels)]:
+            pages[base] = lambda: told({**tfserving.status(model), **listed(model, self._created), **self._readiness()})
+            pages[f"{base}/metadata"] = lambda: told(tfserving.metadata(model))
+        if model.generates or model.embeds:
+            pages["/openai/v1/models"] = lambda: told(models)
+            pages[f"/openai/v1/models/{model.name}"] = lambda: told(listed(model, self._created))
+        return pages
+
+    def _others(self) -> dict[str, Callable[[], Answer]]:
+        return {
+            "/": lambda: told(_ALIVE),
+            "/ping": lambda: self._ready({"ready": True}),  # MLflow's, like the next two
+            "/health": lambda: self._ready({"ready": True}),
+            "/version": version_page,
+            "/fairway/load": self._load,
+            METRICS: self._prometheus,
+            _TF_METRICS: self._prometheus,
+            "/openapi.json": self._openapi,
+            "/docs": _docs,
+        }
+
+    def _readiness(self) -> dict[str, object]:
+        """What KServe's clients of the older protocol read."""
+        return {"name": self._model.name, "ready": not self._draining()}
+
+    def _ready(self, ready: dict[str, object]) -> Answer:
+        if self._draining():
+            return refusal(RequestError(503, "this replica is ending"))
+        return told(ready)
+
+    def _metadata(self) -> Answer:
+        return told(openinference.metadata(self._model, self._batcher.verdict))
+
+    def _openapi(self) -> Answer:
+        from fairway.serving.replica.openapi.document import document  # noqa: PLC0415  # the first request can wait for it
+
+        return told(document(self._model, self._pages.keys(), self._questions))
+
+    def _load(self) -> Answer:
+        return told(self._metrics.load(self._batcher.waiting, time.monotonic() - self._began, self._batcher.verdict))
+
+    def _prometheus(self, scope: Scope | None = None) -> Answer:
+        model, batcher = self._model, self._batcher
+        accept = next((value for name, value in scope["headers"] if name == b"accept"), None) if scope else None
+        families = self._metrics.families(model.name, model.version, batcher.waiting, batcher.verdict)
+        openmetrics = accepts_openmetrics(accept)
+        return Answer(render(families, openmetrics=openmetrics), content_type=OPENMETRICS if openmetrics else TEXT)
+
+
+def _docs() -> Answer:
+    from fairway.serving.replica.openapi.page import docs_page  # noqa: PLC0415  # the same
+
+    return docs_page()
+
+
+def told(value: object) -> Answer:
+    """A value as JSON."""
+    return Answer(msgspec.json.encode(value))
+
+
+def refusal(error: RequestError) -> Answer:
+    """An error as the protocols have it."""
+    headers = list(error.headers)
+    if error.retry_after:
+        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))
+    return Answer(msgspec.json.encode({"error": error.words}), error.status, headers)

@@ -1,0 +1,54 @@
+"""The span of a request in the router. Its replica's span lies below it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairway.serving.router.head import RequestHead
+from fairway.serving.router.observation import RequestRecord
+from fairway.serving.spans import Tracer
+
+_CONTEXT = frozenset({b"traceparent", b"tracestate"})
+
+
+class RouterTracer:
+    """Implements `RequestTracer`."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self.service = ""
+        """The name of the service, which names the spans."""
+
+    def begin(self, head: RequestHead) -> Any:
+        """Begin a span, and let the head name it, so that the replica joins it."""
+        span = self._tracer.begin(
+            f"{head.method.decode('latin-1')} {self.service}", head.value_of(b"traceparent"), head.value_of(b"tracestate")
+        )
+        head.lines = [line for line in head.lines if line.partition(b":")[0].lower() not in _CONTEXT]
+        head.lines += self._tracer.lines(span)
+        return span
+
+    def end(self, span: Any, record: RequestRecord) -> None:
+        """End it with what the access log would say."""
+        attributes: dict[str, Any] = {
+            "http.request.method": record.method,
+            "url.path": record.path,
+            "http.response.status_code": record.status,
+            "client.address": record.client,
+            "user_agent.original": record.agent,
+            "http.request.body.size": record.bytes_in,
+            "http.request.resend_count": record.tries,
+            "fairway.request_id": record.request_id,
+            "fairway.service": self.service,
+            "fairway.revision": record.revision,
+            "fairway.replica": record.replica,
+            "fairway.held_ms": record.held_ms,
+            "fairway.upstream_ms": record.upstream_ms,
+        }
+        if record.error:
+            attributes["error.type"] = str(record.status)
+        self._tracer.end(span, attributes, failed=record.status >= 500)
+
+    def close(self) -> None:
+        """Send what waits, for a moment."""
+        self._tracer.close()

@@ -1,0 +1,110 @@
+"""OpenTelemetry spans of routers and replicas. The SDK is an extra (`fairway[otel]`) and is loaded only where it is asked for.
+
+What is exported, and where to, the standard variables say (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER` ...). Spans go to
+a bounded queue and from there, in a thread, to the collector: one that is slow or away costs spans, never requests.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from fairway.serving.trace_context import parse
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_EXPORTERS = "OTEL_TRACES_EXPORTER"
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_OFF = "OTEL_SDK_DISABLED"
+_END_SECONDS = 2.0
+"""How long the end of a process waits for the last spans."""
+_MOST_STATE = 512
+"""Bytes of a `tracestate`."""
+
+log = logging.getLogger("fairway.trace")
+
+
+def is_wanted(environment: Mapping[str, str]) -> bool:
+    """Whether the standard variables ask for traces."""
+    if environment.get(_OFF, "").lower() == "true":
+        return False
+    named = environment.get(_EXPORTERS, "").strip().lower()
+    return named == "otlp" if named else any(environment.get(name) for name in _ENDPOINTS)
+
+
+def tracer_of(environment: Mapping[str, str], service: str) -> Tracer | None:
+    """A tracer for this process; None where traces are not asked for, or cannot be made: the log says why."""
+    if not is_wanted(environment):
+        return None
+    protocol = next((environment[name] for name in _PROTOCOLS if environment.get(name)), "http/protobuf")
+    kind = "grpc" if protocol == "grpc" else "http"
+    try:
+        exporter = importlib.import_module(f"opentelemetry.exporter.otlp.proto.{kind}.trace_exporter").OTLPSpanExporter()
+        return Tracer(exporter, service, environment)
+    except ImportError as error:
+        log.warning("OTEL variables ask for traces by %s, and %s: pip install 'fairway[otel]'", protocol, error)
+    except Exception:  # variables that the SDK cannot read must not keep a service from answering
+        log.exception("no traces: the OTEL variables cannot be followed")
+    return None
+
+
+class Tracer:
+    """Begins spans and ends them. Its methods never wait."""
+
+    def __init__(self, exporter: Any, service: str, environment: Mapping[str, str]) -> None:
+        sdk, resources = (importlib.import_module(f"opentelemetry.sdk.{name}") for name in ("trace", "resources"))
+        export = importlib.import_module("opentelemetry.sdk.trace.export")
+        self._trace = importlib.import_module("opentelemetry.trace")
+        propagation = importlib.import_module("opentelemetry.trace.propagation.tracecontext")
+        named = environment.get("OTEL_SERVICE_NAME") or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
+        about = {} if named else {"service.name": service}
+        # Ended by `close`, within a bound of time: the SDK's own hook may wait for a collector that is away.
+        self._provider = sdk.TracerProvider(resource=resources.Resource.create(about), shutdown_on_exit=False)
+        self._provider.add_span_processor(export.BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer("fairway")
+        self._context = propagation.TraceContextTextMapPropagator()
+        self._kinds = {"server": self._trace.SpanKind.SERVER, "internal": self._trace.SpanKind.INTERNAL}
+
+    def begin(self, name: str, parent: bytes | None, state: bytes | None, begun: int | None = None) -> Any:
+        """A span below the one that `traceparent` and `tracestate` name. A malformed `traceparent` counts as none."""
+        found = parse(parent)
+        carrier = {"traceparent": str(found)} if found is not None else {}
+        if found is not None and state is not None and len(state) <= _MOST_STATE:
+            carrier["tracestate"] = state.decode("latin-1")
+        # An empty context: what else this thread traces is none of the request's.
+        context = self._context.extract(carrier, context=importlib.import_module("opentelemetry.context").Context())
+        return self._tracer.start_span(name, context=context, kind=self._kinds["server"], start_time=begun)
+
+    def lines(self, span: Any) -> list[bytes]:
+        """The head lines by which what follows joins the span."""
+        carrier: dict[str, str] = {}
+        self._context.inject(carrier, context=self._trace.set_span_in_context(span))
+        return [f"{name}: {value}".encode("latin-1") for name, value in carrier.items()]
+
+    def end(self, span: Any, attributes: Mapping[str, Any], *, failed: bool, ended: int | None = None) -> None:
+        """End a span."""
+        if span.is_recording():
+            for name, value in attributes.items():
+                span.set_attribute(name, value)
+            if failed:
+                span.set_status(self._trace.StatusCode.ERROR)
+        span.end(end_time=ended)
+
+    def close(self) -> None:
+        """Send what waits, for a moment."""
+        closing = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
+        closing.start()
+        closing.join(_END_SECONDS)
+
+
+def nanoseconds(wall: float) -> int:
+    """A time by the clock as spans have it."""
+    return int(wall * 1e9)
+
+
+def wall_of(perf: float, wall: float) -> float:
+    """The time by the clock of a reading of `time.perf_counter`. `wall`: the time now."""
+    return wall - (time.perf_counter() - perf)
