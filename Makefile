@@ -32,7 +32,7 @@ format: venv  ## format the code
 	@.venv/bin/ruff format .
 
 bench: venv  ## run the benchmarks; each prints a ratio to a bare baseline
-	@cd benchmarks && for program in cli_start run_latency job_throughput daemon history log_ingest install_size ddp_overhead recovery placement placement_speed queueing fairness scheduler registry serving serving_peers router autoscale endpoint; do echo "== $$program" >&2; nice ../.venv/bin/python $$program.py || exit 1; done
+	@cd benchmarks && for program in cli_start run_latency job_throughput daemon history log_ingest install_size ddp_overhead recovery placement placement_speed queueing fairness scheduler registry serving serving_grpc serving_peers router autoscale endpoint; do echo "== $$program" >&2; nice ../.venv/bin/python $$program.py || exit 1; done
 
 cluster: venv  ## start a real Kubernetes cluster on this machine, and say how to use it
 	@PYTHONPATH=tests .venv/bin/python -m cluster up

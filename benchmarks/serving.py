@@ -85,7 +85,7 @@ def bare_command(port: int) -> list[str]:
 @contextmanager
 def running(command: list[str], port: int, **variables: str) -> Iterator[Server]:
     """A server until the end of the block."""
-    process = subprocess.Popen(command, env={**os.environ, **variables}, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, env={**os.environ, **variables}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         await_port(port, process)
         yield process.pid, port

@@ -1,4 +1,4 @@
-// The load of benchmarks/grpc.py: connections that each ask again as soon as they are answered.
+// The load of benchmarks/serving_grpc.py: connections that each ask again as soon as they are answered.
 //
 //	grpc_load grpc|http ADDRESS PATH CONNECTIONS SECONDS < body
 //

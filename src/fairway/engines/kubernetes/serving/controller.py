@@ -239,7 +239,7 @@ class ServiceObjects:
                 count = wanted.get(revision.number, 0)
                 body = manifests.deployment(service, revision, count, around)
                 await self._deploy(manifests.owned(body, owner))
-                await self._serve(manifests.owned(manifests.revision_service(key, revision.number), owner))
+                await self._serve(manifests.owned(manifests.revision_service(key, revision.number, revision.spec), owner))
         if service.stable:
             # Before that, whatever serves may be all that there is of a record that was lost.
             await self._forget_others(key, {naming.revision_name(key, number) for number in kept})

@@ -17,6 +17,7 @@ from fairway.state.service import ServiceKey
 
 Manifest = dict[str, Any]
 
+_CALL = {"type": "Exact", "name": "content-type", "value": "application/grpc"}
 API = "gateway.networking.k8s.io/v1"
 COPIES = ("HTTPRouteRequestMirror", "HTTPRouteRequestPercentageMirror")
 """What a gateway that copies a part of the requests says it can do."""
@@ -101,7 +102,25 @@ def http_route(
     ]
     usual: Manifest = {"backendRefs": [_backend(service, number, weight) for number, weight in weights]}
     rules.append({**usual, **({"filters": copies} if copies else {})})
+    if plan.observed.model:
+        rules = [*map(_for_calls, rules), *rules]
     return _route(service, hosts(service, front, cluster_domain), gateway, rules)
+
+
+def _for_calls(rule: Manifest) -> Manifest:
+    """The same rule for calls of gRPC: they go to the port of the same replicas that a gateway speaks HTTP/2 to."""
+    found = dict(rule)
+    found["matches"] = [{**each, "headers": [*each.get("headers", []), _CALL]} for each in rule.get("matches") or [{}]]
+    found["backendRefs"] = [{**each, "port": naming.GRPC_PORT} for each in rule["backendRefs"]]
+    if "filters" in rule:
+        found["filters"] = [
+            {**each, "requestMirror": {**each["requestMirror"], "backendRef": _with_grpc_port(each)}} for each in rule["filters"]
+        ]
+    return found
+
+
+def _with_grpc_port(copy: Manifest) -> Manifest:
+    return {**copy["requestMirror"]["backendRef"], "port": naming.GRPC_PORT}
 
 
 def tls_route(route: Manifest, hosts: tuple[str, ...], gateway: Gateway) -> Manifest:

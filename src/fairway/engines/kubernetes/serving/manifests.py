@@ -20,6 +20,7 @@ from fairway.plan.gang import need_of
 from fairway.plan.service.replica import ROLE, SAMPLES_LABEL, new_replica, ready_path, replica_run
 from fairway.runtime.pod.trust import AUTHORITY
 from fairway.runtime.secured.leaf import TOKEN_FOLDER
+from fairway.spec.service import ServiceProtocol, ServiceSpec
 from fairway.state.job import Job
 from fairway.state.route import outcome_token
 from fairway.state.service import Revision, Service, ServiceKey
@@ -116,10 +117,18 @@ def deployment(service: Service, revision: Revision, count: int, around: Around)
     return _digested({**head, "spec": spec})
 
 
-def revision_service(service: ServiceKey, revision: int) -> Manifest:
-    """The Service of a revision: what a gateway sends its part of the requests to."""
+def revision_service(service: ServiceKey, revision: int, spec: ServiceSpec | None = None) -> Manifest:
+    """The Service of a revision: what a gateway sends its part of the requests to.
+
+    A model's has a second port, for calls of gRPC: a gateway speaks to a port as its `appProtocol` says.
+    """
     labels = naming.replica_labels(service, revision)
-    ports = [{"name": "http", "port": naming.USUAL_PORT, "targetPort": naming.REPLICA_PORT}]
+    ports: list[Manifest] = [{"name": "http", "port": naming.USUAL_PORT, "targetPort": naming.REPLICA_PORT}]
+    if spec is not None and spec.protocol is not ServiceProtocol.HTTP:
+        ports[0]["appProtocol"] = naming.H2C
+    elif spec is not None and spec.model:
+        port = {"name": "grpc", "port": naming.GRPC_PORT, "targetPort": naming.REPLICA_PORT, "appProtocol": naming.H2C}
+        ports.append(port)
     head = _head("v1", "Service", service, naming.revision_name(service, revision), labels)
     return {**head, "spec": {"selector": labels, "ports": ports}}
 
@@ -283,7 +292,7 @@ def _container(job: Job, revision: Revision, runtime: Runtime) -> Manifest:
         "securityContext": _no_rights(),
         "ports": [{"name": "http", "containerPort": naming.REPLICA_PORT}],
         "readinessProbe": {
-            "httpGet": {"path": ready_path(spec), "port": naming.REPLICA_PORT},
+            **_probe(spec),
             "periodSeconds": 1,
             "timeoutSeconds": 3,
             "failureThreshold": 3,
@@ -294,6 +303,15 @@ def _container(job: Job, revision: Revision, runtime: Runtime) -> Manifest:
         "volumeMounts": [*mounts, *runtime.mounts],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+
+
+def _probe(spec: ServiceSpec) -> Manifest:
+    """How the kubelet asks whether a replica is ready. It speaks HTTP/1.1 and gRPC, so that HTTP/2 is asked for a connection."""
+    if spec.protocol is ServiceProtocol.GRPC:
+        return {"grpc": {"port": naming.REPLICA_PORT}}
+    if spec.protocol is ServiceProtocol.HTTP2:
+        return {"tcpSocket": {"port": naming.REPLICA_PORT}}
+    return {"httpGet": {"path": ready_path(spec), "port": naming.REPLICA_PORT}}
 
 
 def _fetchers(revision: Revision, around: Around) -> list[Manifest]:

@@ -29,6 +29,10 @@ CONTROL_TLS, LOAD_TLS = "control-tls", "load-tls"
 LOAD = "load"
 """The container beside a replica that says how busy it is."""
 USUAL_PORT = 80
+GRPC_PORT = 8001
+"""Of the Service of a model's revision: the same replicas, asked over HTTP/2."""
+H2C = "kubernetes.io/h2c"
+"""The `appProtocol` of a port that speaks HTTP/2 without TLS."""
 """Where a service is asked when its document names no port."""
 USUAL_TLS_PORT = 443
 """The same for one whose router speaks TLS."""

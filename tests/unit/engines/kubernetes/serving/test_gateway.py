@@ -12,7 +12,7 @@ from fairway.engines.kubernetes.serving.gateway import Gateway
 from fairway.engines.kubernetes.serving.tally import Tally
 from fairway.spec.service import ServiceSpec
 from fairway.state.load import ReplicaLoad
-from fairway.state.route import Backend, HeaderMatch, Mirror, RoutePlan
+from fairway.state.route import WHOLE, Backend, HeaderMatch, Mirror, RouteObservation, RoutePlan
 from fairway.state.service import ServiceKey
 
 KEY = ServiceKey("team", "adds")
@@ -233,3 +233,17 @@ def test_counters_of_replicas_add_up_and_never_go_back() -> None:
     assert (again.arrived, again.revisions[1].answered, again.revisions[1].rejected) == (21, 13, 2)
     assert again.revisions[2] == first.revisions[2]
     assert (again.revisions[1].client_errors, again.revisions[2].client_errors) == (0, 4)
+
+
+def test_calls_of_grpc_go_to_the_port_that_speaks_http2() -> None:
+    matches, observed = (HeaderMatch("x-beta", "yes", 2),), RouteObservation(model="adds")
+    plan = RoutePlan("team/adds", BACKENDS, ((1, WHOLE),), matches=matches, mirror=Mirror(2), observed=observed)
+    made = gateway.http_route(KEY, plan, "adds", FRONT, "cluster.local")
+    assert made is not None
+    rules = made["spec"]["rules"]
+    call = {"type": "Exact", "name": "content-type", "value": "application/grpc"}
+    names = [[each["name"] for match in rule.get("matches", []) for each in match["headers"]] for rule in rules]
+    assert names == [["x-beta", "content-type"], ["content-type"], ["x-beta"], []]
+    assert rules[1]["matches"] == [{"headers": [call]}]
+    assert [rule["backendRefs"][0]["port"] for rule in rules] == [8001, 8001, 80, 80]
+    assert [rule["filters"][0]["requestMirror"]["backendRef"]["port"] for rule in rules] == [8001, 8001, 80, 80]

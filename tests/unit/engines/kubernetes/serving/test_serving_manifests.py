@@ -206,3 +206,25 @@ def test_the_token_of_a_pod_is_in_no_container_that_runs_what_users_wrote() -> N
         (task,) = pod["containers"]
         assert "operator" not in {one["name"] for one in task["volumeMounts"]}
     assert "load" not in {one["name"] for one in pod["initContainers"]}, "a command of a user does not say how busy it is"
+
+
+def test_ports_say_which_protocol_they_speak() -> None:
+    def ports(**spec: Any) -> list[tuple[str, int, str]]:
+        asked = ServiceSpec.model_validate(spec)
+        found = manifests.revision_service(ServiceKey("team", "adds"), 1, asked)["spec"]["ports"]
+        return [(port["name"], port["port"], port.get("appProtocol", "")) for port in found]
+
+    assert ports(model="adds@1") == [("http", 80, ""), ("grpc", 8001, "kubernetes.io/h2c")]
+    assert ports(command=("serve",)) == [("http", 80, "")]
+    assert ports(command=("serve",), protocol="grpc") == [("http", 80, "kubernetes.io/h2c")]
+
+
+def test_a_command_of_grpc_is_asked_by_the_kubelet_over_grpc() -> None:
+    def probe(**spec: Any) -> dict[str, Any]:
+        found = manifests._probe(ServiceSpec.model_validate({"command": ("serve",), **spec}))
+        return dict(found)
+
+    port = naming.REPLICA_PORT
+    assert probe() == {"httpGet": {"path": "/", "port": port}}
+    assert probe(protocol="http2") == {"tcpSocket": {"port": port}}
+    assert probe(protocol="grpc") == {"grpc": {"port": port}}
