@@ -60,6 +60,8 @@ class Services:
         """API keys; None where no router checks them."""
         self.access_state: Callable[[str], AccessState] = lambda _service: AccessState()
         """How the port of a service is protected; the router's owner sets it."""
+        self.check_model: Callable[[ModelVersion, ServiceSpec], Awaitable[None]] = _any_model
+        """Raises what a replica of a model version would end with; who can look at the files sets it."""
         self.check_endpoint: Callable[[Service], Sequence[str]] = lambda _service: ()
         """What the endpoint of a document lacks here, each with its fix; the engine sets it."""
         self.outcome_token: Callable[[str], str] = lambda _service: ""
@@ -112,7 +114,15 @@ class Services:
         """The service as an apply would leave it on what there is now; refusals are those of an apply."""
         await self.check_rights(ask)
         await self._loop.refresh_nodes()
-        return self.planned(ask)
+        after = self.planned(ask)
+        await self._check_model(self._service(ask.key), after)
+        return after
+
+    async def _check_model(self, before: Service | None, after: Service) -> None:
+        """A model that is released is looked at first; one that is served already is not."""
+        revision = after.revisions[-1]
+        if revision.model and (before is None or before.revision(revision.number) is None):
+            await self.check_model(self._models.get(self._models.meant(revision.model, after.key.namespace)), revision.spec)
 
     def room(self, before: Service | None, after: Service) -> list[str]:
         """Which runs would leave for the replicas of the change, or what these would wait for, in words."""
@@ -364,6 +374,10 @@ class Services:
         if why:
             message = f"a replica of {service.key.name} can never run here: {why}"
             raise NeverFitsError(message, fix="ask for less, or see `fairway top node` for what there is")
+
+
+async def _any_model(_version: ModelVersion, _spec: ServiceSpec) -> None:
+    """Where nothing can look at the files, replicas find out."""
 
 
 async def _all_rights(_ask: ServiceAsk) -> None:

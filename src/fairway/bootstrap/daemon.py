@@ -43,6 +43,7 @@ from fairway.registry.dataset import Datasets
 from fairway.registry.model import Models
 from fairway.registry.remote import open_blobs
 from fairway.sdk import place
+from fairway.serving.admission import ModelAdmission
 from fairway.serving.router.access.refused import endpoint_lacks
 from fairway.serving.router.chosen import ChosenRouter, needs_own
 from fairway.serving.router.envoy import EnvoyRouter, find_envoy
@@ -107,6 +108,7 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
     if application.services is not None:
         router.reason = application.services.asking(needs_own)
         application.services.routed_by = router.told
+        application.services.check_model = ModelAdmission(models.folder).check
         application.services.outcome_token = router.outcome_token
         guard_endpoints(application.services, own, clock)
         application.services.access_folder = router.access_folder

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 
 from fairway.cli.address import service_path
 from fairway.cli.document import with_unit
 from fairway.cli.endpoint import ENDPOINT, endpoint_of, make_key
 from fairway.cli.grammar import FORMAT, PLAN, Command, Flag, Options, Word
-from fairway.cli.progress import PATIENCE
 from fairway.cli.rollout import ALLOW_SIGNATURE_CHANGE
-from fairway.cli.session import Session, is_terminal, say, show_line, terminal_width, write_json
+from fairway.cli.service_watch import ServiceWatch
+from fairway.cli.session import Session, say, show_line, write_json
 from fairway.cli.submission import print_plan
 from fairway.errors import UsageError
 from fairway.sdk import document
+from fairway.units import quantity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-LOOK_EVERY = 0.25
-"""Seconds between two looks while it is watched."""
-MOST_STARTS = 3
-"""Starts of a server that ends by itself, before we stop waiting for it."""
-LAST_LINES = 20
+TIMEOUT = "10m"
+"""How long is waited; a first release has as long to become ready (`guard.ready`)."""
 PROTOCOLS = ("http", "http2", "grpc")
 RUNTIMES = ("auto", "onnx", "torch", "savedmodel", "python")
 _REPLICAS = re.compile(r"([0-9]+)(?:\.\.([0-9]+))?")
@@ -34,6 +31,7 @@ _REPLICAS = re.compile(r"([0-9]+)(?:\.\.([0-9]+))?")
 
 def serve(options: Options) -> int:
     """Make the service so, wait until it answers, and print a request that works."""
+    limit = _limit(options)
     session = Session(options)
     wanted = make_service(options, session.namespace)
     if session.cluster is not None:
@@ -52,13 +50,22 @@ def serve(options: Options) -> int:
     if options.on("detach"):
         return _print(session, options, name)
     say(f"{name}: waiting until it answers; Ctrl-C leaves it to itself")
-    settled = _watch(session, name)
-    if _gave_up(settled):
-        return _print_crash(session, settled)
-    if not settled["url"] or (not settled["ready_replicas"] and settled["min_replicas"]):
-        session.show(service_path(name))
+    watch = ServiceWatch(session, name, time.monotonic() + limit)
+    settled, reason = watch.settle()
+    if reason:
+        watch.explain(settled, reason)
         return 1
     return _print(session, options, name)
+
+
+def _limit(options: Options) -> float:
+    """Seconds to wait at the most."""
+    text = options.text("timeout") or TIMEOUT
+    try:
+        return quantity.seconds(text)
+    except ValueError as error:
+        message = f"--timeout {text} {error}"
+        raise UsageError(message) from None
 
 
 def _for_cluster(session: Session, wanted: dict[str, Any], *, plan: bool) -> dict[str, Any]:
@@ -70,48 +77,6 @@ def _for_cluster(session: Session, wanted: dict[str, Any], *, plan: bool) -> dic
         spec["code"] = {"path": spec["code"]["path"]}
     spec.pop("environment", None)
     return with_code(session, {**wanted, "spec": spec}, os.getcwd(), {}, plan=plan)
-
-
-def _watch(session: Session, name: str) -> dict[str, Any]:
-    """Until no release is under way and it answers, or its server ended three times in a row.
-
-    Says how far it is, on one line where there is a terminal; elsewhere, once, what it waits for.
-    """
-    terminal = is_terminal(2)
-    told, begun = "", time.monotonic()
-    while True:
-        found: dict[str, Any] = session.fetch(service_path(name))
-        release = found["release"]
-        waits = bool(release) or (found["wanted_replicas"] > found["ready_replicas"] == 0 and not found["message"])
-        if (found["url"] and not waits) or (found["faults"] and not found["url"]) or _gave_up(found):
-            sys.stderr.write("\r\x1b[K" if terminal else "")
-            return found
-        part = f", {release['part']:.0%} of the traffic" if release and release["source"] else ""
-        line = f"{found['phase']}: {found['ready_replicas']} of {found['wanted_replicas']} replicas ready{part}"
-        if terminal:
-            sys.stderr.write(f"\r\x1b[K{line} {found['message']}"[: terminal_width() or 200])
-            sys.stderr.flush()
-        elif found["message"] not in ("", told) and time.monotonic() - begun > PATIENCE:
-            told = found["message"]
-            say(f"{name} waits: {told}")
-        time.sleep(LOOK_EVERY)
-
-
-def _gave_up(found: dict[str, Any]) -> bool:
-    """Whether the newest server of the service keeps ending before it answers."""
-    newest = max(found["revisions"], key=lambda revision: revision["number"], default=None)
-    return newest is not None and newest["failures"] >= MOST_STARTS and newest["phase"] == "New"
-
-
-def _print_crash(session: Session, found: dict[str, Any]) -> int:
-    """Why nothing answers: the last lines of the server, and what to do."""
-    name = found["name"]
-    lines = session.call("GET", service_path(name, "/logs"), {"tail": LAST_LINES}).read().splitlines()
-    for line in lines[-LAST_LINES:]:
-        say(line.decode("utf-8", "replace"))
-    say(f"{name} does not answer: its server was started {MOST_STARTS} times and ended each time ({found['message']})")
-    say(f"Fairway goes on trying, ever more rarely; mend it and serve it again, or: fairway delete service/{name}")
-    return 1
 
 
 def _print(session: Session, options: Options, name: str) -> int:
@@ -227,6 +192,7 @@ COMMANDS = {
             Flag("--env -e", "a variable of the replicas; may be given again", "NAME=VALUE", many=True),
             Flag("--python", "the interpreter or virtual environment that has the model's framework", "PATH"),
             Flag("--queue", "whose part of the machines the replicas take (default: default)", "NAME"),
+            Flag("--timeout", f"how long to wait until it answers (default: {TIMEOUT}); the service stays", "TIME"),
             Flag("--detach -d", "do not wait until it answers"),
             PLAN,
             FORMAT,

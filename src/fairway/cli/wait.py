@@ -1,4 +1,4 @@
-"""`fairway wait`: until runs have ended."""
+"""`fairway wait`: until runs have ended, and services answer."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import sys
 import time
 
 from fairway.cli import selection
-from fairway.cli.address import job_path
+from fairway.cli.address import JOB, SERVICE, job_path, split
 from fairway.cli.grammar import FORMAT, Command, Flag, Options, Word
 from fairway.cli.screen import Screen
 from fairway.cli.selection import SELECTOR
+from fairway.cli.service_watch import ServiceWatch
 from fairway.cli.session import Session, is_terminal, say, write_json
 from fairway.cli.status import Status, farewell
 from fairway.errors import FairwayError, UnavailableError, UsageError
@@ -30,7 +31,7 @@ _REDRAW = 0.5
 
 
 def wait(options: Options) -> int:
-    """0 when every run succeeded, 1 when one did not or the time is over."""
+    """0 when every run succeeded and every service answers, 1 when one did not or the time is over."""
     session = Session(options)
     limit = options.text("timeout")
     try:
@@ -38,6 +39,10 @@ def wait(options: Options) -> int:
     except ValueError as error:
         message = f"--timeout {limit} {error}"
         raise UsageError(message) from None
+    services = [split(word, (JOB, SERVICE))[1] for word in options.words if split(word, (JOB, SERVICE))[0] == SERVICE]
+    well = [await_service(session, name, deadline) for name in services]
+    if services and len(services) == len(options.words) and not options.on("all") and not options.many("label"):
+        return 0 if all(well) else 1
     names = _names(session, options)
     jobs = [wait_for(session, name, deadline) for name in names]
     for job in jobs:
@@ -45,7 +50,20 @@ def wait(options: Options) -> int:
             write_json(job)
         else:
             say(farewell(job))
-    return 0 if all(job["phase"] == "Succeeded" for job in jobs) else 1
+    return 0 if all(well) and all(job["phase"] == "Succeeded" for job in jobs) else 1
+
+
+def await_service(session: Session, name: str, deadline: float | None) -> bool:
+    """Wait until a service answers and no release of it is under way; False when that is given up, and then why is said."""
+    watch = ServiceWatch(session, name, deadline)
+    found, reason = watch.settle()
+    if reason:
+        watch.explain(found, reason)
+    elif session.output == "json":
+        write_json(found)
+    else:
+        say(f"{name} answers at {found['url']}" if found["ready_replicas"] else f"{name} waits for a request at {found['url']}")
+    return not reason
 
 
 def _names(session: Session, options: Options) -> list[str]:
@@ -54,7 +72,7 @@ def _names(session: Session, options: Options) -> list[str]:
         if not options.words:
             message = "no run is named"
             raise UsageError(message, fix="name runs, or say --all for every run that is not over")
-        return [session.fetch(job_path(address))["name"] for address in options.words]
+        return [session.fetch(job_path(address))["name"] for address in options.words if split(address, (JOB, SERVICE))[0] == JOB]
     found = [job["name"] for job in selection.select(session, options, "active")]
     if not found:
         say("nothing is left to wait for")
@@ -125,15 +143,19 @@ def _emit(data: bytes) -> None:
 COMMANDS = {
     "": Command(
         "wait",
-        "Wait until runs have ended. The exit code is 0 when all of them succeeded, else 1.",
+        "Wait until runs have ended and services answer. The exit code is 0 when all of them did well, else 1.",
         wait,
-        words=(Word("NAME", "a run, or a series for its newest run", many=True, optional=True),),
+        words=(Word("NAME", "a run, a series for its newest run, or service/NAME", many=True, optional=True),),
         flags=(
             Flag("--all", "every run that is not over now; with a series, every such run of it"),
             SELECTOR,
             Flag("--timeout", "the longest to wait: 90s, 5m", "TIME"),
             FORMAT,
         ),
-        examples=("fairway wait mnist-7 --timeout 1h && echo done", "fairway wait --all"),
+        examples=(
+            "fairway wait mnist-7 --timeout 1h && echo done",
+            "fairway apply -f service.yaml && fairway wait service/mnist --timeout 2m",
+            "fairway wait --all",
+        ),
     )
 }

@@ -90,7 +90,7 @@ class Endpoint(SpecModel):
     keys: Literal["none", "required"] = "none"
     """required: every request needs an API key of the service (`fairway key create`); without keys none is let in."""
     public: bool = False
-    """Consent to listen beyond this machine without keys: whoever reaches the port may ask."""
+    """Consent to listen beyond this machine without keys: every client that reaches the port may ask."""
     tls: EndpointTls = EndpointTls()
     """The certificate: `self-signed`, `{certificate: FILE, key: FILE}`, or on a cluster `{secret: NAME}`."""
     hosts: Annotated[tuple[Annotated[str, Field(pattern=_HOST_NAME, max_length=253)], ...], Field(max_length=64)] = ()
@@ -107,7 +107,7 @@ class Endpoint(SpecModel):
     def _exposed_on_purpose(self) -> Endpoint:
         if not is_loopback(self.bind) and self.keys == "none" and not self.public:
             message = (
-                f"listens on {self.bind} without API keys, so that whoever reaches this machine may ask; "
+                f"listens on {self.bind} without API keys, so every client that reaches this machine may ask; "
                 "add `keys: required`, or `public: true` (`fairway serve --public`) where that is wanted"
             )
             raise ValueError(message)

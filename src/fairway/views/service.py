@@ -193,7 +193,7 @@ def why_service_view(record: ServiceRecord, faults: Sequence[Fault] = ()) -> Why
         fault_views(faults),
         _batching(serving),
         _batching_change(serving),
-        release_view(service) if is_active(service.rollout) and service.stable else None,
+        release=release_view(service) if is_active(service.rollout) and service.stable else None,
     )
 
 

@@ -142,6 +142,10 @@ class Place:
     def speak(self, run: str = "", namespace: str = "default") -> Caller:
         return Caller(self.api, token_of(SECRET, Speaker(namespace, run)))
 
+    def speaker(self, run: str = "") -> Speaker:
+        """Who a token of that run names."""
+        return Speaker("default", run)
+
     async def submit(self, name: str = "mnist", **spec: Any) -> Job:
         """A run that runs."""
         document = json.dumps({"kind": "TrainingJob", "name": name, "command": "stay", **spec})

@@ -1,0 +1,131 @@
+"""Waits until a service answers: says what it waits for and how far it is, and gives up with the reason."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+
+from fairway.cli.address import service_path
+from fairway.cli.session import is_terminal, say, terminal_width
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fairway.cli.session import Session
+
+LOOK_EVERY = 0.25
+"""Seconds between two looks."""
+QUIET = 2.0
+"""Seconds after which what it waits for is said where there is no terminal."""
+MOST_STARTS = 3
+"""Starts of a server that ends by itself, before the wait is given up."""
+LAST_LINES = 20
+WIDTH = 500
+"""Characters of a message that are shown."""
+LOG_WIDTH = 2000
+"""The same of a line of a server's output."""
+
+
+class ServiceWatch:
+    """One wait. `deadline`: by `time.monotonic`, or None."""
+
+    def __init__(self, session: Session, name: str, deadline: float | None) -> None:
+        self._session = session
+        self._name = name
+        self._deadline = deadline
+        self._begun = time.monotonic()
+        self._terminal = is_terminal(2)
+        self._told = ""
+
+    def settle(self) -> tuple[dict[str, Any], str]:
+        """The service once it answers or needs no replica, and an empty text; else the service and why the wait is given up."""
+        while True:
+            found: dict[str, Any] = self._session.fetch(service_path(self._name))
+            verdict = _verdict(found)
+            if verdict is None and self._deadline is not None and time.monotonic() >= self._deadline:
+                waited = time.monotonic() - self._begun
+                verdict = f"after {waited:.0f} s {_state(found)}{_detail(found)}"
+            if verdict is not None:
+                self._clear()
+                return found, verdict
+            self._say(found)
+            time.sleep(LOOK_EVERY)
+
+    def explain(self, found: dict[str, Any], reason: str) -> None:
+        """Say why nothing answers, with the last lines of its server where it ended, and what to do."""
+        name = found["name"]
+        lines = self._last_lines(name) if _keeps_ending(found) else []
+        for line in lines:
+            say(line)
+        fixes = [line.partition("fix:")[2].strip() for line in lines if "  fix: " in line]
+        say(f"{name} does not answer: {reason}")
+        for fix in fixes[-1:]:
+            say(f"  fix: {fix}")
+        say(
+            f"the service stays, and Fairway goes on trying: fairway why service/{name}; "
+            f"take it away: fairway delete service/{name}"
+        )
+
+    def _last_lines(self, name: str) -> list[str]:
+        """What the newest replica said at the end; the ones before it said the same."""
+        raw = self._session.call("GET", service_path(name, "/logs"), {"tail": LAST_LINES}).read()
+        lines: list[str] = raw.decode("utf-8", "replace").splitlines()
+        newest = next((match[0] for line in reversed(lines) if (match := re.match(r"\S+ \| ", line))), "")
+        return [line[:LOG_WIDTH] for line in lines if line.startswith(newest) and line[len(newest) :].strip()]
+
+    def _say(self, found: dict[str, Any]) -> None:
+        line = f"{_state(found)}{_detail(found)}"
+        waited = time.monotonic() - self._begun
+        if self._terminal:
+            text = f"{self._name}: {line} ({waited:.0f} s)"
+            sys.stderr.write(f"\r\x1b[K{text[: (terminal_width() or 200) - 1]}")
+            sys.stderr.flush()
+            return
+        # Numbers that run on, such as how often something was tried, are no other state.
+        state = re.sub(r"[0-9]+(\.[0-9]+)?m?s\b|tried [0-9]+ times?", "#", line)
+        if state != self._told and waited > QUIET:
+            self._told = state
+            say(f"{self._name}: {line}")
+
+    def _clear(self) -> None:
+        if self._terminal:
+            sys.stderr.write("\r\x1b[K")
+
+
+def _verdict(found: dict[str, Any]) -> str | None:
+    """Empty: it answers; a text: it will not; None: that is open."""
+    if _keeps_ending(found):
+        return f"its server was started {MOST_STARTS} times and ended each time ({_first_line(found['message'])})"
+    if found["faults"] and not found["url"]:
+        return _first_line(found["message"])
+    if not found["url"] or found["release"]:
+        return None
+    if found["ready_replicas"] or not found["wanted_replicas"]:
+        return ""
+    # No release is under way: the one there was has been sent back, or the replicas that served are gone.
+    return _first_line(found["message"]) if found["message"] else None
+
+
+def _keeps_ending(found: dict[str, Any]) -> bool:
+    """Whether the newest server of the service keeps ending before it answers."""
+    newest = max(found["revisions"], key=lambda revision: revision["number"], default=None)
+    return newest is not None and newest["failures"] >= MOST_STARTS and newest["phase"] == "New"
+
+
+def _state(found: dict[str, Any]) -> str:
+    release = found["release"]
+    part = f", {release['part']:.0%} of the traffic" if release and release["source"] else ""
+    return f"{found['phase']}, {found['ready_replicas']} of {found['wanted_replicas']} replicas ready{part}"
+
+
+def _detail(found: dict[str, Any]) -> str:
+    """What it waits for, of the service or else of its first replica that is not ready."""
+    waits = (f"{one['name']}: {one['message']}" for one in found["replicas"] if one["phase"] != "Ready" and one["message"])
+    detail = _first_line(found["message"]) or next(waits, "")
+    return f"; waits: {detail}" if detail else ""
+
+
+def _first_line(text: str) -> str:
+    return " ".join(text.split())[:WIDTH]
