@@ -5,12 +5,14 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from daemon_home import DaemonHome
+from openapi_spec_validator import validate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 from test_services import ask, connected, service, write_model
@@ -155,3 +157,35 @@ def test_the_access_log_is_shown(served: DaemonHome) -> None:
     assert served.call("logs", "service/adds", "--access", "--since", "2099-01-01").stdout == ""
     refused = served.call("logs", "adds", "--access")
     assert (refused.returncode, "only services have an access log" in refused.stderr) == (2, True)
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_metric_of_the_board_and_the_docs_exists_and_the_description_works(served: DaemonHome) -> None:
+    apply(served, replicas=1)
+    served.until(lambda: service(served)["ready_replicas"] == 1, "a replica", within=60)
+    with connected(served) as connection:
+        assert ask(connection)[0] == 200
+        text = get(connection, "/metrics")[1].decode()
+        there = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+        board = json.loads((ROOT / "examples/24-observability/grafana.json").read_text())
+        queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+        named = set(re.findall(r"\b(?:fairway|nv|request|revision)_[a-z_]+", " ".join(queries)))
+        docs = re.findall(
+            r"`((?:fairway_|nv_inf|request_p|request_e|revision_)[a-z_]+)`", (ROOT / "docs/observability.md").read_text()
+        )
+        wanted = {name.removesuffix("_bucket") for name in {*named, *docs}} - {"request_id"}
+        assert len(wanted) > 35
+        assert wanted - there == set()
+        description = json.loads(get(connection, "/openapi.json")[1])
+        validate(description)
+        for path, methods in description["paths"].items():
+            example = methods.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")
+            if example is not None:
+                connection.request("POST", path, json.dumps(example), {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                assert (answer.status, answer.read()[:0]) == (200, b""), path
+        status, page, headers = get(connection, "/docs")
+        assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert b"openapi.json" in page

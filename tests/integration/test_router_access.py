@@ -416,3 +416,45 @@ async def test_uses_of_keys_are_listed(world: World) -> None:
     (key,) = await world.router.keys(SERVICE)
     assert abs(key.used - SystemClock().now()) < 60.0
     assert not world.router.access_state(SERVICE).certificate
+
+
+async def test_http2_meets_the_same_rules(world: World) -> None:
+    """By TLS with ALPN, and by prior knowledge at a port without TLS."""
+    curl = shutil.which("curl")
+    if curl is None or "HTTP2" not in subprocess.run([curl, "--version"], capture_output=True, text=True, check=True).stdout:
+        pytest.skip("needs curl with HTTP/2")
+
+    async def ask(url: str, *options: str) -> str:
+        shown = ("-s", "-o", str(world.folder / "body"), "-w", "%{http_version} %{http_code}")
+        run = await asyncio.create_subprocess_exec(curl, *shown, *options, url, stdout=subprocess.PIPE)
+        return (await run.communicate())[0].decode()
+
+    await world.put(SECURED)
+    await world.key()
+    trusted = ("--http2", "--cacert", str(world.home / "tls" / AUTHORITY))
+    url = f"https://localhost:{world.port}/v2/x"
+    assert await ask(url, *trusted, "-H", f"X-API-Key: {GOOD}") == "2 200"
+    assert await ask(url, *trusted, "-d", "abc", "-H", f"Authorization: Bearer {GOOD}") == "2 200"
+    assert await ask(url, *trusted) == "2 401"
+    assert await ask(url, *trusted, "-H", f"X-API-Key: {OTHER}") == "2 403"
+    assert await ask(url, *trusted, "-H", f"X-API-Key: {GOOD}", "-H", f"api-key: {GOOD}") == "2 400"
+    assert await ask(f"http://localhost:{world.port}/x", "--http2-prior-knowledge", "-H", f"X-API-Key: {GOOD}") == "2 426"
+    assert not any(GOOD in repr(request) for request in world.replica.asked)
+    await world.revoke()
+    assert await ask(url, *trusted, "-H", f"X-API-Key: {GOOD}") == "2 401"
+    await world.follow(replace(GUARDED, cors=CorsRule(("https://app.example.org",))))
+    plain = f"http://localhost:{world.port}/x"
+    preflight = ("-X", "OPTIONS", "-H", "Origin: https://app.example.org", "-H", "Access-Control-Request-Method: POST")
+    assert await ask(plain, "--http2-prior-knowledge", *preflight) == "2 204"
+    assert await ask(plain, "--http2-prior-knowledge", "-H", "Host: evil.example") == "2 403"
+
+
+async def test_a_websocket_needs_a_key(world: World) -> None:
+    await world.put(GUARDED)
+    await world.key()
+    offer = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: " + "A" * 22 + "==")
+    assert await status(world, *offer, method="GET") == 401
+    assert await status(world, *offer, "Authorization: Bearer x", method="GET") == 401
+    assert world.replica.asked == []
+    await status(world, *offer, f"Authorization: Bearer {GOOD}", method="GET")
+    assert GOOD not in repr(world.replica.asked)

@@ -26,6 +26,8 @@ class OutputComparison:
     """Of those: with another class."""
     non_finite: int = 0
     """Of those compared: with NaN or infinity where the client's answer has a finite number."""
+    restored: int = 0
+    """Of those compared: with a finite number where the client's answer has NaN or infinity, and not the other way elsewhere."""
     incomparable: int = 0
     """Pairs in a form that is not compared: another protocol, compressed, or too large."""
     skipped: int = 0

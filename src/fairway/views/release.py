@@ -45,6 +45,8 @@ class ReleaseView(View, frozen=True):
     history: tuple[PastRelease, ...] = ()
     findings: tuple[str, ...] = ()
     """What the guards have seen so far, in sentences."""
+    copied: bool = False
+    """Whether the part is one of copies."""
 
 
 def release_view(service: Service) -> ReleaseView:
@@ -69,6 +71,7 @@ def release_view(service: Service) -> ReleaseView:
         rollout.reason,
         past,
         tuple(guards.findings(service, rollout)),
+        not done and not rollout.marks.get(SHARE, 0.0) and bool(rollout.marks.get(MIRROR, 0.0)),
     )
 
 
@@ -77,7 +80,8 @@ def release_line(view: ReleaseView) -> str:
     if not view.phase:
         return f"{view.name} was never released"
     way = f"r{view.source} -> r{view.target}" if view.source else f"r{view.target}"
-    part = f", {view.part:.0%} of the traffic" if view.phase in (RolloutPhase.STEPPING, RolloutPhase.PAUSED) else ""
+    what = "the requests as copies" if view.copied else "the traffic"
+    part = f", {view.part:.0%} of {what}" if view.phase in (RolloutPhase.STEPPING, RolloutPhase.PAUSED) else ""
     reason = f": {view.reason}" if view.reason else ""
     return f"{way} ({view.serves}), {view.strategy}, {view.phase}{part}{reason}"
 

@@ -205,12 +205,12 @@ def csv_without_a_whole_number(world: World) -> None:
 _BAD: dict[str, tuple[Any, str]] = {
     "no JSON": (b"{", "JSON"), "nothing": ({}, "exactly one of"),
     "two forms": ({"inputs": [[1, 2, 3]], "instances": [[1, 2, 3]]}, "inputs"),
-    "an unknown key": ({"inputs": [[1, 2, 3]], "other": 1}, "'other'"), "a list": ([[1, 2, 3]], "object"),
+    "an unknown key": ({"inputs": [[1, 2, 3]], "other": 1}, "`other`"), "a list": ([[1, 2, 3]], "object"),
     "uneven rows": ({"dataframe_split": {"columns": ["a", "b", "c"], "data": [[1, 2, 3], [1, 2]]}}, "data[1]"),
     "double columns": ({"dataframe_split": {"columns": ["a", "a", "c"], "data": [[1, 2, 3]]}}, "two columns 'a'"),
     "a wrong index": ({"dataframe_split": {"columns": ["a", "b", "c"], "index": [1, 2], "data": [[1, 2, 3]]}}, "index"),
     "other columns": ({"dataframe_records": [{"a": 1, "b": 2, "c": 3}, {"a": 1}]}, "records[1]"),
-    "no rows": ({"dataframe_records": []}, "no rows"), "text": ({"dataframe_records": [{"a": "x", "b": 2, "c": 3}]}, "'x'"),
+    "no rows": ({"dataframe_records": []}, "empty"), "text": ({"dataframe_records": [{"a": "x", "b": 2, "c": 3}]}, "'x'"),
     "too few columns": ({"dataframe_split": {"columns": ["a"], "data": [[1]]}}, "x [-1, 3]"),
     "a field of pandas": ({"dataframe_split": {"columns": ["a"], "data": [[1]], "dtype": "x"}}, "dtype"),
 }  # fmt: skip

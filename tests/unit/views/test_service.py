@@ -171,6 +171,7 @@ def test_what_the_guards_have_seen_is_on_every_page_about_the_service() -> None:
     status = release_text(release_view(record.service), NOW, Page())
     page = service_text(service_view(record, measured(), ENDPOINT), NOW, Page())
     why = why_service_text(why_service_view(record), NOW, Page())
+    assert "shadow, Stepping, 50% of the requests as copies" in status
     for sentence in said:
         assert sentence in status
         assert f"guard:    {sentence}" in page

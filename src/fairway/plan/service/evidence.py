@@ -19,6 +19,8 @@ ALPHA = 0.01
 """The chance that a guard sends back a revision that is no worse."""
 ALPHA_ALLOWED = 0.1
 """The chance that one with more errors than the old one, but no more than allowed, is sent back."""
+LIKELY = 0.5
+"""The part of the evidence with which a guard names the cause of what another one has found."""
 LEAST = 3
 """Fewer events than this say nothing."""
 _ALONE = 10
@@ -69,9 +71,9 @@ def keep(marks: Marks, name: str, evidence: Mapping[float, float]) -> None:
     marks.update({f"{name}:{ratio}": value for ratio, value in evidence.items()})
 
 
-def speaks(marks: Mapping[str, float], name: str) -> bool:
-    """Whether a test has seen enough."""
-    return sequential.strength(known(marks, name)) >= sequential.limit(ALPHA)
+def speaks(marks: Mapping[str, float], name: str, sure: float = 1.0) -> bool:
+    """Whether a test has seen enough, or that part of it."""
+    return sequential.strength(known(marks, name)) >= sure * sequential.limit(ALPHA)
 
 
 def sureness(marks: Mapping[str, float], name: str) -> str:
@@ -118,10 +120,13 @@ def is_above(marks: Marks, name: str, allowed: str) -> bool:
     return mark(marks, f"{name}.k") >= LEAST and speaks(marks, name) and part(marks, name) > quantity.percent(allowed)
 
 
-def is_too_often(marks: Marks, name: str, beyond: str, allowed: str) -> bool:
-    """Whether the new revision has significantly more than the old one, and (the evidence `beyond`) than is allowed."""
-    if mark(marks, f"{name}.k") < LEAST or not speaks(marks, name):
+def is_too_often(marks: Marks, name: str, beyond: str, allowed: str, sure: float = 1.0) -> bool:
+    """Whether the new revision has significantly more than the old one, and (the evidence `beyond`) than is allowed.
+
+    `sure`: the part of the evidence that is enough.
+    """
+    if mark(marks, f"{name}.k") < LEAST or not speaks(marks, name, sure):
         return False
-    if sequential.strength(known(marks, beyond)) < sequential.limit(ALPHA_ALLOWED):
+    if sequential.strength(known(marks, beyond)) < sure * sequential.limit(ALPHA_ALLOWED):
         return False
     return part(marks, name) > quantity.percent(allowed)

@@ -143,7 +143,15 @@ def of_answers(service: Service, rollout: Rollout, measured: Measured) -> tuple[
         _slow(service, rollout, marks, measured),
         _metric(service, rollout, marks),
     )
-    return marks, next((verdict for verdict in verdicts if verdict), None)
+    verdict = next((verdict for verdict in verdicts if verdict), None)
+    return marks, _caused(service, rollout, marks, verdict) if verdict and verdict.guard == "metric" else verdict
+
+
+def _caused(service: Service, rollout: Rollout, marks: Marks, metric: Verdict) -> Verdict:
+    """The verdict of the metric by its cause: answers that fail or hold no number are worth less, and each may be seen first."""
+    causes = (_errors, _client_errors, outputs.without_number)
+    found = next((cause for find in causes if (cause := find(service, rollout, marks, evidence.LIKELY))), None)
+    return Verdict(found.guard, f"{found.reason}; {metric.reason}") if found else metric
 
 
 def _were_held(marks: Marks, before: Sample, after: Sample) -> bool:
@@ -210,9 +218,9 @@ def _count_errors(marks: Marks, guard: Guard, mine: RevisionLoad, old: RevisionL
     evidence.keep(marks, "allowed", beyond)
 
 
-def _errors(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
+def _errors(service: Service, rollout: Rollout, marks: Marks, sure: float = 1.0) -> Verdict | None:
     allowed = service.spec.rollout.guard.errors
-    if not evidence.is_too_often(marks, "errors", "allowed", allowed):
+    if not evidence.is_too_often(marks, "errors", "allowed", allowed, sure):
         return None
     return Verdict("errors", f"{_errors_in_words(rollout, marks)}; allowed is {allowed}")
 
@@ -242,9 +250,9 @@ def sees_same_traffic(service: Service) -> bool:
     return policy.strategy is RolloutStrategy.SHADOW or not (traffic.sticky or traffic.headers)
 
 
-def _client_errors(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
+def _client_errors(service: Service, rollout: Rollout, marks: Marks, sure: float = 1.0) -> Verdict | None:
     allowed = service.spec.rollout.guard.client_errors
-    if not evidence.is_too_often(marks, "client_errors", "client_errors_allowed", allowed):
+    if not evidence.is_too_often(marks, "client_errors", "client_errors_allowed", allowed, sure):
         return None
     return Verdict("client_errors", f"{_client_errors_in_words(rollout, marks)}; allowed is {allowed}")
 

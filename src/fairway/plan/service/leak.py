@@ -33,7 +33,7 @@ _DOUBLE = 1.0
 """Growth that counts where no limit is known, as a part of what a replica of the old revision holds."""
 
 Point = tuple[float, float]
-"""Answers so far, and the memory held with them."""
+"""Answers so far, and the memory held with them; or a time, and the answers until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +84,24 @@ def _found(rollout: Rollout, measured: Measured, usual: float | None, least: flo
 
 
 def _points(measured: Measured, name: str, usual: float | None) -> list[Point]:
-    """Answers and memory of one replica at each look at its memory, as a part of its limit, or of `usual` bytes."""
-    found: list[Point] = []
-    looked = 0.0
+    """Answers and memory of one replica at each look at its memory, as a part of its limit, or of `usual` bytes.
+
+    Memory is looked at between two looks at the answers, which are placed in proportion.
+    """
+    answered: list[Point] = []
+    looks: dict[float, float] = {}
     for sample in measured.samples:
-        use = sample.use.get(name)
-        answers = _answers(sample, name)
-        held = _held(use, usual) if use else None
-        if use is None or answers is None or held is None or use.time <= looked:
+        use, answers = sample.use.get(name), _answers(sample, name)
+        if answers is None:
             continue
-        if found and answers < found[-1][0]:
+        if answered and answers < answered[-1][1]:
             # Another router counts anew.
-            found = []
-        looked = use.time
-        found.append((answers, held))
-    return found
+            answered, looks = [], {}
+        answered.append((sample.time, answers))
+        held = _held(use, usual) if use else None
+        if use is not None and held is not None:
+            looks[use.time] = held
+    return [(_at(answered, time), held) for time, held in looks.items() if time >= answered[0][0]]
 
 
 def _held(use: ReplicaUse, usual: float | None) -> float | None:
@@ -133,11 +136,11 @@ def _is_steady(points: Sequence[Point], least: float) -> bool:
     return min(grown) >= _EVERYWHERE * share and grown[2] + grown[3] >= _STEADY * (grown[0] + grown[1])
 
 
-def _at(points: Sequence[Point], answers: float) -> float:
-    """What was held at so many answers, between two looks in proportion."""
+def _at(points: Sequence[Point], place: float) -> float:
+    """The second of a point at that place of the first, between two points in proportion."""
     for (before, low), (after, high) in pairwise(points):
-        if answers <= after:
-            return low + (high - low) * (answers - before) / (after - before) if after > before else high
+        if place <= after:
+            return low + (high - low) * (place - before) / (after - before) if after > before else high
     return points[-1][1]
 
 

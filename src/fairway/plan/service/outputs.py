@@ -34,7 +34,9 @@ def count(marks: Marks, service: Service, rollout: Rollout, pair: tuple[Sample, 
         evidence.count_beside(marks, NON_FINITE, mine, old, allowed, same=True, alone=alone)
     if guard.outputs is None:
         return
-    evidence.count_above(marks, _PAIRED, (found.non_finite, found.compared), allowed)
+    # Were both alike, each would have the number where the other has none as often.
+    lost, restored = (found.non_finite, found.compared), (found.restored, found.compared)
+    evidence.count_beside(marks, _PAIRED, lost, restored, allowed, same=True, alone=allowed)
     evidence.count_above(marks, _DIFFER, (found.differing, found.compared), quantity.percent(guard.outputs.differ))
     evidence.count_above(marks, _CLASSES, (found.reclassified, found.classified), quantity.percent(guard.outputs.classes))
     for name in _SHOWN:
@@ -64,14 +66,21 @@ def compared(marks: Mapping[str, float]) -> float:
     return evidence.mark(marks, f"{_DIFFER}.n")
 
 
+def without_number(service: Service, rollout: Rollout, marks: Marks, sure: float = 1.0) -> Verdict | None:
+    """Whether too many answers hold NaN or infinity, by the replicas' own counts."""
+    allowed = service.spec.rollout.guard.non_finite
+    if not evidence.is_too_often(marks, NON_FINITE, f"{NON_FINITE}_allowed", allowed, sure):
+        return None
+    return Verdict(NON_FINITE, f"{_non_finite_in_words(rollout, marks)}; allowed is {allowed}")
+
+
 def verdict(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
     """The first guard of outputs that speaks: numbers that are none come before answers that differ for it."""
     guard = service.spec.rollout.guard
-    if evidence.is_too_often(marks, NON_FINITE, f"{NON_FINITE}_allowed", guard.non_finite):
-        return Verdict(NON_FINITE, f"{_non_finite_in_words(rollout, marks)}; allowed is {guard.non_finite}")
-    if guard.outputs is None:
-        return None
-    if evidence.is_above(marks, _PAIRED, guard.non_finite):
+    found = without_number(service, rollout, marks)
+    if found or guard.outputs is None:
+        return found
+    if evidence.is_too_often(marks, _PAIRED, f"{_PAIRED}_allowed", guard.non_finite):
         return Verdict(NON_FINITE, f"{_paired_in_words(rollout, marks)}; allowed is {guard.non_finite}")
     if evidence.is_above(marks, _CLASSES, guard.outputs.classes):
         said = f"{_classes_in_words(rollout, marks)}; allowed is {guard.outputs.classes}"
@@ -93,15 +102,20 @@ def findings(service: Service, rollout: Rollout) -> tuple[str, ...]:
     outputs = guard.outputs
     if outputs is None or not rollout.source:
         return tuple(found)
-    sure = evidence.sureness(marks, _DIFFER)
+    sure = _sureness(marks, _DIFFER, outputs.differ)
     found.append(f"outputs: {_differ_in_words(rollout, marks, outputs)}; allowed is {outputs.differ}{sure}")
     if evidence.mark(marks, f"{_CLASSES}.n"):
-        sure = evidence.sureness(marks, _CLASSES)
+        sure = _sureness(marks, _CLASSES, outputs.classes)
         found.append(f"outputs: {_classes_in_words(rollout, marks)}; allowed is {outputs.classes}{sure}")
     if evidence.mark(marks, f"{_PAIRED}.k"):
         found.append(f"outputs: {_paired_in_words(rollout, marks)}; allowed is {guard.non_finite}")
     not_compared = _not_compared(marks)
     return (*found, f"outputs: not compared: {not_compared}") if not_compared else tuple(found)
+
+
+def _sureness(marks: Mapping[str, float], name: str, allowed: str) -> str:
+    """How far a test is on the way to speaking; where all is allowed it never does."""
+    return evidence.sureness(marks, name) if quantity.percent(allowed) < 1.0 else ""
 
 
 def _non_finite_in_words(rollout: Rollout, marks: Mapping[str, float]) -> str:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fairway.serving.replica.batching import Batcher, Finish
 from fairway.serving.replica.bodies import Bodies, BodyLimits, GoneError, Receive, Scope, Send
@@ -16,6 +16,7 @@ from fairway.serving.replica.decoding import Decoding
 from fairway.serving.replica.door import Door
 from fairway.serving.replica.encodings import COMPRESSED_FROM, Compressor
 from fairway.serving.replica.finite import are_finite
+from fairway.serving.replica.form import Asker, Form
 from fairway.serving.replica.metrics import Metrics
 from fairway.serving.replica.model import Answer, Question, ServedModel, Stream
 from fairway.serving.replica.pace import Pace, SmallRequests
@@ -25,7 +26,7 @@ from fairway.serving.replica.protocols import tfserving
 from fairway.serving.replica.protocols.grpc.service import GrpcService
 from fairway.serving.replica.protocols.mlflow import Invocations
 from fairway.serving.replica.protocols.openinference import OpenInference
-from fairway.serving.replica.protocols.pieces import LARGE, Steps, weight
+from fairway.serving.replica.protocols.pieces import LARGE, weight
 from fairway.serving.replica.protocols.triton import Control
 from fairway.serving.replica.request_id import BEFORE_ID, FailureLog, Headers, echoed
 from fairway.serving.replica.special import submit_special
@@ -44,45 +45,6 @@ _COUNTED = 1 << 14
 """Bytes of JSON; what is decoded of less is too little to count."""
 _TEXT_WORTH = 4
 """Bytes of a text in memory by bytes of it in a request, at the most."""
-
-
-class Form(Protocol):
-    """One way to put a question to the model: from a body to arrays, and from arrays to an answer."""
-
-    def read(self, body: bytes, head_length: bytes | None) -> Question:
-        """A question, or a `RequestError`."""
-        ...
-
-    def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
-        """The same of large JSON, in steps."""
-        ...
-
-    def write(self, question: Question, outputs: list[Array]) -> Answer:
-        """Its answer."""
-        ...
-
-
-class Asker(Protocol):
-    """Who asked, and waits on the short way (`lane.py`)."""
-
-    began: float
-    phases: tuple[float, float]
-    """When the whole request was there, and when it was read."""
-    head_length: bytes | None
-    disconnected: bool
-
-    @property
-    def headers(self) -> Headers:
-        """The lines of its head, with names in lower case."""
-        ...
-
-    def hold(self, count: int) -> None:
-        """Counts so many bytes more until it is answered."""
-        ...
-
-    def answer(self, answer: Answer) -> None:
-        """Takes the answer, once."""
-        ...
 
 
 class App:
@@ -132,7 +94,7 @@ class App:
         self.compressor = Compressor()
         if model.signature.inputs:
             self._add_predictions()
-        self.grpc = GrpcService(model, batcher, metrics, limits.size, lambda: self.draining)
+        self.grpc = GrpcService(model, batcher, metrics, limits.size, lambda: self.draining, now)
         self._calls = self.grpc.calls()
         for path, form in self.grpc.forms().items():
             self._take(path, form)

@@ -15,8 +15,9 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fairway.serving.http2.frames import PREFACE
-from fairway.serving.replica.asgi import App, Form
+from fairway.serving.replica.asgi import App
 from fairway.serving.replica.encodings import COMPRESSED_FROM
+from fairway.serving.replica.form import Form
 from fairway.serving.replica.model import Answer
 from fairway.serving.replica.pages import refusal
 from fairway.serving.replica.problem import RequestError
@@ -73,7 +74,8 @@ class Lane(HttpToolsProtocol):
     # What every request reads or writes lies together in the object; the rest is in its dictionary. There each name would be a
     # place of its own in memory, and with many connections these places are no longer in the processor's cache.
     __slots__ = (
-        "_asked", "_body", "_in_head", "_linger", "_overhead", "_running", "cycle", "expect_100_continue", "flow", "headers",
+        "_asked", "_body", "_first", "_in_head", "_linger", "_overhead",
+        "_running", "cycle", "expect_100_continue", "flow", "headers",
         "parser", "pipeline", "replica", "timeout_keep_alive_task", "transport", "url",
     )  # fmt: skip
 

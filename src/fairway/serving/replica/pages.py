@@ -156,11 +156,9 @@ class Pages:
 
 
 def _docs() -> Answer:
-    from fairway.serving.replica.openapi.page import HTML, docs  # noqa: PLC0415  # the same
+    from fairway.serving.replica.openapi.page import docs_page  # noqa: PLC0415  # the same
 
-    text, policy = docs()
-    headers = [(b"content-security-policy", policy), (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-cache")]
-    return Answer(text, headers=headers, content_type=HTML)
+    return docs_page()
 
 
 def told(value: object) -> Answer:

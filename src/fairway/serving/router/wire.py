@@ -95,7 +95,7 @@ def _check_load(load: RouteLoad) -> None:
         seconds += [revision.latency_sum, revision.outputs.largest]
         found = revision.outputs
         counted += [found.compared, found.differing, found.relaid, found.classified, found.reclassified, found.non_finite]
-        counted += [found.incomparable, found.skipped]
+        counted += [found.restored, found.incomparable, found.skipped]
         if len(revision.latency) not in (0, len(LATENCY_BOUNDS) + 1):
             message = f"the load has {len(revision.latency)} latencies"
             raise ValueError(message)

@@ -93,7 +93,9 @@ class Pool:
         version = self.version
         relaid, reclassified = (int(chance.binomial(good, part)) for part in (version.relaid, version.reclassified))
         differing = max(relaid, reclassified, self.non_finite, int(chance.binomial(good, version.differs)))
-        compared = OutputComparison(good, differing, relaid, good, reclassified, self.non_finite, largest=min(1.0, differing))
+        restored = int(chance.binomial(good, version.restored))
+        lost = self.non_finite
+        compared = OutputComparison(good, differing, relaid, good, reclassified, lost, restored, largest=min(1.0, differing))
         self.outputs = self.outputs.plus(compared)
 
     def load(self) -> RevisionLoad:

@@ -39,6 +39,8 @@ class Version:
     """The part of them that name another class."""
     relaid: float = 0.0
     """The part of them with other names, types or shapes."""
+    restored: float = 0.0
+    """The part of them with a number where the client's answer has NaN or infinity."""
     crashes: bool = False
     """Ends by itself instead of becoming ready."""
     hangs: bool = False

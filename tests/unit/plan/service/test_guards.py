@@ -289,3 +289,15 @@ def test_client_errors_are_said_in_sentences_where_there_are_any():
     _, client, _ = guards.findings(watch.service, watch.rollout)
     assert client.startswith("client errors: ")
     assert "of r1's were client errors or failures" in client
+
+
+def test_a_metric_that_is_worse_for_answers_that_fail_names_these_as_the_cause():
+    """Half of the evidence is enough for that: the release goes back in any case."""
+    watch = Watch(metric={"name": "clicks"})
+    assert watch.until_it_speaks(new=40, old=80, errors=(0.3, 0.0), good=(0.5, 0.95)) is not None
+    assert watch.verdict.guard == "errors"
+    assert "of r2's answers failed" in watch.verdict.reason
+    assert "clicks of r2 is" in watch.verdict.reason
+    worse = Watch(metric={"name": "clicks"})
+    assert worse.until_it_speaks(new=20, old=80, good=(0.5, 0.95)) is not None
+    assert worse.verdict.guard == "metric"

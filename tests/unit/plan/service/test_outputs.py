@@ -112,6 +112,9 @@ def test_few_that_differ_and_those_that_the_document_allows_stop_nothing():
     assert shadow().until_it_speaks(compared=200, differing=1, largest=0.5) is None
     assert shadow(differ="30%").until_it_speaks(compared=20, differing=4) is None
     assert shadow(differ="100%").until_it_speaks(compared=20, differing=20, classified=20, reclassified=20) is None
+    seen = shadow(differ="100%")
+    assert seen.until_it_speaks(looks=20, compared=20, differing=20) is None
+    assert seen.findings[0].endswith("allowed is 100%")
     seen = Answers("shadow")
     assert seen.until_it_speaks(compared=20, differing=20) is None
     assert seen.findings == ()
@@ -131,6 +134,16 @@ def test_what_is_no_number_beside_one_comes_before_what_differs():
     assert seen.until_it_speaks(compared=20, differing=10, non_finite=10) is not None
     assert seen.verdict.guard == "non_finite"
     assert "where r1's answers to the same requests are finite" in seen.verdict.reason
+
+
+def test_what_both_lack_now_and_then_on_other_requests_stops_nothing():
+    """A model that is not deterministic: each has a number where the other has none, as often."""
+    seen, chance = shadow(differ="100%"), np.random.default_rng(3)
+    for _ in range(300):
+        lost, restored = (int(chance.binomial(40, 0.04)) for _ in range(2))
+        assert seen.look(compared=40, non_finite=lost, restored=restored) is None
+    assert seen.until_it_speaks(compared=40, non_finite=8, restored=2) is not None
+    assert seen.verdict.guard == "non_finite"
 
 
 def test_status_shows_what_was_compared_and_what_was_not():

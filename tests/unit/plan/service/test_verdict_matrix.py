@@ -152,7 +152,7 @@ def with_old(seed: int) -> Version:
 def falsely_blamed(strategy: str, seed: int) -> str:
     """The reason for which a version that is no worse was sent back or held; empty: it took over."""
     old = with_old(seed)
-    new = replace(alike(seed), errors=old.errors, refused=old.refused, non_finite=old.non_finite)
+    new = replace(alike(seed), errors=old.errors, refused=old.refused, non_finite=old.non_finite, restored=old.non_finite)
     world, _ = released(old, new, strategy, seed)
     return "" if world.service.rollout.phase is RolloutPhase.DONE else world.service.rollout.reason or "it never ended"
 

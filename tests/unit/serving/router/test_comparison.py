@@ -79,7 +79,8 @@ def test_what_is_no_number_beside_one(bad):
     assert (found.differs, found.non_finite) == (True, True)
     both = between(copy, copy)
     assert (both.differs, both.non_finite) == (False, False)
-    assert between(copy, v2(0.25, 7.5)).differs is False
+    restored = between(copy, v2(0.25, 7.5))
+    assert (restored.differs, restored.restored, found.restored) == (False, True, False)
 
 
 def test_labels_are_classes():

@@ -55,6 +55,12 @@ AWAY = 30
 """Seconds after which pods of a node that does not answer are replaced."""
 USER = 65532
 """As whom our own processes run: nobody that anything belongs to."""
+SCRAPED = {
+    "prometheus.io/scrape": "true",
+    "prometheus.io/port": str(naming.ROUTER_PORT),
+    "prometheus.io/path": "/fairway/metrics",
+}
+"""On the pods of a router: where Prometheus finds the page of the whole service. A PodMonitor takes the port `http`."""
 DIGEST = f"{marks.DOMAIN}/digest"
 """On a Deployment: what it was made of, so that one that is as it should be is left alone."""
 
@@ -176,7 +182,7 @@ def router(service: ServiceKey, count: int, around: Around, exposure: Exposure =
         "selector": {"matchLabels": labels},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
         "revisionHistoryLimit": 1,
-        "template": {"metadata": {"labels": labels}, "spec": pod},
+        "template": {"metadata": {"labels": labels, "annotations": SCRAPED}, "spec": pod},
     }
     return _digested({**_head("apps/v1", "Deployment", service, naming.router_name(service), labels), "spec": spec})
 

@@ -8,6 +8,8 @@ import re
 from hashlib import sha256
 from pathlib import Path
 
+from fairway.serving.replica.model import Answer
+
 HTML = b"text/html; charset=utf-8"
 _INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
 
@@ -24,3 +26,10 @@ def docs() -> tuple[bytes, bytes]:
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     return text.encode(), policy.encode()
+
+
+def docs_page() -> Answer:
+    """The page as an answer."""
+    text, policy = docs()
+    headers = [(b"content-security-policy", policy), (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-cache")]
+    return Answer(text, headers=headers, content_type=HTML)

@@ -12,7 +12,7 @@ _WHOLE = frozenset({"INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT3
 
 def components(model: ServedModel) -> dict[str, Any]:
     """All schemas by name."""
-    inputs, outputs = model.signature.inputs, model.signature.outputs
+    inputs = model.signature.inputs
     found: dict[str, Any] = {
         "Error": {
             "type": "object",
@@ -22,8 +22,12 @@ def components(model: ServedModel) -> dict[str, Any]:
     }
     if not inputs:
         return found
-    by_name = {spec.name: {"description": _words(spec)} for spec in inputs}
-    return found | {
+    return found | _openinference(model) | _tfserving(inputs)
+
+
+def _openinference(model: ServedModel) -> dict[str, Any]:
+    inputs, outputs = model.signature.inputs, model.signature.outputs
+    return {
         "InferRequest": {
             "type": "object",
             "required": ["inputs"],
@@ -52,6 +56,12 @@ def components(model: ServedModel) -> dict[str, Any]:
                 "outputs": {"type": "array", "items": {"anyOf": [_tensor(spec, sent=False) for spec in outputs]}},
             },
         },
+    }
+
+
+def _tfserving(inputs: tuple[TensorSpec, ...]) -> dict[str, Any]:
+    by_name = {spec.name: {"description": _words(spec)} for spec in inputs}
+    return {
         "PredictRequest": {
             "type": "object",
             "oneOf": [{"required": ["instances"]}, {"required": ["inputs"]}],

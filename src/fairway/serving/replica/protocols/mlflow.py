@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 
 from fairway.serving.replica.datatypes import DTYPES, Array
-from fairway.serving.replica.model import MOST_ELEMENTS, Answer, Question, ServedModel, check_shape, rows_of
+from fairway.serving.replica.model import Answer, Question, ServedModel
 from fairway.serving.replica.problem import RequestError, bad
-from fairway.serving.replica.protocols.pieces import WORTH, Steps, finish
-from fairway.serving.replica.protocols.rows import array_from, columns_of, named_columns, question_of
-from fairway.serving.replica.protocols.tfserving import nested
+from fairway.serving.replica.protocols.pieces import FRAME_WORTH, LARGE, TEXT_WORTH, WORTH, Steps, finish, small, weight
+from fairway.serving.replica.protocols.rows import Column, asked_of, large_predict, large_rows, take_rows
+from fairway.serving.replica.protocols.tfserving import Predict, nested
 from fairway.serving.replica.protocols.tokens import encoded
-from fairway.serving.replica.protocols.values import FLOATS, read_tensors
+from fairway.serving.replica.protocols.values import FLOATS, read_json, read_tensors
 from fairway.state.model import TensorSpec
 from fairway.version import __version__
 
@@ -25,27 +25,30 @@ _MOST_COLUMNS = 1 << 16
 _MISSING = frozenset({"", "NaN", "nan", "NA", "N/A", "null", "NULL", "None", "<NA>", "#N/A", "n/a", "-NaN", "-nan"})
 """What pandas takes for a missing value in a CSV."""
 _TRUTHS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_LINES = 200
-"""Lines of a CSV that one step reads."""
+_CELLS = 1000
+"""Values of a CSV that one step reads, at the least a line."""
 _ORIENTED = ("dataframe_split", "dataframe_records", "instances", "inputs")
 
 
 class _Split(msgspec.Struct, forbid_unknown_fields=True):
-    data: list[list[Any]]
-    columns: list[str | int] | None = None
-    index: list[Any] | None = None
+    data: msgspec.Raw
+    columns: msgspec.Raw = msgspec.Raw(b"null")
+    index: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _Request(msgspec.Struct):
+class _Request(msgspec.Struct, forbid_unknown_fields=True):
     dataframe_split: _Split | None = None
-    dataframe_records: list[dict[str, Any]] | None = None
-    instances: list[Any] | None = None
-    inputs: Any = None
-    params: dict[str, Any] | None = None
+    dataframe_records: msgspec.Raw = msgspec.Raw(b"null")
+    instances: msgspec.Raw = msgspec.Raw(b"null")
+    inputs: msgspec.Raw = msgspec.Raw(b"null")
+    params: msgspec.Raw = msgspec.Raw(b"null")
 
 
+_NOTHING = (None, msgspec.Raw(b"null"))
 _DECODER = msgspec.json.Decoder(_Request)
-_NAMES = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_PARAMS = msgspec.json.Decoder(dict[str, Any] | None)
+_COLUMNS = msgspec.json.Decoder(list[str | int])
+_INDEX = msgspec.json.Decoder(list[Any])
 
 
 def version_page() -> Answer:
@@ -81,43 +84,51 @@ class Tables:
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
+        self._predict = Predict(model)
 
     def read(self, body: bytes, head_length: bytes | None) -> Question:
         """A question from a table or from tensors."""
         return finish(self.steps(body, head_length))
 
     def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
-        """The same, counted before it is decoded."""
-        yield WORTH * len(body)
+        """The same in steps, for a large request."""
+        yield FRAME_WORTH * len(body)
         asked: _Request = yield from read_tensors(_DECODER, body)
-        given = [name for name in _ORIENTED if getattr(asked, name) is not None]
+        given = [name for name in _ORIENTED if getattr(asked, name) not in _NOTHING]
         if len(given) != 1:
             what = " and ".join(given) or "none of them"
             message = f"the request has {what}"
             raise bad(message, f"send exactly one of {', '.join(_ORIENTED)}")
-        self._check_names(body)
-        if asked.params:
-            message = f"the request has params {', '.join(sorted(asked.params))[:200]}, which the model does not take"
+        params: dict[str, Any] | None = small(asked.params, _PARAMS, "params")
+        if params:
+            message = f"the request has params {', '.join(sorted(params))[:200]}, which the model does not take"
             raise bad(message, "leave params out")
+        if given[0] in ("instances", "inputs"):
+            return (yield from (large_predict(self._model, body) if len(body) > LARGE else self._tensors(body)))
         if asked.dataframe_split is not None:
-            return table_question(self._model, *_split(asked.dataframe_split))
-        if asked.dataframe_records is not None:
-            return table_question(self._model, *_records(asked.dataframe_records))
-        if asked.instances is not None:
-            return question_of(self._model, columns_of(self._model, asked.instances, "instances"))
-        question = question_of(self._model, named_columns(self._model, asked.inputs))
-        question.columnar = True
-        return question
+            return (yield from self._split(asked.dataframe_split))
+        return (
+            yield from large_rows(self._model, memoryview(asked.dataframe_records), "dataframe_records", Records(self._model))
+        )
 
-    def _check_names(self, body: bytes) -> None:
-        try:
-            names = _NAMES.decode(body)
-        except msgspec.DecodeError:  # it has NaN in it, and its names were read already
-            return
-        for name in names:
-            if name not in (*_ORIENTED, "params"):
-                message = f"the request has {name[:100]!r}"
-                raise bad(message, f"known are: {', '.join(_ORIENTED)}, params")
+    def _tensors(self, body: bytes) -> Steps[Question]:
+        yield from ()
+        return self._predict.read(body, None)
+
+    def _split(self, split: _Split) -> Steps[Question]:
+        names = None
+        if split.columns not in _NOTHING:
+            yield WORTH * len(memoryview(split.columns))
+            names = [str(name) for name in read_json(_COLUMNS, split.columns)]
+        rows = SplitRows(self._model, names)
+        question = yield from large_rows(self._model, memoryview(split.data), "data of dataframe_split", rows)
+        if split.index not in _NOTHING:
+            yield weight(question.inputs) + WORTH * len(memoryview(split.index))
+            entries = len(read_json(_INDEX, split.index))
+            if entries != rows.count:
+                message = f"the index of dataframe_split has {entries} entries for {rows.count} rows"
+                raise bad(message)
+        return question
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
         """`predictions`: the output, or of several outputs a record for each row."""
@@ -136,33 +147,45 @@ class CsvTables(Tables):
     """CSV with a head line."""
 
     def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
-        """A question from the lines."""
-        yield WORTH * len(body)
+        """A question from the lines, some at a time."""
+        yield TEXT_WORTH * len(body)
         try:
             text = body.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             message = f"the CSV is no UTF-8: {error}"
             raise bad(message) from None
         lines = csv.reader(_lines(text), strict=True)
+        columns = [Column(spec) for spec in self._model.signature.inputs]
         try:
             names = next(lines, None)
             if not names:
                 raise bad("the CSV is empty", "send a line of names, and lines of values")
-            _check_columns(len(names))
-            rows: list[list[Any]] = []
-            for row in lines:
-                if len(row) != len(names):
-                    if not row:
-                        continue
-                    message = f"line {lines.line_num} of the CSV has {len(row)} values where the head has {len(names)} names"
-                    raise bad(message)
-                rows.append(row)
-                if len(rows) % _LINES == 0:
-                    yield WORTH * len(body)
+            table = Table(self._model, [name.strip() for name in names], _parsed)
+            while rows := self._some(lines, len(names)):
+                yield TEXT_WORTH * len(body) + sum(column.found.size for column in columns)
+                take_rows(self._model, columns, table.rows(rows), "the CSV")
         except csv.Error as error:
             message = f"line {lines.line_num} of the CSV: {error}"
             raise bad(message) from None
-        return table_question(self._model, [name.strip() for name in names], rows, parsed=_parsed)
+        if not columns[0].rows:
+            raise bad("the table has no rows", "send one at least")
+        return asked_of(self._model, [column.array() for column in columns])
+
+    def _some(self, lines: Any, width: int) -> list[list[Any]]:
+        """The next rows, as many as one step reads."""
+        rows: list[list[Any]] = []
+        cells = 0
+        for row in lines:
+            if not row:
+                continue
+            if len(row) != width:
+                message = f"line {lines.line_num} of the CSV has {len(row)} values where the head has {width} names"
+                raise bad(message)
+            rows.append(row)
+            cells += width
+            if cells >= _CELLS:
+                break
+        return rows
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -175,101 +198,121 @@ def _lines(text: str) -> Iterator[str]:
         at = end
 
 
-def _check_columns(count: int) -> None:
-    if count > _MOST_COLUMNS:
-        message = f"the table has {count} columns"
-        raise bad(message, f"send {_MOST_COLUMNS} at the most, or one tensor with `inputs`")
-
-
-def _split(split: _Split) -> tuple[list[str] | None, list[list[Any]]]:
-    width = len(split.columns) if split.columns is not None else len(split.data[0]) if split.data else 0
-    _check_columns(width)
-    for number, row in enumerate(split.data):
-        if len(row) != width:
-            message = f"data[{number}] of dataframe_split has {len(row)} values where the table has {width} columns"
-            raise bad(message)
-    if split.index is not None and len(split.index) != len(split.data):
-        message = f"the index of dataframe_split has {len(split.index)} entries for {len(split.data)} rows"
-        raise bad(message)
-    return None if split.columns is None else [str(name) for name in split.columns], split.data
-
-
-def _records(records: list[dict[str, Any]]) -> tuple[list[str], list[list[Any]]]:
-    names = list(records[0]) if records else []
-    _check_columns(len(names))
-    rows = []
-    for number, record in enumerate(records):
-        if record.keys() != set(names):
-            message = f"dataframe_records[{number}] has other columns than the first"
-            raise bad(message, f"every record needs exactly: {', '.join(names)[:500]}")
-        rows.append([record[name] for name in names])
-    return names, rows
-
-
 Parse = Callable[[str, TensorSpec, str], Any]
 
 
-def table_question(model: ServedModel, names: list[str] | None, rows: list[list[Any]], parsed: Parse | None = None) -> Question:
-    """A question from a table.
+class Table:
+    """How the columns of a table become the inputs of a model.
 
     Columns with the names of the model's inputs are these inputs. Otherwise the columns of a model with one input of rows of
     numbers are the features in their order. `parsed`: for values that are text.
     """
-    specs = model.signature.inputs
-    if names is not None and len(set(names)) != len(names):
-        double = next(name for place, name in enumerate(names) if name in names[:place])
-        message = f"the table has two columns {double[:100]!r}"
-        raise bad(message, "give each column a name of its own")
-    if not rows:
-        raise bad("the table has no rows", "send one at least")
-    if names is not None and set(names) == {spec.name for spec in specs}:
-        arrays = [_column(spec, [row[names.index(spec.name)] for row in rows], parsed) for spec in specs]
-        shapes = [array.shape for array in arrays]
-        for spec, shape in zip(specs, shapes, strict=True):
-            check_shape(spec, shape)
-        return Question(arrays, rows_of(model, shapes))
-    features = len(names) if names is not None else len(rows[0])
-    if len(specs) == 1 and len(specs[0].shape) == 2 and specs[0].shape[1] in (-1, features):  # rows of features
-        array = _matrix(specs[0], names, rows, parsed)
-        check_shape(specs[0], array.shape)
-        return Question([array], rows_of(model, [array.shape]))
-    given = ", ".join(names)[:200] if names is not None else f"{features} columns without names"
-    wanted = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in specs)[:500]
-    message = f"the table has the columns {given}"
-    raise bad(message, f"the model takes {wanted}: send these columns, or a column for each feature of its only input")
+
+    def __init__(self, model: ServedModel, names: list[str] | None, parsed: Parse | None = None, features: int = 0) -> None:
+        specs = model.signature.inputs
+        count = features if names is None else len(names)
+        if count > _MOST_COLUMNS:
+            message = f"the table has {count} columns"
+            raise bad(message, f"send {_MOST_COLUMNS} at the most, or one tensor with `inputs`")
+        places = {name: place for place, name in enumerate(names or ())}
+        if names is not None and len(places) != len(names):
+            double = next(name for place, name in enumerate(names) if places[name] != place)
+            message = f"the table has two columns {double[:100]!r}"
+            raise bad(message, "give each column a name of its own")
+        self._parsed = parsed
+        self._spec = specs[0]
+        self._names = names or []
+        self._inputs: list[tuple[TensorSpec, int]] = []
+        """Inputs that are columns, with their places; none: the columns are features."""
+        if places.keys() == {spec.name for spec in specs}:
+            self._inputs = [(spec, places[spec.name]) for spec in specs]
+            if parsed is not None and any(length not in (1, -1) for spec in specs for length in spec.shape[1:]):
+                wrong = next(spec for spec in specs if any(length not in (1, -1) for length in spec.shape[1:]))
+                message = f"column {wrong.name!r} is one value a row where the model takes {list(wrong.shape)}"
+                raise bad(message, "send JSON")
+        elif len(specs) != 1 or len(specs[0].shape) != 2 or specs[0].shape[1] not in (-1, count):  # rows of features
+            given = ", ".join(names)[:200] if names is not None else f"{count} columns without names"
+            wanted = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in specs)[:500]
+            message = f"the table has the columns {given}"
+            raise bad(message, f"the model takes {wanted}: send these columns, or a column for each feature of its only input")
+
+    def rows(self, rows: list[list[Any]]) -> list[Any]:
+        """Rows of a table as rows of inputs."""
+        if self._inputs:
+            return [{spec.name: self._cell(row[place], spec) for spec, place in self._inputs} for row in rows]
+        spec = self._spec
+        if self._parsed is not None:
+            parsed = self._parsed
+            return [[parsed(value, spec, name) for value, name in zip(row, self._names, strict=True)] for row in rows]
+        return [_filled(row) for row in rows] if spec.datatype in FLOATS else rows
+
+    def _cell(self, value: Any, spec: TensorSpec) -> Any:
+        """One value; of an input with several dimensions it may be a list, or stand for one with one element."""
+        if self._parsed is not None:
+            value = self._parsed(value, spec, spec.name)
+        elif spec.datatype in FLOATS:
+            value = _filled([value])[0]
+        if type(value) is not list:
+            for _ in spec.shape[1:]:
+                value = [value]
+        return value
 
 
-def _column(spec: TensorSpec, values: list[Any], parsed: Parse | None) -> Array:
-    """One input from one column; a value of an input with several dimensions is a list."""
-    place = f"column {spec.name!r}"
-    depth = len(spec.shape) - 1
-    if parsed is not None:
-        if any(length not in (1, -1) for length in spec.shape[1:]):
-            message = f"{place} is one value a row where the model takes {list(spec.shape)}"
-            raise bad(message, "send JSON")
-        values = [parsed(value, spec, place) for value in values]
-    elif depth and not any(isinstance(value, list) for value in values):
-        pass
-    else:
-        return _checked(spec, values, place)
-    return _checked(TensorSpec(spec.name, spec.datatype, spec.shape[:1]), values, place).reshape((len(values), *(1,) * depth))
+class SplitRows:
+    """Rows of `dataframe_split`."""
+
+    def __init__(self, model: ServedModel, names: list[str] | None) -> None:
+        self._model = model
+        self._names = names
+        self._table = None if names is None else Table(model, names)
+        self.count = 0
+
+    def __call__(self, rows: list[Any]) -> list[Any]:
+        """Some rows more."""
+        for number, row in enumerate(rows, self.count):
+            if type(row) is not list:
+                message = f"data[{number}] of dataframe_split is no list"
+                raise bad(message, "send a list of values for each row")
+            if self._table is None:
+                self._table = Table(self._model, None, features=len(row))
+                self._names = [""] * len(row)
+            assert self._names is not None
+            if len(row) != len(self._names):
+                message = (
+                    f"data[{number}] of dataframe_split has {len(row)} values where the table has {len(self._names)} columns"
+                )
+                raise bad(message)
+        self.count += len(rows)
+        return self._table.rows(rows) if self._table is not None else rows
 
 
-def _matrix(spec: TensorSpec, names: list[str] | None, rows: list[list[Any]], parsed: Parse | None) -> Array:
-    """Rows of features."""
-    if len(rows) * len(rows[0]) > MOST_ELEMENTS:
-        raise bad("the table is too large")
-    if parsed is not None:
-        places = [f"column {name!r}" for name in names or ()]
-        rows = [[parsed(value, spec, place) for value, place in zip(row, places, strict=True)] for row in rows]
-    return _checked(spec, rows, "the table")
+class Records:
+    """Rows of `dataframe_records`."""
 
+    def __init__(self, model: ServedModel) -> None:
+        self._model = model
+        self._names: list[str] = []
+        self._known: set[str] = set()
+        self._table: Table | None = None
+        self._count = 0
 
-def _checked(spec: TensorSpec, values: list[Any], place: str) -> Array:
-    """An array, with the same checks as TensorFlow Serving's rows. Missing values are NaN, where the input has floats."""
-    if spec.datatype in FLOATS:
-        values = _filled(values)
-    return array_from(spec, values, place)
+    def __call__(self, records: list[Any]) -> list[Any]:
+        """Some records more."""
+        rows = []
+        for number, record in enumerate(records, self._count):
+            if type(record) is not dict:
+                message = f"dataframe_records[{number}] is no object"
+                raise bad(message, "send an object of values by column for each row")
+            if self._table is None:
+                self._names = list(record)
+                self._known = set(record)
+                self._table = Table(self._model, self._names)
+            if record.keys() != self._known:
+                message = f"dataframe_records[{number}] has other columns than the first"
+                raise bad(message, f"every record needs exactly: {', '.join(self._names)[:500]}")
+            rows.append([record[name] for name in self._names])
+        self._count += len(records)
+        return rows if self._table is None else self._table.rows(rows)
 
 
 def _filled(values: list[Any]) -> list[Any]:
@@ -280,7 +323,7 @@ def _filled(values: list[Any]) -> list[Any]:
     ]
 
 
-def _parsed(value: str, spec: TensorSpec, place: str) -> Any:
+def _parsed(value: str, spec: TensorSpec, name: str) -> Any:
     """One value of a CSV."""
     kind = DTYPES[spec.datatype].kind
     text = value.strip()
@@ -295,7 +338,7 @@ def _parsed(value: str, spec: TensorSpec, place: str) -> Any:
     except (KeyError, ValueError, OverflowError):
         pass
     what = "missing" if text in _MISSING else repr(text[:40])
-    message = f"{place}: the value {what} is no {spec.datatype}"
+    message = f"column {name[:100]!r}: the value {what} is no {spec.datatype}"
     raise bad(message)
 
 

@@ -151,10 +151,11 @@ def named_columns(model: ServedModel, inputs: Any) -> list[Any]:
 
 def question_of(model: ServedModel, columns: list[Any]) -> Question:
     """A question from one value an input."""
-    return _asked(model, [array_from(spec, column) for spec, column in zip(model.signature.inputs, columns, strict=True)])
+    return asked_of(model, [array_from(spec, column) for spec, column in zip(model.signature.inputs, columns, strict=True)])
 
 
-def _asked(model: ServedModel, arrays: list[Array]) -> Question:
+def asked_of(model: ServedModel, arrays: list[Array]) -> Question:
+    """A question from one array an input."""
     shapes = [array.shape for array in arrays]
     for spec, shape in zip(model.signature.inputs, shapes, strict=True):
         check_shape(spec, shape)
@@ -208,7 +209,7 @@ def _text(place: str, value: Any) -> bytes:
 # Large requests.
 
 
-class _Column:
+class Column:
     """The rows of one input so far. All have the same shape."""
 
     def __init__(self, spec: TensorSpec, found: Gathered | None = None) -> None:
@@ -244,10 +245,10 @@ def large_predict(model: ServedModel, body: bytes) -> Steps[Question]:
     if isinstance(asked.instances, msgspec.Raw):
         if asked.inputs is not msgspec.UNSET:
             raise bad("the request has both instances and inputs", "keep one")
-        return (yield from _large_rows(model, memoryview(asked.instances), "instances", lambda rows: rows))
+        return (yield from large_rows(model, memoryview(asked.instances), "instances", lambda rows: rows))
     if not isinstance(asked.inputs, msgspec.Raw):
         raise bad("the request has neither instances nor inputs", 'send {"instances": [...]} or {"inputs": ...}')
-    question = _asked(model, (yield from _large_inputs(model, memoryview(asked.inputs))))
+    question = asked_of(model, (yield from _large_inputs(model, memoryview(asked.inputs))))
     question.columnar = True
     return question
 
@@ -269,15 +270,15 @@ def large_examples(model: ServedModel, body: bytes) -> Steps[Question]:
                 raise bad(message, "send an object of features for each example")
         return [{**context, **row} for row in rows]
 
-    return (yield from _large_rows(model, memoryview(asked.examples), "examples", merged))
+    return (yield from large_rows(model, memoryview(asked.examples), "examples", merged))
 
 
-def _large_rows(model: ServedModel, text: memoryview, what: str, seen: Callable[[list[Any]], list[Any]]) -> Steps[Question]:
+def large_rows(model: ServedModel, text: memoryview, what: str, seen: Callable[[list[Any]], list[Any]]) -> Steps[Question]:
     """Rows, each an object of inputs or, for a model with one input, its value."""
     if not opens(text, b"["):
         message = f"{what} is no array"
         raise bad(message, "send an array of rows")
-    columns = [_Column(spec) for spec in model.signature.inputs]
+    columns = [Column(spec) for spec in model.signature.inputs]
     for piece, alone in cut(text):
         held = sum(column.found.size for column in columns)
         if alone and what == "instances" and _has_names(model, piece):
@@ -288,11 +289,11 @@ def _large_rows(model: ServedModel, text: memoryview, what: str, seen: Callable[
             yield from _large_value(columns[0], piece)
         else:
             yield held + WORTH * len(piece)
-            _take_rows(model, columns, seen(_decoded(piece, what)), what)
-    return _asked(model, [column.array() for column in columns])
+            take_rows(model, columns, seen(_decoded(piece, what)), what)
+    return asked_of(model, [column.array() for column in columns])
 
 
-def _take_rows(model: ServedModel, columns: list[_Column], rows: list[Any], what: str) -> None:
+def take_rows(model: ServedModel, columns: list[Column], rows: list[Any], what: str) -> None:
     """Add rows to the columns. A function of its own: what it holds is dropped before the next piece is decoded."""
     for column, values in zip(columns, columns_of(model, rows, what, columns[0].rows), strict=True):
         column.take(values)
@@ -307,7 +308,7 @@ def _large_inputs(model: ServedModel, text: memoryview) -> Steps[list[Array]]:
         values = named_columns(model, text)
     arrays: list[Array] = []
     for spec, value in zip(specs, values, strict=True):
-        column = _Column(spec)
+        column = Column(spec)
         yield from beside(weight(arrays), _large_value(column, value))
         arrays.append(column.array()[0])
     return arrays
@@ -332,7 +333,7 @@ def _by_name(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(msgspec.defstruct("Inputs", fields, rename=rename, forbid_unknown_fields=True))
 
 
-def _large_value(column: _Column, text: memoryview, depth: int = 0) -> Steps[None]:
+def _large_value(column: Column, text: memoryview, depth: int = 0) -> Steps[None]:
     """One more row of a column, of any size."""
     place = f"input {column.spec.name!r}"
     if len(text) <= PIECE:
@@ -350,7 +351,7 @@ def _large_value(column: _Column, text: memoryview, depth: int = 0) -> Steps[Non
     if depth > len(column.spec.shape):
         message = f"{place}: lists within lists, deeper than its shape {list(column.spec.shape)}"
         raise bad(message)
-    row = _Column(column.spec, column.found)
+    row = Column(column.spec, column.found)
     for piece, alone in cut(text):
         if alone:
             yield from _large_value(row, piece, depth + 1)

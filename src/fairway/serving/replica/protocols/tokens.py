@@ -15,15 +15,16 @@ import numpy as np
 
 from fairway.serving.replica.datatypes import Array
 
-_MARKS = {b"NaN": b'"\x7f"', b"Infinity": b'"\x7fInfin"', b"-Infinity": b'"\x7f-Infin"'}
+_MARKS = {b"NaN": b'"\x7f"', b"-Infinity": b'"\x7f-Infin"', b"Infinity": b'"\x7fInfin"'}
+"""The one that has another in it comes before."""
 _VALUES = {"\x7f": math.nan, "\x7fInfin": math.inf, "\x7f-Infin": -math.inf}
-_NEXT = re.compile(rb'"|NaN|-Infinity|Infinity')
-_REST_OF_TEXT = re.compile(rb'(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_TOKEN = re.compile(rb"NaN|-?Infinity")
+_SPAN = re.compile(rb'(?:"(?:[^"\\]++|(?:\\.)++)*+"|[^"NI-]{1,4096}+|(?!NaN|-?Infinity)[NI-]){0,200}+', re.DOTALL)
+"""Texts and all else that is no such number, so much as one step passes."""
 _NULL = re.compile(rb'"(?:[^"\\]++|\\.)*+"|null')
-_LONGEST = 9
+_AFTER = (b",", b"]", b"}", b" ", b"\n", b"\r", b"\t", b"")
 _WINDOW = 1 << 16
-_MATCHES = 500
-"""Tokens and texts that one step passes."""
+_RUN = 1 << 13
 
 
 def has_tokens(body: bytes | memoryview) -> bool:
@@ -34,26 +35,35 @@ def has_tokens(body: bytes | memoryview) -> bool:
 
 def masked(body: bytes, found: bytearray) -> Iterator[None]:
     """Replace the numbers in `found`, a copy of the body; in steps."""
-    at, end, matches = 0, len(body), 0
+    at, end = 0, len(body)
     while at < end:
-        window = min(at + _WINDOW, end)
-        match = _NEXT.search(body, at, min(window + _LONGEST - 1, end))
-        if match is None:
-            at = window
-            yield
-        elif match[0] == b'"':
-            at = _end_of_text(body, match.end())
-        else:
-            found[match.start() : match.end()] = _MARKS[match[0]]
-            at = match.end()
-        matches += 1
-        if matches % _MATCHES == 0:
-            yield
+        span = _SPAN.match(body, at)
+        stop = at if span is None else span.end()
+        token = _TOKEN.match(body, stop)
+        if token is not None:
+            if body[token.end() : token.end() + 1] not in _AFTER:
+                return  # the decoder tells what is wrong
+            # What follows without a text in it is replaced at once, to the last comma.
+            last = body.rfind(b",", token.end(), _before_text(body, token.end()))
+            until = max(token.end(), last)
+            found[stop:until] = _replaced(body[stop:until])
+            stop = until
+        elif stop == at:
+            return  # a text that has no end; the decoder tells so
+        at = stop
+        yield
 
 
-def _end_of_text(body: bytes, start: int) -> int:
-    match = _REST_OF_TEXT.match(body, start)
-    return len(body) if match is None else match.end()
+def _before_text(body: bytes, at: int) -> int:
+    """Where the next text begins, or some bytes on."""
+    end = body.find(b'"', at, at + _RUN)
+    return at + _RUN if end < 0 else end
+
+
+def _replaced(part: bytes) -> bytes:
+    for token, mark in _MARKS.items():
+        part = part.replace(token, mark)
+    return part
 
 
 def has_marks(data: bytes | memoryview | msgspec.Raw) -> bool:
@@ -80,11 +90,21 @@ def encoded(value: Any, arrays: list[Array], *, by_rows: bool = False) -> bytes:
     floats = [each for each in arrays if each.dtype.kind == "f"]
     if b"null" not in text or all(bool(np.isfinite(each).all()) for each in floats):
         return text
+    alone = text.count(b"null") == sum(int((~np.isfinite(each)).sum()) for each in floats)
+    if alone and not any(np.isinf(each).any() for each in floats):
+        return text.replace(b"null", b"NaN ")  # as long, and by far faster than one by one
     if by_rows and len(floats) > 1:
         floats = [np.concatenate([each.reshape(len(each), -1) for each in floats], axis=1)]
-    unusual = iter(np.concatenate([each[~np.isfinite(each)] for each in floats]).tolist())
+    unusual = iter(np.concatenate([each[~np.isfinite(each)] for each in floats]))
     # What is null in it is one of these numbers, or part of a text, which has quotes around it.
-    return _NULL.sub(lambda match: _token(next(unusual)) if match[0] == b"null" else match[0], text)
+    found, at = bytearray(), 0
+    while at < len(text):
+        # Where no text has the word, it may be cut between elements: what one step makes is small.
+        end = text.find(b",", at + _WINDOW) if alone else -1
+        end = len(text) if end < 0 else end
+        found += _NULL.sub(lambda match: _token(next(unusual)) if match[0] == b"null" else match[0], text[at:end])
+        at = end
+    return bytes(found)
 
 
 def _token(value: float) -> bytes:

@@ -51,7 +51,9 @@ class Bridged(Request):
         self._more = not ended
         self._call = head.is_grpc
         path, _, query = head.path.partition(b"?")
-        headers: list[Header] = [(b"host", head.authority), *head.lines]
+        # An answer of gRPC is compressed by its own rules, or not at all.
+        lines = [line for line in head.lines if not self._call or line[0] != b"accept-encoding"]
+        headers: list[Header] = [(b"host", head.authority), *lines]
         if head.length is not None:
             headers.append((b"content-length", b"%d" % head.length))
         if self._call:

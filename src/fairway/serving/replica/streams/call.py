@@ -17,7 +17,7 @@ from fairway.serving.replica.request_id import Headers
 from fairway.serving.replica.streams.request import ReplicaSession, Request
 
 if TYPE_CHECKING:
-    from fairway.serving.replica.asgi import Form
+    from fairway.serving.replica.form import Form
 
 _HEAD = encode([(b":status", b"200"), (b"content-type", GRPC)])
 

@@ -22,7 +22,7 @@ from fairway.serving.replica.streams.call import reason_of
 from fairway.serving.replica.streams.request import ReplicaSession, Request
 
 if TYPE_CHECKING:
-    from fairway.serving.replica.asgi import Form
+    from fairway.serving.replica.form import Form
 
 _HEAD = encode([(b":status", b"200"), (b"content-type", GRPC)])
 _MOST_OPEN = 64

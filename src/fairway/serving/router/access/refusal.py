@@ -47,6 +47,9 @@ class Refusal:
         if self.status != HTTPStatus.NO_CONTENT:
             lines.append(b"content-length: %d" % len(body))
         lines += [b"%b: %b" % header for header in self.headers]
+        if self.status == HTTPStatus.UPGRADE_REQUIRED:
+            # HTTP/1.1 wants it; HTTP/2 forbids such headers of one connection.
+            lines.append(b"upgrade: TLS/1.2, HTTP/1.1")
         if not keep:
             lines.append(b"connection: close")
         return b"\r\n".join((*lines, b"", b"" if bodiless else body))

@@ -27,6 +27,8 @@ class Difference:
     """Another class."""
     non_finite: bool = False
     """NaN or infinity where the client's answer has a number."""
+    restored: bool = False
+    """A number where the client's answer has NaN or infinity."""
     largest: float = 0.0
     """The largest difference of a value, as a part of the largest value of its output in the client's answer."""
 
@@ -38,6 +40,7 @@ class Difference:
             self.classified or other.classified,
             self.reclassified or other.reclassified,
             self.non_finite or other.non_finite,
+            self.restored or other.restored,
             max(self.largest, other.largest),
         )
 
@@ -67,6 +70,7 @@ def _values(one: Output, other: Output, tolerance: float) -> Difference:
     mine, copy = one.values.astype(np.float64), other.values.astype(np.float64)
     known = np.isfinite(mine)
     lost = bool((known & ~np.isfinite(copy)).any())
+    restored = bool((~known & np.isfinite(copy)).any())
     both = known & np.isfinite(copy)
     scale = float(np.abs(mine[known]).max(initial=0.0)) or 1.0
     # Large numbers of both signs: their difference may be infinite, which is a difference.
@@ -76,7 +80,8 @@ def _values(one: Output, other: Output, tolerance: float) -> Difference:
     if one.datatype == other.datatype == "INTEGER":
         # Labels in JSON: numbers without a distance.
         classified, reclassified = True, largest > 0.0
-    return Difference(lost or largest > tolerance, False, classified, reclassified or (lost and classified), lost, largest)
+    differs, other_class = lost or largest > tolerance, reclassified or (lost and classified)
+    return Difference(differs, False, classified, other_class, lost, restored, largest)
 
 
 def _classes(mine: Array, copy: Array, margin: float) -> tuple[bool, bool]:

@@ -183,6 +183,7 @@ class Comparer:
                 classified=int(bool(found & frame.CLASSIFIED)),
                 reclassified=int(bool(found & frame.RECLASSIFIED)),
                 non_finite=int(bool(found & frame.NON_FINITE)),
+                restored=int(bool(found & frame.RESTORED)),
                 incomparable=int(not found),
                 largest=largest,
             )

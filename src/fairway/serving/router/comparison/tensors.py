@@ -17,6 +17,9 @@ import numpy as np
 
 from fairway.serving.replica.datatypes import DTYPES, Array, from_raw
 from fairway.serving.replica.problem import RequestError
+from fairway.serving.replica.protocols.grpc.definitions import definitions
+from fairway.serving.replica.protocols.grpc.framing import PREFIX
+from fairway.serving.replica.protocols.grpc.wire import Message
 
 LARGEST = 4 * 1024 * 1024
 """Bytes of an answer after it was decompressed."""
@@ -50,6 +53,8 @@ class Output:
 def outputs_of(lines: Sequence[bytes], body: bytes) -> list[Output]:
     """The outputs of a whole answer, by name; `IncomparableError` where none are known. `lines`: those of its head."""
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
+    if headers.get(b"content-type", b"").startswith(b"application/grpc"):
+        return _of_call(body)
     body = _plain(headers.get(b"content-encoding", b""), body)
     length = headers.get(b"inference-header-content-length", b"")
     text, raw = body, b""
@@ -69,6 +74,22 @@ def outputs_of(lines: Sequence[bytes], body: bytes) -> list[Output]:
         raise
     except (RequestError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise IncomparableError(str(error)) from None
+
+
+def _of_call(body: bytes) -> list[Output]:
+    """The outputs in the answer to `ModelInfer` over gRPC."""
+    try:
+        answer = definitions().schema.decode("inference.ModelInferResponse", memoryview(body)[PREFIX:])
+        pairs = zip(answer["outputs"], answer["raw_output_contents"], strict=True)
+        found = [_output_of_call(tensor, memoryview(raw)) for tensor, raw in pairs]
+    except (RequestError, ValueError, KeyError) as error:
+        raise IncomparableError(f"it has no outputs in bytes: {error}") from None
+    return sorted(found, key=lambda output: output.name)
+
+
+def _output_of_call(tensor: Message, raw: memoryview) -> Output:
+    name, word, shape = tensor["name"], tensor["datatype"], tuple(tensor.get("shape", ()))
+    return Output(name, word, from_raw(word, raw, math.prod(shape), name).reshape(shape))
 
 
 def _plain(encoding: bytes, body: bytes) -> bytes:

@@ -41,6 +41,7 @@ def _bits(found: Difference) -> tuple[int, float]:
         (frame.CLASSIFIED, found.classified),
         (frame.RECLASSIFIED, found.reclassified),
         (frame.NON_FINITE, found.non_finite),
+        (frame.RESTORED, found.restored and not found.non_finite),
     ):
         bits |= bit * is_so
     return bits, min(found.largest, 1e12)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from fairway.app import crash
 from fairway.serving.router.observation import RequestRecord
 
 NAME = "access.jsonl"
@@ -125,7 +126,8 @@ class RotatedFile:
         for number in range(FILES - 1, 0, -1):
             before = self._path if number == 1 else numbered(self._path, number - 1)
             if before.exists():
-                before.replace(numbered(self._path, number))
+                with crash.reach("router.rename"):
+                    before.replace(numbered(self._path, number))
 
 
 def numbered(path: Path, number: int) -> Path:

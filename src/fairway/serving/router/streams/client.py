@@ -30,6 +30,8 @@ _PING_SECONDS = 0.002
 """How long an answer to PING may wait for another frame to go with."""
 _DRAIN_SECONDS = 1.0
 """How long streams that the client began before it read the GOAWAY may come."""
+_NOT_OF_CALLS = frozenset({b"inference-header-content-length", b"accept-encoding"})
+"""Headers by which a replica would read or write a message of gRPC in another form."""
 _BINARY = b"inference-header-content-length: 0"
 """What a call of gRPC says to a replica of ours: none of the body is JSON."""
 
@@ -298,12 +300,14 @@ class RouterStream(Stream):
 
     def _turn_away(self, refusal: Refusal, request: RequestHead, *, call: bool) -> None:
         """Answer a request that is not let in."""
+        request_id = self._connection.desk.note_refused(refusal.status, refusal.reason, self.peer, request)
+        more = [*refusal.headers, (b"x-request-id", request_id)]
         if call:
-            lines = [(b":status", b"200"), (b"content-type", GRPC), *refusal.headers]
+            lines = [(b":status", b"200"), (b"content-type", GRPC), *more]
             self.headers(encode([*lines, *status_lines(of_http(refusal.status), refusal.reason)]), ended=True)
             return
         body = refusal.body(request.target)
-        lines = [(b":status", b"%d" % refusal.status), *refusal.headers]
+        lines = [(b":status", b"%d" % refusal.status), *more]
         if body:
             lines += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         bodiless = not body or request.method == b"HEAD"
@@ -400,7 +404,7 @@ class RouterStream(Stream):
 
 def _request_head(head: RequestHeaders) -> RequestHead:
     more = [_BINARY] if head.is_grpc else []
-    lines = [line for line in head.lines if not head.is_grpc or line[0] != b"inference-header-content-length"]
+    lines = [line for line in head.lines if not head.is_grpc or line[0] not in _NOT_OF_CALLS]
     return request_of(head.method, head.path, head.authority, lines, 0, more)
 
 

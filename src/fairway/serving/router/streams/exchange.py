@@ -18,6 +18,7 @@ from fairway.serving.router.calls import outcome_of
 from fairway.serving.router.desk import Desk
 from fairway.serving.router.exchange import Client, Exchange
 from fairway.serving.router.head import AnswerHead, RequestHead
+from fairway.serving.router.mirror import keep_answer
 from fairway.serving.router.observe.health import CALLS, HEALTH_CHECK
 from fairway.serving.router.place import Place
 
@@ -101,9 +102,13 @@ class StreamExchange(Exchange):
         assert place is not None
         self.answered = True
         self._answer = head
+        self._status = head.status
+        if self._desk.comparer is not None:
+            self._kept = keep_answer(self._desk.comparer, self.head, head)
+        self._keep_piece(piece)
         if self._call and not (head.status == 200 and is_grpc(head.value_of(b"content-type") or b"")):
             self._words = bytearray()
-            self.on_piece(piece, ended)
+            self._pass_on(piece, ended)
             return
         ours = self._call and not place.backend.protocol and self.head.target not in STREAMING
         if self._admitted.replaces:
@@ -127,6 +132,16 @@ class StreamExchange(Exchange):
 
     def on_piece(self, piece: bytes, ended: bool) -> None:
         """More of the answer."""
+        self._keep_piece(piece)
+        self._pass_on(piece, ended)
+
+    def _keep_piece(self, piece: bytes) -> None:
+        """Count, and keep what is to be compared."""
+        self._out += len(piece)
+        if self._kept is not None:
+            self._kept.add(piece)
+
+    def _pass_on(self, piece: bytes, ended: bool) -> None:
         head = self._answer
         assert head is not None
         if self._words is not None:
@@ -155,6 +170,7 @@ class StreamExchange(Exchange):
     def refuse(self, status: int, reason: str) -> None:
         """Answer in the router's own words."""
         self._desk.note_own(status)
+        self._status, self._reason = status, reason
         self._end()
         if self._call:
             self._say_status(of_http(status), reason)
@@ -171,6 +187,7 @@ class StreamExchange(Exchange):
 
     def reply(self, status: int, body: bytes, content_type: bytes, more: bytes = b"") -> None:
         """Answer in place of a replica. Of calls, these are the probes: each answer of theirs is one flag or number."""
+        self._status, self._out = status, len(body)
         self._end()
         lines: list[Header] = [(b":status", b"200" if self._call else b"%d" % status), (b"x-request-id", self.request_id)]
         lines += [*self._admitted.headers, *(_pair(line) for line in more.split(b"\r\n") if line)]

@@ -15,9 +15,11 @@ import numpy as np
 from fairway.serving.replica.datatypes import DTYPES, Array, from_raw, of_texts, to_raw
 from fairway.serving.replica.model import Answer, Question, ServedModel, Wanted, check_shape, check_version, named, rows_of
 from fairway.serving.replica.problem import RequestError, bad
+from fairway.serving.replica.protocols.classification import best_classes
 from fairway.serving.replica.protocols.grpc.definitions import definitions
 from fairway.serving.replica.protocols.grpc.framing import CONTENT_TYPE, OK_HEADERS, frame, unframed
 from fairway.serving.replica.protocols.grpc.wire import Message, read_varint, skip, varint
+from fairway.serving.replica.protocols.parameters import check_input, check_output, check_request
 from fairway.serving.replica.protocols.pieces import Steps
 
 REQUEST = "inference.ModelInferRequest"
@@ -33,16 +35,6 @@ _CONTENTS = {
     "UINT8": "uint_contents", "UINT16": "uint_contents", "UINT32": "uint_contents", "UINT64": "uint64_contents",
     "FP32": "fp32_contents", "FP64": "fp64_contents", "BYTES": "bytes_contents",
 }  # fmt: skip
-_SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
-_REGION = "shared_memory_region"
-
-
-@dataclass(slots=True)
-class InferQuestion(Question):
-    """A question with what gRPC alone can ask for."""
-
-    classes: tuple[int, ...] = ()
-    """For each output asked for: how many of its largest elements are wanted as texts; 0: the output itself."""
 
 
 @dataclass(slots=True)
@@ -54,6 +46,7 @@ class _Head:
     rows: int
     wanted: Wanted
     classes: tuple[int, ...] = ()
+    timeout: float = 0.0
     typed: list[Array] = field(default_factory=list)
     """The inputs, where the request has them as numbers."""
 
@@ -88,21 +81,20 @@ class Infer:
         if head.typed:
             if raws:
                 raise bad("the request has both contents and raw_input_contents", "keep one")
-            return InferQuestion(head.typed, head.rows, identity, head.wanted, classes=head.classes)
+            return Question(head.typed, head.rows, identity, head.wanted, timeout=head.timeout, classes=head.classes)
         if len(raws) != len(head.tensors):
             message = f"{len(raws)} raw_input_contents for {len(head.tensors)} inputs"
             raise bad(message, "send the bytes of each input, in the order of the inputs")
         inputs: list[Array] = [None] * len(self._specs)  # type: ignore[list-item]  # the head has every input
         for (place, word, shape, count), raw in zip(head.tensors, raws, strict=True):
             inputs[place] = from_raw(word, raw, count, self._specs[place].name).reshape(shape)
-        return InferQuestion(inputs, head.rows, identity, head.wanted, classes=head.classes)
+        return Question(inputs, head.rows, identity, head.wanted, timeout=head.timeout, classes=head.classes)
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
         """The message with the outputs, in the form in which the inputs came."""
         wanted = question.wanted
-        classes = question.classes if isinstance(question, InferQuestion) else ()
-        if any(classes) or not all(binary for _, binary in wanted):
-            return _answer(self._written(question, outputs, classes))
+        if question.classes or not all(binary for _, binary in wanted):
+            return _answer(self._written(question, outputs, question.classes))
         about = self._frames.get((wanted, shapes := tuple([outputs[place].shape for place, _ in wanted])))
         if about is None:
             about = self._about(wanted, shapes)
@@ -136,7 +128,7 @@ class Infer:
             spec, array = self._model.signature.outputs[place], outputs[place]
             word = spec.datatype
             if classes and classes[number]:
-                word, array = "BYTES", classified(array, classes[number])
+                word, array = "BYTES", best_classes(spec, array, classes[number], rows=self._model.batches)
             tensor: Message = {"name": spec.name, "datatype": word, "shape": array.shape}
             if binary:
                 raws.append(to_raw(word, array))
@@ -160,7 +152,7 @@ class Infer:
     def _checked(self, request: Message) -> _Head:
         model = self._model
         check_name(model, request.get("model_name", ""), request.get("model_version", ""))
-        _check_parameters(request.get("parameters", {}), "the request")
+        timeout = check_request(_plain(request.get("parameters", {})))
         tensors = request.get("inputs", [])
         if len(tensors) != len(self._specs):
             message = f"the request has {len(tensors)} inputs"
@@ -181,11 +173,11 @@ class Infer:
         if known and len(known) != len(found):
             raise bad("some inputs have contents and others have not", "send contents for all inputs, or raw_input_contents")
         wanted, classes = self._wanted(request.get("outputs", []), raw=not known)
-        return _Head(found, rows_of(model, shapes), wanted, classes, known)
+        return _Head(found, rows_of(model, shapes), wanted, classes, timeout, known)
 
     def _place(self, tensor: Message) -> int:
         place = named(self._specs, tensor.get("name", ""), "input")
-        _check_parameters(tensor.get("parameters", {}), f"input {tensor.get('name', '')!r}")
+        check_input(tensor.get("name", ""), _plain(tensor.get("parameters", {})))
         spec, word = self._specs[place], tensor.get("datatype", "")
         if word != spec.datatype:
             message = f"input {spec.name!r} is {word[:40]!r}"
@@ -200,14 +192,9 @@ class Infer:
             return tuple((place, raw) for place, _ in self._everything), ()
         places, classes = [], []
         for output in asked:
-            parameters = output.get("parameters", {})
-            count = parameters.get("classification", {}).get("int64_param", 0)
-            _check_parameters({name: each for name, each in parameters.items() if name != "classification"}, "an output")
-            places.append(named(outputs, output.get("name", ""), "output"))
-            if count < 0 or (count and outputs[places[-1]].datatype == "BYTES"):
-                message = f"output {output.get('name', '')!r}: classification {count}"
-                raise bad(message, "ask for a number of classes from 1 up, of an output of numbers")
-            classes.append(min(count, 1 << 20))
+            name = output.get("name", "")
+            places.append(named(outputs, name, "output"))
+            classes.append(check_output(name, _plain(output.get("parameters", {}))))
         if len(set(places)) != len(places):
             raise bad("an output is asked for twice", "ask for each once")
         return tuple((place, raw) for place in places), tuple(classes) if any(classes) else ()
@@ -220,15 +207,6 @@ def check_name(model: ServedModel, name: str, version: str) -> None:
         raise RequestError(404, message, fix=f"{model.name!r} is served")
     if version:
         check_version(model, version)
-
-
-def classified(array: Array, count: int) -> Array:
-    """The largest elements of each row as texts `VALUE:INDEX`, the largest first."""
-    rows = array.reshape(len(array) if array.ndim > 1 else 1, -1)
-    count = min(count, rows.shape[1])
-    order = np.argsort(-rows.astype("f8"), axis=1, kind="stable")[:, :count]
-    texts = [f"{rows[row, at]:f}:{at}".encode() for row in range(len(rows)) for at in order[row].tolist()]
-    return of_texts(texts).reshape((len(rows), count) if array.ndim > 1 else (count,))
 
 
 def _split(data: bytes | memoryview) -> tuple[bytes, str, list[memoryview]]:
@@ -286,15 +264,11 @@ def _elements(word: str, array: Array) -> list[Any]:
     return [each if isinstance(each, bytes) else str(each).encode() for each in flat] if word == "BYTES" else flat
 
 
-def _check_parameters(parameters: Message, place: str) -> None:
-    """400 for what would change the answer and is not done here."""
-    for name, value in parameters.items():
-        if name == _REGION:
-            message = f"{place} refers to shared memory"
-            raise bad(message, "send the tensor in the request")
-        if name in _SEQUENCE and any(value.values()):
-            message = f"{place} has {name}, and the model keeps no state from request to request"
-            raise bad(message, "leave out the sequence")
+def _plain(parameters: Message) -> dict[str, Any]:
+    """Parameters without the message around each value. That tensors are binary goes without saying."""
+    found = {name: next(iter(value.values()), None) for name, value in parameters.items()}
+    found.pop("binary_data_output", None)
+    return found
 
 
 def _answer(message: bytes) -> Answer:

@@ -16,6 +16,7 @@ from fairway.serving.replica.protocols.grpc.inference import Infer, check_name
 from fairway.serving.replica.protocols.grpc.tensorflow import GrpcClassify, GrpcPredict, GrpcRegress, check_spec, spec_of
 from fairway.serving.replica.protocols.grpc.wire import Message
 from fairway.serving.replica.protocols.rows import SIGNATURE
+from fairway.serving.replica.protocols.triton import EXTENSIONS, configuration, statistics
 from fairway.state.model import TensorSpec
 from fairway.version import __version__
 
@@ -28,7 +29,6 @@ SERVING, NOT_SERVING = 1, 2
 _SMALL = 1 << 16
 """Bytes of a request that asks about the model, decompressed."""
 _AVAILABLE = 30
-_NANO = 1e9
 _NO_REGIONS = "this server takes no shared memory: send tensors in the request"
 
 Call = Callable[[bytes], Answer]
@@ -45,6 +45,7 @@ class GrpcService:
     most: int
     """Bytes of a request."""
     draining: Callable[[], bool]
+    now: Callable[[], float]
 
     def forms(self) -> dict[str, Infer | GrpcPredict | GrpcClassify | GrpcRegress]:
         """The methods that put one question to the model."""
@@ -115,42 +116,17 @@ class GrpcService:
 
     def _config(self, asked: Message) -> Message:
         self._check(asked)
-        model, verdict = self.model, self.batcher.verdict
-        most = verdict.rows or 64
-        skipped = 1 if model.batches else 0  # Triton leaves the batch out of the dimensions of a model that is batched.
-        return {
-            "config": {
-                "name": model.name,
-                "platform": model.platform,
-                "backend": model.platform.partition("_")[0],
-                "version_policy": {"specific": {"versions": [int(model.version)]}} if model.version.isdigit() else None,
-                "max_batch_size": most if model.batches else 0,
-                "input": [_configured(spec, skipped) for spec in model.signature.inputs],
-                "output": [_configured(spec, skipped) for spec in model.signature.outputs],
-                "dynamic_batching": {} if verdict.batched else None,
-                "parameters": {"batching": {"string_value": str(verdict)}},
-            }
-        }
+        types = definitions().enum("inference.DataType")
+        told = configuration(self.model, self.batcher)
+        for tensor in (*told["input"], *told["output"]):
+            tensor["data_type"] = types[tensor["data_type"]]
+            tensor.pop("format", None)
+        return {"config": told}
 
     def _statistics(self, asked: Message) -> Message:
         if asked.get("name"):
             self._check(asked)
-        metrics = self.metrics
-        served, failed = metrics.served, metrics.failed + metrics.refused
-        runs = sum(metrics.batch_rows.counts)
-        about = {
-            "name": self.model.name,
-            "version": self.model.version,
-            "inference_count": int(metrics.batch_rows.total),
-            "execution_count": runs,
-            "inference_stats": {
-                "success": _duration(served, metrics.times.histograms()[0].total),
-                "fail": _duration(failed, 0.0),
-                "queue": _duration(served, metrics.queue_seconds),
-                "compute_infer": _duration(runs, metrics.busy_seconds),
-            },
-        }
-        return {"model_stats": [about]}
+        return {"model_stats": [statistics(self.model, self.metrics, self.now())]}
 
     def _index(self, asked: Message) -> Message:
         state = "UNAVAILABLE" if self.draining() else "READY"
@@ -161,12 +137,15 @@ class GrpcService:
     def _load(self, asked: Message) -> Message:
         check_name(self.model, asked.get("model_name", ""), "")
         if asked.get("parameters"):
-            raise RequestError(501, "a model cannot be loaded with another configuration", fix="change the service's document")
+            raise bad(
+                "the model is loaded, and cannot be loaded anew with parameters",
+                "roll out another version: `fairway rollout start`",
+            )
         return {}
 
     def _unload(self, asked: Message) -> Message:
         check_name(self.model, asked.get("model_name", ""), "")
-        raise RequestError(501, "the only model of a replica cannot be unloaded", fix="use `fairway scale` or `fairway delete`")
+        raise bad("the model is all that this replica holds, and is not unloaded", "use `fairway scale` or `fairway delete`")
 
     def _trace(self, asked: Message) -> Message:
         if any(each.get("value") for each in asked.get("settings", {}).values()):
@@ -211,9 +190,6 @@ class GrpcService:
         check_name(self.model, asked.get("name", ""), asked.get("version", ""))
 
 
-EXTENSIONS = ["model_repository", "model_configuration", "statistics", "classification"]
-
-
 def _called(path: str, do: Callable[[Message], Message]) -> Call:
     """A method from messages to messages as one from bodies to answers."""
 
@@ -238,16 +214,6 @@ def _told(spec: TensorSpec) -> Message:
     return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
 
 
-def _configured(spec: TensorSpec, skipped: int) -> Message:
-    word = "STRING" if spec.datatype == "BYTES" else spec.datatype
-    types = definitions().enum("inference.DataType")
-    return {"name": spec.name, "data_type": types[f"TYPE_{word}"], "dims": list(spec.shape[skipped:]) or [1]}
-
-
 def _tensor_info(spec: TensorSpec) -> Message:
     dims = {"dim": [{"size": length} for length in spec.shape]}
     return {"name": spec.name, "dtype": tensorflow.NUMBERS[spec.datatype], "tensor_shape": dims}
-
-
-def _duration(count: int, seconds: float) -> Message:
-    return {"count": count, "ns": int(seconds * _NANO)}

@@ -79,7 +79,7 @@ def given_options(
     for name, raw in given.items():
         if name in own or name in _LABELS:
             continue
-        value = msgspec.json.decode(raw)
+        value = _value(name, raw)
         if value is None:
             continue
         if name in declared or _WITH.get(name) in declared:
@@ -88,6 +88,14 @@ def given_options(
         elif not _is_nothing(name, value, chat=chat):
             raise _refused(name, declared, chat=chat)
     return options
+
+
+def _value(name: str, raw: msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:  # a number that no machine holds
+        message = f"{name[:_MOST_NAME]}: {error}"
+        raise ParameterError(name[:_MOST_NAME], message) from None
 
 
 def _is_nothing(name: str, value: Any, *, chat: bool) -> bool:
