@@ -47,6 +47,7 @@ def test_every_method_of_the_client_has_a_case(home: Path, python: str) -> None:
     assert count > 140
 
 
+@pytest.mark.timeout(400)
 def test_the_client_is_answered_as_by_its_own_server(home: Path, python: str, tmp_path: Path) -> None:
     call(home, "daemon", "start")
     env = told(home)

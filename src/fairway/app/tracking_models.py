@@ -209,6 +209,13 @@ class TrackedModels:
         """The versions of a model, oldest first."""
         return await self._models.list(self._models.own(known.model, known.namespace))
 
+    async def all_versions(self, namespace: str) -> list[tuple[RegisteredName, ModelVersion]]:
+        """Every version of every model, models in order of name, the newest version of each first."""
+        found: dict[str, list[ModelVersion]] = {}
+        for version in await self._models.list(namespace=namespace):
+            found.setdefault(self._models.shown(version, namespace).name, []).insert(0, version)
+        return [(known, each) for known in await self.all_registered(namespace) for each in found.get(known.model, ())]
+
     async def version(self, known: RegisteredName, which: str) -> ModelVersion:
         """The version of that number or alias."""
         return await self._models.get(self._models.own(f"{known.model}@{which}", known.namespace))

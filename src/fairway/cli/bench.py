@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fairway.views.bench import BenchPoint, BenchView
 
 STEPS = "1,2,4,8,16,32,64"
+MOST_RATE = 100_000
 
 
 def bench(options: Options) -> int:
@@ -31,8 +32,9 @@ def bench(options: Options) -> int:
     path, body = _request(options, found)
     seconds = _seconds(options)
     connections = _connections(options)
+    loads = [(connections[-1], rate) for rate in _rates(options)] or [(number, 0.0) for number in connections]
     with key_headers(session, found) as headers:
-        view = _measure(found["url"] + path, body, connections, seconds, headers, tls_of(found))
+        view = _measure(found["url"] + path, body, loads, seconds, headers, tls_of(found))
     if options.text("report"):
         _write_report(view, options.text("report"))
     _show(session, view)
@@ -61,6 +63,19 @@ def _connections(options: Options) -> list[int]:
     return found
 
 
+def _rates(options: Options) -> list[float]:
+    """The rates of an open loop; none: a closed loop."""
+    text = options.text("rate")
+    try:
+        found = sorted({float(word) for word in text.split(",")}) if text else []
+    except ValueError:
+        found = [0.0]
+    if found and not 0.0 < found[0] <= found[-1] <= MOST_RATE:
+        message = f"--rate {text}: numbers up to {MOST_RATE:,} with commas between them are needed"
+        raise UsageError(message, fix="write --rate 100,200,400")
+    return found
+
+
 def _seconds(options: Options) -> float:
     from fairway.units import quantity
 
@@ -75,7 +90,7 @@ def _seconds(options: Options) -> float:
 def _measure(
     url: str,
     body: bytes,
-    connections: list[int],
+    loads: list[tuple[int, float]],
     seconds: float,
     headers: dict[str, str],
     tls: tuple[ssl.SSLContext, str] | None,
@@ -87,12 +102,15 @@ def _measure(
     from fairway.views.bench import BenchView
 
     request = request_bytes(url, body, {**({"Content-Type": "application/json"} if body else {}), **headers})
-    points = []
-    for number in connections:
+    points: list[Point] = []
+    for number, rate in loads:
+        what = f"{rate:g} requests a second" if rate else f"{number} connection{'' if number == 1 else 's'}"
         if is_terminal(2):
-            sys.stderr.write(f"\r\x1b[K{number} connections ...")
+            sys.stderr.write(f"\r\x1b[K{what} ({len(points) + 1} of {len(loads)}) ...")
             sys.stderr.flush()
-        points.append(asyncio.run(drive(url, request, number, seconds, tls)))
+        else:
+            say(f"{what} for {seconds:g} s ({len(points) + 1} of {len(loads)})")
+        points.append(asyncio.run(drive(url, request, number, seconds, tls, rate)))
     if is_terminal(2):
         sys.stderr.write("\r\x1b[K")
     best = knee(points)
@@ -105,7 +123,8 @@ def _shown(found: Point) -> BenchPoint:
     p50, p90, p95, p99 = (round(1000 * found.latency.get(percent, 0.0), 3) for percent in (50, 90, 95, 99))
     statuses = {str(status): count for status, count in sorted(found.statuses.items())}
     rate = round(found.rate, 1)
-    return BenchPoint(found.connections, rate, p50, p90, p95, p99, found.answered, found.failed, statuses)
+    numbers = (p50, p90, p95, p99, found.answered, found.failed, statuses)
+    return BenchPoint(found.connections, rate, *numbers, offered=found.offered, client_cpu=round(found.client_cpu, 3))
 
 
 def _show(session: Session, view: BenchView) -> None:
@@ -142,12 +161,21 @@ COMMANDS = {
         words=(Word("NAME", "a service: mnist or service/mnist"),),
         flags=(
             Flag("--connections -c", f"how many at once, one after the other (default: {STEPS})", "N,N..."),
+            Flag(
+                "--rate",
+                "an open loop: so many requests a second, due at random moments, over the most of the connections",
+                "N,N...",
+            ),
             Flag("--time -t", "how long each (default: 2s)", "TIME"),
             Flag("--data", "the body of the request (default: zeros of the model's shape)", "FILE"),
             Flag("--path", "where to ask (default: the model's infer route, or /)", "PATH"),
             Flag("--report", "write a page with plots there", "FILE.html"),
             FORMAT,
         ),
-        examples=("fairway bench service/mnist", "fairway bench service/mnist -c 1,16,64 --report bench.html"),
+        examples=(
+            "fairway bench service/mnist",
+            "fairway bench service/mnist -c 1,16,64 --report bench.html",
+            "fairway bench service/mnist --rate 200,400,800 -c 64",
+        ),
     )
 }

@@ -16,6 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+FORMS = ("jsonl", "csv", "parquet", "npz")
+
 
 def predict(options: Options) -> int:
     """Submit the job, and wait for it unless told otherwise."""
@@ -54,6 +56,8 @@ def make_job(options: Options, namespace: str, model: dict[str, Any], rows: str)
         shard=options.number("shard") or 1000,
         batch=options.number("batch") or 256,
         python=options.text("python"),
+        write=options.text("write") or "auto",
+        resources=predicting.resources(options.text("cpus"), options.text("gpus")),
     )
 
 
@@ -108,8 +112,13 @@ COMMANDS = {
         predict,
         words=(Word("MODEL", "mnist, mnist@7 or mnist@champion"),),
         flags=(
-            Flag("--data", "a dataset (new, or new@2), or a file or folder of .npy, .npz, .jsonl or .csv", "DATA"),
+            Flag(
+                "--data", "a dataset (new, or new@2), or a file or folder of .npy, .npz, .jsonl, .csv, .parquet, images", "DATA"
+            ),
             Flag("--out", "the dataset that gets the predictions", "NAME"),
+            Flag("--write", f"how they are written: {', '.join(FORMS)} (default: as the data is)", "FORM", choices=FORMS),
+            Flag("--cpus", "cores a worker: 2, 500m; the model runs on as many threads", "N"),
+            Flag("--gpus", "GPUs a worker: 1, 0.25, H100:1", "N"),
             Flag("--workers -w", "how many share the work (default: 1)", "N", number=True),
             Flag("--shard", "rows that a worker takes at once (default: 1000)", "N", number=True),
             Flag("--batch", "rows that the model gets at once (default: 256)", "N", number=True),
@@ -124,6 +133,7 @@ COMMANDS = {
         examples=(
             "fairway predict mnist@champion --data new@2 --out scored",
             "fairway predict mnist --data rows.csv --out scored -w 4",
+            "fairway predict resnet --data photos/ --out labels --write csv --cpus 2",
         ),
     )
 }

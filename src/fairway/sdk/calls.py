@@ -182,12 +182,16 @@ class Verbs(ServiceVerbs, KeyVerbs):
         batch: int = 256,
         python: str = "",
         image: str = "",
+        write: str = "auto",
+        cpus: float | str = "",
+        gpus: float | str = "",
     ) -> Steps[Run]:
         """Run a model (`mnist@champion`) over data as a job, shard by shard; the predictions are a version of the dataset `out`.
 
-        `data` is a dataset (`new`, `new@2`), a file or folder of .npy, .npz, .jsonl or .csv, or a URI. `python` has the framework
-        of the model, where it is not ONNX. On a cluster the job runs in `image` (default, for ONNX: Fairway's own), and `data` is
-        reached from there. The job is submitted: `client.predict(...).wait()` waits for it.
+        `data` is a dataset (`new`, `new@2`), a file or folder of .npy, .npz, .jsonl, .csv, .parquet or images, or a URI. `write`:
+        jsonl, csv, parquet or npz. `python` has the framework of the model, where it is not ONNX. `cpus`, `gpus`: of a worker.
+        On a cluster the job runs in `image` (default, for ONNX: Fairway's own), and `data` is reached from there. The job is
+        submitted: `client.predict(...).wait()` waits for it.
         """
         version = json.loads((yield self._call("GET", _model(model))))
         rows = fspath(data)
@@ -209,6 +213,8 @@ class Verbs(ServiceVerbs, KeyVerbs):
             shard=shard,
             batch=batch,
             python="" if self.on_cluster else python,
+            write=write,
+            resources=predicting.resources(str(cpus), str(gpus)),
         )
         if self.on_cluster:
             health = json.loads((yield self._call("GET", "/v1/health")))

@@ -23,8 +23,13 @@ def prediction(
     shard: int = 1000,
     batch: int = 256,
     python: str = "",
+    write: str = "auto",
+    resources: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The document of the job, in the Kubernetes spelling. `model`: the version; `rows`: where they lie; `out`: a dataset."""
+    """The document of the job, in the Kubernetes spelling.
+
+    `model`: the version; `rows`: where they lie; `out`: a dataset; `write`: the form of predictions; `resources`: of a worker.
+    """
     from fairway.state import model as state_model
 
     version = f"{model['name']}@{model['version']}"
@@ -35,6 +40,11 @@ def prediction(
         *("--data", "{{data.rows}}", "--out", "{{output.dataset}}"),
         *("--shard", str(shard), "--batch", str(batch)),
     ]
+    # Both are left out by default: an image on a cluster may hold an older Fairway that does not know them.
+    if write != "auto":
+        command += ["--write", write]
+    if resources and "cpu" in resources:
+        command += ["--threads", str(_threads(resources["cpu"]))]
     if model["format"] != state_model.IN_REPLICA:
         # Consent was given when the version was registered, if its files need it.
         command += ["--allow-pickle", "--python", "python"]
@@ -46,6 +56,8 @@ def prediction(
         "restart": {"max": 3, "scope": "task"},
         "roles": {"worker": {"replicas": {"min": workers, "max": workers}, "command": command}},
     }
+    if resources:
+        spec["roles"]["worker"]["resources"] = resources
     if python:
         spec["environment"] = {"python": os.path.abspath(python)}
     return {
@@ -54,6 +66,25 @@ def prediction(
         "metadata": {"name": names.suggest_name(f"predict-{model['name']}"), "namespace": namespace},
         "spec": spec,
     }
+
+
+def resources(cpus: str, gpus: str) -> dict[str, Any]:
+    """What a worker gets; empty: what tasks get that ask for nothing. `gpus`: 1, 0.25 or H100:1."""
+    from fairway.sdk import document
+
+    found: dict[str, Any] = {"cpu": cpus} if cpus else {}
+    if gpus:
+        kind, mark, count = document.split_gpus(gpus, "--gpus")
+        found.update({"gpu": count, "gpuType": [kind]} if mark else {"gpu": count})
+    return found
+
+
+def _threads(cpu: str) -> int:
+    """The threads of one run of the model: the whole cores of a worker, one at least."""
+    try:
+        return max(1, int(float(cpu.removesuffix("m")) / (1000 if cpu.endswith("m") else 1)))
+    except ValueError:
+        return 1  # the document's own check says what is wrong with it
 
 
 def in_image(wanted: dict[str, Any], image: str, python: str = "") -> dict[str, Any]:

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 import msgspec
 
 from fairway.units import quantity
+from fairway.views import phrases
 from fairway.views.curve import plot
 from fairway.views.table import Column, Page, table
 
 WIDTH, HEIGHT = 56, 8
+BUSY = 0.9
+"""The part of a core beyond which the load generator itself is the limit."""
 
 
 class BenchPoint(msgspec.Struct, frozen=True):
@@ -26,6 +29,10 @@ class BenchPoint(msgspec.Struct, frozen=True):
     answered: int
     failed: int
     statuses: dict[str, int] = {}
+    offered: float = 0.0
+    """Requests a second that were due, in an open loop; 0: each connection asked as soon as it was answered."""
+    client_cpu: float = 0.0
+    """The part of a core that the load generator used; near 1, it is the limit and not the service."""
 
 
 class BenchView(msgspec.Struct, frozen=True):
@@ -36,53 +43,95 @@ class BenchView(msgspec.Struct, frozen=True):
     """A point."""
     points: tuple[BenchPoint, ...]
     knee: int = 0
-    """Connections beyond which more load brings more waiting than answers; 0 when none was found: nothing was answered, or the
-    most connections that were tried are still the best."""
+    """Connections beyond which more load brings more waiting than answers; 0 when none was found: nothing was answered, it does
+    not lie between numbers that were tried, or requests came at a rate."""
 
 
 def bench_text(view: BenchView, page: Page) -> str:
     """The table, the curve and the knee in a sentence."""
+    opened = any(point.offered for point in view.points)
     rows = [_row(point, view.knee) for point in view.points]
     columns = (
-        Column("CONNECTIONS", right=True), Column("ANSWERS/S", right=True), Column("P50", right=True), Column("P90", right=True),
-        Column("P95", right=True), Column("P99", right=True), Column("FAILED", right=True), Column(""),
+        Column("REQUESTS/S" if opened else "CONNECTIONS", right=True), Column("ANSWERS/S", right=True), Column("P50", right=True),
+        Column("P90", right=True), Column("P95", right=True), Column("P99", right=True), Column("FAILED", right=True), Column(""),
     )  # fmt: skip
-    return "\n".join([table(columns, rows, page).rstrip("\n"), *_curve(view.points), "", _sentence(view)]) + "\n"
+    lines = [table(columns, rows, page).rstrip("\n"), *_chart(view.points), "", _sentence(view), *_client(view.points)]
+    return "\n".join(lines) + "\n"
 
 
 def _row(point: BenchPoint, knee: int) -> list[str]:
     times = [_milliseconds(value) for value in (point.p50_ms, point.p90_ms, point.p95_ms, point.p99_ms)]
     return [
-        str(point.connections),
+        f"{point.offered:,.0f}" if point.offered else str(point.connections),
         f"{point.rate:,.0f}",
         *times,
         str(point.failed),
-        "<- knee" if point.connections == knee else "",
+        "<- knee" if point.connections == knee and not point.offered else "",
     ]
 
 
-def _curve(points: Sequence[BenchPoint]) -> list[str]:
-    drawn = plot(
-        [(point.rate, point.p95_ms) for point in sorted(points, key=lambda each: each.rate) if point.answered], WIDTH, HEIGHT
-    )
+def _chart(points: Sequence[BenchPoint]) -> list[str]:
+    """The 95th percentile over answers a second, with a scale at both axes."""
+    answered = sorted((point for point in points if point.answered), key=lambda each: each.rate)
+    drawn = plot([(point.rate, point.p95_ms) for point in answered], WIDTH, HEIGHT)
     if not drawn:
         return []
-    rates = [point.rate for point in points if point.answered]
-    return ["", "p95", *(f"  {line}" for line in drawn), f"  {min(rates):,.0f} to {max(rates):,.0f} answers a second"]
+    low, high = min(point.p95_ms for point in answered), max(point.p95_ms for point in answered)
+    middle = HEIGHT // 2
+    half = high - (high - low) * middle / (HEIGHT - 1)
+    marks = {0: _milliseconds(high), middle: _milliseconds(half), HEIGHT - 1: _milliseconds(low)}
+    margin = max(len(mark) for mark in marks.values())
+    lines = [f"{marks.get(number, ''):>{margin}} {'┤' if number in marks else '│'}{line}" for number, line in enumerate(drawn)]
+    left, right = answered[0].rate, answered[-1].rate
+    axis = "".join("┬" if place in (0, WIDTH // 2, WIDTH - 1) else "─" for place in range(WIDTH))
+    ends = f"{left:,.0f}", f"{(left + right) / 2:,.0f}", f"{right:,.0f}"
+    numbers = f"{ends[0]:<{WIDTH // 2 - len(ends[1]) // 2}}{ends[1]}"
+    numbers = f"{numbers:<{WIDTH - len(ends[2])}}{ends[2]}"
+    return ["", "p95", *lines, f"{'':>{margin}} └{axis}", f"{'':>{margin}}  {numbers} answers a second"]
+
+
+def _client(points: Sequence[BenchPoint]) -> list[str]:
+    """Where the load generator was the limit, so that the service may do more than was measured."""
+    busy = [point for point in points if point.client_cpu >= BUSY]
+    if not busy:
+        return []
+    first = busy[0]
+    what = f"{first.offered:,.0f} requests a second" if first.offered else f"{first.connections} connections"
+    return [
+        f"from {what} on the load generator used {first.client_cpu:.0%} of its core: it was the limit;",
+        "the service may do more: run `fairway bench` in several shells at once, or a load generator that uses more cores",
+    ]
 
 
 def _sentence(view: BenchView) -> str:
-    found = next((point for point in view.points if point.connections == view.knee), None)
     if not any(point.answered for point in view.points):
         return "nothing was answered"
+    if any(point.offered for point in view.points):
+        return _kept_up(view.points)
+    tried = sorted(point.connections for point in view.points)
+    found = next((point for point in view.points if point.connections == view.knee), None)
     if found is None:
-        most = max(point.connections for point in view.points)
-        tried = "1 connection was" if most == 1 else f"at most {most} connections were"
-        return f"no knee was found: {tried} tried, and more may bring more answers; try --connections 1,2,4,{max(8, 2 * most)}"
+        spans = f"{tried[0]} to {tried[-1]} connections" if len(tried) > 1 else phrases.count(tried[0], "connection")
+        wider = ",".join(map(str, sorted({1, max(2, tried[0] // 2), *tried, max(8, 2 * tried[-1])})))
+        return f"no knee was found between measured points ({spans} tried); try --connections {wider}"
+    place = tried.index(found.connections)
+    around = f"between {tried[place - 1]} and {tried[place + 1]}" if place else f"below {tried[1]}"
     return (
-        f"the knee is at {found.connections} connections: {found.rate:,.0f} answers a second, 95 of 100 within "
-        f"{_milliseconds(found.p95_ms)}; beyond it more load brings more waiting than answers"
+        f"the knee is at {found.connections} connections ({around}, by the numbers that were tried): {found.rate:,.0f} answers a "
+        f"second, 95 of 100 within {_milliseconds(found.p95_ms)}; beyond it more load brings more waiting than answers"
     )
+
+
+def _kept_up(points: Sequence[BenchPoint]) -> str:
+    """Up to which rate everything was answered."""
+    well = [point for point in points if not point.failed and point.rate >= 0.95 * point.offered]
+    if not well:
+        return f"not even {min(point.offered for point in points):,.0f} requests a second were answered as fast as they came"
+    best = max(well, key=lambda point: point.offered)
+    worse = [point.offered for point in points if point.offered > best.offered]
+    more = f"; at {min(worse):,.0f} not" if worse else "; no higher rate was tried"
+    within = f"95 of 100 within {_milliseconds(best.p95_ms)}"
+    return f"{best.offered:,.0f} requests a second were answered as fast as they came, {within}{more}"
 
 
 def _milliseconds(value: float) -> str:

@@ -90,6 +90,56 @@ def test_the_last_point_is_no_knee() -> None:
     assert knee([one, point(4, 1.0, [0.01] * 390, {200: 390})]) is None
     shown = BenchPoint(1, 100.0, 1.0, 1.0, 1.0, 1.0, 100, 0)
     text = bench_text(BenchView("http://x", 1.0, (shown,)), Page())
-    assert "no knee was found: 1 connection was tried" in text
+    assert "no knee was found between measured points (1 connection tried)" in text
     assert "the knee is at" not in text
     assert "<- knee" not in text
+
+
+def test_the_first_point_is_no_knee_but_for_one_connection() -> None:
+    few = point(4, 1.0, [0.01] * 390, {200: 390})
+    many = point(16, 1.0, [0.04] * 400, {200: 400})
+    assert knee([few, many]) is None
+    one = point(1, 1.0, [0.001] * 390, {200: 390})
+    assert knee([one, few, many]) is one
+
+
+async def test_an_open_loop_counts_from_when_a_request_was_due() -> None:
+    async with a_server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok") as (url, _):
+        found = await drive(url, request_bytes(url, b"", {}), 4, 0.4, rate=200.0)
+    assert found.offered == 200.0
+    assert found.failed == 0
+    assert 30 < found.answered < 150
+    assert 0.0 < found.client_cpu <= 1.5
+    assert knee([found]) is None
+
+
+def shown(connections: int, rate: float, p95: float, **more: float) -> BenchPoint:
+    return BenchPoint(connections, rate, p95, p95, p95, p95, 100, 0, **more)  # type: ignore[arg-type]
+
+
+def test_the_chart_has_a_scale_at_both_axes() -> None:
+    points = (shown(1, 100.0, 2.0), shown(4, 1300.0, 4.0), shown(16, 2100.0, 30.0))
+    text = bench_text(BenchView("http://x", 1.0, points, 4), Page())
+    lines = text.splitlines()
+    chart = lines[lines.index("p95") + 1 :]
+    assert chart[0].startswith("  30ms ┤")
+    assert chart[7].startswith("2.00ms ┤")
+    assert chart[8].startswith("       └┬──")
+    assert chart[9].split() == ["100", "1,100", "2,100", "answers", "a", "second"]
+    assert "the knee is at 4 connections (between 1 and 16, by the numbers that were tried)" in text
+
+
+def test_a_load_generator_at_its_limit_is_named() -> None:
+    points = (shown(1, 100.0, 2.0, client_cpu=0.2), shown(64, 900.0, 9.0, client_cpu=0.97))
+    assert "from 64 connections on the load generator used 97% of its core" in bench_text(
+        BenchView("http://x", 1.0, points), Page()
+    )
+    assert "load generator" not in bench_text(BenchView("http://x", 1.0, points[:1]), Page())
+
+
+def test_an_open_loop_says_which_rate_was_kept() -> None:
+    points = (shown(64, 100.0, 2.0, offered=100.0), shown(64, 300.0, 900.0, offered=400.0))
+    text = bench_text(BenchView("http://x", 1.0, points), Page())
+    assert "REQUESTS/S" in text
+    assert "100 requests a second were answered as fast as they came, 95 of 100 within 2.00ms; at 400 not" in text
+    assert "knee" not in text

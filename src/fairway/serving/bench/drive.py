@@ -1,10 +1,13 @@
-"""Drives an HTTP server: every connection sends its next request as soon as it has its answer."""
+"""Drives an HTTP server: every connection sends its next request as soon as it has its answer, or requests come at a rate."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import random  # noqa: TID251  seeded: the same moments each time
 import ssl
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +18,10 @@ from fairway.serving.bench.result import Point, point
 WARM_UP = 0.3
 """The part of a point's time that is not counted: connections open, batches form."""
 LIMIT = 1 << 24
+TICK = 0.001
+"""Seconds between two looks at what is due."""
+GRACE = 5.0
+"""Seconds after the end in which what was due before is still sent."""
 
 
 def request_bytes(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
@@ -28,33 +35,87 @@ def request_bytes(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
 
 
 async def drive(
-    url: str, request: bytes, connections: int, seconds: float, tls: tuple[ssl.SSLContext, str] | None = None
+    url: str,
+    request: bytes,
+    connections: int,
+    seconds: float,
+    tls: tuple[ssl.SSLContext, str] | None = None,
+    rate: float = 0.0,
 ) -> Point:
     """So many connections for so long. Only what was asked and answered after the warm-up counts.
 
-    `tls`: for https, what to trust, and the name in the certificate.
+    `tls`: for https, what to trust, and the name in the certificate. With a rate, so many requests a second are due at random
+    moments, whatever is still unanswered, and latency counts from the moment at which a request was due.
     """
     parts = urlsplit(url)
     if parts.scheme != ("http" if tls is None else "https") or not parts.hostname:
         message = f"{url} cannot be driven: only http is, and https where it is known what to trust"
         raise UsageError(message, fix="give an address such as http://127.0.0.1:8000/v2/models/mnist/infer")
-    tally = _Tally()
     counted = time.perf_counter() + seconds * WARM_UP
-    until = counted + seconds
+    tally = _Tally(counted, counted + seconds)
     place = (parts.hostname, parts.port or (80 if tls is None else 443))
-    await asyncio.gather(*(_Connection(place, request, tally, counted, until, tls).run() for _ in range(connections)))
-    return point(connections, time.perf_counter() - counted, tally.taken, tally.statuses)
+    source = _Due(rate, tally) if rate else None
+    workers = [_Connection(place, request, tally, source, tls).run() for _ in range(connections)]
+    await asyncio.gather(_measure_client(tally), *workers, *([source.run()] if source else []))
+    elapsed = time.perf_counter() - counted
+    return point(connections, elapsed, tally.taken, tally.statuses, offered=rate, client_cpu=tally.client_cpu)
+
+
+async def _measure_client(tally: _Tally) -> None:
+    await asyncio.sleep(max(0.0, tally.counted - time.perf_counter()))
+    cpu, began = time.process_time(), time.perf_counter()
+    await asyncio.sleep(max(0.0, tally.until - began))
+    tally.client_cpu = (time.process_time() - cpu) / (time.perf_counter() - began)
 
 
 class _Tally:
-    def __init__(self) -> None:
+    """What came of the requests that began between two moments of `time.perf_counter`."""
+
+    def __init__(self, counted: float, until: float) -> None:
+        self.counted = counted
+        self.until = until
         self.taken: list[float] = []
         self.statuses: dict[int, int] = {}
+        self.client_cpu = 0.0
 
-    def note(self, status: int, took: float) -> None:
+    def note(self, status: int, began: float) -> None:
+        if began < self.counted:
+            return
         self.statuses[status] = self.statuses.get(status, 0) + 1
         if 200 <= status < 300:
-            self.taken.append(took)
+            self.taken.append(time.perf_counter() - began)
+
+
+class _Due:
+    """The requests of an open loop, by when each is due."""
+
+    def __init__(self, rate: float, tally: _Tally) -> None:
+        self._rate = rate
+        self._tally = tally
+        self._due: deque[float] = deque()
+        self._chance = random.Random(1)  # the same moments for every service that is compared
+
+    async def run(self) -> None:
+        due = time.perf_counter()
+        while (now := time.perf_counter()) < self._tally.until:
+            while due <= now:
+                self._due.append(due)
+                due += self._chance.expovariate(self._rate)
+            await asyncio.sleep(TICK)
+
+    async def next(self) -> float:
+        """When the next request was due, once it is; infinity at the end. What could not be sent in time has failed."""
+        while True:
+            now = time.perf_counter()
+            if self._due:
+                due = self._due.popleft()
+                if now < self._tally.until + GRACE:
+                    return due
+                self._tally.note(0, due)
+            elif now >= self._tally.until:
+                return math.inf
+            else:
+                await asyncio.sleep(TICK)
 
 
 class _Connection:
@@ -65,47 +126,50 @@ class _Connection:
         place: tuple[str, int],
         request: bytes,
         tally: _Tally,
-        counted: float,
-        until: float,
+        source: _Due | None,
         tls: tuple[ssl.SSLContext, str] | None,
     ) -> None:
         self._place = place
         self._request = request
         self._tally = tally
-        self._counted = counted
-        self._until = until
+        self._source = source
         self._tls: dict[str, Any] = {"ssl": tls[0], "server_hostname": tls[1]} if tls is not None else {}
 
     async def run(self) -> None:
-        while time.perf_counter() < self._until:
-            began = time.perf_counter()
+        began = await self._next()
+        while began < math.inf:
             try:
                 reader, writer = await asyncio.open_connection(*self._place, limit=LIMIT, **self._tls)
             except OSError:
-                self._note(0, began)
+                self._tally.note(0, began)
                 # A server that is not there is asked again soon, not in a storm.
                 await asyncio.sleep(0.01)
+                began = await self._next()
                 continue
             try:
-                await self._exchange(reader, writer)
+                began = await self._exchange(reader, writer, began)
             finally:
                 writer.close()
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while (began := time.perf_counter()) < self._until:
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, began: float) -> float:
+        """Ask as long as the connection goes on; when the request begins that is sent next."""
+        goes_on = True
+        while goes_on and began < math.inf:
             try:
                 writer.write(self._request)
                 status, goes_on = await _answer(reader)
             except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
-                self._note(0, began)
-                return
-            self._note(status, began)
-            if not goes_on:
-                return
+                status, goes_on = 0, False
+            self._tally.note(status, began)
+            began = await self._next()
+        return began
 
-    def _note(self, status: int, began: float) -> None:
-        if began >= self._counted:
-            self._tally.note(status, time.perf_counter() - began)
+    async def _next(self) -> float:
+        """When the next request begins; infinity after the last."""
+        if self._source is not None:
+            return await self._source.next()
+        now = time.perf_counter()
+        return now if now < self._tally.until else math.inf
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, bool]:

@@ -18,11 +18,14 @@ import numpy as np
 from fairway.errors import FairwayError, UsageError
 from fairway.runtime import context, contract, metrics
 from fairway.runtime.shards import Shard, shards
-from fairway.serving.predict.parts import Parts
-from fairway.serving.predict.rows import ONLY, Array, open_rows
+from fairway.serving.predict.image import read_rules
+from fairway.serving.predict.parquet import ParquetFile
+from fairway.serving.predict.parts import ENDINGS, Parts
+from fairway.serving.predict.rows import ONLY, Array, Rows, open_rows
 from fairway.serving.replica.datatypes import DTYPES, of_texts
 from fairway.serving.replica.folder import find
 from fairway.serving.replica.runtimes.loading import load
+from fairway.serving.replica.runtimes.runtime import Runtime
 from fairway.state.model import Signature, TensorSpec
 
 
@@ -38,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     add("--data", type=Path, required=True, help="a file or a folder of rows")
     add("--out", type=Path, required=True, help="the folder of the predictions")
     add("--shard", type=int, default=1000, help="rows of a shard")
+    add("--threads", type=int, default=1, help="threads of one run of the model")
+    add("--write", choices=("auto", *ENDINGS), default="auto", help="how predictions are written; auto: as the rows are")
     add("--batch", type=int, default=256, help="rows that the model gets at once")
     given = parser.parse_args(arguments)
     try:
@@ -51,24 +56,50 @@ def main(arguments: list[str] | None = None) -> int:
 def predict(given: argparse.Namespace) -> None:
     """Work through the shards of the data."""
     rows = open_rows(given.data)
-    runtime = load(find(given.folder, given.format, given.runtime, allow_pickle=given.allow_pickle), given.python, threads=1)
-    parts = Parts(given.out, text=rows.is_text)
-    done = 0
+    parts = Parts(given.out, form_of(given.write, rows))
+    done = parts.rows(len(rows), given.shard)
+    # At once, so that a worker that starts again does not look as if it began anew.
+    told = f", {done:,} of them predicted before" if done else ""
+    sys.stderr.write(f"{context.index()}: {len(rows):,} rows{told}\n")
+    _report(done, len(rows))
+    found = find(given.folder, given.format, given.runtime, allow_pickle=given.allow_pickle)
+    runtime = load(found, given.python, given.threads)
     try:
+        for images in rows.images:
+            images.fit(runtime.signature.inputs, read_rules(given.folder))
         for shard in taken(len(rows), given.shard):
-            outputs: list[list[Array]] = []
-            for start in range(shard.start, shard.stop, given.batch):
-                asked = arranged(runtime.signature, rows.read(start, min(start + given.batch, shard.stop)))
-                outputs.append(runtime.run(asked))
-                shard.renew()
-            names = [spec.name for spec in runtime.signature.outputs]
-            joined = {name: np.concatenate([batch[place] for batch in outputs]) for place, name in enumerate(names)}
-            parts.write(shard.start, joined)
-            done += len(shard)
-            metrics.report(step=done, rows=done)
-            sys.stderr.write(f"{context.index()}: rows {shard.start:,} to {shard.stop:,} of {len(rows):,}\n")
+            parts.write(shard.start, _predicted(runtime, rows, shard, given.batch), rows.names(shard.start, shard.stop))
+            done = parts.rows(len(rows), given.shard)
+            _report(done, len(rows))
+            span = f"rows {shard.start:,} to {shard.stop:,} of {len(rows):,}"
+            sys.stderr.write(f"{context.index()}: {span}; {done / len(rows):.0%} done\n")
     finally:
         runtime.close()
+
+
+def _predicted(runtime: Runtime, rows: Rows, shard: Shard, batch: int) -> dict[str, Array]:
+    """The outputs for the rows of a shard."""
+    outputs: list[list[Array]] = []
+    for start in range(shard.start, shard.stop, batch):
+        asked = arranged(runtime.signature, rows.read(start, min(start + batch, shard.stop)))
+        outputs.append(runtime.run(asked))
+        shard.renew()
+    names = [spec.name for spec in runtime.signature.outputs]
+    return {name: np.concatenate([each[place] for each in outputs]) for place, name in enumerate(names)}
+
+
+def form_of(asked: str, rows: Rows) -> str:
+    """How predictions are written: as asked, else as the rows are: text as JSON lines, Parquet as Parquet, arrays as arrays."""
+    if asked != "auto":
+        return asked
+    if rows.is_text:
+        return "jsonl"
+    return "parquet" if all(isinstance(file, ParquetFile) for file in rows.files) else "npz"
+
+
+def _report(done: int, count: int) -> None:
+    """How far all workers are together, as far as this one sees their files."""
+    metrics.report(step=done, rows=done, part=done / count if count else 1.0)
 
 
 def taken(count: int, size: int) -> Iterable[Shard]:
@@ -84,11 +115,22 @@ def arranged(signature: Signature, rows: dict[str, Array]) -> list[Array]:
     """The arrays in the order and of the type of the model's inputs; a row that is flat takes the input's shape."""
     if rows.keys() == {ONLY} and len(signature.inputs) == 1:
         rows = {signature.inputs[0].name: rows[ONLY]}
+    elif len(signature.inputs) == 1 and signature.inputs[0].name not in rows and all(each.ndim == 1 for each in rows.values()):
+        # Columns of a table, of which none is called like the input: together they are its row.
+        rows = {signature.inputs[0].name: _table_of(rows)}
     missing = [spec.name for spec in signature.inputs if spec.name not in rows]
     if missing:
         message = f"the data has no {', '.join(missing)}; it has {', '.join(sorted(rows)) or 'nothing'}"
         raise UsageError(message, fix="name the arrays after the model's inputs")
     return [_shaped(spec, rows[spec.name]) for spec in signature.inputs]
+
+
+def _table_of(rows: dict[str, Array]) -> Array:
+    texts = [name for name, array in rows.items() if array.dtype.kind not in "biuf"]
+    if texts:
+        message = f"the columns {', '.join(texts)} hold no numbers, and all columns together are a row of the model's input"
+        raise UsageError(message, fix="leave them out, or name a column after the input")
+    return np.stack(list(rows.values()), axis=1)
 
 
 def _bytes_of(value: object) -> bytes:

@@ -2,38 +2,58 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fairway.serving.predict import parquet
+
+ENDINGS = {"jsonl": ".jsonl", "csv": ".csv", "parquet": ".parquet", "npz": ".npz"}
+"""How predictions can be written."""
 Array = NDArray[Any]
 
 
 class Parts:
     """The folder of the predictions."""
 
-    def __init__(self, folder: Path, *, text: bool) -> None:
+    def __init__(self, folder: Path, form: str) -> None:
+        """`form`: one of `ENDINGS`."""
         self._folder = folder
-        self._text = text
+        self._form = form
+        if form == "parquet":
+            parquet.check()
         folder.mkdir(parents=True, exist_ok=True)
         self._drop_halves()
 
     def path(self, start: int) -> Path:
         """The file of the shard that begins with this row: in order of name is in order of rows."""
-        return self._folder / f"part-{start:012d}{'.jsonl' if self._text else '.npz'}"
+        return self._folder / f"part-{start:012d}{ENDINGS[self._form]}"
 
-    def write(self, start: int, outputs: dict[str, Array]) -> None:
-        """Write a shard's predictions."""
+    def rows(self, count: int, size: int) -> int:
+        """How many of so many rows are predicted, by the shards of this size that are there."""
+        starts = (int(path.name[5:17]) for path in self._folder.glob(f"part-*{ENDINGS[self._form]}"))
+        return sum(min(size, count - start) for start in starts if start < count)
+
+    def write(self, start: int, outputs: dict[str, Array], names: Sequence[str] = ()) -> None:
+        """Write a shard's predictions. `names`: what its rows are called, where they are files."""
         # The name says nothing of rows, so that nobody takes it for a part.
         aside = self._folder / f".{secrets.token_hex(8)}"
+        named = {"file": np.asarray(names, object), **outputs} if names else outputs
         with aside.open("wb") as file:
-            if self._text:
-                file.write(_lines(start, outputs))
+            if self._form == "jsonl":
+                file.write(_lines(start, named))
+            elif self._form == "csv":
+                file.write(_table(start, named))
+            elif self._form == "parquet":
+                parquet.write(file, start, named)
             else:
                 np.savez(file, allow_pickle=False, **outputs)
             file.flush()
@@ -53,6 +73,25 @@ def _lines(start: int, outputs: dict[str, Array]) -> bytes:
     count = len(next(iter(columns.values()), []))
     rows = ({"row": start + place, **{name: column[place] for name, column in columns.items()}} for place in range(count))
     return b"".join(json.dumps(row, default=_text).encode() + b"\n" for row in rows)
+
+
+def _table(start: int, outputs: dict[str, Array]) -> bytes:
+    """A column for each output; one with several values a row has a column for each, `NAME.0`, `NAME.1` and so on."""
+    count = len(next(iter(outputs.values()), ()))
+    heads, columns = ["row"], [[*range(start, start + count)]]
+    for name, array in outputs.items():
+        flat = array.reshape(count, -1)
+        heads += [name] if array.ndim == 1 else [f"{name}.{place}" for place in range(flat.shape[1])]
+        columns += [[_cell(value) for value in column] for column in flat.T.tolist()]
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows(zip(*columns, strict=True))
+    return text.getvalue().encode()
+
+
+def _cell(value: object) -> Any:
+    return _text(value) if isinstance(value, bytes) else value
 
 
 def _text(value: object) -> str:

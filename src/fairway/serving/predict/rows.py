@@ -16,10 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairway.errors import NotFoundError, UsageError
+from fairway.serving.predict.image import ENDINGS as IMAGES
+from fairway.serving.predict.image import ImageFolder
+from fairway.serving.predict.parquet import ParquetFile
 from fairway.serving.replica.datatypes import DTYPES, of_texts
 
 Array = NDArray[Any]
-ENDINGS = (".npy", ".npz", ".jsonl", ".csv")
+ENDINGS = (".npy", ".npz", ".jsonl", ".csv", ".parquet")
 ONLY = ""
 """The name of the one array of a file that names none: it is the model's first input."""
 
@@ -30,6 +33,8 @@ class RowFile(Protocol):
     count: int
     is_text: bool
     """Whether predictions are written as lines of text too."""
+    names: Sequence[str]
+    """What each row is called, where rows are files; else empty."""
 
     def read(self, start: int, stop: int) -> dict[str, Array]:
         """These rows, by the name of the input."""
@@ -51,6 +56,15 @@ class Rows:
         """Whether all of it is text."""
         return all(file.is_text for file in self.files)
 
+    @property
+    def images(self) -> Sequence[ImageFolder]:
+        """What is read as the model's input says."""
+        return [file for file in self.files if isinstance(file, ImageFolder)]
+
+    def names(self, start: int, stop: int) -> list[str]:
+        """What these rows are called; empty where they have no names."""
+        return [name for file in self.files for name in file.names][start:stop]
+
     def read(self, start: int, stop: int) -> dict[str, Array]:
         """A range of rows. Files of one dataset have the same inputs."""
         pieces: list[dict[str, Array]] = []
@@ -66,12 +80,19 @@ class Rows:
 
 
 def open_rows(path: Path) -> Rows:
-    """The rows of a file, or of all files of a folder that hold rows."""
-    files = sorted(found for found in path.rglob("*") if found.suffix in ENDINGS) if path.is_dir() else [path]
-    if not files or not path.exists():
+    """The rows of a file, or of all files of a folder that hold rows. Images are a row each."""
+    everything = sorted(path.rglob("*")) if path.is_dir() else [path]
+    files = [found for found in everything if found.suffix in ENDINGS]
+    images = [found for found in everything if found.suffix.lower() in IMAGES]
+    if not path.exists() or not (files or images or path.is_file()):
         message = f"{path} holds no rows"
-        raise NotFoundError(message, fix=f"files of rows end in {', '.join(ENDINGS)}")
-    return Rows(tuple(_open(file) for file in files))
+        raise NotFoundError(message, fix=f"files of rows end in {', '.join((*ENDINGS, *IMAGES))}")
+    if files and images:
+        message = f"{path} holds images and files of rows: {images[0].name} and {files[0].name}"
+        raise UsageError(message, fix="keep them in folders of their own")
+    if images:
+        return Rows((ImageFolder(images, path if path.is_dir() else path.parent),))
+    return Rows(tuple(_open(file) for file in files or [path]))
 
 
 def _open(path: Path) -> RowFile:
@@ -80,9 +101,11 @@ def _open(path: Path) -> RowFile:
     if path.suffix == ".npz":
         return _archive(path)
     if path.suffix == ".jsonl":
-        return _RequestFile(path) if _is_sampled(path) else _LineFile(path)
+        return _RequestFile(path) if _are_requests(path) else _LineFile(path)
     if path.suffix == ".csv":
         return _TableFile(path)
+    if path.suffix == ".parquet":
+        return ParquetFile(path)
     message = f"{path} is no file of rows"
     raise UsageError(message, fix=f"files of rows end in {', '.join(ENDINGS)}")
 
@@ -91,6 +114,7 @@ class _ArrayFile:
     """Arrays whose first dimension is the row."""
 
     is_text = False
+    names: Sequence[str] = ()
 
     def __init__(self, arrays: dict[str, Array]) -> None:
         self._arrays = arrays
@@ -108,6 +132,7 @@ class _LineFile:
     """One JSON value a line: an object of inputs by name, or the only input itself."""
 
     is_text = True
+    names: Sequence[str] = ()
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -146,20 +171,21 @@ class _Tensor(msgspec.Struct):
 
     def rows(self) -> Array:
         if self.datatype == "BYTES":
-            return of_texts([_bytes_of(value) for value in self.data]).reshape(self.shape)
+            return of_texts([_bytes_of(value) for value in _flat(self.data)]).reshape(self.shape)
         return np.asarray(self.data, DTYPES[self.datatype]).reshape(self.shape)
 
 
 class _Request(msgspec.Struct):
-    """A line that a replica sampled; what it answered is left alone."""
+    """A request of the Open Inference Protocol; what else is in it, such as a sampled answer, is left alone."""
 
     inputs: list[_Tensor]
 
 
 class _RequestFile:
-    """Sampled requests, one a line, each with one row or several."""
+    """Requests of the Open Inference Protocol, one a line, each with one row or several."""
 
     is_text = True
+    names: Sequence[str] = ()
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -184,15 +210,31 @@ class _RequestFile:
         if any([tensor.name for tensor in request.inputs] != names for request in requests):
             message = f"{self._path}: lines {first + 1} to {last + 1} do not all have the inputs {sorted(names)}"
             raise UsageError(message, fix="the model's inputs changed in between: name an older version of the dataset")
-        columns = ((name, [request.inputs[place].rows() for request in requests]) for place, name in enumerate(names))
+        columns = ((name, self._rows(requests, place, first)) for place, name in enumerate(names))
         return {name: _joined(pieces, self._path)[start - begins : stop - begins] for name, pieces in columns}
+
+    def _rows(self, requests: list[_Request], place: int, first: int) -> list[Array]:
+        found = []
+        for number, request in enumerate(requests, start=first + 1):
+            tensor = request.inputs[place]
+            try:
+                found.append(tensor.rows())
+            except (ValueError, TypeError, KeyError, OverflowError) as error:
+                message = f"{self._path}:{number}: input {tensor.name!r} is no {tensor.datatype} of {list(tensor.shape)}: {error}"
+                raise UsageError(message, fix="give as many values as the shape says, of the type that it says") from None
+        return found
 
     def _decoded(self, line: bytes, number: int) -> _Request:
         try:
-            return _REQUEST.decode(line)
+            request = _REQUEST.decode(line)
+            rows = {tensor.shape[0] for tensor in request.inputs if tensor.shape}
+            if len(rows) == 1 and len(request.inputs) == sum(bool(tensor.shape) for tensor in request.inputs):
+                return request
+            problem = "its inputs do not have the same number of rows, as the first dimension"
         except msgspec.DecodeError as error:
-            message = f"{self._path}:{number}: {error}"
-            raise UsageError(message, fix="leave files of sampled requests as they are") from None
+            problem = str(error)
+        message = f"{self._path}:{number}: {problem}"
+        raise UsageError(message, fix='write requests as clients send them: {"inputs": [{"name", "datatype", "shape", "data"}]}')
 
 
 _REQUEST = msgspec.json.Decoder(_Request)
@@ -206,15 +248,26 @@ def _joined(pieces: list[Array], path: Path) -> Array:
         raise UsageError(message, fix="predict with --batch 1 and --shard 1 where requests have shapes of their own") from None
 
 
-def _is_sampled(path: Path) -> bool:
-    """Whether the lines are requests as a replica writes them: with the model that answered, and its tensors."""
+def _are_requests(path: Path) -> bool:
+    """Whether the lines are requests of the Open Inference Protocol, as clients send and as replicas sample them."""
     with path.open("rb") as file:
         line = file.readline()
     try:
         told = json.loads(line)
-        return isinstance(told, dict) and told.keys() >= {"time", "model", "version", "inputs", "outputs"}
     except ValueError:
         return False
+    inputs = told.get("inputs") if isinstance(told, dict) else None
+    if not isinstance(inputs, list) or not inputs:
+        return False
+    return all(isinstance(each, dict) and each.keys() >= {"name", "datatype", "shape", "data"} for each in inputs)
+
+
+def _flat(values: list[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, list):
+            yield from _flat(value)
+        else:
+            yield value
 
 
 def _bytes_of(value: Any) -> bytes:
@@ -225,6 +278,7 @@ class _TableFile:
     """Numbers with commas between them; a first line that is not all numbers names the columns. One input: the whole row."""
 
     is_text = True
+    names: Sequence[str] = ()
 
     def __init__(self, path: Path) -> None:
         with path.open(newline="") as file:

@@ -23,6 +23,7 @@ def bench_page(view: BenchView) -> Page:
     titles = ["CONNECTIONS", "ANSWERS/S", "P50 MS", "P90 MS", "P95 MS", "P99 MS", "FAILED"]
     rates = [point.rate for point in answered] or [1.0]
     slowest = max([point.p99_ms for point in answered], default=1.0)
+    knee = f"the knee is at {view.knee} connections" if view.knee else "no knee was found between measured points"
     charts = (
         Chart(
             title="Latency over throughput",
@@ -48,7 +49,7 @@ def bench_page(view: BenchView) -> Page:
     )
     return Page(
         title=f"Load test of {view.url}",
-        summary=f"{view.seconds:g} seconds a point; the knee is at {view.knee} connections.",
+        summary=f"{view.seconds:g} seconds a point; {knee}.",
         tables=(("In numbers", "Every connection asks again as soon as it has its answer.", (columns_of(titles), rows)),),
         charts=charts if answered else (),
     )

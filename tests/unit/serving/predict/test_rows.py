@@ -70,7 +70,7 @@ def test_a_folder_without_rows_and_objects_in_arrays_are_refused(tmp_path: Path)
 
 
 def test_a_part_written_again_is_the_same_file(tmp_path: Path) -> None:
-    parts = Parts(tmp_path, text=True)
+    parts = Parts(tmp_path, "jsonl")
     for _ in range(2):
         parts.write(1000, {"label": np.asarray([3, 4]), "text": np.asarray([b"a", b"b"], object)})
     parts.write(0, {"label": np.asarray([7])})
@@ -80,7 +80,7 @@ def test_a_part_written_again_is_the_same_file(tmp_path: Path) -> None:
 
 
 def test_arrays_are_written_as_arrays(tmp_path: Path) -> None:
-    Parts(tmp_path, text=False).write(5, {"y": np.asarray([[0.5, 1.5]])})
+    Parts(tmp_path, "npz").write(5, {"y": np.asarray([[0.5, 1.5]])})
     with np.load(tmp_path / "part-000000000005.npz") as found:
         assert found["y"].tolist() == [[0.5, 1.5]]
 

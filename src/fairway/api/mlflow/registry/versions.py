@@ -81,8 +81,7 @@ class ModelVersions:
         """Versions that a filter lets through, the last changed first."""
         fields = await Fields.of(request)
         clauses = read_filter(fields.text("filter", ""), SEARCHED)
-        names = await self._models.all_registered(speaker(request).namespace)
-        known = [(name, version) for name in names for version in reversed(await self._models.versions(name))]
+        known = await self._models.all_versions(speaker(request).namespace)
         found = [each for each in known if all(clause.holds(_values(each)) for clause in clauses)]
         orders = fields.texts("order_by") or ["last_updated_timestamp DESC"]
         shown, following = page_of(ordered(found, orders, _values, SEARCHED), fields, usual=_USUAL, most=_MOST)

@@ -1,0 +1,121 @@
+"""Rows of a Parquet file, and predictions as one. By pyarrow, of the extra `fairway[parquet]`."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairway.errors import UsageError
+
+Array = NDArray[Any]
+
+
+class ParquetFile:
+    """One file; each column is an input. Row groups are read one at a time, so that the file may be larger than the memory."""
+
+    is_text = False
+    names: Sequence[str] = ()
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = _pyarrow().ParquetFile(path)
+        except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
+            message = f"{path}: {error}"
+            raise UsageError(message, fix="write it with pyarrow, pandas, polars or DuckDB") from None
+        about = self._file.metadata
+        self._ends = list(accumulate(about.row_group(place).num_rows for place in range(about.num_row_groups)))
+        """By row group: how many rows there are until its end."""
+        self.count = int(about.num_rows)
+        self._kept: tuple[int, dict[str, Array]] | None = None
+
+    def read(self, start: int, stop: int) -> dict[str, Array]:
+        """These rows, by the name of the column."""
+        first, last = bisect.bisect_right(self._ends, start), bisect.bisect_left(self._ends, stop)
+        pieces = []
+        for group in range(first, last + 1):
+            begins = self._ends[group - 1] if group else 0
+            columns = self._group(group)
+            pieces.append({name: array[max(0, start - begins) : stop - begins] for name, array in columns.items()})
+        return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+
+    def _group(self, number: int) -> dict[str, Array]:
+        if self._kept is None or self._kept[0] != number:
+            table = self._file.read_row_group(number)
+            self._kept = (number, {name: self._array(name, table.column(name)) for name in table.column_names})
+        return self._kept[1]
+
+    def _array(self, name: str, column: Any) -> Array:
+        """A column of numbers, texts, or lists of one length."""
+        if column.null_count:
+            raise self._wrong(name, f"has {column.null_count} empty cells", "fill them, or leave these rows out")
+        values = column.combine_chunks()
+        if hasattr(values, "chunks"):  # older pyarrow gives a chunked array again
+            values = values.chunk(0)
+        shape = [len(values)]
+        while _is_list(values.type):
+            flat = values.flatten()
+            inner = len(flat) // max(1, len(values))
+            if any(len(each) != inner for each in values):
+                raise self._wrong(name, "has lists of different lengths", "give every row the same shape")
+            shape.append(inner)
+            values = flat
+        if values.null_count:
+            raise self._wrong(name, "has lists with empty elements", "fill them, or leave these rows out")
+        if not _is_plain(values.type):
+            raise self._wrong(name, f"is of the type {values.type}", "give numbers, booleans, texts or lists of these")
+        found: Array = np.asarray(values.to_numpy(zero_copy_only=False)).reshape(shape)
+        return found
+
+    def _wrong(self, name: str, what: str, fix: str) -> UsageError:
+        message = f"{self._path}: column {name!r} {what}"
+        return UsageError(message, fix=fix)
+
+
+def write(file: BinaryIO, start: int, outputs: dict[str, Array]) -> None:
+    """Predictions as one Parquet file: the number of the row, and a column for each output."""
+    import pyarrow  # type: ignore[import-untyped,import-not-found,unused-ignore] # noqa: PLC0415  an extra
+
+    count = len(next(iter(outputs.values()), ()))
+    columns = {"row": pyarrow.array(np.arange(start, start + count))}
+    for name, array in outputs.items():
+        values = [_text(value) for value in array] if array.dtype.kind == "O" and array.ndim == 1 else array.tolist()
+        columns[name] = pyarrow.array(array if array.ndim == 1 and array.dtype.kind in "biuf" else values)
+    _pyarrow().write_table(pyarrow.table(columns), file)
+
+
+def check() -> None:
+    """Raise when pyarrow is not installed."""
+    _pyarrow()
+
+
+def _text(value: object) -> object:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _is_list(of: Any) -> bool:
+    from pyarrow import types  # noqa: PLC0415  the same
+
+    return bool(types.is_list(of) or types.is_large_list(of) or types.is_fixed_size_list(of))
+
+
+def _is_plain(of: Any) -> bool:
+    from pyarrow import types  # noqa: PLC0415  the same
+
+    texts = types.is_string(of) or types.is_large_string(of) or types.is_binary(of) or types.is_large_binary(of)
+    return bool(texts or types.is_integer(of) or types.is_floating(of) or types.is_boolean(of))
+
+
+def _pyarrow() -> Any:
+    try:
+        from pyarrow import parquet  # noqa: PLC0415  the same
+    except ImportError:
+        message = "Parquet is read and written by pyarrow, which is not installed"
+        raise UsageError(message, fix="pip install 'fairway[parquet]'") from None
+    return parquet
