@@ -1,4 +1,4 @@
-"""The scrape configuration and the board of `examples/24-observability`: a test on a real service shows that the metrics exist."""
+"""The scrape configuration and the board of `examples/24-observability`. A test on a service shows that the metrics exist."""
 
 from __future__ import annotations
 
