@@ -1,4 +1,4 @@
-"""The scrape configuration and the board of `examples/24-observability`. A test on a service shows that the metrics exist."""
+"""The scrape configuration and the board of `examples/24-observability`. That the metrics exist is tested on a real service."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class OutputComparison:
     compared: int = 0
     """Pairs of successful answers whose outputs could be compared."""
     differing: int = 0
-    """Of these: with other names, types or shapes, or with values that differ beyond the tolerance."""
+    """Of these: with other names, types or shapes, or with numbers that differ beyond the tolerance."""
     relaid: int = 0
     """Of those that differ: by names, types or shapes."""
     classified: int = 0

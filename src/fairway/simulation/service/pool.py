@@ -92,7 +92,7 @@ class Pool:
         """Counts the answers to copies beside those that clients got."""
         version = self.version
         relaid, reclassified = (int(chance.binomial(good, part)) for part in (version.relaid, version.reclassified))
-        differing = max(relaid, reclassified, self.non_finite, int(chance.binomial(good, version.differs)))
+        differing = max(relaid, reclassified, int(chance.binomial(good, version.differs)))
         restored = int(chance.binomial(good, version.restored))
         lost = self.non_finite
         compared = OutputComparison(good, differing, relaid, good, reclassified, lost, restored, largest=min(1.0, differing))

@@ -131,3 +131,11 @@ async def test_a_client_that_goes_away_is_no_error() -> None:
     await app({"type": "http", "method": "POST", "path": "/v2/models/m/infer", "headers": []}, receive, send)
     assert sent == []
     assert json.loads(json.dumps((await ask(app, "GET", "/fairway/load"))[1]))["in_flight"] == 0
+
+
+async def test_a_replica_without_its_model_sends_requests_elsewhere() -> None:
+    app = told_app()
+    app.gone = app.draining = True
+    status, answer, headers = await ask(app, "POST", "/v2/models/m/infer", infer(1.0))
+    assert (status, headers["retry-after"], headers["connection"]) == (503, "1", "close")
+    assert "the process of the model has ended" in answer["error"]

@@ -175,7 +175,7 @@ class Acceptor:
             timer.cancel()
 
     def _give_up(self, taken: socket.socket) -> None:
-        """Close a connection that is not handed on yet, whoever holds it."""
+        """Close a connection that is not handed on yet."""
         shakes = taken in self._shaking
         self._forget(taken)
         if not shakes:

@@ -26,7 +26,7 @@ class Difference:
     reclassified: bool = False
     """Another class."""
     non_finite: bool = False
-    """NaN or infinity where the client's answer has a number."""
+    """NaN or infinity where the client's answer has a number; `differs` is about the other values."""
     restored: bool = False
     """A number where the client's answer has NaN or infinity."""
     largest: float = 0.0
@@ -80,8 +80,7 @@ def _values(one: Output, other: Output, tolerance: float) -> Difference:
     if one.datatype == other.datatype == "INTEGER":
         # Labels in JSON: numbers without a distance.
         classified, reclassified = True, largest > 0.0
-    differs, other_class = lost or largest > tolerance, reclassified or (lost and classified)
-    return Difference(differs, False, classified, other_class, lost, restored, largest)
+    return Difference(largest > tolerance, False, classified, reclassified, lost, restored, largest)
 
 
 def _classes(mine: Array, copy: Array, margin: float) -> tuple[bool, bool]:
