@@ -53,6 +53,7 @@ def test_what_was_compressed_comes_back_in_bounded_pieces(data: bytes) -> None:
         (b"deflate", raw(b"abc" * 500)[:-3], "ends in the middle"),
         (b"deflate", gzip.compress(b"abc"), "no deflate"),
     ],
+    ids=lambda value: value if isinstance(value, str) else len(value),  # gzip writes the time into a body
 )
 def test_broken_bodies_are_refused(encoding: bytes, body: bytes, words: str) -> None:
     with pytest.raises(RequestError, match=words) as caught:
