@@ -370,7 +370,7 @@ def test_a_worker_that_dies_takes_the_replica_along_and_nobody_hangs(words: Path
     [
         ({"model.pkl": b"x"}, (), 5, "pickle"),
         ({"model.safetensors": b"x"}, (), 5, "weights alone"),
-        ({"model.py": b"class Model: pass"}, (), 5, "holds no model"),
+        ({"model.py": b"class Model: pass"}, (), 5, "runs its own code"),
         ({"model.py": b"class Model: pass", "fairway.json": b'{"format": "python"}'}, (), 5, "ask for it"),
         ({"model.py": b"class Model: pass"}, ("--runtime", "python"), 2, "nobody says what the model takes"),
         ({"model.py": b"1/0"}, ("--runtime", "python"), 2, "ZeroDivisionError"),
