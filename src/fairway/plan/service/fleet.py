@@ -192,12 +192,14 @@ def _finished(service: Service, replicas: Sequence[Replica], measured: Measured,
     """Draining replicas that have nothing left or were given long enough; and when the others' time is over."""
     over: list[str] = []
     due: list[float] = []
+    # Without a port there is no router, which would be asked what is under way.
+    never_asked = service.deleting and not service.port
     for replica in replicas:
         if replica.phase is not ReplicaPhase.DRAINING:
             continue
         revision = service.revision(replica.revision)
         end = replica.since + quantity.seconds((revision.spec if revision else service.spec).grace)
-        if now >= end or _is_idle(replica, measured):
+        if now >= end or never_asked or _is_idle(replica, measured):
             over.append(replica.name)
         else:
             due.append(end)

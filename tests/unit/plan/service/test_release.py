@@ -7,7 +7,7 @@ import pytest
 
 from fairway.errors import ConflictError, RefusedError
 from fairway.plan.service import commands, rollout, route, split
-from fairway.plan.service.plan import Measured, advance
+from fairway.plan.service.plan import Measured, Sample, advance
 from fairway.state.service import ReplicaPhase, RevisionPhase, RolloutPhase
 from fairway.testing.service_builders import KEY, a_replica, a_service, apply_version
 
@@ -404,6 +404,14 @@ def test_deleting_drains_everything_and_then_nothing_is_left():
     plans = fleet.turns(20)
     assert plans[-1].routes is None
     assert plans[-1].wake_at is None
+
+
+def test_deleting_a_service_that_never_listened_waits_for_no_answer_of_a_router():
+    service = commands.deleted(a_service(1))
+    draining = a_replica(1, 1, ReplicaPhase.DRAINING, 100.0)
+    unseen = Measured((Sample(101.0, None),))
+    assert advance(service, [draining], unseen, 101.0).stop == ("r1-1",)
+    assert advance(replace(service, port=8000), [draining], unseen, 101.0).stop == ()
 
 
 def test_a_release_of_a_service_at_zero_tries_one_replica():
