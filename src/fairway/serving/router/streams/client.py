@@ -9,7 +9,7 @@ from typing import cast
 from fairway.serving.http2.errors import Code, SessionError
 from fairway.serving.http2.frames import LARGEST_WINDOW
 from fairway.serving.http2.grpc import GRPC, of_http, status_lines
-from fairway.serving.http2.heads import RequestHeaders, read_request_headers
+from fairway.serving.http2.heads import RequestHeaders, malformed, read_request_headers
 from fairway.serving.http2.hpack import Headers, encode
 from fairway.serving.http2.session import Session, Terms
 from fairway.serving.http2.stream import Stream
@@ -142,7 +142,7 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
             idle = limits.drain_idle if self.desk.draining else limits.idle
             if self._leaves:
                 self._close_after_drain(now)
-            elif now - self._since > idle:
+            elif self.said_goodbye or now - self._since > idle:
                 self.goodbye(self.last)
                 self.said_goodbye = True
                 self._transport.close()
@@ -398,8 +398,7 @@ class RouterStream(Stream):
             return
         self._left -= size
         if self._left < 0 or (ended and self._left):
-            self._connection.reset(self, Code.PROTOCOL_ERROR)
-            self.cancel()
+            raise malformed("the body has another length than content-length says")
 
 
 def _request_head(head: RequestHeaders) -> RequestHead:
