@@ -234,6 +234,41 @@ async def test_a_connection_whose_client_said_goodbye_is_closed_when_its_last_an
     assert not stage.desk.guests
 
 
+CONNECTS = {
+    "of a proxy": [(b":method", b"CONNECT"), (b":authority", b"h:443")],
+    "of a WebSocket": [
+        (b":method", b"CONNECT"), (b":protocol", b"websocket"), (b":scheme", b"https"), (b":path", b"/ws"), (b":authority", b"h"),
+    ],
+    "with a path": [(b":method", b"CONNECT"), (b":scheme", b"http"), (b":path", b"/"), (b":authority", b"h")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lines", CONNECTS.values(), ids=CONNECTS)
+async def test_connect_is_refused_over_http2_and_the_connection_goes_on(stage: Stage, lines: list[tuple[bytes, bytes]]) -> None:
+    replica = await stage.one()
+    reader, writer = await stage.open()
+    writer.write(PREFACE + frames.settings({}) + frames.header_frames(1, encode(lines), ended=False))
+    writer.write(frames.frame(frames.DATA, 0, 1, b"abc") + frames.header_frames(3, encode(POST), ended=True))
+    said = b""
+    async with asyncio.timeout(20.0):
+        while frames.HEAD.pack(0, 0, frames.DATA, 1, 3)[3:] not in said and b"\0\1\0\0\0\3" not in said:
+            said += await reader.read(1000)
+    assert b"501" in said
+    assert frames.rst_stream(1, Code.PROTOCOL_ERROR) not in said
+    assert [each.method for each in replica.asked] == ["POST"]
+    assert stage.desk.own_codes == {501: 1}
+
+
+@pytest.mark.parametrize("target", ["h:443", "/x", "http://h/x", "*"])
+async def test_connect_is_refused_over_http1(stage: Stage, target: str) -> None:
+    replica = await stage.one()
+    said = await stage.talk(f"CONNECT {target} HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+    assert said.startswith(b"HTTP/1.1 501 ")
+    assert b"connection: close" in said
+    assert said.count(b"HTTP/1.1") == 2, "the reason names it once more; what follows is not read"
+    assert not replica.asked
+
+
 # Backends that speak HTTP/2.
 
 
