@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fairway.app.system import SystemClock
-from fairway.serving.router.access.admission import ADMITTED, Admission, Admitted, make_admission
+from fairway.serving.router.access.admission import Admission, Admitted, admit_without_rules, make_admission
 from fairway.serving.router.access.refusal import Refusal
 from fairway.serving.router.comparison.pairs import Comparer, comparer_for
 from fairway.serving.router.counting import BackendCount, RevisionCount
@@ -212,7 +212,9 @@ class Desk:
         `Admitted.replaces` names.
         """
         admission = self.admission
-        return ADMITTED if admission is None else admission.admit(head, peer, raw, secure=secure)
+        if admission is None:
+            return admit_without_rules(head)
+        return admission.admit(head, peer, raw, secure=secure)
 
     def choose(self, head: RequestHead, without: Collection[Place] = ()) -> Place | None:
         """The backend for a request; None when none can take one now."""

@@ -30,6 +30,24 @@ def is_loopback(host: str) -> bool:
     return host.encode() in LOOPBACK or _LITERAL.fullmatch(host.encode()) is not None
 
 
+def check_page(head: RequestHead) -> None:
+    """Raise `BadHeadError` (403) when a page that did not come from here asks for a WebSocket.
+
+    A page may open a WebSocket to any site and read what comes, and its browser sends along who the page is. Where no names are
+    given, a page came from here when it has the name that is asked.
+    """
+    origin = head.value_of(b"origin")
+    if origin is None:
+        return
+    match = _ORIGIN.fullmatch(origin.lower())
+    asked = (head.host.lower(), head.forwarded.get(b"x-forwarded-host", head.host).lower())
+    if match is None or match[1] not in asked:
+        shown = origin[:100].decode("latin-1")
+        raise BadHeadError(
+            403, f"a page of another site ({shown}) asks for a WebSocket: name its origin in the endpoint's cors.origins"
+        )
+
+
 class Site:
     """The names by which an endpoint on a loopback address may be asked."""
 
@@ -63,6 +81,12 @@ class Site:
             )
         if len(self._known) < _KNOWN:
             self._known.add(host)
+
+    def check_page(self, head: RequestHead) -> None:
+        """Raise `BadHeadError` (403) when the page of another site asks for a WebSocket: browsers ask no permission for these."""
+        origin = head.value_of(b"origin")
+        if origin is not None and not self._is_ours_origin(origin):
+            check_page(head)
 
     def _check_origin(self, head: RequestHead) -> None:
         kind = (head.value_of(b"content-type") or b"").partition(b";")[0].strip(b" \t").lower()

@@ -12,7 +12,7 @@ from fairway.serving.router.access.keys import BadKey, Key, KeyRing
 from fairway.serving.router.access.refusal import Refusal
 from fairway.serving.router.head import BadHeadError, RequestHead
 from fairway.serving.router.outcome import OWN, TARGET
-from fairway.serving.router.site import ANY, Site, is_loopback
+from fairway.serving.router.site import ANY, Site, check_page, is_loopback
 from fairway.state.access import Access
 from fairway.state.route import RoutePlan
 from fairway.units import rate
@@ -114,12 +114,15 @@ class Admission:
         return Admitted(key.rule.name, headers, replaced)
 
     def _check_site(self, head: RequestHead, raw: bytes | None, origin: bytes | None) -> Refusal | None:
-        if self._site is None:
+        if self._site is None and not head.upgrades:
             return None
         try:
             # A page whose origin the document names may send what it likes.
             trusted = origin is not None and self._cors is not None and self._cors.allows(origin)
-            self._site.check(head, raw, trusted=trusted)
+            if self._site is not None:
+                self._site.check(head, raw, trusted=trusted)
+            if head.upgrades and not trusted:
+                (self._site.check_page if self._site is not None else check_page)(head)
         except BadHeadError as problem:
             return Refusal(problem.status, problem.reason, close=True)
         return None
@@ -168,6 +171,16 @@ def make_admission(
     if plan.access is None and _site(plan, exposed=exposed) is None:
         return None
     return Admission(plan, now, wall, exposed=exposed, before=before)
+
+
+def admit_without_rules(head: RequestHead) -> Refusal | Admitted:
+    """Let a request in where every request is let in. Only a WebSocket of another site's page is not."""
+    if head.upgrades:
+        try:
+            check_page(head)
+        except BadHeadError as problem:
+            return Refusal(problem.status, problem.reason, close=True)
+    return ADMITTED
 
 
 def _site(plan: RoutePlan, *, exposed: bool) -> Site | None:

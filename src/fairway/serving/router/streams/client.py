@@ -6,10 +6,10 @@ import asyncio
 import math
 from typing import cast
 
-from fairway.serving.http2.errors import Code, SessionError
+from fairway.serving.http2.errors import Code, NotOfferedError, SessionError
 from fairway.serving.http2.frames import LARGEST_WINDOW
 from fairway.serving.http2.grpc import GRPC, of_http, status_lines
-from fairway.serving.http2.heads import RequestHeaders, read_request_headers
+from fairway.serving.http2.heads import RequestHeaders, malformed, read_request_headers
 from fairway.serving.http2.hpack import Headers, encode
 from fairway.serving.http2.session import Session, Terms
 from fairway.serving.http2.stream import Stream
@@ -142,7 +142,7 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
             idle = limits.drain_idle if self.desk.draining else limits.idle
             if self._leaves:
                 self._close_after_drain(now)
-            elif now - self._since > idle:
+            elif self.said_goodbye or now - self._since > idle:
                 self.goodbye(self.last)
                 self.said_goodbye = True
                 self._transport.close()
@@ -184,7 +184,11 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
             return
         known = self._heads.get(headers)
         if known is None:
-            head = read_request_headers(headers)
+            try:
+                head = read_request_headers(headers)
+            except NotOfferedError as problem:
+                self._refuse(stream, problem)
+                return
             known = head, _request_head(head)
             if len(self._heads) >= _KNOWN:
                 self._heads.clear()
@@ -192,6 +196,11 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
         stream.has_head = True
         request.begin(*known, ended)
         self._begun.append(request)
+
+    def _refuse(self, stream: Stream, problem: NotOfferedError) -> None:
+        """Answer what is not offered to any client."""
+        request_id = self.desk.note_refused(501, problem.reason, self.peer)
+        self.headers(stream, encode([(b":status", b"501"), (b"x-request-id", request_id)]), ended=True)
 
     def on_data(self, stream: Stream, piece: bytes, ended: bool) -> None:
         """Some of a body."""
@@ -398,8 +407,7 @@ class RouterStream(Stream):
             return
         self._left -= size
         if self._left < 0 or (ended and self._left):
-            self._connection.reset(self, Code.PROTOCOL_ERROR)
-            self.cancel()
+            raise malformed("the body has another length than content-length says")
 
 
 def _request_head(head: RequestHeaders) -> RequestHead:
