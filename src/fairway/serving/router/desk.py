@@ -86,6 +86,10 @@ class Guest(Protocol):
         """Close at once when nothing is under way."""
         ...
 
+    def review(self, admits: Callable[[Admitted], bool]) -> None:
+        """End what is under way with a key that is no longer valid."""
+        ...
+
 
 class Held(Protocol):
     """A request that waits for a backend."""
@@ -163,6 +167,7 @@ class Desk:
         """Follow this plan from now on, and send on who waited for it."""
         self.routes.put(plan, self._place)
         self.admission = make_admission(plan, self.now, self.wall, exposed=not self.at_loopback, before=self.admission)
+        self._review()
         self.followed(plan)
         self.comparer = comparer_for(plan.mirror, self.comparer, self.now)
         served = {backend.name for backend in plan.backends}
@@ -296,8 +301,16 @@ class Desk:
         for guest in list(self.guests):
             guest.close_idle()
 
+    def _review(self) -> None:
+        """End what is under way with keys that were revoked or have expired: WebSockets and streams may last for days."""
+        if self.admission is not None and self.admission.ring is not None:
+            for guest in list(self.guests):
+                guest.review(self.admission.still_admits)
+
     def sweep(self) -> None:
         """Close what has waited too long."""
+        if self.admission is not None and self.admission.ends_by_itself:
+            self._review()
         now = self.now()
         for guest in [guest for guest in self.guests if guest.deadline <= now]:
             guest.expire()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from typing import cast
 
 from fairway.serving.http2.errors import Code, NotOfferedError, SessionError
@@ -13,6 +14,7 @@ from fairway.serving.http2.heads import RequestHeaders, malformed, read_request_
 from fairway.serving.http2.hpack import Headers, encode
 from fairway.serving.http2.session import Session, Terms
 from fairway.serving.http2.stream import Stream
+from fairway.serving.router.access.admission import Admitted
 from fairway.serving.router.access.refusal import Refusal
 from fairway.serving.router.chunks import LAST
 from fairway.serving.router.chunks import encode as chunk
@@ -162,6 +164,11 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
             self._transport.close()
         else:
             self.drain()
+
+    def review(self, admits: Callable[[Admitted], bool]) -> None:
+        """End the requests whose keys are no longer valid."""
+        for stream in list(self.streams.values()):
+            cast(RouterStream, stream).review(admits)
 
     def _close_after_drain(self, now: float) -> None:
         if not self.said_goodbye and now - self._leaves > _DRAIN_SECONDS:
@@ -329,6 +336,11 @@ class RouterStream(Stream):
         exchange, self._exchange = self._exchange, None
         if exchange is not None and not exchange.over:
             exchange.cancel()
+
+    def review(self, admits: Callable[[Admitted], bool]) -> None:
+        """End it when its key is no longer valid."""
+        if self._exchange is not None:
+            self._exchange.review(admits)
 
     def expire(self, now: float) -> None:
         """Give up what takes too long."""
