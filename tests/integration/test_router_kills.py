@@ -123,12 +123,12 @@ def test_a_keeper_that_was_killed_is_replaced_without_a_refused_connection(serve
 
 
 def test_keeper_then_router(served: DaemonHome) -> None:
-    keeper = one(served, KEEPER)
+    keeper, first = one(served, KEEPER), one(served, ROUTER)
     with watched(served):
         kill(keeper)
         # Once the keeper is replaced, the death of a router costs what it costs with the first keeper.
         served.until(is_replaced(served, KEEPER, keeper), "another keeper")
-        served.until(lambda: len(pids_of(served, ROUTER)) == 1, "one router")
+        served.until(is_replaced(served, ROUTER, first), "its router")
         router = one(served, ROUTER)
         kill(router)
         served.until(is_replaced(served, ROUTER, router), "another router")

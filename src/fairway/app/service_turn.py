@@ -244,6 +244,9 @@ class ServiceTurns:
             after = commands.applied(
                 service, service.key, service.spec, model, version.format, service.origin, service.labels, now
             )
+            if after == service:
+                # The alias means again what serves, and what it meant in between was taken back.
+                return
             check_signature(self.models, service, after)
             await self.put(after, [("Followed", f"{service.spec.model} means {model} now")])
 

@@ -334,6 +334,40 @@ async def test_a_promotion_starts_a_release_where_it_is_followed_and_only_once(h
     assert house.services.serving(house.models.get("mnist@2")) == "service mnist (revision 2)"
 
 
+async def test_an_alias_that_comes_back_to_what_serves_is_noted_once_at_most(house: House) -> None:
+    """As after a release that was sent back: the person promotes the version before again."""
+    await house.apply(follow=True)
+    await house.settle()
+    house.models.aliases["champion"] = 2
+    await house.settle(3)
+    await house.services.undo(KEY)
+    await house.settle(80)
+    house.models.aliases["champion"] = 1
+    known = len(followed(house))
+    await house.settle(10)
+    assert len(followed(house)) - known <= 1
+    service = house.services.find(KEY).service
+    assert (service.stable, len(service.revisions)) == (1, 2)
+
+
+async def test_an_alias_that_comes_back_in_mid_release_ends_the_release(house: House) -> None:
+    await house.apply(follow=True)
+    await house.settle()
+    house.models.aliases["champion"] = 2
+    await house.settle(3)
+    house.models.aliases["champion"] = 1
+    await house.settle(10)
+    service = house.services.find(KEY).service
+    assert service.rollout is not None
+    assert (service.stable, service.rollout.phase) == (1, "RolledBack")
+    assert len(followed(house)) == 2
+
+
+def followed(house: House) -> list[str]:
+    """The moments at which the service followed its model."""
+    return [event.message for event in house.store.events_of(f"service:{KEY}") if event.reason == "Followed"]
+
+
 def renamed(house: House) -> None:
     """The second version has another name for its input."""
     for number, name in ((1, "image"), (2, "pixels")):
