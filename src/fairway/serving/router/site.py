@@ -7,6 +7,7 @@ asking first (no preflight), is recognised by what browsers say of its origin. P
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Collection
 
@@ -48,13 +49,21 @@ def check_page(head: RequestHead) -> None:
         )
 
 
+def _usual(name: str) -> str:
+    """A name as it is; an address of IPv6 in its shortest form, in brackets as in a Host line."""
+    try:
+        return f"[{ipaddress.IPv6Address(name.removeprefix('[').removesuffix(']'))}]"
+    except ValueError:
+        return name
+
+
 class Site:
     """The names by which an endpoint on a loopback address may be asked."""
 
     __slots__ = ("_known", "_names")
 
     def __init__(self, names: Collection[str]) -> None:
-        self._names = LOOPBACK | {name.lower().encode() for name in names}
+        self._names = LOOPBACK | {_usual(name.lower()).encode() for name in names}
         self._known: set[bytes] = set()
         """Host lines that were found right: most requests have the same one."""
 
@@ -109,4 +118,6 @@ class Site:
         if match is None:
             return False
         name = match[1].removesuffix(b".")
+        if name.startswith(b"["):
+            name = _usual(name.decode()).encode()
         return name in self._names or _LITERAL.fullmatch(name) is not None
