@@ -123,12 +123,12 @@ def test_a_keeper_that_was_killed_is_replaced_without_a_refused_connection(serve
 
 
 def test_keeper_then_router(served: DaemonHome) -> None:
-    keeper = one(served, KEEPER)
+    keeper, first = one(served, KEEPER), one(served, ROUTER)
     with watched(served):
         kill(keeper)
         # Once the keeper is replaced, the death of a router costs what it costs with the first keeper.
         served.until(is_replaced(served, KEEPER, keeper), "another keeper")
-        served.until(lambda: len(pids_of(served, ROUTER)) == 1, "one router")
+        served.until(is_replaced(served, ROUTER, first), "its router")
         router = one(served, ROUTER)
         kill(router)
         served.until(is_replaced(served, ROUTER, router), "another router")
@@ -184,3 +184,26 @@ def test_a_fixed_port_is_kept(served: DaemonHome) -> None:
         kill(keeper)
         kill(router)
         served.until(is_replaced(served, KEEPER, keeper), "another keeper")
+
+
+def test_the_next_daemon_opens_the_port_before_anything_else(served: DaemonHome) -> None:
+    """Nothing of the service's side was left but its replica, and the daemon dies before it tells a router anything."""
+    port = int(service(served)["url"].rpartition(":")[2])
+    daemon = served.kill_daemon()
+    keeper, router = one(served, KEEPER), one(served, ROUTER)
+    kill(keeper)
+    kill(router)
+    served.until(lambda: not {daemon, keeper, router} & served.processes().keys(), "the end of all three")
+    assert not answers(port)
+    dying = served.start_child(FAIRWAY_CRASH_AT="router.rename:before")
+    assert dying.wait(60) == -signal.SIGKILL
+    served.until(lambda: answers(port), "an answer")
+
+
+def answers(port: int) -> bool:
+    """Whether a request to the model succeeds."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        try:
+            return ask(connection)[0] == 200
+        except (OSError, http.client.HTTPException):
+            return False

@@ -54,6 +54,8 @@ ORDERS = list(itertools.permutations(KINDS))
 PAIRS = list(itertools.combinations((*KINDS, "nursery"), 2))
 CI_ORDERS = random.Random(16).sample(ORDERS, 1)
 CI_PAIRS = [("keeper", "router"), ("daemon", "worker")]
+THREE = ("daemon", "keeper", "router")
+"""All that stands between clients and replicas."""
 
 
 @dataclass(frozen=True)
@@ -311,7 +313,7 @@ def test_a_few_orders(registered: DaemonHome, order: Sequence[str]) -> None:
     play(registered, [[kind] for kind in order], 4, CI_AGAIN)
 
 
-@pytest.mark.parametrize("pair", CI_PAIRS, ids="+".join)
+@pytest.mark.parametrize("pair", [*CI_PAIRS, THREE], ids="+".join)
 def test_a_few_pairs_at_once(registered: DaemonHome, pair: Sequence[str]) -> None:
     play(registered, [pair], 2, CI_AGAIN)
 
@@ -327,6 +329,11 @@ def test_every_order(registered: DaemonHome, order: Sequence[str]) -> None:
 @pytest.mark.parametrize("pair", [pair for pair in PAIRS if not set(pair) <= set(REPLICA_SIDE)], ids="+".join)
 def test_every_pair_at_once(registered: DaemonHome, pair: Sequence[str]) -> None:
     play(registered, [pair], 2, AGAIN)
+
+
+@pytest.mark.soak
+def test_all_but_the_replicas_at_once(registered: DaemonHome) -> None:
+    play(registered, [THREE], 2, AGAIN)
 
 
 @pytest.mark.soak

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 
 _log = logging.getLogger(__name__)
+CLOCK = "clock.json"
+"""The file of a home by which all clocks of one boot agree."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _WORTH_TELLING = 60.0
 """Seconds by which the wall clock may differ without a line in the log."""
@@ -56,6 +58,11 @@ class SystemClock:
             descriptor = os.open(self._anchor, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 json.dump({"boot": _boot_id(), "offset": self._offset}, file)
+
+
+def is_of_this_boot(anchor: Path) -> bool:
+    """Whether a clock of this boot of the machine used the anchor file: processes that were recorded may live."""
+    return _read(anchor) is not None
 
 
 def _read(anchor: Path) -> float | None:

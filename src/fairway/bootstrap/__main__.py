@@ -9,9 +9,9 @@ def main() -> int:
     """Be the process that is asked for."""
     match sys.argv[1:]:
         case ["serve"]:
-            from fairway.bootstrap import daemon  # noqa: PLC0415 - each needs packages that the other does without
+            from fairway.bootstrap import startup  # noqa: PLC0415 - each needs packages that the other does without
 
-            return daemon.main()
+            return startup.main()
         case ["operate"]:
             from fairway.bootstrap import operator  # noqa: PLC0415
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import gc
-import logging
 import os
 import secrets
 import socket
@@ -18,15 +16,13 @@ import uvloop
 from fairway.api.asgi import About, make_api
 from fairway.api.mlflow.asgi import make_mlflow
 from fairway.api.mlflow.door import Door
-from fairway.app import crash, disk
 from fairway.app.application import Application
 from fairway.app.service_keys import ServiceKeys
 from fairway.app.service_ports import Serving
 from fairway.app.services import Services
-from fairway.app.system import SystemClock
+from fairway.app.system import CLOCK, SystemClock
 from fairway.app.tracking import Speaker, Tracking
 from fairway.app.tracking_models import TrackedModels
-from fairway.bootstrap import inherited
 from fairway.bootstrap.servers import DaemonServer, SecondServer, config
 from fairway.bootstrap.upkeep import DATABASE, attach
 from fairway.devices.probe import pick_probe
@@ -38,7 +34,7 @@ from fairway.engines.local.provision.callers import forget_environments
 from fairway.engines.local.provision.prepare import Preparer
 from fairway.engines.local.secrets import FileSecrets
 from fairway.engines.local.submissions import LocalSubmissions
-from fairway.errors import FairwayError, UnavailableError
+from fairway.errors import UnavailableError
 from fairway.registry.dataset import Datasets
 from fairway.registry.model import Models
 from fairway.registry.remote import open_blobs
@@ -47,10 +43,11 @@ from fairway.serving.admission import ModelAdmission
 from fairway.serving.router.access.refused import endpoint_lacks
 from fairway.serving.router.chosen import ChosenRouter, needs_own
 from fairway.serving.router.envoy import EnvoyRouter, find_envoy
+from fairway.serving.router.home import ROUTERS
 from fairway.serving.router.local import LocalRouter
 from fairway.serving.samples import SampleFolders
 from fairway.serving.watch import HttpWatch
-from fairway.settings import Settings, environment
+from fairway.settings import Settings
 from fairway.state.job import JobKey
 from fairway.state.service import ServiceKey
 from fairway.stores.sqlite.opening import open_store
@@ -64,7 +61,7 @@ MOST_RESTARTS = 5
 def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
     """The application over the local engine, and who looks after its record."""
     home = Home.open(settings.home)
-    clock = SystemClock(settings.home / "clock.json")
+    clock = SystemClock(settings.home / CLOCK)
     blobs = open_blobs(home.path / "blobs", settings.blobs)
     kept = LocalKept(home, clock)
     opened = open_store(home.path / DATABASE, clock.now(), kept.any, suspect=is_suspect(home.path))
@@ -87,7 +84,7 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
     )
     models = Models(home.path, blobs)
     # Sockets have short paths only, so they lie beside the daemon's own.
-    own = LocalRouter(home.path / "routers", settings.socket.parent, clock, hosts=settings.hosts)
+    own = LocalRouter(home.path / ROUTERS, settings.socket.parent, clock, hosts=settings.hosts)
     router = choose_router(settings, home, clock, own)
     application = Application(
         store,
@@ -212,56 +209,11 @@ def _listen(settings: Settings) -> socket.socket:
     return listening
 
 
-def _hold_home(home: Path) -> int:
-    """Take the home for this process's life, or say who has it."""
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        home.chmod(0o700)
-        lock = os.open(home / place.LOCK_NAME, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise _unwritable(error, home) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        message = f"another daemon runs for {home}"
-        raise UnavailableError(message, fix="`fairway daemon status` shows it") from error
-    try:
-        os.ftruncate(lock, 0)
-        os.write(lock, f"{os.getpid()}\n".encode())
-    except OSError as error:
-        raise _unwritable(error, home) from error
-    return lock
-
-
-def _unwritable(error: OSError, home: Path) -> UnavailableError:
-    why, fix = disk.explain(error, str(home)) or (str(error), "set FAIRWAY_HOME to a folder on a local disk that you may write")
-    return UnavailableError(f"the home {home} cannot be written: {why}", fix=fix)
-
-
-def main() -> int:
-    """The daemon's entry point."""
-    try:
-        settings = Settings.from_environment(environment())
-    except FairwayError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    os.umask(0o077)
-    inherited.shed()
-    try:
-        crash.arm(settings.crash_at)
-        _hold_home(settings.home)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            for _ in range(MOST_RESTARTS):
-                if not runner.run(serve(settings)):
-                    return 0
-        sys.stderr.write(f"{settings.home / DATABASE} was found damaged {MOST_RESTARTS} times\n  fix: look at the disk (dmesg)\n")
-        return UnavailableError.exit_code
-    except FairwayError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    except OSError as error:
-        if disk.explain(error, str(settings.home)) is None:
-            raise
-        sys.stderr.write(f"{_unwritable(error, settings.home)}\n")
-        return UnavailableError.exit_code
+def run(settings: Settings) -> int:
+    """Be the daemon until it is to end; the exit code. The caller holds the home."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        for _ in range(MOST_RESTARTS):
+            if not runner.run(serve(settings)):
+                return 0
+    sys.stderr.write(f"{settings.home / DATABASE} was found damaged {MOST_RESTARTS} times\n  fix: look at the disk (dmesg)\n")
+    return UnavailableError.exit_code

@@ -87,10 +87,15 @@ def _print(session: Session, options: Options, name: str) -> int:
         session.show(service_path(name))
         return 0
     found = session.fetch(service_path(name))
-    show_line(name if options.text("format") == "name" else found["url"])
+    if options.text("format") == "name":
+        show_line(name)
+    elif found["url"]:
+        show_line(found["url"])
+    if not found["url"]:
+        say(f"{name} does not listen yet: fairway wait service/{name}")
     if found["example"]:
         say(f"try: {found['example']}")
-    if options.word():
+    if found["url"] and options.word():
         say(f"docs: {found['url']}/docs; metrics: {found['url']}/metrics")
     say(f"next: fairway get service/{name}; fairway logs service/{name}; fairway bench service/{name}")
     return 0

@@ -275,6 +275,31 @@ async def test_a_restart_of_the_daemon_changes_nothing(house: House) -> None:
     assert house.backends == [], "looked at, it does not answer"
 
 
+async def test_a_wall_clock_that_went_back_with_a_boot_stops_nothing(house: House) -> None:
+    """A replica that failed is replaced, and a release goes on, as if the recorded times were now."""
+    await house.apply()
+    await house.settle()
+    house.models.aliases["champion"] = 2
+    await house.apply()
+    await house.settle()
+    for _ in range(2):
+        for task in list(house.machine.running):
+            house.engine.end(task, Exit(1))
+        await house.settle(3)
+    for task in list(house.machine.running):
+        house.engine.end(task, Exit(1))
+    await house.loop.close()
+    house.clock.time -= 7200
+    house.eyes = Eyes()
+    await house.open()
+    await house.settle(12)
+    assert house.backends
+    await house.settle(300)
+    rollout = house.services.find(KEY).service.rollout
+    assert rollout is not None
+    assert rollout.finished is not None
+
+
 async def test_a_deleted_service_leaves_nothing(house: House) -> None:
     await house.apply()
     await house.settle()
@@ -332,6 +357,40 @@ async def test_a_promotion_starts_a_release_where_it_is_followed_and_only_once(h
     assert len(house.services.find(KEY).service.revisions) == 2, "what was taken back is not tried again"
     assert [name[:2] for name in house.backends] == ["r1"]
     assert house.services.serving(house.models.get("mnist@2")) == "service mnist (revision 2)"
+
+
+async def test_an_alias_that_comes_back_to_what_serves_is_noted_once_at_most(house: House) -> None:
+    """As after a release that was sent back: the person promotes the version before again."""
+    await house.apply(follow=True)
+    await house.settle()
+    house.models.aliases["champion"] = 2
+    await house.settle(3)
+    await house.services.undo(KEY)
+    await house.settle(80)
+    house.models.aliases["champion"] = 1
+    known = len(followed(house))
+    await house.settle(10)
+    assert len(followed(house)) - known <= 1
+    service = house.services.find(KEY).service
+    assert (service.stable, len(service.revisions)) == (1, 2)
+
+
+async def test_an_alias_that_comes_back_in_mid_release_ends_the_release(house: House) -> None:
+    await house.apply(follow=True)
+    await house.settle()
+    house.models.aliases["champion"] = 2
+    await house.settle(3)
+    house.models.aliases["champion"] = 1
+    await house.settle(10)
+    service = house.services.find(KEY).service
+    assert service.rollout is not None
+    assert (service.stable, service.rollout.phase) == (1, "RolledBack")
+    assert len(followed(house)) == 2
+
+
+def followed(house: House) -> list[str]:
+    """The moments at which the service followed its model."""
+    return [event.message for event in house.store.events_of(f"service:{KEY}") if event.reason == "Followed"]
 
 
 def renamed(house: House) -> None:

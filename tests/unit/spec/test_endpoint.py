@@ -81,13 +81,13 @@ def test_all_mistakes_of_a_document_with_their_places() -> None:
 
 def made(**endpoint: Any) -> Service:
     spec = ServiceSpec.model_validate({"model": "m", "endpoint": endpoint})
-    return Service(ServiceKey("default", "m"), spec, Origin(folder="/work/x/"), port=8443)
+    return Service(ServiceKey("default", "m"), spec, Origin(folder="/home/x/"), port=8443)
 
 
 def test_paths_of_certificates_start_where_the_command_was_typed() -> None:
     access = access_of(made(tls={"certificate": "server.pem", "key": "/etc/key.pem"}))
     assert access is not None
-    assert access.tls == TlsRule("/work/x/server.pem", "/etc/key.pem")
+    assert access.tls == TlsRule("/home/x/server.pem", "/etc/key.pem")
     assert access_of(made()) is None
     assert access_of(made(bind="0.0.0.0", public=True, hosts=["a"])) is None
 

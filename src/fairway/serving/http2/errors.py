@@ -42,6 +42,13 @@ class StreamError(Exception):
         self.reason = reason
 
 
+class NotOfferedError(StreamError):
+    """A request that is well formed and asks for what is not offered here: a server may answer it 501 in place of a reset."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(Code.PROTOCOL_ERROR, reason)
+
+
 class HeaderCompressionError(SessionError):
     """A header block that cannot be decoded: both sides would disagree about every later one."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from fairway.serving.http2.errors import Code, StreamError
+from fairway.serving.http2.errors import Code, NotOfferedError, StreamError
 from fairway.serving.http2.hpack import Header, Headers
 
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
@@ -15,6 +15,7 @@ _PATH = re.compile(rb"/[\x21-\x7e\x80-\xff]*")
 _AUTHORITY = re.compile(rb"[\x21-\x7e]*")
 _PSEUDO = frozenset({b":method", b":scheme", b":path", b":authority"})
 _ONCE = frozenset({b"host", b"te", b"content-length", b"content-type"})
+NO_CONNECT = "CONNECT is not offered: this is no proxy, and WebSockets come over HTTP/1.1"
 _CONNECTION = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
 
 
@@ -39,7 +40,10 @@ class RequestHeaders:
 
 
 def read_request_headers(headers: Headers) -> RequestHeaders:
-    """Check and sort; `StreamError` for what no request may have (RFC 9113, 8.2 and 8.3)."""
+    """Check and sort; `StreamError` for what no request may have (RFC 9113, 8.2 and 8.3), `NotOfferedError` for CONNECT."""
+    if (b":method", b"CONNECT") in headers:
+        # It has no path, and for another protocol (RFC 8441) one header more.
+        raise NotOfferedError(NO_CONNECT)
     pseudo: dict[bytes, bytes] = {}
     once: dict[bytes, bytes] = {}
     lines: list[Header] = []
@@ -74,7 +78,7 @@ def _request(pseudo: dict[bytes, bytes], once: dict[bytes, bytes], lines: list[H
     if content_type:
         lines.insert(0, (b"content-type", content_type))
     method, path, authority = pseudo.get(b":method", b""), pseudo.get(b":path", b""), pseudo.get(b":authority")
-    if not _METHOD.fullmatch(method) or method == b"CONNECT":
+    if not _METHOD.fullmatch(method):
         raise malformed("there is no method that is understood here")
     if b":scheme" not in pseudo or not (_PATH.fullmatch(path) or (path == b"*" and method == b"OPTIONS")):
         raise malformed("there is no scheme or no path")

@@ -60,7 +60,8 @@ class Outbound:
             return
         stream.said_all = ended
         size = len(piece)
-        if not stream.queued and not self.blocked and size <= stream.window and size <= self._windows:
+        fits = not size or (size <= stream.window and size <= self._windows)
+        if not stream.queued and not self.blocked and fits:
             stream.window -= size
             self._windows -= size
             self._glitches.forgive()

@@ -81,7 +81,7 @@ class Session(Outbound):
         raise NotImplementedError
 
     def on_too_many_headers(self, stream: Stream) -> None:
-        """The headers are longer than allowed."""
+        """The headers with which a stream begins are longer than allowed."""
         self.reset(stream, Code.ENHANCE_YOUR_CALM)
 
     def on_goodbye(self, last: int) -> None:
@@ -252,6 +252,9 @@ class Session(Outbound):
             self._break(stream, StreamError(Code.STREAM_CLOSED, "headers after the end of a stream"))
             return
         stream.heard_all = ended
+        if headers is None and stream.has_head:
+            self._break(stream, StreamError(Code.ENHANCE_YOUR_CALM, "the trailers are longer than allowed"))
+            return
         if headers is None:
             self.on_too_many_headers(stream)
             return
@@ -293,10 +296,12 @@ class Session(Outbound):
             self._break(stream, problem)
 
     def _break(self, stream: Stream, problem: StreamError) -> None:
-        """End a stream for a mistake of the other side."""
+        """End a stream for a mistake of the other side. A client that provokes it takes its request back all the same."""
         self._glitches.add()
         if self.reset(stream, problem.code):
             self.on_reset(stream, problem.code)
+            if self._server:
+                self._glitches.reset()
 
     def _take_window(self, number: int, content: bytes) -> None:
         if len(content) != 4:

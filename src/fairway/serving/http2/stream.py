@@ -42,7 +42,8 @@ class Stream:
             self.queued_size += len(piece)
 
     def pop(self, most: int) -> bytes:
-        """The next bytes that wait."""
+        """The next bytes that wait. An empty piece needs no room: `most` may be negative after a change of SETTINGS."""
+        most = max(most, 0)
         piece = self.queued.popleft()
         if len(piece) > most:
             self.queued.appendleft(piece[most:])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
+from fairway.serving.router.access.admission import Admitted
 from fairway.serving.router.access.refusal import Refusal
 from fairway.serving.router.chunks import LAST, ChunkReader, encode
 from fairway.serving.router.desk import Desk
@@ -225,6 +227,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Close at once when nothing is under way."""
         if self._exchange is None:
             self._transport.close()
+
+    def review(self, admits: Callable[[Admitted], bool]) -> None:
+        """End the request under way when its key is no longer valid."""
+        if self._exchange is not None:
+            self._exchange.review(admits)
 
     # Requests.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fairway.app.system import SystemClock
-from fairway.serving.router.access.admission import ADMITTED, Admission, Admitted, make_admission
+from fairway.serving.router.access.admission import Admission, Admitted, admit_without_rules, make_admission
 from fairway.serving.router.access.refusal import Refusal
 from fairway.serving.router.comparison.pairs import Comparer, comparer_for
 from fairway.serving.router.counting import BackendCount, RevisionCount
@@ -84,6 +84,10 @@ class Guest(Protocol):
 
     def close_idle(self) -> None:
         """Close at once when nothing is under way."""
+        ...
+
+    def review(self, admits: Callable[[Admitted], bool]) -> None:
+        """End what is under way with a key that is no longer valid."""
         ...
 
 
@@ -163,6 +167,7 @@ class Desk:
         """Follow this plan from now on, and send on who waited for it."""
         self.routes.put(plan, self._place)
         self.admission = make_admission(plan, self.now, self.wall, exposed=not self.at_loopback, before=self.admission)
+        self._review()
         self.followed(plan)
         self.comparer = comparer_for(plan.mirror, self.comparer, self.now)
         served = {backend.name for backend in plan.backends}
@@ -212,7 +217,9 @@ class Desk:
         `Admitted.replaces` names.
         """
         admission = self.admission
-        return ADMITTED if admission is None else admission.admit(head, peer, raw, secure=secure)
+        if admission is None:
+            return admit_without_rules(head)
+        return admission.admit(head, peer, raw, secure=secure)
 
     def choose(self, head: RequestHead, without: Collection[Place] = ()) -> Place | None:
         """The backend for a request; None when none can take one now."""
@@ -294,8 +301,16 @@ class Desk:
         for guest in list(self.guests):
             guest.close_idle()
 
+    def _review(self) -> None:
+        """End what is under way with keys that were revoked or have expired: WebSockets and streams may last for days."""
+        if self.admission is not None and self.admission.ring is not None:
+            for guest in list(self.guests):
+                guest.review(self.admission.still_admits)
+
     def sweep(self) -> None:
         """Close what has waited too long."""
+        if self.admission is not None and self.admission.ends_by_itself:
+            self._review()
         now = self.now()
         for guest in [guest for guest in self.guests if guest.deadline <= now]:
             guest.expire()

@@ -11,6 +11,7 @@ copy was dropped for want of room (`replay.py`): it is answered 502.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
 from json import dumps
 from typing import Protocol
@@ -32,6 +33,7 @@ _LOOKS = frozenset({b"GET", b"HEAD"})
 """Methods of probes and of pages that the router itself shows."""
 _CLIENT_LEFT = 499
 """The status of a request in the log whose client did not wait for the answer."""
+NO_LONGER_VALID = "the API key was revoked or has expired"
 _STALE_LIMIT = 3
 """How often a request is sent again because a connection had ended."""
 
@@ -369,6 +371,23 @@ class Exchange:
         self._desk.let_go(self)
         self.refuse(504, "the replica did not answer in time")
         return True
+
+    def review(self, admits: Callable[[Admitted], bool]) -> None:
+        """End it when its key is no longer valid: with 401, or in the middle of its answer."""
+        if self.over or admits(self._admitted):
+            return
+        self._desk.let_go(self)
+        self._drop_upstream()
+        if self.answered:
+            self._reason = NO_LONGER_VALID
+            self._end()
+            self.break_off()
+        else:
+            self.refuse(401, NO_LONGER_VALID)
+
+    def break_off(self) -> None:
+        """End an answer that has begun, so that its client knows that it is not whole."""
+        self._client.broken()
 
     def cancel(self) -> None:
         """The client is gone: so is the request."""

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+from fairway.serving.http2.heads import NO_CONNECT
+
 HEAD_LIMIT = 32 * 1024
 """Bytes of a head; more are answered 431."""
 LINE_LIMIT = 8 * 1024
@@ -176,6 +178,8 @@ def read_request(raw: bytes) -> RequestHead:
     if match is None:
         raise diagnose(raw)
     method, target, minor, block = match.groups()
+    if method == b"CONNECT":
+        raise BadHeadError(501, NO_CONNECT)
     if len(target) > LINE_LIMIT:
         raise BadHeadError(414, f"the target has {len(target)} bytes, at most {LINE_LIMIT} are read")
     lines, special = _sort(block, _OF_REQUEST, _ONCE)
@@ -345,7 +349,7 @@ def _aim(head: RequestHead) -> None:
     if head.target == b"*" and head.method == b"OPTIONS":
         return
     match = _ABSOLUTE.fullmatch(head.target)
-    if match is None or head.method == b"CONNECT":
+    if match is None:
         raise BadHeadError(400, f"the target {head.target[:40]!r} is no path")
     head.host, path = match.groups()
     head.target = path if path.startswith(b"/") else b"/" + path

@@ -6,6 +6,7 @@ import fcntl
 import os
 import secrets
 import signal
+import sys
 from hashlib import blake2b
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from fairway.serving.router.keeper import LOCK
 from fairway.serving.router.wire import decode_plan
 from fairway.state.route import RoutePlan
 
+ROUTERS = "routers"
+"""The folder of the home in which each service's router has one."""
 SERVICE = "service"
 """The file that holds the service's name."""
 PLAN = "plan.json"
@@ -41,6 +44,11 @@ def kept_homes(folder: Path) -> dict[str, Path]:
 def short_folder(runtime: Path, home: Path) -> Path:
     """Where its sockets lie: short whatever the home's path is, since Unix sockets allow 107 bytes."""
     return runtime / f"router-{blake2b(os.fsencode(home.absolute()), digest_size=6).hexdigest()}"
+
+
+def keeper_command(home: Path, sockets: Path, host: str, port: int) -> list[str]:
+    """The command that starts a keeper; limits other than usual may follow."""
+    return [sys.executable, "-P", "-m", "fairway.serving.router.keeper", str(home), str(sockets), host, str(port)]
 
 
 def is_kept(home: Path) -> bool:

@@ -13,7 +13,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from fairway.serving.router.home import (
     SERVICE,
     home_of,
     is_kept,
+    keeper_command,
     kept_homes,
     make_outcome_token,
     outcome_token,
@@ -302,16 +302,7 @@ class LocalRouter:
         raise ConflictError(message, fix="give the service another port, or end what listens there")
 
     async def _run_keeper(self, host: str, port: int, home: Path) -> str:
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "fairway.serving.router.keeper",
-            str(home),
-            str(self._sockets(home)),
-            host,
-            str(port),
-        ]
+        command = keeper_command(home, self._sockets(home), host, port)
         # In a thread, with the standard library's own pipe: what a loop hands to its children is the loop's affair.
         return await asyncio.to_thread(_run, [*command, *self._limits], home / LOG)
 

@@ -7,6 +7,7 @@ asking first (no preflight), is recognised by what browsers say of its origin. P
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Collection
 
@@ -30,13 +31,39 @@ def is_loopback(host: str) -> bool:
     return host.encode() in LOOPBACK or _LITERAL.fullmatch(host.encode()) is not None
 
 
+def check_page(head: RequestHead) -> None:
+    """Raise `BadHeadError` (403) when a page that did not come from here asks for a WebSocket.
+
+    A page may open a WebSocket to any site and read what comes, and its browser sends along who the page is. Where no names are
+    given, a page came from here when it has the name that is asked.
+    """
+    origin = head.value_of(b"origin")
+    if origin is None:
+        return
+    match = _ORIGIN.fullmatch(origin.lower())
+    asked = (head.host.lower(), head.forwarded.get(b"x-forwarded-host", head.host).lower())
+    if match is None or match[1] not in asked:
+        shown = origin[:100].decode("latin-1")
+        raise BadHeadError(
+            403, f"a page of another site ({shown}) asks for a WebSocket: name its origin in the endpoint's cors.origins"
+        )
+
+
+def _usual(name: str) -> str:
+    """A name as it is; an address of IPv6 in its shortest form, in brackets as in a Host line."""
+    try:
+        return f"[{ipaddress.IPv6Address(name.removeprefix('[').removesuffix(']'))}]"
+    except ValueError:
+        return name
+
+
 class Site:
     """The names by which an endpoint on a loopback address may be asked."""
 
     __slots__ = ("_known", "_names")
 
     def __init__(self, names: Collection[str]) -> None:
-        self._names = LOOPBACK | {name.lower().encode() for name in names}
+        self._names = LOOPBACK | {_usual(name.lower()).encode() for name in names}
         self._known: set[bytes] = set()
         """Host lines that were found right: most requests have the same one."""
 
@@ -64,6 +91,12 @@ class Site:
         if len(self._known) < _KNOWN:
             self._known.add(host)
 
+    def check_page(self, head: RequestHead) -> None:
+        """Raise `BadHeadError` (403) when the page of another site asks for a WebSocket: browsers ask no permission for these."""
+        origin = head.value_of(b"origin")
+        if origin is not None and not self._is_ours_origin(origin):
+            check_page(head)
+
     def _check_origin(self, head: RequestHead) -> None:
         kind = (head.value_of(b"content-type") or b"").partition(b";")[0].strip(b" \t").lower()
         if kind not in _SIMPLE:
@@ -85,4 +118,6 @@ class Site:
         if match is None:
             return False
         name = match[1].removesuffix(b".")
+        if name.startswith(b"["):
+            name = _usual(name.decode()).encode()
         return name in self._names or _LITERAL.fullmatch(name) is not None

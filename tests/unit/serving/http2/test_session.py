@@ -38,11 +38,14 @@ class Server(Session):
         self.sent = b""
         self.events: list[tuple] = []
         self.problem = None
+        self.most_writes = 10_000_000
         super().__init__(terms, self._put, server=True, now=self.clock)
         self.greet()
 
     def _put(self, wire: bytes) -> None:
         self.sent += wire
+        self.most_writes -= 1
+        assert self.most_writes, "it writes without end"
 
     def begin_stream(self, number: int) -> Stream:
         return Stream(number)
@@ -277,6 +280,51 @@ def test_a_window_larger_than_any_ends_stream_or_connection() -> None:
     assert reset_of(server) == [(1, Code.FLOW_CONTROL_ERROR)]
     server.receive(frames.window_update(0, frames.LARGEST_WINDOW))
     assert server.problem.code is Code.FLOW_CONTROL_ERROR
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+def test_the_end_of_an_answer_needs_no_window(blocked: bool) -> None:
+    server = Server()
+    stream = asked(server, ended=True)
+    server.headers(stream, encode([(b":status", b"200")]), ended=False)
+    server.data(stream, b"y" * 60_000, ended=False)
+    server.receive(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
+    assert stream.window < 0
+    server.blocked, server.most_writes = blocked, 10
+    server.sent = b""
+    server.data(stream, b"", ended=True)
+    server.blocked = False
+    server.pump()
+    assert server.sent == frame(frames.DATA, frames.END_STREAM, 1)
+    assert not server.streams
+
+
+MISTAKES = {
+    "a window that grows by nothing": lambda number: frames.window_update(number, 0),
+    "a window that grows too far": lambda number: frames.window_update(number, frames.LARGEST_WINDOW),
+    "data after the end": lambda number: frame(frames.DATA, 0, number, b"x"),
+    "headers after the end": lambda number: frames.header_frames(number, ASKS, ended=True),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_a_client_that_has_its_requests_reset_is_bounded_like_one_that_resets_them(mistake) -> None:
+    server = Server()
+    server.receive(HELLO)
+    for number in range(1, 4 * glitches.RESETS, 2):
+        server.receive(frames.header_frames(number, ASKS, ended=True) + mistake(number))
+    assert server.problem is not None
+    assert server.problem.code is Code.ENHANCE_YOUR_CALM
+    begun = [event for event in server.events if event[0] == "headers"]
+    assert len(begun) == glitches.RESETS + 1
+
+
+def test_a_few_mistakes_are_forgiven() -> None:
+    server = Server()
+    server.receive(HELLO)
+    for number in range(1, 101, 2):
+        server.receive(frames.header_frames(number, ASKS, ended=True) + frames.window_update(number, 0))
+    assert not server.failed
 
 
 def test_answers_take_turns() -> None:

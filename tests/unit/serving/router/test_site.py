@@ -25,6 +25,14 @@ def test_names_of_this_machine(host: str) -> None:
         check(site, f"Host: {host}")
 
 
+@pytest.mark.parametrize("written", ["2001:db8::7", "[2001:db8::7]", "2001:DB8:0:0:0:0:0:7"])
+@pytest.mark.parametrize("host", ["[2001:db8::7]", "[2001:db8::7]:8443", "[2001:DB8:0::7]"])
+def test_an_address_of_ipv6_is_a_name_in_any_form(written: str, host: str) -> None:
+    check(Site((written,)), f"Host: {host}")
+    with pytest.raises(BadHeadError, match="no name of this endpoint"):
+        check(Site((written,)), "Host: [2001:db8::8]")
+
+
 @pytest.mark.parametrize(
     "host",
     ["evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "evil-localhost", "[::2]",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import os
 
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from router_stage import Stage, until
 from test_fuzz import FakeTransport
 
-from fairway.serving.http2 import frames
+from fairway.serving.http2 import frames, glitches
+from fairway.serving.http2.errors import Code
 from fairway.serving.http2.frames import PREFACE
 from fairway.serving.http2.hpack import encode
 from fairway.serving.http2.single import SingleAnswer, ask
@@ -142,6 +144,35 @@ async def test_a_client_that_goes_takes_its_requests_along(stage: Stage) -> None
     assert not stage.desk.guests
 
 
+BOMB = b"\x40\x01a" + b"\x7f\xa1\x1e" + b"v" * 4000 + b"\xbe" * 10_000
+"""A block of headers that is short, and long when it is decoded."""
+POST = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a"), (b":authority", b"h")]
+
+
+async def test_trailers_that_are_too_long_end_their_request_everywhere(stage: Stage) -> None:
+    replica = await stage.one()
+    replica.gate.clear()
+    reader, writer = await stage.open()
+    begins = frames.header_frames(1, encode(POST), ended=False)
+    writer.write(PREFACE + frames.settings({}) + begins + frames.frame(frames.DATA, 0, 1, b"abc"))
+    await until(lambda: "a" in stage.load().backends and stage.load().backends["a"].in_flight == 1)
+    writer.write(frames.header_frames(1, BOMB, ended=True))
+    await until(lambda: stage.load().backends["a"].in_flight == 0)
+    assert await asyncio.wait_for(reader.readuntil(frames.rst_stream(1, Code.ENHANCE_YOUR_CALM)), 20.0)
+    assert not stage.desk.budget.used
+
+
+async def test_bodies_of_a_wrong_length_are_no_way_to_reset_without_end(stage: Stage) -> None:
+    await stage.one()
+    reader, writer = await stage.open()
+    wrong = encode([*POST, (b"content-length", b"3")])
+    writer.write(PREFACE + frames.settings({}))
+    writer.write(b"".join(frames.header_frames(number, wrong, ended=True) for number in range(1, 4 * glitches.RESETS, 2)))
+    with contextlib.suppress(ConnectionError):  # what was not read yet makes the kernel reset the connection
+        await asyncio.wait_for(reader.read(), 20.0)
+    await until(lambda: not stage.desk.guests)
+
+
 async def test_an_answer_that_its_client_does_not_take_is_bounded(stage: Stage) -> None:
     given_out = 0
 
@@ -184,6 +215,59 @@ async def test_drained_connections_say_goodbye_and_end(stage: Stage) -> None:
                 guest.deadline = 0.0
             await asyncio.sleep(0.05)
         assert frames.HEAD.pack(0, 8, frames.GOAWAY, 0, 0) in await reader.read()
+
+
+async def test_a_connection_whose_client_said_goodbye_is_closed_when_its_last_answer_is_out(stage: Stage) -> None:
+    replica = await stage.one()
+    replica.gate.clear()
+    reader, writer = await stage.open()
+    begins = frames.header_frames(1, encode(POST), ended=True)
+    writer.write(PREFACE + frames.settings({}) + begins + frames.goaway(0, Code.NO_ERROR))
+    await replica.wait_for(1)
+    for guest in list(stage.desk.guests):
+        guest.expire()
+    assert stage.desk.guests, "its answer is awaited"
+    replica.gate.set()
+    await until(lambda: stage.load().revisions[1].answered)
+    for guest in list(stage.desk.guests):
+        guest.expire()
+    assert b"\0\0\1" in await asyncio.wait_for(reader.read(), 20.0)
+    assert not stage.desk.guests
+
+
+CONNECTS = {
+    "of a proxy": [(b":method", b"CONNECT"), (b":authority", b"h:443")],
+    "of a WebSocket": [
+        (b":method", b"CONNECT"), (b":protocol", b"websocket"), (b":scheme", b"https"), (b":path", b"/ws"), (b":authority", b"h"),
+    ],
+    "with a path": [(b":method", b"CONNECT"), (b":scheme", b"http"), (b":path", b"/"), (b":authority", b"h")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lines", CONNECTS.values(), ids=CONNECTS)
+async def test_connect_is_refused_over_http2_and_the_connection_goes_on(stage: Stage, lines: list[tuple[bytes, bytes]]) -> None:
+    replica = await stage.one()
+    reader, writer = await stage.open()
+    writer.write(PREFACE + frames.settings({}) + frames.header_frames(1, encode(lines), ended=False))
+    writer.write(frames.frame(frames.DATA, 0, 1, b"abc") + frames.header_frames(3, encode(POST), ended=True))
+    said = b""
+    async with asyncio.timeout(20.0):
+        while frames.HEAD.pack(0, 0, frames.DATA, 1, 3)[3:] not in said and b"\0\1\0\0\0\3" not in said:
+            said += await reader.read(1000)
+    assert b"501" in said
+    assert frames.rst_stream(1, Code.PROTOCOL_ERROR) not in said
+    assert [each.method for each in replica.asked] == ["POST"]
+    assert stage.desk.own_codes == {501: 1}
+
+
+@pytest.mark.parametrize("target", ["h:443", "/x", "http://h/x", "*"])
+async def test_connect_is_refused_over_http1(stage: Stage, target: str) -> None:
+    replica = await stage.one()
+    said = await stage.talk(f"CONNECT {target} HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+    assert said.startswith(b"HTTP/1.1 501 ")
+    assert b"connection: close" in said
+    assert said.count(b"HTTP/1.1") == 2, "the reason names it once more; what follows is not read"
+    assert not replica.asked
 
 
 # Backends that speak HTTP/2.

@@ -12,8 +12,8 @@ from fairway.serving.router.access.keys import BadKey, Key, KeyRing
 from fairway.serving.router.access.refusal import Refusal
 from fairway.serving.router.head import BadHeadError, RequestHead
 from fairway.serving.router.outcome import OWN, TARGET
-from fairway.serving.router.site import ANY, Site, is_loopback
-from fairway.state.access import Access
+from fairway.serving.router.site import ANY, Site, check_page, is_loopback
+from fairway.state.access import Access, KeyRule
 from fairway.state.route import RoutePlan
 from fairway.units import rate
 
@@ -34,6 +34,9 @@ class Admitted:
     """What the answer must say beside what the replica says."""
     replaces: frozenset[bytes] = frozenset()
     """Headers of the replica's answer, in lower case, that are left out because the router answers for them."""
+
+    rule: KeyRule | None = None
+    """The key itself, to find out later whether it is still valid."""
 
     @property
     def lines(self) -> bytes:
@@ -104,22 +107,35 @@ class Admission:
         now = self._now()
         if not key.rule.rate:
             key.last_used = now
-            return Admitted(key.rule.name, headers, replaced)
+            return Admitted(key.rule.name, headers, replaced, key.rule)
         wait = key.take(now)
         headers = (*headers, *_rate_headers(key))
         if wait:
             reason = f"the API key {key.rule.name} may send {rate.show(key.rule.rate)}"
             return Refusal(429, reason, ((b"retry-after", b"%d" % math.ceil(wait)), *headers))
         key.last_used = now
-        return Admitted(key.rule.name, headers, replaced)
+        return Admitted(key.rule.name, headers, replaced, key.rule)
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether a key expires some day, so that what came with it is to be looked at again."""
+        return self.ring is not None and self.ring.expires
+
+    def still_admits(self, admitted: Admitted) -> bool:
+        """Whether the key of a request that is under way is still valid. Without a key, or where none is needed, it goes on."""
+        ring, rule = self.ring, admitted.rule
+        return ring is None or rule is None or ring.still_takes(rule, self._wall())
 
     def _check_site(self, head: RequestHead, raw: bytes | None, origin: bytes | None) -> Refusal | None:
-        if self._site is None:
+        if self._site is None and not head.upgrades:
             return None
         try:
             # A page whose origin the document names may send what it likes.
             trusted = origin is not None and self._cors is not None and self._cors.allows(origin)
-            self._site.check(head, raw, trusted=trusted)
+            if self._site is not None:
+                self._site.check(head, raw, trusted=trusted)
+            if head.upgrades and not trusted:
+                (self._site.check_page if self._site is not None else check_page)(head)
         except BadHeadError as problem:
             return Refusal(problem.status, problem.reason, close=True)
         return None
@@ -168,6 +184,16 @@ def make_admission(
     if plan.access is None and _site(plan, exposed=exposed) is None:
         return None
     return Admission(plan, now, wall, exposed=exposed, before=before)
+
+
+def admit_without_rules(head: RequestHead) -> Refusal | Admitted:
+    """Let a request in where every request is let in. Only a WebSocket of another site's page is not."""
+    if head.upgrades:
+        try:
+            check_page(head)
+        except BadHeadError as problem:
+            return Refusal(problem.status, problem.reason, close=True)
+    return ADMITTED
 
 
 def _site(plan: RoutePlan, *, exposed: bool) -> Site | None:

@@ -97,6 +97,16 @@ class KeyRing:
             return BadKey.UNKNOWN
         return key
 
+    @property
+    def expires(self) -> bool:
+        """Whether some key has an end."""
+        return any(key.rule.expires for key in self.keys.values())
+
+    def still_takes(self, rule: KeyRule, wall: float) -> bool:
+        """Whether a key that was valid before is so at this time of the wall clock."""
+        key = self.keys.get(rule.id)
+        return key is not None and key.rule.digest == rule.digest and not 0 < key.rule.expires <= wall
+
     def last_used(self) -> dict[str, float]:
         """When each key that was used was used last, by its id."""
         return {key_id: key.last_used for key_id, key in self.keys.items() if key.last_used > -math.inf}

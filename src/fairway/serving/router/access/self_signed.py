@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from fairway.app import crash
 from fairway.errors import UnavailableError
 from fairway.serving.router.access.certificate import read_certificate
 from fairway.serving.router.access.tls import server_context
+from fairway.state.access import service_tag
 
 AUTHORITY, CERTIFICATE, KEY = "authority.pem", "certificate.pem", "key.pem"
 _AUTHORITY_KEY = "authority.key"
@@ -28,6 +30,9 @@ _DAYS = 90
 _RENEW_SECONDS = 30 * 86400.0
 """How long before its end a certificate is replaced."""
 _PATIENCE = 30.0
+_NAME = re.compile(r"(?:\*\.)?[a-z0-9_]([a-z0-9._-]{0,251}[a-z0-9_])?")
+"""What clients take for a name. A machine may be called anything."""
+_LONGEST_NAME = 64
 _OTHER = "give a certificate: endpoint: {tls: {certificate: FILE, key: FILE}}"
 
 _AUTHORITY_EXTENSIONS = """\
@@ -62,18 +67,29 @@ def find_openssl() -> str:
 
 
 def names_of(host: str, hosts: Iterable[str]) -> list[str]:
-    """The names and addresses by which clients may ask a service that listens there."""
-    found = ["localhost", "127.0.0.1", "::1", socket.gethostname().lower()]
-    found += [name.lower() for name in hosts if name != "*"]
-    if not _is_any(host):
-        found.append(host)
-    else:
+    """The names and addresses by which clients may ask a service that listens there, each in the form that certificates have."""
+    found = ["localhost", "127.0.0.1", "::1", socket.gethostname(), *hosts]
+    found += own_addresses() if _is_any(host) else [host]
+    return list(dict.fromkeys(name for name in map(_usual, found) if name))
+
+
+def own_addresses() -> list[str]:
+    """Addresses of this machine, as far as it knows them."""
+    found: list[str] = []
+    try:
+        found += [str(each[4][0]) for each in socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)]
+    except (OSError, UnicodeError):
+        # The machine's own name may be known to nothing, or be none.
+        pass
+    for family, beyond in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        # Often the name of a machine leads to 127.0.1.1. This sends nothing; the kernel says from where it would send.
         try:
-            found += [str(each[4][0]) for each in socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)]
+            with socket.socket(family, socket.SOCK_DGRAM) as asks:
+                asks.connect((beyond, 9))
+                found.append(str(asks.getsockname()[0]))
         except OSError:
-            # The machine's own name may be known to nothing.
-            pass
-    return list(dict.fromkeys(name.partition("%")[0] for name in found if name))
+            continue
+    return found
 
 
 def renew(folder: Path, service: str, names: Iterable[str], now: float) -> bool:
@@ -97,7 +113,7 @@ def renew(folder: Path, service: str, names: Iterable[str], now: float) -> bool:
 def _make(program: str, folder: Path, beside: Path, service: str, names: list[str]) -> None:
     """Make key and certificate beside, then put them in place. A pair that a crash leaves apart is found by `renew`."""
     if not (folder / AUTHORITY).exists():
-        (beside / "authority.cnf").write_text(_AUTHORITY_EXTENSIONS.format(name=f"Fairway service {service}"))
+        (beside / "authority.cnf").write_text(_AUTHORITY_EXTENSIONS.format(name=_authority_name(service)))
         _key(program, beside / _AUTHORITY_KEY)
         asked = ["req", "-x509", "-new", "-sha256", "-days", str(_AUTHORITY_DAYS), "-config", str(beside / "authority.cnf")]
         _run(program, [*asked, "-key", str(beside / _AUTHORITY_KEY), "-out", str(beside / AUTHORITY)])
@@ -142,6 +158,24 @@ def _run(program: str, arguments: list[str]) -> None:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         message = f"openssl {arguments[0]} failed: {said[-1] if said else f'exit code {done.returncode}'}"
         raise UnavailableError(message, fix=f"see `openssl version`, or {_OTHER}")
+
+
+def _usual(name: str) -> str:
+    """An address in its shortest form, a name in lower case; empty for what no certificate names."""
+    bare = name.removeprefix("[").removesuffix("]").partition("%")[0]
+    try:
+        address = ipaddress.ip_address(bare)
+    except ValueError:
+        name = name.lower().removesuffix(".")
+        return name if _NAME.fullmatch(name) else ""
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+def _authority_name(service: str) -> str:
+    """At most 64 characters (RFC 5280, `ub-common-name`); long names that begin alike stay apart."""
+    name = f"Fairway service {service}"
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 9]} {service_tag(service)}"
 
 
 def _written(name: str) -> str:

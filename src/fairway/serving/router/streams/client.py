@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from typing import cast
 
-from fairway.serving.http2.errors import Code, SessionError
+from fairway.serving.http2.errors import Code, NotOfferedError, SessionError
 from fairway.serving.http2.frames import LARGEST_WINDOW
 from fairway.serving.http2.grpc import GRPC, of_http, status_lines
-from fairway.serving.http2.heads import RequestHeaders, read_request_headers
+from fairway.serving.http2.heads import RequestHeaders, malformed, read_request_headers
 from fairway.serving.http2.hpack import Headers, encode
 from fairway.serving.http2.session import Session, Terms
 from fairway.serving.http2.stream import Stream
+from fairway.serving.router.access.admission import Admitted
 from fairway.serving.router.access.refusal import Refusal
 from fairway.serving.router.chunks import LAST
 from fairway.serving.router.chunks import encode as chunk
@@ -142,7 +144,7 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
             idle = limits.drain_idle if self.desk.draining else limits.idle
             if self._leaves:
                 self._close_after_drain(now)
-            elif now - self._since > idle:
+            elif self.said_goodbye or now - self._since > idle:
                 self.goodbye(self.last)
                 self.said_goodbye = True
                 self._transport.close()
@@ -162,6 +164,11 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
             self._transport.close()
         else:
             self.drain()
+
+    def review(self, admits: Callable[[Admitted], bool]) -> None:
+        """End the requests whose keys are no longer valid."""
+        for stream in list(self.streams.values()):
+            cast(RouterStream, stream).review(admits)
 
     def _close_after_drain(self, now: float) -> None:
         if not self.said_goodbye and now - self._leaves > _DRAIN_SECONDS:
@@ -184,7 +191,11 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
             return
         known = self._heads.get(headers)
         if known is None:
-            head = read_request_headers(headers)
+            try:
+                head = read_request_headers(headers)
+            except NotOfferedError as problem:
+                self._refuse(stream, problem)
+                return
             known = head, _request_head(head)
             if len(self._heads) >= _KNOWN:
                 self._heads.clear()
@@ -192,6 +203,11 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
         stream.has_head = True
         request.begin(*known, ended)
         self._begun.append(request)
+
+    def _refuse(self, stream: Stream, problem: NotOfferedError) -> None:
+        """Answer what is not offered to any client."""
+        request_id = self.desk.note_refused(501, problem.reason, self.peer)
+        self.headers(stream, encode([(b":status", b"501"), (b"x-request-id", request_id)]), ended=True)
 
     def on_data(self, stream: Stream, piece: bytes, ended: bool) -> None:
         """Some of a body."""
@@ -321,6 +337,11 @@ class RouterStream(Stream):
         if exchange is not None and not exchange.over:
             exchange.cancel()
 
+    def review(self, admits: Callable[[Admitted], bool]) -> None:
+        """End it when its key is no longer valid."""
+        if self._exchange is not None:
+            self._exchange.review(admits)
+
     def expire(self, now: float) -> None:
         """Give up what takes too long."""
         if now < self._deadline:
@@ -398,8 +419,7 @@ class RouterStream(Stream):
             return
         self._left -= size
         if self._left < 0 or (ended and self._left):
-            self._connection.reset(self, Code.PROTOCOL_ERROR)
-            self.cancel()
+            raise malformed("the body has another length than content-length says")
 
 
 def _request_head(head: RequestHeaders) -> RequestHead:

@@ -16,7 +16,7 @@ from fairway.serving.http2.hpack import Header, encode
 from fairway.serving.router.access.admission import ADMITTED, Admitted
 from fairway.serving.router.calls import outcome_of
 from fairway.serving.router.desk import Desk
-from fairway.serving.router.exchange import Client, Exchange
+from fairway.serving.router.exchange import NO_LONGER_VALID, Client, Exchange
 from fairway.serving.router.head import AnswerHead, RequestHead
 from fairway.serving.router.mirror import keep_answer
 from fairway.serving.router.observe.health import CALLS, HEALTH_CHECK
@@ -31,6 +31,7 @@ STREAMING = frozenset(
     }
 )
 """Methods of our replicas that are spoken over HTTP/2, because both sides send many messages."""
+_UNAUTHENTICATED = 16
 _WORDS = 4096
 """Bytes of an error that become the message of a status."""
 _YES, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
@@ -202,6 +203,17 @@ class StreamExchange(Exchange):
             if not bodiless:
                 self._stream.data(body, ended=True)
         self._client.finished(keep=True)
+
+    def break_off(self) -> None:
+        """A call ends with its status; another answer with the end of its stream."""
+        if not self._call:
+            super().break_off()
+        elif self._words is not None:
+            self._say_status(_UNAUTHENTICATED, NO_LONGER_VALID)
+            self._client.finished(keep=True)
+        else:
+            self._stream.headers(encode(status_lines(_UNAUTHENTICATED, NO_LONGER_VALID)), ended=True)
+            self._client.finished(keep=True)
 
     def _more(self, head: AnswerHead, *, ours: bool) -> list[Header]:
         """The headers that differ from answer to answer."""

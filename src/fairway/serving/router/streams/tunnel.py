@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from fairway.serving.router.access.admission import Admitted
 from fairway.serving.router.chunks import LAST
 from fairway.serving.router.desk import Desk
-from fairway.serving.router.exchange import own_answer
+from fairway.serving.router.exchange import NO_LONGER_VALID, own_answer
 from fairway.serving.router.head import CHUNKED, HEAD_LIMIT, AnswerHead, BadHeadError, RequestHead, read_answer, request_id_of
 from fairway.serving.router.place import CONNECT_SECONDS, Place
 from fairway.serving.router.upstream import READ, WRITE_LIMIT
@@ -150,6 +151,17 @@ class Tunnel(asyncio.BufferedProtocol):
     def close_idle(self) -> None:
         """The service goes."""
         self.drain()
+
+    def review(self, admits: Callable[[Admitted], bool]) -> None:
+        """Close the tunnel when its key is no longer valid; one that is not open yet is answered 401."""
+        if self._over or admits(self._admitted):
+            return
+        self._desk.let_go(self)
+        if self._open or self._rest is not None:
+            self._end(101 if self._open else 0)
+            self._client.abort()
+        else:
+            self.refuse(401, NO_LONGER_VALID)
 
     # From the backend.
 

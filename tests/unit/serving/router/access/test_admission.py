@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.serving.router.access.admission import Admission, Admitted, make_admission
+from fairway.serving.router.access.admission import Admission, Admitted, admit_without_rules, make_admission
 from fairway.serving.router.access.attempts import MOST_FAILURES, MOST_PEERS, FailedAttempts, network_of
 from fairway.serving.router.access.refusal import Refusal
 from fairway.serving.router.head import RequestHead, read_request
@@ -268,6 +268,54 @@ def test_pages_of_allowed_origins_may_send_forms_to_loopback(clocks: Clocks) -> 
         raw = f"POST / HTTP/1.1\r\nHost: localhost\r\nOrigin: {origin}\r\nContent-Type: text/plain\r\n\r\n".encode()
         found = door.admit(read_request(raw), b"p", raw)
         assert (found.status if isinstance(found, Refusal) else 0) == status
+
+
+def websocket(origin: str = "", *lines: str, host: str = "h") -> RequestHead:
+    asks = ("Connection: Upgrade", "Upgrade: websocket", *([f"Origin: {origin}"] if origin else []), *lines)
+    return read_request("\r\n".join(["GET /ws HTTP/1.1", f"Host: {host}", *asks, "", ""]).encode())
+
+
+OPEN = RoutePlan(SERVICE, host="0.0.0.0")
+NAMED = RoutePlan(SERVICE, host="0.0.0.0", hosts=("h",))
+LOCAL = RoutePlan(SERVICE)
+FOR_PAGES = RoutePlan(SERVICE, host="0.0.0.0", access=Access(cors=CORS))
+ANY_PAGE = RoutePlan(SERVICE, host="0.0.0.0", access=Access(cors=CorsRule(("*",))))
+
+
+@pytest.mark.parametrize(
+    ("plan", "asked", "status"),
+    [
+        (LOCAL, websocket(host="localhost"), 0),
+        (LOCAL, websocket("http://localhost:3000", host="localhost:8000"), 0),
+        (LOCAL, websocket("https://evil.example", host="localhost"), 403),
+        (LOCAL, websocket("null", host="localhost"), 403),
+        (LOCAL, websocket("http://evil.example", host="evil.example"), 403),
+        (NAMED, websocket("https://h:8443"), 0),
+        (NAMED, websocket("https://evil.example"), 403),
+        (NAMED, websocket("https://evil.example", host="evil.example"), 403),
+        (OPEN, websocket(), 0),
+        (OPEN, websocket("https://h"), 0),
+        (OPEN, websocket("https://page.example", "X-Forwarded-Host: page.example"), 0),
+        (OPEN, websocket("https://evil.example"), 403),
+        (OPEN, websocket("https://h.evil.example"), 403),
+        (FOR_PAGES, websocket("https://app.example.org"), 0),
+        (FOR_PAGES, websocket("https://evil.example"), 403),
+        (ANY_PAGE, websocket("https://evil.example"), 0),
+    ],
+)
+def test_a_page_of_another_site_opens_no_websocket(plan: RoutePlan, asked: RequestHead, status: int) -> None:
+    exposed = not plan.host.startswith("127.")
+    door = make_admission(plan, lambda: 0.0, lambda: 0.0, exposed=exposed, before=None)
+    found = door.admit(asked, b"p") if door is not None else admit_without_rules(asked)
+    assert (found.status if isinstance(found, Refusal) else 0) == status
+    assert "cors.origins" in refused(found).reason or "FAIRWAY_HOSTS" in refused(found).reason if status else True
+
+
+def test_a_websocket_needs_a_key_and_takes_from_its_rate(clocks: Clocks) -> None:
+    door = admission(clocks, Access(keys_required=True, keys=(replace(RULE, rate=1.0),)))
+    assert refused(door.admit(websocket(), b"p")).status == 401
+    let_in(door.admit(websocket("", f"Authorization: Bearer {KEY}"), b"p"))
+    assert refused(door.admit(websocket("", f"Authorization: Bearer {KEY}"), b"p")).status == 429
 
 
 def test_no_rules_cost_nothing() -> None:

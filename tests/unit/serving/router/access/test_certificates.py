@@ -132,6 +132,54 @@ def test_files_are_read_again_when_they_change_and_kept_while_they_cannot_be_use
 
 
 @needs_openssl
+@pytest.mark.parametrize("service", ["default/" + "m" * 63, "n" * 63 + "/" + "m" * 63, "d/m"])
+def test_a_service_with_a_long_name_has_an_authority_of_its_own(tmp_path: Path, service: str) -> None:
+    assert self_signed.renew(tmp_path / "tls", service, ["localhost"], NOW)
+    made = x509.load_pem_x509_certificate((tmp_path / "tls" / "authority.pem").read_bytes())
+    (name,) = made.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    assert name.value.startswith(f"Fairway service {service}"[:55])
+    assert self_signed.renew(tmp_path / "other", service[:-1] + "x", ["localhost"], NOW)
+    other = x509.load_pem_x509_certificate((tmp_path / "other" / "authority.pem").read_bytes())
+    assert other.subject != made.subject
+
+
+@pytest.mark.parametrize(
+    ("host", "written", "named"),
+    [
+        ("2001:DB8:0:0:0:0:0:1", (), "2001:db8::1"),
+        ("127.0.0.1", ("[2001:db8::7]",), "2001:db8::7"),
+        ("fe80::1%eth0", (), "fe80::1"),
+        ("::ffff:10.0.0.1", (), "10.0.0.1"),
+        ("127.0.0.1", ("Models.Example.org.",), "models.example.org"),
+        ("127.0.0.1", ("*.example.org",), "*.example.org"),
+        ("127.0.0.1", ("*", "a,DNS:evil", "h:8443", "a b", "m\xfcller", "x" * 300), ""),
+    ],
+)
+@needs_openssl
+def test_names_and_addresses_are_written_as_clients_compare_them(
+    tmp_path: Path, host: str, written: tuple[str, ...], named: str
+) -> None:
+    names = self_signed.names_of(host, written)
+    usual = self_signed.names_of("127.0.0.1", ())
+    assert [name for name in names if name not in usual] == ([named] if named else [])
+    assert self_signed.renew(tmp_path / "tls", "d/m", names, NOW)
+    made = x509.load_pem_x509_certificate((tmp_path / "tls" / "certificate.pem").read_bytes())
+    found = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    addresses = [str(each) for each in found.get_values_for_type(x509.IPAddress)]
+    assert sorted([*addresses, *found.get_values_for_type(x509.DNSName)]) == sorted(names)
+    assert not self_signed.renew(tmp_path / "tls", "d/m", names, NOW), "once is enough"
+
+
+@pytest.mark.parametrize("called", ["h" * 70, "a b", "", "m\xfcller", "Gpu7.example.org"])
+def test_a_machine_may_be_called_anything(monkeypatch: pytest.MonkeyPatch, called: str) -> None:
+    monkeypatch.setattr(self_signed.socket, "gethostname", lambda: called)
+    names = self_signed.names_of("::", ())
+    assert names[:3] == ["localhost", "127.0.0.1", "::1"]
+    assert ("gpu7.example.org" in names) == (called == "Gpu7.example.org")
+    assert not any(" " in name for name in names)
+
+
+@needs_openssl
 def test_renewal_keeps_the_authority_and_repairs_what_a_crash_left(tmp_path: Path) -> None:
     folder = tmp_path / "tls"
     assert self_signed.renew(folder, "default/mnist", ["localhost", "127.0.0.1"], NOW)
