@@ -20,6 +20,7 @@ from fairway.errors import FairwayError, UnavailableError
 from fairway.plan.service import commands
 from fairway.plan.service.access import access_of
 from fairway.plan.service.plan import Measured, Sample, ServicePlan, advance
+from fairway.plan.service.reckoning import not_later
 from fairway.plan.service.replica import ROLE, highest_number, new_replica, ready_path, replica_run
 from fairway.state.event import Event
 from fairway.state.fault import ANSWERING, ROUTING
@@ -94,8 +95,9 @@ class ServiceTurns:
         if not self._watching:
             self._watch.start(self.loop.wake)
             self._watching = True
+        now = self.loop.clock.now()
         for record in self.loop.store.services():
-            self.known.setdefault(record.service.key, Standing(record))
+            self.known.setdefault(record.service.key, Standing(not_later(record, now)))
         await self._router.start(self._hurry)
         names = {str(key) for key in self.known}
         kept = set(await self._router.kept()) - names

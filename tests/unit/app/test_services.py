@@ -275,6 +275,31 @@ async def test_a_restart_of_the_daemon_changes_nothing(house: House) -> None:
     assert house.backends == [], "looked at, it does not answer"
 
 
+async def test_a_wall_clock_that_went_back_with_a_boot_stops_nothing(house: House) -> None:
+    """A replica that failed is replaced, and a release goes on, as if the recorded times were now."""
+    await house.apply()
+    await house.settle()
+    house.models.aliases["champion"] = 2
+    await house.apply()
+    await house.settle()
+    for _ in range(2):
+        for task in list(house.machine.running):
+            house.engine.end(task, Exit(1))
+        await house.settle(3)
+    for task in list(house.machine.running):
+        house.engine.end(task, Exit(1))
+    await house.loop.close()
+    house.clock.time -= 7200
+    house.eyes = Eyes()
+    await house.open()
+    await house.settle(12)
+    assert house.backends
+    await house.settle(300)
+    rollout = house.services.find(KEY).service.rollout
+    assert rollout is not None
+    assert rollout.finished is not None
+
+
 async def test_a_deleted_service_leaves_nothing(house: House) -> None:
     await house.apply()
     await house.settle()

@@ -52,10 +52,29 @@ class Clause:
 
 def _alike(flags: int) -> Callable[[Any, Any], bool]:
     def compare(found: Any, pattern: Any) -> bool:
-        words = "".join(".*" if letter == "%" else "." if letter == "_" else re.escape(letter) for letter in str(pattern))
-        return re.fullmatch(words, str(found), flags | re.S) is not None
+        parts = str(pattern).split("%")
+        read = [re.compile("".join("." if each == "_" else re.escape(each) for each in part), flags | re.S) for part in parts]
+        return _in_order(read, [len(part) for part in parts], str(found))
 
     return compare
+
+
+def _in_order(parts: Sequence[re.Pattern[str]], lengths: Sequence[int], text: str) -> bool:
+    """Whether the parts follow each other in a text, the first at its begin, the last at its end.
+
+    Each is taken where it comes first, which leaves most to the others: one expression with gaps would try every place of each.
+    """
+    if len(parts) == 1:
+        return parts[0].fullmatch(text) is not None
+    if parts[0].match(text) is None:
+        return False
+    at, end = lengths[0], len(text) - lengths[-1]
+    for part in parts[1:-1]:
+        match = part.search(text, at)
+        if match is None:
+            return False
+        at = match.end()
+    return at <= end and parts[-1].match(text, end) is not None
 
 
 def _same(found: Any, value: Any) -> bool:

@@ -45,6 +45,8 @@ PAUSED_AT = "paused_at"
 """The mark that says when a release was held: its time stands still."""
 HELD = "held"
 """The mark that says when requests waited in the router for a replica, last."""
+TIMES = (LOOKED, PAUSED_AT, HELD, f"{_ENDED}.at")
+"""The marks that hold a moment."""
 METRIC = "metric."
 """Marks of the metric, forgotten when the parts change: shares that move with the time of day would mislead."""
 LEFT_OUT = f"{METRIC}left_out"

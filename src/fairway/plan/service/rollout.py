@@ -211,7 +211,8 @@ def stepped(service: Service, replicas: Sequence[Replica], now: float) -> tuple[
         return _waiting(service, rollout, now)
     wanted = split.parts(service, shares(service, now))[rollout.target].wanted
     there = len(fleet.ready_names(replicas).get(rollout.target, ()))
-    reason = _too_slow(service, rollout) or (f"{there} of {wanted} replicas are ready" if there < wanted else "")
+    lacking = f"{there} of {wanted} replicas are ready" if there < wanted else ""
+    reason = _too_slow(service, rollout) or _unproven(service, rollout) or lacking
     waiting = fleet.without_room(replicas, rollout.target, now) if there < wanted else None
     if waiting:
         reason += f"; {waiting.name} has no place: {waiting.message}{way_out(service, rollout.target)}"
@@ -238,6 +239,16 @@ def way_out(service: Service, revision: int) -> str:
         return ""
     other = " and `strategy: rolling`" if policy.strategy in _KEEPING else ""
     return f"; free some room, or say `rollout.in_place: true`{other}: then an old replica makes way for each new one"
+
+
+def _unproven(service: Service, rollout: Rollout) -> str:
+    """A revision whose replicas ended by themselves takes no more until one was ready for a while since, or the guard speaks."""
+    target = service.revision(rollout.target)
+    if rollout.step < 0 or target is None or not target.failures:
+        return ""
+    one = target.failures == 1
+    ended = f"{target.failures} replica{'' if one else 's'} of r{target.number} ended by {'itself' if one else 'themselves'}"
+    return f"{ended}; the next part comes when one has been ready for {fleet.PROVEN:.0f} s without another end"
 
 
 def _too_slow(service: Service, rollout: Rollout) -> str:

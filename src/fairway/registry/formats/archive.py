@@ -14,14 +14,19 @@ LARGEST_TEXT = 64 << 20
 
 
 def members(name: str, path: Path) -> list[str]:
-    """The names in an archive: none leads out of it. `RefusedError` for what is damaged."""
+    """The names in an archive: none leads out of it, none is there twice. `RefusedError` for what is damaged."""
     try:
         with zipfile.ZipFile(path) as archive:
             found = archive.namelist()
     except Exception as problem:  # noqa: BLE001  damage shows in many ways: struct.error, OverflowError, NotImplementedError
         message = f"{name} is a damaged archive: {problem}"
         raise RefusedError(message, fix="save the model again") from None
+    seen: set[str] = set()
     for member in found:
+        if member in seen:
+            message = f"{name} holds {member!r} twice, and readers differ in which of them counts"
+            raise RefusedError(message, fix="do not use this file; save the model again")
+        seen.add(member)
         if member.startswith(("/", "\\")) or ".." in member.replace("\\", "/").split("/"):
             message = f"{name} holds {member!r}, which leads out of the archive"
             raise RefusedError(message, fix="do not use this file; save the model again")

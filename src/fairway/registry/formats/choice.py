@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 from fairway.errors import RefusedError
 from fairway.registry.formats import about as beside
+from fairway.registry.formats.damage import reading
 from fairway.registry.formats.record import Files, Format, Risk
 from fairway.registry.formats.records import mlflow, python
 from fairway.registry.formats.table import TABLE, risk
@@ -48,7 +49,8 @@ def _candidates(format: str) -> list[Format]:
 
 def _found(record: Format, files: Files, risky: Mapping[str, Risk]) -> list[str]:
     """Candidates of one format. What is a pickle is nothing else."""
-    found = record.finds(files)
+    with reading("the folder"):
+        found = record.finds(files)
     if record.name == "pickle":
         return found
     return [

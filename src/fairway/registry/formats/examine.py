@@ -10,6 +10,7 @@ from fairway.registry.formats import about as beside
 from fairway.registry.formats import content
 from fairway.registry.formats.about import About
 from fairway.registry.formats.choice import choose, risks, with_loader
+from fairway.registry.formats.damage import check_signature, printed, reading
 from fairway.registry.formats.record import Files, Risk
 from fairway.registry.formats.records import mlflow
 from fairway.registry.formats.table import NAMES, TABLE
@@ -54,14 +55,17 @@ def examine(files: Files, *, asked: str = "", allow_pickle: bool = False, made_h
     if entry in risky and risky[entry].always and not allow_pickle:
         raise refusal([entry], risky)
     large = record.mapped and not kept and files[entry].stat().st_size > content.WHOLE
-    found = Signature() if large else record.signature(files, entry)
+    with reading(entry):
+        found = Signature() if large else record.signature(files, entry)
     told = said.as_signature()
     # After the checks of the content: consent does not help a file that is damaged.
     if risky and not allow_pickle and not made_here:
         raise refusal(list(risky), risky)
     if format not in ("mlflow", "onnx", "savedmodel") and "MLmodel" in files and not told.inputs:
         told = Signature(mlflow.columns(files).inputs or found.inputs or mlflow.tensors(files).inputs, told.outputs)
-    return Examined(format, entry, _joined(format, found, told), said.metrics)
+    joined = _joined(format, found, told)
+    check_signature(entry, joined)
+    return Examined(format, entry, joined, said.metrics)
 
 
 def _joined(format: str, found: Signature, told: Signature) -> Signature:
@@ -74,6 +78,6 @@ def _joined(format: str, found: Signature, told: Signature) -> Signature:
 def refusal(names: list[str], risky: Mapping[str, Risk]) -> RefusedError:
     """Consent is needed: which file, why, and the flag."""
     more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-    message = f"{names[0]}{more} {risky[names[0]].what}: loading it can run any code that its author put in"
+    message = f"{printed(names[0])}{more} {printed(risky[names[0]].what)}: loading it can run any code that its author put in"
     fix = "export the model as ONNX (fairway.runtime.export) or safetensors; or, if you trust the author: --allow-pickle"
     return RefusedError(message, fix=fix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fairway.registry.formats.damage import reading
 from fairway.registry.formats.record import Format, Risk
 from fairway.registry.formats.records import (
     catboost,
@@ -47,4 +48,5 @@ NAMES = tuple(TABLE)
 
 def risk(name: str, path: Path) -> Risk | None:
     """Why loading a file can run code of its author; None where it is data."""
-    return next((found for record in TABLE.values() if (found := record.risk(name, path))), None)
+    with reading(name):
+        return next((found for record in TABLE.values() if (found := record.risk(name, path))), None)

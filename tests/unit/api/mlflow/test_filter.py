@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -98,3 +99,18 @@ def test_orders_are_kept_and_what_is_missing_comes_last() -> None:
     for wrong in ("metrics.a UP", "metrics.a ASC DESC", "1"):
         with pytest.raises(UsageError):
             ordered(things, [wrong], values)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("operator", ["LIKE", "ILIKE"])
+def test_a_pattern_of_many_parts_is_compared_at_once(operator: str) -> None:
+    (clause,) = read_filter(f"tags.a {operator} '{'%a' * 40}b'")
+    assert not clause.holds({"tags": {"a": "a" * 5000}})
+    assert clause.holds({"tags": {"a": "a" * 5000 + "b"}})
+
+
+@given(st.text("ab%_.", max_size=8), st.text("abAB.", max_size=8))
+def test_a_pattern_means_what_it_means_in_sql(pattern: str, text: str) -> None:
+    meant = re.compile("".join({"%": ".*", "_": "."}.get(each, re.escape(each)) for each in pattern), re.DOTALL)
+    (clause,) = read_filter(f"tags.a LIKE '{pattern}'")
+    assert clause.holds({"tags": {"a": text}}) == (meant.fullmatch(text) is not None)

@@ -235,6 +235,46 @@ def test_a_version_that_crashes_at_load_is_sent_back_with_its_last_words():
     assert fleet.live == {1: 2}
 
 
+def crash(fleet, number):
+    """All ready replicas of a revision end by themselves."""
+    fleet.replicas = [
+        replace(one, phase=ReplicaPhase.GONE, failed=True, since=fleet.now, message="exit 1: a bad request")
+        if one.revision == number and one.phase is ReplicaPhase.READY
+        else one
+        for one in fleet.replicas
+    ]
+
+
+def test_a_canary_whose_replicas_end_by_themselves_gets_no_larger_part():
+    """It crashes on requests that come now and then: the step is over before the third replica has ended."""
+    fleet = fleet_of(2, rollout={"strategy": "canary", "requests": 0, "steps": [{"to": "50%", "for": "20s"}]})
+    release(fleet)
+    fleet.turns(4)
+    assert fleet.weights == {1: 5_000, 2: 5_000}
+    for _ in range(2):
+        crash(fleet, 2)
+        fleet.turns(6)
+    assert fleet.now >= fleet.service.rollout.step_since + 20
+    assert fleet.service.rollout.step == 0
+    assert fleet.weights == {1: 5_000, 2: 5_000}
+    assert fleet.service.rollout.reason.startswith("waits: 2 replicas of r2 ended by themselves; the next part comes when")
+    crash(fleet, 2)
+    fleet.turns(4)
+    assert fleet.service.rollout.phase is RolloutPhase.ROLLED_BACK
+    assert fleet.weights == {1: 10_000}
+
+
+def test_a_canary_goes_on_when_its_replicas_have_been_ready_for_a_minute_since():
+    fleet = fleet_of(2, rollout={"strategy": "canary", "requests": 0, "steps": [{"to": "50%", "for": "20s"}]})
+    release(fleet)
+    fleet.turns(4)
+    crash(fleet, 2)
+    fleet.turns(25)
+    assert fleet.service.rollout.step == 0
+    fleet.turns(15)
+    assert fleet.weights == {2: 10_000}
+
+
 def test_the_first_version_has_nowhere_to_go_back_to_and_is_tried_with_growing_pauses():
     fleet = Fleet(apply_version(None), [], crashing=(1,))
     starts = [fleet.now for _ in range(60) if fleet.turn().start]

@@ -10,6 +10,10 @@ from fairway.state.model import Signature
 
 _HEADER = struct.Struct("<4sIQQ")
 _VERSIONS = (2, 3)
+_LEAST_TENSOR = 8 + 4 + 4 + 8
+"""Bytes that the description of a tensor has at least: the length of its name, dimensions, type, place."""
+_LEAST_VALUE = 8 + 4 + 1
+"""Bytes that a value has at least: the length of its name, its type, and itself."""
 
 
 def _check(files: Files, entry: str) -> Signature:
@@ -22,6 +26,11 @@ def _check(files: Files, entry: str) -> Signature:
     if version not in _VERSIONS:
         message = f"{entry} is of GGUF version {version}, and llama.cpp reads {' and '.join(map(str, _VERSIONS))}"
         raise RefusedError(message, fix="convert the model again; a version like 50331648 means another byte order")
+    _, _, tensors, values = _HEADER.unpack(begins)
+    least = _HEADER.size + tensors * _LEAST_TENSOR + values * _LEAST_VALUE
+    if least > (size := files[entry].stat().st_size):
+        message = f"{entry} is cut short: it tells of {tensors:,} tensors and {values:,} values, and has {size:,} bytes"
+        raise RefusedError(message, fix="copy or download it again")
     return Signature()
 
 

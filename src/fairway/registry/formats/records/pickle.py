@@ -21,7 +21,9 @@ def _risk(name: str, path: Path) -> Risk | None:
     if suffix in torch.SUFFIXES:
         pickled = not torch.is_exported(name, path) and not torch.is_script(name, path)
     else:
-        pickled = suffix in _BY_NAME or (suffix in _BY_CONTENT and _looks_pickled(name, path))
+        # What transformers reads under these names is unpickled, whatever it begins with.
+        weights = suffix == ".bin" and PurePosixPath(name).name.startswith("pytorch_model")
+        pickled = weights or suffix in _BY_NAME or (suffix in _BY_CONTENT and _looks_pickled(name, path))
     return Risk("is a pickle", always=True) if pickled else None
 
 

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from fairway.errors import RefusedError
 from fairway.registry.formats.record import Files, Format, by_suffix
 from fairway.state.model import Signature
 
+_NOTES = "__metadata__"
+_LARGEST_HEADER = 100_000_000
+"""Bytes: what readers of safetensors take."""
 
-def _check(files: Files, name: str) -> Signature:
-    path = files[name]
+
+def check(path: Path, name: str) -> None:
+    """Refuse what is no such file, and a file without all of its weights."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        begins = file.read(1)
-    if size < 8 or length > size - 8 or begins != b"{":
+        header = file.read(length) if size > 8 and length <= min(size - 8, _LARGEST_HEADER) else b""
+    end = _end(header)
+    if end is None:
         message = f"{name} is no safetensors file"
         raise RefusedError(message, fix="save the weights again")
+    if end > size - 8 - length:
+        message = f"{name} is cut short: it has {size - 8 - length} of {end} bytes of weights"
+        raise RefusedError(message, fix="copy or download it again")
+
+
+def _end(header: bytes) -> int | None:
+    """Where the last tensor ends; None where this is no header."""
+    try:
+        told = json.loads(header)
+        return max((int(tensor["data_offsets"][1]) for name, tensor in told.items() if name != _NOTES), default=0)
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
+        return None
+
+
+def _check(files: Files, name: str) -> Signature:
+    check(files[name], name)
     return Signature()
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from fairway.errors import RefusedError
 from fairway.registry.formats.content import json_object
 from fairway.registry.formats.record import Files, Format, Package, Risk
+from fairway.registry.formats.records import safetensors
+from fairway.registry.manifest import stays_inside
 from fairway.state.model import Signature, TensorSpec
 
 _CONFIG = "config.json"
 _CONFIGS = frozenset({_CONFIG, "tokenizer_config.json", "processor_config.json", "preprocessor_config.json"})
+_INDEXES = frozenset({"model.safetensors.index.json", "pytorch_model.bin.index.json"})
 _PIPELINES = "custom_pipelines"
 TEXT, IMAGE = "text", "image"
 
@@ -30,12 +34,28 @@ def _is_weights(path: PurePosixPath) -> bool:
 
 
 def _risk(name: str, path: Path) -> Risk | None:
-    """Pickled weights are found by the record of pickles."""
+    """Pickled weights are found by the record of pickles; here, those that have any name in the list of the parts."""
+    if PurePosixPath(name).name in _INDEXES:
+        others = [
+            part for part in _parts(path, name) if not part.endswith(".safetensors") and not _is_weights(PurePosixPath(part))
+        ]
+        return Risk(f"names weights that are no safetensors ({', '.join(sorted(others)[:3])})", always=True) if others else None
     if PurePosixPath(name).name not in _CONFIGS:
         return None
     config = json_object(path)
     code = config.get("auto_map") or config.get(_PIPELINES)
     return Risk(f"names code of its author for transformers ({_names(code)}), which trust_remote_code runs") if code else None
+
+
+def _parts(path: Path, name: str) -> set[str]:
+    """The files of weights that come in parts. `RefusedError` for one elsewhere."""
+    parts = json_object(path).get("weight_map")
+    found = set(parts.values()) if isinstance(parts, dict) else set()
+    for part in found:
+        if not isinstance(part, str) or not stays_inside(name, part) or "\\" in part:
+            message = f"{name} names {str(part)[:100]!r} as a part of the weights, which is no file of its folder"
+            raise RefusedError(message, fix="do not use this folder; save the model again")
+    return found
 
 
 def _names(code: Any) -> str:
@@ -64,6 +84,9 @@ _TASKS = {
 
 def _signature(files: Files, entry: str) -> Signature:
     config = json_object(files[entry])
+    for name in files:
+        if PurePosixPath(name).parent == PurePosixPath(entry).parent and name.endswith(".safetensors"):
+            safetensors.check(files[name], name)
     found = task(config)
     labels = config.get("id2label")
     count = len(labels) if isinstance(labels, dict) else int(config.get("num_labels", 2))

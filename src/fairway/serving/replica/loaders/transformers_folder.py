@@ -41,7 +41,8 @@ class Folder:
 
     def model(self, kind: str) -> Any:
         """The weights under a head, in the type in which they were saved."""
-        made = getattr(self.transformers, kind).from_pretrained(self.path, dtype="auto", **self._how)
+        how = self._how if self.order.trusted else {**self._how, "use_safetensors": True}
+        made = getattr(self.transformers, kind).from_pretrained(self.path, dtype="auto", **how)
         if self.device == "cpu" and made.dtype == self.torch.float16:
             made = made.float()
         return made.to(self.device).eval()

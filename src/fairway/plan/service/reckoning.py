@@ -1,0 +1,53 @@
+"""Times of a recorded service that lie in the future: the wall clock went back between two boots of the machine.
+
+Pauses, steps and holds would last until the clock is there again. Such a time counts as now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fairway.plan.service import guards
+from fairway.state.service import Replica, Revision, Rollout, Scale, ServiceRecord
+
+
+def not_later(record: ServiceRecord, now: float) -> ServiceRecord:
+    """The record without a time after `now`."""
+    service = record.service
+    return ServiceRecord(
+        replace(
+            service,
+            created=min(service.created, now),
+            revisions=tuple(_revision(revision, now) for revision in service.revisions),
+            rollout=_rollout(service.rollout, now) if service.rollout else None,
+            scale=_scale(service.scale, now),
+        ),
+        tuple(_replica(replica, now) for replica in record.replicas),
+    )
+
+
+def _revision(revision: Revision, now: float) -> Revision:
+    return replace(revision, created=min(revision.created, now), failed_at=min(revision.failed_at, now))
+
+
+def _replica(replica: Replica, now: float) -> Replica:
+    started = None if replica.started is None else min(replica.started, now)
+    return replace(replica, created=min(replica.created, now), since=min(replica.since, now), started=started)
+
+
+def _rollout(rollout: Rollout, now: float) -> Rollout:
+    marks = {name: min(value, now) if name in guards.TIMES else value for name, value in rollout.marks.items()}
+    finished = None if rollout.finished is None else min(rollout.finished, now)
+    since, started = min(rollout.step_since, now), min(rollout.started, now)
+    return replace(rollout, step_since=since, started=started, finished=finished, marks=marks)
+
+
+def _scale(scale: Scale, now: float) -> Scale:
+    at, number = scale.backlogged
+    return replace(
+        scale,
+        recommendations=tuple((min(time, now), wanted) for time, wanted in scale.recommendations),
+        backlogged=(min(at, now), number),
+        quiet_since=None if scale.quiet_since is None else min(scale.quiet_since, now),
+        changed=min(scale.changed, now),
+    )

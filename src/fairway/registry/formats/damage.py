@@ -1,0 +1,57 @@
+"""Files that are damaged, or made to do harm: whatever a reader stumbles over becomes a plain refusal."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fairway.errors import RefusedError
+from fairway.state.model import Signature, TensorSpec
+
+_LARGEST = (1 << 63) - 1
+_LONGEST_NAME = 1000
+_MOST_TENSORS = 100_000
+_SHOWN = 200
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """A value within a file that is none of what its format has: the file is refused by its name."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, struct.error) as problem:
+        message = f"{printed(name)} is damaged: {printed(str(problem))}"
+        raise RefusedError(message, fix="save the model again") from None
+
+
+def printed(words: str) -> str:
+    """Words of a file as they can be shown: short, without control characters and halves of characters."""
+    short = words if len(words) <= _SHOWN else words[:_SHOWN] + "..."
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in short)
+
+
+def check_signature(name: str, signature: Signature) -> None:
+    """Refuse what no model has, so that everything that is kept of a version can be read again."""
+    tensors = (*signature.inputs, *signature.outputs)
+    if len(tensors) > _MOST_TENSORS:
+        raise _wrong(name, f"it has {len(tensors):,} inputs and outputs")
+    for spec in tensors:
+        _check(name, spec)
+
+
+def _check(name: str, spec: TensorSpec) -> None:
+    if len(spec.name) > _LONGEST_NAME or not _is_text(spec.name):
+        raise _wrong(name, f"an input or output is called {printed(spec.name)!r}")
+    for length in spec.shape:
+        if type(length) is not int or not -1 <= length <= _LARGEST:
+            raise _wrong(name, f"the shape of {printed(spec.name)!r} has the length {str(length)[:20]}")
+
+
+def _is_text(name: str) -> bool:
+    """Whether it has no halves of characters, which cannot be written."""
+    return name.encode("utf-8", "replace").decode() == name
+
+
+def _wrong(name: str, what: str) -> RefusedError:
+    return RefusedError(f"{printed(name)} is damaged: {what}", fix="save the model again")
