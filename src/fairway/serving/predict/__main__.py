@@ -21,8 +21,9 @@ from fairway.runtime.shards import Shard, shards
 from fairway.serving.predict.image import read_rules
 from fairway.serving.predict.parquet import ParquetFile
 from fairway.serving.predict.parts import ENDINGS, Parts
+from fairway.serving.predict.pieces import at_once, check_outputs, check_piece, typed
 from fairway.serving.predict.rows import ONLY, Array, Rows, open_rows
-from fairway.serving.replica.datatypes import DTYPES, of_texts
+from fairway.serving.replica.datatypes import of_texts
 from fairway.serving.replica.folder import find
 from fairway.serving.replica.runtimes.loading import load
 from fairway.serving.replica.runtimes.runtime import Runtime
@@ -67,8 +68,9 @@ def predict(given: argparse.Namespace) -> None:
     try:
         for images in rows.images:
             images.fit(runtime.signature.inputs, read_rules(given.folder))
+        batch = at_once(runtime, found.batching, given.batch)
         for shard in taken(len(rows), given.shard):
-            parts.write(shard.start, _predicted(runtime, rows, shard, given.batch), rows.names(shard.start, shard.stop))
+            parts.write(shard.start, _predicted(runtime, rows, shard, batch), rows.names(shard.start, shard.stop))
             done = parts.rows(len(rows), given.shard)
             _report(done, len(rows))
             span = f"rows {shard.start:,} to {shard.stop:,} of {len(rows):,}"
@@ -81,8 +83,11 @@ def _predicted(runtime: Runtime, rows: Rows, shard: Shard, batch: int) -> dict[s
     """The outputs for the rows of a shard."""
     outputs: list[list[Array]] = []
     for start in range(shard.start, shard.stop, batch):
-        asked = arranged(runtime.signature, rows.read(start, min(start + batch, shard.stop)))
-        outputs.append(runtime.run(asked))
+        stop = min(start + batch, shard.stop)
+        check_piece(runtime.signature, stop - start)
+        given = runtime.run(arranged(runtime.signature, rows.read(start, stop)))
+        check_outputs(runtime.signature, given, stop - start)
+        outputs.append(given)
         shard.renew()
     names = [spec.name for spec in runtime.signature.outputs]
     return {name: np.concatenate([each[place] for each in outputs]) for place, name in enumerate(names)}
@@ -140,15 +145,15 @@ def _bytes_of(value: object) -> bytes:
 def _shaped(spec: TensorSpec, array: Array) -> Array:
     if spec.datatype == "BYTES":
         return of_texts([_bytes_of(value) for value in array.ravel().tolist()]).reshape(array.shape)
-    typed: Array = array.astype(DTYPES[spec.datatype], copy=False)
+    found = typed(spec, array)
     free = sum(length < 0 for length in spec.shape[1:])
-    if typed.ndim != len(spec.shape) and free <= 1:
+    if found.ndim != len(spec.shape) and free <= 1:
         with contextlib.suppress(ValueError):
-            typed = typed.reshape(len(array), *spec.shape[1:])
-    if typed.ndim == len(spec.shape) and all(
-        wanted in (-1, got) for wanted, got in zip(spec.shape[1:], typed.shape[1:], strict=True)
+            found = found.reshape(len(array), *spec.shape[1:])
+    if found.ndim == len(spec.shape) and all(
+        wanted in (-1, got) for wanted, got in zip(spec.shape[1:], found.shape[1:], strict=True)
     ):
-        return typed
+        return found
     message = f"rows of shape {list(array.shape[1:])} do not fit the input {spec.name!r} of shape {list(spec.shape)}"
     raise UsageError(message, fix="give rows of the model's shape")
 

@@ -18,3 +18,16 @@ def doubler(folder: Path) -> None:
     model.ir_version = 9
     folder.mkdir()
     onnx.save(model, folder / "model.onnx")
+
+
+def made(folder: Path, operator: str, rows: int | str = "n", gives: tuple[int | str, ...] = ("n", 3), **how: int) -> None:
+    """`y` is what one operator makes of `x`; `rows`: how many it takes at once."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, gives)
+    zero = numpy_helper.from_array(np.array(0, np.int64), "zero")
+    taken = ["x", "zero"] if operator == "CumSum" else ["x"]
+    graph = helper.make_graph([helper.make_node(operator, taken, ["y"], **how)], "made", [x], [y], [zero])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    folder.mkdir()
+    onnx.save(model, folder / "model.onnx")

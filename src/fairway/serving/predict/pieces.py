@@ -1,0 +1,97 @@
+"""How many rows a model gets at once, and values as its inputs take them: what would give wrong predictions is refused."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairway.errors import UsageError
+from fairway.serving.replica.datatypes import DTYPES
+from fairway.serving.replica.proof import prove
+from fairway.serving.replica.runtimes.runtime import Runtime
+from fairway.state.batching import BatchingBasis
+from fairway.state.model import Signature, TensorSpec
+
+Array = NDArray[Any]
+
+
+def at_once(runtime: Runtime, declared: str, batch: int) -> int:
+    """The rows of one run: as many as the model is made for; one by one where rows change each other's outputs.
+
+    `declared`: what the author says of batching, `always`, `never` or `auto`.
+    """
+    if fixed := _fixed(runtime.signature):
+        return fixed
+    if declared == "always" or batch == 1 or getattr(runtime, "independent", False):
+        return batch
+    if declared == "never":
+        sys.stderr.write("the model gets each row alone: its fairway.json says that rows are not batched\n")
+        return 1
+    if not runtime.batches:
+        return batch
+    verdict = prove(runtime, batch)
+    if verdict.basis is BatchingBasis.MIXED:
+        sys.stderr.write(f"the model gets each row alone, because its rows change each other's outputs: {verdict.detail}\n")
+        return 1
+    if not verdict.batched:
+        sys.stderr.write(f"whether rows change each other's outputs is not known ({verdict.detail}); --batch 1 runs each alone\n")
+    return batch
+
+
+def check_piece(signature: Signature, rows: int) -> None:
+    """Refuse rows that do not fill the batch that a model is made for."""
+    fixed = _fixed(signature)
+    if fixed and rows != fixed:
+        message = f"the model takes {fixed} rows at once, and {rows} are left"
+        raise UsageError(
+            message, fix=f"make rows and --shard multiples of {fixed}, or export the model with a free first dimension"
+        )
+
+
+def check_outputs(signature: Signature, outputs: list[Array], rows: int) -> None:
+    """Refuse outputs that are not one for each row: it would not be known whose they are."""
+    for spec, output in zip(signature.outputs, outputs, strict=True):
+        given = len(output) if output.ndim else 1
+        if output.ndim == 0 or given != rows:
+            message = f"the output {spec.name!r} has {given} row{'s' * (given != 1)} for {rows} rows of the data"
+            raise UsageError(message, fix="--batch 1 gives the model one row at a time; or export it with one output a row")
+
+
+def typed(spec: TensorSpec, array: Array) -> Array:
+    """Values as an input takes them; `UsageError` for a value that would become another."""
+    wanted = np.dtype(DTYPES[spec.datatype])
+    if array.dtype == wanted:
+        return array
+    try:
+        with np.errstate(invalid="ignore", over="ignore"):
+            found: Array = array.astype(wanted)
+    except (ValueError, TypeError, OverflowError) as problem:
+        raise _lost(spec, str(problem)) from None
+    if wanted.kind in "biu" and array.dtype.kind in "biufO":
+        same = _same(array, found)
+        if not same.all():
+            raise _lost(spec, f"the data has {array[~same].ravel()[0]!s:.40}")
+    return found
+
+
+def _same(array: Array, found: Array) -> NDArray[np.bool_]:
+    """Where a value is what it was; signs are compared too, which numpy's common type of 64-bit integers loses."""
+    if array.dtype.kind == "O":
+        pairs = zip(array.ravel().tolist(), found.ravel().tolist(), strict=True)
+        return np.asarray([isinstance(given, str | bytes) or given == kept for given, kept in pairs], bool).reshape(array.shape)
+    back: Array = found.astype(array.dtype)
+    return np.asarray((back == array) & ((found < 0) == (array < 0)), bool)
+
+
+def _lost(spec: TensorSpec, what: str) -> UsageError:
+    message = f"the input {spec.name!r} takes {spec.datatype}, and {what}"
+    return UsageError(message, fix="give values of the input's type")
+
+
+def _fixed(signature: Signature) -> int:
+    """How many rows the model is made for; 0: any."""
+    lengths = {spec.shape[0] for spec in signature.inputs if spec.shape}
+    return lengths.pop() if len(lengths) == 1 and min(lengths) > 0 else 0
