@@ -195,3 +195,49 @@ def test_from_python(home: DaemonHome, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotFoundError):
         client.revoke_key("door", "laptop")
     assert "not valid" in run_example(home, made.key)
+
+
+DOCUMENT = """\
+kind: ModelService
+name: door
+command: [{python}, {server}]
+port: {port}
+endpoint: {{bind: 0.0.0.0, public: true}}
+"""
+
+
+def free_port() -> str:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return str(taken.getsockname()[1])
+
+
+def answers(url: str) -> bool:
+    """Whether the first request there is answered."""
+    return subprocess.run(["curl", "-skf", "-m", "20", url], capture_output=True, check=False).returncode == 0
+
+
+def test_a_change_of_address_is_in_force_when_the_verb_returns(home: DaemonHome) -> None:
+    assert serve(home).returncode == 0
+    one, two = free_port(), free_port()
+    for flags, url in [
+        (("--port", one), f"http://127.0.0.1:{one}"),
+        (("--port", one, "--tls", "self-signed"), f"https://127.0.0.1:{one}"),
+        (("--port", two, "--bind", "0.0.0.0", "--public"), f"http://127.0.0.1:{two}"),
+    ]:
+        done = serve(home, *flags)
+        assert done.returncode == 0, done
+        assert done.stdout.strip() == url
+        assert answers(url), url
+        assert found(home)["revision"] == 1
+    home.ask("apply", "-f", "-", say=DOCUMENT.format(python=sys.executable, server=home.work / "server.py", port=one))
+    assert answers(f"http://127.0.0.1:{one}"), "of apply, too"
+    two = one
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = serve(home, "--port", port)
+        assert done.returncode == 1, done
+        assert port in done.stderr
+    assert answers(f"http://127.0.0.1:{two}"), "it stays where it was"

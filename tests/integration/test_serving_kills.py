@@ -337,6 +337,12 @@ def test_all_but_the_replicas_at_once(registered: DaemonHome) -> None:
 
 
 @pytest.mark.soak
+def test_one_of_each_kind_at_once(registered: DaemonHome) -> None:
+    """Those of the replica side may belong to three replicas: four, so that one is left."""
+    play(registered, [(*KINDS, "nursery")], 4, AGAIN)
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("pair", list(itertools.combinations(REPLICA_SIDE, 2)), ids="+".join)
 def test_every_pair_of_a_replica_at_once(registered: DaemonHome, pair: Sequence[str]) -> None:
     """The two may belong to two replicas: three, so that one is left."""

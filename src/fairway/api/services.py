@@ -258,7 +258,8 @@ class ServiceRoutes:
         url, model = self._services.url_of(standing.service), self._services.model_of(standing.service)
         endpoint = endpoint_view(url, model, access)
         view = service_view(standing.record, standing.measured, endpoint, self._services.faults(standing))
-        return msgspec.structs.replace(view, router=self._services.routed_by(str(standing.service.key)), access=access)
+        router = self._services.routed_by(str(standing.service.key))
+        return msgspec.structs.replace(view, router=router, access=access, moving=standing.moving)
 
     def _access(self, standing: Standing) -> AccessView:
         service = standing.service

@@ -18,11 +18,12 @@ from fairway.app.service_signature import check_signature
 from fairway.app.service_use import UseWatch
 from fairway.errors import FairwayError, UnavailableError
 from fairway.plan.service import commands
+from fairway.plan.service.access import access_of
 from fairway.plan.service.plan import Measured, Sample, ServicePlan, advance
 from fairway.plan.service.reckoning import not_later
 from fairway.plan.service.replica import ROLE, highest_number, new_replica, ready_path, replica_run
 from fairway.state.event import Event
-from fairway.state.fault import ANSWERING
+from fairway.state.fault import ANSWERING, ROUTING
 from fairway.state.job import Job
 from fairway.state.load import RouteLoad
 from fairway.state.phase import Intent, JobPhase, TaskPhase
@@ -54,6 +55,16 @@ class Standing:
     def service(self) -> Service:
         """The service."""
         return self.record.service
+
+    @property
+    def moving(self) -> bool:
+        """Whether the address, its TLS or its rules are not those of the document yet; false before it listens at all."""
+        service, routed = self.service, self.routed
+        if not service.port or service.deleting:
+            return False
+        endpoint = service.spec.endpoint
+        asked = (service.spec.port or service.port, endpoint.bind, endpoint.hosts, access_of(service))
+        return routed is None or (routed.port or service.port, routed.host, routed.hosts, routed.access) != asked
 
 
 class ServiceTurns:
@@ -270,8 +281,8 @@ class ServiceTurns:
         standing.wake_at = plan.wake_at
         if plan.routes is None:
             await self._remove(standing)
-        elif plan.routes != standing.routed and self._faults.due(subject_of(standing), "route"):
-            with self._faults.contain(subject_of(standing), "route"):
+        elif plan.routes != standing.routed and self._faults.due(subject_of(standing), ROUTING):
+            with self._faults.contain(subject_of(standing), ROUTING):
                 await self._route(standing, plan)
 
     async def _remove(self, standing: Standing) -> None:
@@ -294,7 +305,10 @@ class ServiceTurns:
     async def _route(self, standing: Standing, plan: ServicePlan) -> None:
         assert plan.routes is not None
         port = await self._router.put(plan.routes)
+        moves = standing.moving
         standing.routed = plan.routes
+        if moves:
+            self._tell()
         if port != standing.service.port:
             record = ServiceRecord(replace(standing.service, port=port), standing.record.replicas)
             self.loop.store.commit(Changes(services=(record,)))

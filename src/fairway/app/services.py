@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,11 +26,15 @@ from fairway.spec.check import refuse_problems
 from fairway.spec.job import TrainingJob
 from fairway.spec.service import ModelService, ServiceSpec
 from fairway.state.access import AccessState
-from fairway.state.fault import Fault
+from fairway.state.fault import ROUTING, Fault
 from fairway.state.job import Job, Origin
 from fairway.state.model import ModelVersion
 from fairway.state.service import ReplicaPhase, Service, ServiceKey
 from fairway.units import suggest
+
+_MOVE_SECONDS = 25.0
+"""How long a change of the address is waited for: routers have 20 seconds to start or to end."""
+_LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,7 @@ class Services:
     async def _apply(self, ask: ServiceAsk, once: Once) -> tuple[Service, str]:
         checked = await self.checked(ask)
         ask = replace(ask, origin=await self._received(checked, ask.origin))
+        begun = self._loop.clock.now()
         async with self._loop.lock:
             before = self._service(ask.key)
             after = self.planned(ask)
@@ -99,7 +106,21 @@ class Services:
                 await self._turns.put(after, [event], once.receipt([word]))
             elif once.key is not None:
                 self._loop.store.commit(Changes(receipts=once.receipt([word])))
-            return after, word
+        if before is not None and (before.spec.port, before.spec.endpoint) != (after.spec.port, after.spec.endpoint):
+            await self._moved(ask.key, begun)
+        return after, word
+
+    async def _moved(self, key: ServiceKey, begun: float) -> None:
+        """Wait until a change of the address is in force, or has failed, which is then a fault of the service."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_MOVE_SECONDS):
+                while (standing := self._turns.known.get(key)) is not None and standing.moving:
+                    if any(fault.work == ROUTING and fault.retry_at > begun for fault in self.faults(standing)):
+                        return
+                    with contextlib.suppress(TimeoutError):
+                        # A fault that fails again for the same cause is no change.
+                        async with asyncio.timeout(_LOOK_SECONDS):
+                            await self._turns.changed()
 
     def _asked_by(self, key: RequestKey | None) -> RequestKey | None:
         """The key as it counts: where others know who asks, with the user that they name."""
@@ -312,10 +333,11 @@ class Services:
             standing = self.find(key)
             service = standing.service
             ready = any(replica.phase is ReplicaPhase.READY for replica in standing.record.replicas)
-            if self.faults(standing) and not service.port:
+            faults = self.faults(standing)
+            if (faults and not service.port) or (standing.moving and any(fault.work == ROUTING for fault in faults)):
                 return standing
             over = service.rollout is None or not is_active(service.rollout)
-            if service.port and over and (ready or not service.scale.wanted or not service.stable):
+            if service.port and not standing.moving and over and (ready or not service.scale.wanted or not service.stable):
                 return standing
             await self._turns.changed()
 

@@ -100,7 +100,10 @@ def _verdict(found: dict[str, Any]) -> str | None:
         return f"its server was started {MOST_STARTS} times and ended each time ({_first_line(found['message'])})"
     if found["faults"] and not found["url"]:
         return _first_line(found["message"])
-    if not found["url"] or found["release"]:
+    moving = found.get("moving", False)
+    if moving and (refused := [fault["cause"] for fault in found["faults"] if fault["work"] == "route"]):
+        return _first_line(f"it stays where it was: {refused[0]}")
+    if not found["url"] or found["release"] or moving:
         return None
     if found["ready_replicas"] or not found["wanted_replicas"]:
         return ""

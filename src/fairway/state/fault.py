@@ -12,6 +12,8 @@ LAPSE = 60.0
 """Seconds after a due retry in which it must have been tried; otherwise nothing is left that fails, and the fault ends."""
 ANSWERING = "answer requests"
 """The work of a service that fails while its port refuses connections or gives no answer."""
+ROUTING = "route"
+"""The work of a service that fails while its router does not follow its routes, or cannot listen where it should."""
 CAUSE_LIMIT = 500
 """Characters of a cause that are kept."""
 

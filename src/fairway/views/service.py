@@ -104,6 +104,8 @@ class ServiceView(View, frozen=True):
     """Whether requests are batched and why, in words; empty: not known."""
     access: AccessView = AccessView()
     """How its port is protected."""
+    moving: bool = False
+    """Whether a change of its address, TLS or rules of access is not in force yet."""
 
 
 class ServiceList(msgspec.Struct, frozen=True):

@@ -47,6 +47,18 @@ def settle(*states: dict[str, Any], seconds: float | None = None, logs: str = ""
 READY = seen(phase="Ready", ready_replicas=1, release=None)
 
 
+def test_a_change_of_address_is_waited_for() -> None:
+    moves = seen(phase="Ready", ready_replicas=1, release=None, moving=True)
+    _, found, reason = settle(moves, {**moves, "faults": [{"work": "answer requests", "cause": "refused"}]}, READY)
+    assert (found, reason) == (READY, "")
+
+
+def test_an_address_that_cannot_be_had_is_told() -> None:
+    fault = {"work": "route", "cause": "port 80 is in use by another program"}
+    _, _, reason = settle(seen(phase="Ready", ready_replicas=1, release=None, moving=True, faults=[fault]))
+    assert reason == "it stays where it was: port 80 is in use by another program"
+
+
 def test_each_state_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     waits = [{"name": "r1-1", "phase": "Waiting", "message": "needs 1 CPU; 0 of 2 are free"}]
     tried = [seen(message=f"tried {count} times in {count}s") for count in (1, 2, 3)]
