@@ -212,6 +212,17 @@ def test_predictions_as_csv_and_parquet(tmp_path: Path) -> None:
     ]
 
 
+def test_outputs_called_like_the_columns_that_say_which_row_it_is_keep_both(tmp_path: Path) -> None:
+    outputs = {"row": np.array([7.0, 8.0]), "file": np.array([b"x", b"y"], object)}
+    Parts(tmp_path, "jsonl").write(10, outputs, ["a.png", "b.png"])
+    first = json.loads((tmp_path / "part-000000000010.jsonl").read_text().splitlines()[0])
+    assert first == {"row": 10, "file": "a.png", "output.row": 7.0, "output.file": "x"}
+    Parts(tmp_path, "csv").write(10, outputs)
+    assert (tmp_path / "part-000000000010.csv").read_text().splitlines()[0] == "row,output.row,file"
+    Parts(tmp_path, "parquet").write(10, outputs)
+    assert parquet.read_table(tmp_path / "part-000000000010.parquet").column("row").to_pylist() == [10, 11]
+
+
 def test_how_predictions_are_written_follows_the_rows(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((2, 2)))
     assert form_of("auto", open_rows(tmp_path / "a.npy")) == "npz"
