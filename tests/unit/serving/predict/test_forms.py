@@ -124,6 +124,30 @@ def test_an_object_with_an_input_called_inputs_is_no_request(tmp_path: Path) -> 
     assert open_rows(tmp_path).read(0, 1)["inputs"].tolist() == [[1, 2]]
 
 
+@pytest.mark.parametrize(
+    ("datatype", "value"), [("INT64", 1.5), ("UINT8", 256), ("UINT8", -1), ("BOOL", 2), ("INT32", 2**31), ("INT64", 2**70)]
+)
+def test_a_value_of_a_request_that_its_type_cannot_hold_is_refused(tmp_path: Path, datatype: str, value: float) -> None:
+    path = requests(tmp_path / "a.jsonl", [tensor("x", [1], [1], datatype)], [tensor("x", [1], [value], datatype)])
+    with pytest.raises(UsageError, match=rf"a\.jsonl:2: .*'x'.*{datatype}"):
+        open_rows(path).read(0, 2)
+
+
+@pytest.mark.parametrize("lines", ["[1]\n\n[2]\n", "[1]\n\n\n[2]\n", "[1]\n \n\n\n\t\n[2]\n[3]\n"])
+def test_lines_behind_empty_ones_are_not_left_out(tmp_path: Path, lines: str) -> None:
+    (tmp_path / "a.jsonl").write_text(lines)
+    with pytest.raises(UsageError, match="an empty line between others"):
+        open_rows(tmp_path)
+
+
+def test_empty_lines_at_the_end_are_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("[1]\n[2]\n\n \n")
+    assert len(open_rows(tmp_path)) == 2
+    path = requests(tmp_path / "a.jsonl", [tensor("x", [2], [1, 2])])
+    path.write_text(path.read_text() + "\n\n")
+    assert open_rows(path).read(0, 2)["x"].tolist() == [1, 2]
+
+
 # Images
 
 
