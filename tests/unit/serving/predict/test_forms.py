@@ -48,6 +48,16 @@ def test_row_groups_are_read_in_any_range(tmp_path: Path) -> None:
             assert found["t"].tolist() == columns["t"][start:stop]
 
 
+def test_a_damaged_row_group_is_refused_by_the_name_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(table({"x": [f"row {row}" for row in range(1000)]}), path, compression="snappy", use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    content[4:2000] = bytes(1996)
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"a\.parquet"):
+        open_rows(tmp_path).read(0, 1000)
+
+
 def test_columns_of_other_names_are_together_a_row(tmp_path: Path) -> None:
     parquet.write_table(table({"a": [1, 2], "b": [0.5, 1.5]}), tmp_path / "a.parquet")
     assert arranged(taking(2), open_rows(tmp_path).read(0, 2))[0].tolist() == [[1, 0.5], [2, 1.5]]
