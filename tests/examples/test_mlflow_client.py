@@ -14,6 +14,8 @@ from gang import call, environment
 pytestmark = pytest.mark.framework("mlflow")
 
 HERE = Path(__file__).parent
+LISTED = 254
+"""How many cases there are."""
 COVERED = """
 import inspect, json
 from mlflow import MlflowClient
@@ -40,6 +42,18 @@ def run_python(python: str, home: Path, *words: str, **more: str) -> str:
     return ended.stdout
 
 
+def test_every_case_has_a_name_of_its_own_and_its_module_is_imported(home: Path, python: str) -> None:
+    program = (
+        "import json, mlflow_cases.__main__ as m; print(json.dumps([[c.name for c in m.CASES], [x.__name__ for x in m.MODULES]]))"
+    )
+    names, modules = json.loads(run_python(python, home, "-c", program))
+    assert sorted(names) == sorted(set(names))
+    assert len(names) == LISTED
+    others = {"__init__", "__main__", "table"}
+    found = {path.stem for path in (HERE / "mlflow_cases").glob("*.py")} - others
+    assert {each.rpartition(".")[2] for each in modules} == found
+
+
 def test_every_method_of_the_client_has_a_case(home: Path, python: str) -> None:
     missing, gone, count = json.loads(run_python(python, home, "-c", COVERED))
     assert missing == []
@@ -52,7 +66,9 @@ def test_the_client_is_answered_as_by_its_own_server(home: Path, python: str, tm
     call(home, "daemon", "start")
     env = told(home)
     run_python(python, home, "-m", "mlflow_cases", env["MLFLOW_TRACKING_URI"], str(tmp_path / "out.json"), **env)
-    outcomes: list[dict[str, Any]] = json.loads((tmp_path / "out.json").read_text())
+    told_of = json.loads((tmp_path / "out.json").read_text())
+    outcomes: list[dict[str, Any]] = told_of["outcomes"]
+    assert [each["case"] for each in outcomes] == told_of["listed"], "every case that is listed is run, once"
     failed = [f"{each['case']}: {each['why']}" for each in outcomes if not each["passed"]]
     assert failed == []
-    assert len(outcomes) > 230
+    assert len(outcomes) == LISTED, "a case came or went: say so here"

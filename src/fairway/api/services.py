@@ -24,11 +24,11 @@ from fairway.app.service_turn import Standing
 from fairway.app.services import ServiceAsk, Services
 from fairway.errors import RefusedError, UsageError
 from fairway.spec.document import read_data
-from fairway.spec.endpoint import Endpoint
+from fairway.spec.endpoint import Endpoint, is_loopback
 from fairway.spec.service import ModelService
 from fairway.state.job import Origin
 from fairway.state.service import Service, ServiceKey
-from fairway.views.access import AccessView, access_view
+from fairway.views.access import AccessView, access_view, reach_sentence
 from fairway.views.applied import AppliedView
 from fairway.views.endpoint import endpoint_view
 from fairway.views.log import LogMixer
@@ -290,9 +290,19 @@ async def planned_services(services: Services | None, asked: Sequence[ServiceAsk
         before = known.find(ask.key).service if known.is_kept(ask.key) else None
         after = await known.checked(ask)
         missing = tuple(await known.missing(before, after, ask.origin))
-        said = (change_sentence(before, after), *known.signature_changes(before, after), *known.room(before, after))
+        reach = _reach(before, after, cluster=known.in_cluster)
+        said = (change_sentence(before, after), *reach, *known.signature_changes(before, after), *known.room(before, after))
         views.append(PlanView(said, (ask.key.name,), missing=missing))
     return views
+
+
+def _reach(before: Service | None, after: Service, *, cluster: bool) -> list[str]:
+    """Who could ask the service: of one that is new or listens elsewhere, and at each change of one that others reach."""
+    endpoint, port = after.spec.endpoint, after.spec.port
+    moves = before is None or (before.spec.endpoint, before.spec.port) != (endpoint, port)
+    if not moves and (after == before or is_loopback(endpoint.bind)):
+        return []
+    return [reach_sentence(after.key.name, endpoint, port or after.port, cluster=cluster)]
 
 
 async def applied_services(

@@ -70,6 +70,8 @@ class Services:
         """Raises what a replica of a model version would end with; who can look at the files sets it."""
         self.check_endpoint: Callable[[Service], Sequence[str]] = lambda _service: ()
         """What the endpoint of a document lacks here, each with its fix; the engine sets it."""
+        self.in_cluster = False
+        """Whether what a service listens on is an address of a cluster, not of this machine; the engine sets it."""
         self.outcome_token: Callable[[str], str] = lambda _service: ""
         """What reports of outcomes to a service must show; empty where it is not shown here."""
         self.access_folder: Callable[[str], Path | None] = lambda _service: None

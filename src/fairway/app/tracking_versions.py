@@ -103,6 +103,7 @@ class TrackedVersions:
         """Delete one version; refused where an alias means it, or it is served. Its number is not used again."""
         found, version = await self._version(speaker, name, number, "delete")
         await self._registry.delete(str(version))
+        found = await self._again(found)
         stages = {each: stage for each, stage in found.stages.items() if each != str(version.version)}
         touched = {each: time for each, time in found.touched.items() if each != str(version.version)}
         self._models.put(replace(found, stages=stages, touched=touched, updated=self._clock.now()))
@@ -126,7 +127,9 @@ class TrackedVersions:
             await self._models.check_may_take(speaker, found, alias, f"transition {found.model} from outside of a job")
         now = self._clock.now()
         changed = {each: now for each in after if after[each] != before[each]} | {str(version.version): now}
-        stages = {each: known for each, known in after.items() if known != NO_STAGE}
+        settled = {each: known for each, known in after.items() if known != found.stages.get(each, NO_STAGE)}
+        found = await self._again(found)
+        stages = {each: known for each, known in {**found.stages, **settled}.items() if known != NO_STAGE}
         self._models.put(replace(found, stages=stages, touched={**found.touched, **changed}, updated=now))
         for alias, meant in moves.items():
             if meant is not None:
@@ -177,7 +180,12 @@ class TrackedVersions:
             message = f"{speaker.run} may not {verb} {known.model}@{other.version}: it did not register that version"
             raise DeniedError(message, fix="do it from outside of a job")
 
+    async def _again(self, found: RegisteredName) -> RegisteredName:
+        """The model as it is now: another request may have changed it while this one waited."""
+        return await self._models.found(found.namespace, found.name)
+
     async def _touch(self, found: RegisteredName, version: ModelVersion) -> None:
+        found = await self._again(found)
         self._models.put(replace(found, touched={**found.touched, str(version.version): self._clock.now()}))
 
 

@@ -166,6 +166,7 @@ class ClusterServing:
         services.keys.noted = lambda service, reason, message: services.note(ServiceKey(*service.split("/", 1)), reason, message)
         services.access_state = lambda service: AccessState(len(self._router_keys.rules(ServiceKey(*service.split("/", 1)))))
         services.check_endpoint = cluster_lacks
+        services.in_cluster = True
         self._router.dropped = self._router_keys.forget
 
     def _poking(self, taking: Controller) -> Callable[[ServiceKey | None], None]:

@@ -77,6 +77,33 @@ def access_text(view: AccessView, now: float) -> str:
     return ", ".join(parts)
 
 
+def reach_sentence(name: str, endpoint: Endpoint, port: int, *, cluster: bool = False) -> str:
+    """Who could ask a service, how and where, in words."""
+    if cluster:
+        where, who = "", "pods of the cluster, and clients of its gateway where a route leads there,"
+    else:
+        where = f" on {endpoint.bind}, {f'port {port}' if port else 'a free port'}"
+        who = _who(endpoint.bind)
+    keys = "with an API key of it" if endpoint.keys == "required" else "without a key"
+    said = f"{name} would listen{where}{' with TLS' if endpoint.tls.on else ', without TLS'}: {who} could ask {keys}"
+    if endpoint.hosts and "*" not in endpoint.hosts:
+        said += f", by the names {', '.join(endpoint.hosts)}"
+    if endpoint.cors is not None:
+        pages = "pages of any origin" if "*" in endpoint.cors.origins else f"pages of {', '.join(endpoint.cors.origins)}"
+        said += f"; {pages} could read answers"
+    if endpoint.keys == "required" and not endpoint.tls.on and not cluster and not is_loopback(endpoint.bind):
+        said += "; the keys would come unencrypted"
+    return said
+
+
+def _who(bind: str) -> str:
+    if is_loopback(bind):
+        return "programs of this machine alone"
+    if bind in ("0.0.0.0", "::"):
+        return "every client that reaches this machine, at any of its addresses,"
+    return "every client that reaches this address"
+
+
 def curl_options(view: AccessView, url: str) -> tuple[str, str]:
     """The address to ask, and the options that make `curl` trust the certificate and send the key."""
     options = []

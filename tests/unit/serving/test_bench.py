@@ -66,6 +66,15 @@ async def test_refusals_and_silence_are_failures() -> None:
     assert gone.failed > 0
 
 
+@pytest.mark.timeout(20)
+async def test_a_server_that_never_answers_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairway.serving.bench.drive.PATIENCE", 0.1)
+    async with a_server(b"") as (url, asked):
+        found = await drive(url, request_bytes(url, b"", {}), 3, 0.1)
+    assert len(asked) == 3
+    assert (found.answered, found.failed, found.statuses) == (0, 3, {0: 3})
+
+
 async def test_only_plain_http_is_driven() -> None:
     with pytest.raises(UsageError, match="only http"):
         await drive("https://example.com/", b"", 1, 0.1)

@@ -8,7 +8,7 @@ import random  # noqa: TID251  seeded: the same moments each time
 import ssl
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +22,8 @@ TICK = 0.001
 """Seconds between two looks at what is due."""
 GRACE = 5.0
 """Seconds after the end in which what was due before is still sent."""
+PATIENCE = 60.0
+"""Seconds after the end in which answers may still come; what has none then has failed."""
 
 
 def request_bytes(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
@@ -56,9 +58,24 @@ async def drive(
     place = (parts.hostname, parts.port or (80 if tls is None else 443))
     source = _Due(rate, tally) if rate else None
     workers = [_Connection(place, request, tally, source, tls).run() for _ in range(connections)]
-    await asyncio.gather(_measure_client(tally), *workers, *([source.run()] if source else []))
+    await _until(tally.until + PATIENCE, _measure_client(tally), *workers, *([source.run()] if source else []))
     elapsed = time.perf_counter() - counted
     return point(connections, elapsed, tally.taken, tally.statuses, offered=rate, client_cpu=tally.client_cpu)
+
+
+async def _until(end: float, *work: Coroutine[Any, Any, None]) -> None:
+    """Do all of it, and end by `time.perf_counter` what is not done then."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        await asyncio.wait(tasks, timeout=max(0.0, end - time.perf_counter()))
+    finally:
+        late = [task for task in tasks if not task.done()]
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
 
 
 async def _measure_client(tally: _Tally) -> None:
@@ -84,6 +101,10 @@ class _Tally:
         self.statuses[status] = self.statuses.get(status, 0) + 1
         if 200 <= status < 300:
             self.taken.append(time.perf_counter() - began)
+
+    def lose(self) -> None:
+        """A request never got an answer, whenever it began."""
+        self.statuses[0] = self.statuses.get(0, 0) + 1
 
 
 class _Due:
@@ -136,6 +157,13 @@ class _Connection:
         self._tls: dict[str, Any] = {"ssl": tls[0], "server_hostname": tls[1]} if tls is not None else {}
 
     async def run(self) -> None:
+        try:
+            await self._ask()
+        except asyncio.CancelledError:
+            self._tally.lose()
+            raise
+
+    async def _ask(self) -> None:
         began = await self._next()
         while began < math.inf:
             try:

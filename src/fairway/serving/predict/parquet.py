@@ -47,7 +47,11 @@ class ParquetFile:
 
     def _group(self, number: int) -> dict[str, Array]:
         if self._kept is None or self._kept[0] != number:
-            table = self._file.read_row_group(number)
+            try:
+                table = self._file.read_row_group(number)
+            except (OSError, ValueError) as error:
+                message = f"{self._path}: row group {number} cannot be read: {error}"
+                raise UsageError(message, fix="write the file again") from None
             self._kept = (number, {name: self._array(name, table.column(name)) for name in table.column_names})
         return self._kept[1]
 

@@ -46,7 +46,9 @@ class Parts:
         """Write a shard's predictions. `names`: what its rows are called, where they are files."""
         # The name says nothing of rows, so that nobody takes it for a part.
         aside = self._folder / f".{secrets.token_hex(8)}"
-        named = {"file": np.asarray(names, object), **outputs} if names else outputs
+        named = _beside(("row", "file") if names else ("row",), outputs)
+        if names:
+            named = {"file": np.asarray(names, object), **named}
         with aside.open("wb") as file:
             if self._form == "jsonl":
                 file.write(_lines(start, named))
@@ -66,6 +68,11 @@ class Parts:
         for path in self._folder.glob(".*"):
             if path.stat().st_mtime < newest - 3600:
                 path.unlink(missing_ok=True)
+
+
+def _beside(taken: Sequence[str], outputs: dict[str, Array]) -> dict[str, Array]:
+    """The outputs, by names that no other column has."""
+    return {f"output.{name}" if name in taken else name: array for name, array in outputs.items()}
 
 
 def _lines(start: int, outputs: dict[str, Array]) -> bytes:

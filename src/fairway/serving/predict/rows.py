@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import bisect
 import csv
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ from fairway.errors import NotFoundError, UsageError
 from fairway.serving.predict.image import ENDINGS as IMAGES
 from fairway.serving.predict.image import ImageFolder
 from fairway.serving.predict.parquet import ParquetFile
+from fairway.serving.predict.pieces import typed
 from fairway.serving.replica.datatypes import DTYPES, of_texts
+from fairway.state.model import TensorSpec
 
 Array = NDArray[Any]
 ENDINGS = (".npy", ".npz", ".jsonl", ".csv", ".parquet")
@@ -172,7 +175,9 @@ class _Tensor(msgspec.Struct):
     def rows(self) -> Array:
         if self.datatype == "BYTES":
             return of_texts([_bytes_of(value) for value in _flat(self.data)]).reshape(self.shape)
-        return np.asarray(self.data, DTYPES[self.datatype]).reshape(self.shape)
+        if self.datatype not in DTYPES:
+            raise KeyError(self.datatype)
+        return typed(TensorSpec(self.name, self.datatype), np.asarray(self.data)).reshape(self.shape)
 
 
 class _Request(msgspec.Struct):
@@ -194,7 +199,7 @@ class _RequestFile:
         """By line: how many rows there are until its end."""
         count = 0
         with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
+            for number, line in enumerate(itertools.islice(file, len(self._offsets)), start=1):
                 count += self._decoded(line, number).inputs[0].shape[0]
                 self._ends.append(count)
         self.count = count
@@ -219,6 +224,9 @@ class _RequestFile:
             tensor = request.inputs[place]
             try:
                 found.append(tensor.rows())
+            except UsageError as error:
+                message = f"{self._path}:{number}: {error.message}"
+                raise UsageError(message, fix=error.fix) from None
             except (ValueError, TypeError, KeyError, OverflowError) as error:
                 message = f"{self._path}:{number}: input {tensor.name!r} is no {tensor.datatype} of {list(tensor.shape)}: {error}"
                 raise UsageError(message, fix="give as many values as the shape says, of the type that it says") from None
@@ -320,8 +328,7 @@ def _line_offsets(path: Path) -> list[int]:
             if line.strip():
                 offsets.append(at)
             elif offsets:
-                rest = file.read(1)
-                if rest.strip():
+                if any(each.strip() for each in file):
                     message = f"{path}: an empty line between others"
                     raise UsageError(message, fix="write one JSON value a line")
                 break

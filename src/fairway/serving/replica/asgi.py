@@ -23,6 +23,7 @@ from fairway.serving.replica.pace import Pace, SmallRequests
 from fairway.serving.replica.pages import Pages, refusal
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols import tfserving
+from fairway.serving.replica.protocols.grpc.framing import is_compressed
 from fairway.serving.replica.protocols.grpc.service import GrpcService
 from fairway.serving.replica.protocols.mlflow import Invocations
 from fairway.serving.replica.protocols.openinference import OpenInference
@@ -288,6 +289,8 @@ class App:
         question = form.read(body, head_length)
         if head_length is None and len(body) > _COUNTED:
             self.bodies.hold(weight(question.inputs))
+        elif is_compressed(body, head_length):
+            self.bodies.hold(self._fitting(weight(question.inputs)))
         return await self._run(form, question, came, headers)
 
     def _see(self, body: bytes, at: float) -> None:
@@ -378,6 +381,12 @@ class App:
         except RequestError as error:
             self._finish(form, None, error, asker)
 
+    def _fitting(self, count: int) -> int:
+        """The bytes that a message was decompressed to; refused where these do not fit beside those of other requests."""
+        if not self.bodies.held.has_room(count):
+            raise self.bodies.no_room()
+        return count
+
     def read_quick(self, form: Form, body: bytes, asker: Asker) -> int:
         """Decode a small body, and submit its rows; how many. 0: it was answered with an error."""
 
@@ -389,6 +398,8 @@ class App:
             question = form.read(body, asker.head_length)
             if asker.head_length is None and len(body) > _COUNTED:
                 asker.hold(weight(question.inputs))
+            elif is_compressed(body, asker.head_length):
+                asker.hold(self._fitting(weight(question.inputs)))
             # The time in the backlog counts as waiting for the model.
             asker.phases = asker.began, asker.began + time.perf_counter() - came
             self._submit(question, finish, asker.began)

@@ -43,6 +43,10 @@ class Held:
         """Bytes that one large body may have, with all that is made of it."""
         return self._most * 3 // 4
 
+    def has_room(self, count: int) -> bool:
+        """Whether so many bytes more fit without another's end."""
+        return self._total + count <= (self.most_of_one if count > _LARGE else self._most)
+
     def take(self, holder: Holder, count: int) -> None:
         """So many bytes more; others, or this one, are ended where there is no room."""
         size = self._set(holder, self._sizes.get(holder, 0) + count)

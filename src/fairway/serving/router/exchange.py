@@ -31,7 +31,7 @@ from fairway.serving.trace_context import parse
 
 _LOOKS = frozenset({b"GET", b"HEAD"})
 """Methods of probes and of pages that the router itself shows."""
-_CLIENT_LEFT = 499
+CLIENT_LEFT = 499
 """The status of a request in the log whose client did not wait for the answer."""
 NO_LONGER_VALID = "the API key was revoked or has expired"
 _STALE_LIMIT = 3
@@ -391,7 +391,7 @@ class Exchange:
 
     def cancel(self) -> None:
         """The client is gone: so is the request."""
-        self._status = _CLIENT_LEFT
+        self._status = CLIENT_LEFT
         self._end()
         self._desk.let_go(self)
         self._drop_upstream()
@@ -447,7 +447,12 @@ class Exchange:
             agent=shown(head.value_of(b"user-agent") or b""),
             tries=self._stale + len(self._tried),
             error=self._reason,
+            grpc_status=self._grpc_status(),
         )
+
+    def _grpc_status(self) -> int | None:
+        """How a call of gRPC ended; None for any other request."""
+        return None
 
     def _drop_upstream(self) -> Place | None:
         self._stop_counting()

@@ -80,6 +80,8 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """How often it was sent again."""
     error: str = ""
     """Why the router answered itself."""
+    grpc_status: int | None = None
+    """How a call of gRPC ended; `status` is what it counts as."""
 
 
 class RequestTracer(Protocol):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fairway.app.tracking_models import TrackedModels
 from fairway.testing.model_files import onnx_file
 
 
@@ -199,3 +200,60 @@ async def test_what_is_not_there_is_named(place: Any, path: str, part: str) -> N
         assert part in answer.json["message"]
     refused = await type(place.speak())(place.api, None)("GET", f"/api/2.0/{path}")
     assert refused.status == 401
+
+
+@pytest.mark.parametrize("verb", ["tag", "delete"])
+async def test_what_changes_while_a_version_is_changed_stays(place: Any, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    call = await two_versions(place)
+    entered, go = asyncio.Event(), asyncio.Event()
+    own = getattr(place.app.models, verb)
+
+    async def slow(*words: Any) -> Any:
+        found = await own(*words)
+        entered.set()
+        await go.wait()
+        return found
+
+    monkeypatch.setattr(place.app.models, verb, slow)
+    asked = {"tag": ("POST", {"key": "a", "value": "b"}), "delete": ("DELETE", {})}[verb]
+    path = {"tag": "model-versions/set-tag", "delete": "model-versions/delete"}[verb]
+    first = asyncio.create_task(call(asked[0], path, {"name": "net", "version": "1", **asked[1]}))
+    await entered.wait()
+    await call.post("model-versions/transition-stage", name="net", version="2", stage="Archived")
+    await call.post("registered-models/set-tag", name="net", key="team", value="nlp")
+    go.set()
+    assert (await first).status == 200
+    found = (await call.get("model-versions/get", name="net", version="2"))["model_version"]
+    assert found["current_stage"] == "Archived"
+    model = (await call.get("registered-models/get", name="net"))["registered_model"]
+    assert model["tags"] == [{"key": "team", "value": "nlp"}]
+
+
+async def test_what_changes_while_a_stage_changes_stays(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = await two_versions(place)
+    await call.post("model-versions/transition-stage", name="net", version="1", stage="Archived")
+    entered, go = asyncio.Event(), asyncio.Event()
+    own = TrackedModels.versions
+    waits = iter([True])
+
+    async def slow(models: TrackedModels, known: Any) -> Any:
+        found = await own(models, known)
+        if next(waits, False):
+            entered.set()
+            await go.wait()
+        return found
+
+    monkeypatch.setattr(TrackedModels, "versions", slow)
+    body = {"name": "net", "version": "2", "stage": "Production"}
+    first = asyncio.create_task(call("POST", "model-versions/transition-stage", body))
+    await entered.wait()
+    await call.post("registered-models/set-tag", name="net", key="team", value="nlp")
+    await call.post("model-versions/transition-stage", name="net", version="1", stage="None")
+    go.set()
+    assert (await first).status == 200
+    stages = [
+        (await call.get("model-versions/get", name="net", version=str(number)))["model_version"]["current_stage"]
+        for number in (1, 2)
+    ]
+    assert stages == ["None", "Production"]
+    assert (await call.get("registered-models/get", name="net"))["registered_model"]["tags"] == [{"key": "team", "value": "nlp"}]

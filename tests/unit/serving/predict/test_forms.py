@@ -48,6 +48,16 @@ def test_row_groups_are_read_in_any_range(tmp_path: Path) -> None:
             assert found["t"].tolist() == columns["t"][start:stop]
 
 
+def test_a_damaged_row_group_is_refused_by_the_name_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(table({"x": [f"row {row}" for row in range(1000)]}), path, compression="snappy", use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    content[4:2000] = bytes(1996)
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"a\.parquet"):
+        open_rows(tmp_path).read(0, 1000)
+
+
 def test_columns_of_other_names_are_together_a_row(tmp_path: Path) -> None:
     parquet.write_table(table({"a": [1, 2], "b": [0.5, 1.5]}), tmp_path / "a.parquet")
     assert arranged(taking(2), open_rows(tmp_path).read(0, 2))[0].tolist() == [[1, 0.5], [2, 1.5]]
@@ -112,6 +122,30 @@ def test_a_line_that_is_wrong_is_named(tmp_path: Path) -> None:
 def test_an_object_with_an_input_called_inputs_is_no_request(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"inputs": [1, 2]}\n')
     assert open_rows(tmp_path).read(0, 1)["inputs"].tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("datatype", "value"), [("INT64", 1.5), ("UINT8", 256), ("UINT8", -1), ("BOOL", 2), ("INT32", 2**31), ("INT64", 2**70)]
+)
+def test_a_value_of_a_request_that_its_type_cannot_hold_is_refused(tmp_path: Path, datatype: str, value: float) -> None:
+    path = requests(tmp_path / "a.jsonl", [tensor("x", [1], [1], datatype)], [tensor("x", [1], [value], datatype)])
+    with pytest.raises(UsageError, match=rf"a\.jsonl:2: .*'x'.*{datatype}"):
+        open_rows(path).read(0, 2)
+
+
+@pytest.mark.parametrize("lines", ["[1]\n\n[2]\n", "[1]\n\n\n[2]\n", "[1]\n \n\n\n\t\n[2]\n[3]\n"])
+def test_lines_behind_empty_ones_are_not_left_out(tmp_path: Path, lines: str) -> None:
+    (tmp_path / "a.jsonl").write_text(lines)
+    with pytest.raises(UsageError, match="an empty line between others"):
+        open_rows(tmp_path)
+
+
+def test_empty_lines_at_the_end_are_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("[1]\n[2]\n\n \n")
+    assert len(open_rows(tmp_path)) == 2
+    path = requests(tmp_path / "a.jsonl", [tensor("x", [2], [1, 2])])
+    path.write_text(path.read_text() + "\n\n")
+    assert open_rows(path).read(0, 2)["x"].tolist() == [1, 2]
 
 
 # Images
@@ -200,6 +234,17 @@ def test_predictions_as_csv_and_parquet(tmp_path: Path) -> None:
         {"row": 10, "p": [0.5, 1.5], "label": "cat"},
         {"row": 11, "p": [2.5, 3.5], "label": "dog"},
     ]
+
+
+def test_outputs_called_like_the_columns_that_say_which_row_it_is_keep_both(tmp_path: Path) -> None:
+    outputs = {"row": np.array([7.0, 8.0]), "file": np.array([b"x", b"y"], object)}
+    Parts(tmp_path, "jsonl").write(10, outputs, ["a.png", "b.png"])
+    first = json.loads((tmp_path / "part-000000000010.jsonl").read_text().splitlines()[0])
+    assert first == {"row": 10, "file": "a.png", "output.row": 7.0, "output.file": "x"}
+    Parts(tmp_path, "csv").write(10, outputs)
+    assert (tmp_path / "part-000000000010.csv").read_text().splitlines()[0] == "row,output.row,file"
+    Parts(tmp_path, "parquet").write(10, outputs)
+    assert parquet.read_table(tmp_path / "part-000000000010.parquet").column("row").to_pylist() == [10, 11]
 
 
 def test_how_predictions_are_written_follows_the_rows(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from fairway.serving.replica.datatypes import DTYPES, Array
 from fairway.serving.replica.model import Answer, Question, ServedModel
 from fairway.serving.replica.problem import RequestError, bad
 from fairway.serving.replica.protocols.pieces import FRAME_WORTH, LARGE, TEXT_WORTH, WORTH, Steps, finish, small, weight
-from fairway.serving.replica.protocols.rows import Column, asked_of, large_predict, large_rows, take_rows
+from fairway.serving.replica.protocols.rows import Column, asked_of, check_params, large_predict, large_rows, take_rows
 from fairway.serving.replica.protocols.tfserving import Predict, nested
 from fairway.serving.replica.protocols.tokens import encoded
 from fairway.serving.replica.protocols.values import FLOATS, read_json, read_tensors
@@ -99,10 +99,7 @@ class Tables:
             what = " and ".join(given) or "none of them"
             message = f"the request has {what}"
             raise bad(message, f"send exactly one of {', '.join(_ORIENTED)}")
-        params: dict[str, Any] | None = small(asked.params, _PARAMS, "params")
-        if params:
-            message = f"the request has params {', '.join(sorted(params))[:200]}, which the model does not take"
-            raise bad(message, "leave params out")
+        check_params(small(asked.params, _PARAMS, "params"))
         if given[0] in ("instances", "inputs"):
             return (yield from (large_predict(self._model, body) if len(body) > LARGE else self._tensors(body)))
         if asked.dataframe_split is not None:

@@ -28,12 +28,12 @@ _Wishes = tuple[Wanted, tuple[int, ...], float]
 """Outputs that are wanted, how many classes of each, and the timeout."""
 
 
-class _Output(msgspec.Struct, gc=False):
+class _Output(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     name: str
     parameters: Parameters = {}
 
 
-class _Tensor(msgspec.Struct, gc=False):
+class _Tensor(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     name: str
     shape: list[int]
     datatype: str
@@ -41,14 +41,17 @@ class _Tensor(msgspec.Struct, gc=False):
     data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class _Request(msgspec.Struct, gc=False):
+class _Request(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     inputs: list[_Tensor]
     id: str = ""
     parameters: Parameters = {}
     outputs: list[_Output] = []
+    model_name: str | None = None
+    """KServe's clients repeat what the path says."""
+    model_version: str | None = None
 
 
-class _LargeTensor(msgspec.Struct, gc=False):
+class _LargeTensor(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A tensor of a large request: what has no fixed size stays text."""
 
     name: str
@@ -58,18 +61,21 @@ class _LargeTensor(msgspec.Struct, gc=False):
     data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class _LargeRequest(msgspec.Struct, gc=False):
+class _LargeRequest(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     inputs: list[_LargeTensor]
     id: str = ""
     parameters: msgspec.Raw = msgspec.Raw(b"{}")
     outputs: msgspec.Raw = msgspec.Raw(b"[]")
+    model_name: str | None = None
+    model_version: str | None = None
 
 
-class _FloatTensor(msgspec.Struct, gc=False):
+class _FloatTensor(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     name: str
     shape: list[int]
     datatype: str
     data: list[float]
+    parameters: Parameters = {}
 
 
 class _FloatRequest(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -77,6 +83,10 @@ class _FloatRequest(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
     inputs: list[_FloatTensor]
     id: str = ""
+
+
+class _UnusualError(Exception):
+    """The request has more than the form that nearly all have."""
 
 
 class _Head:
@@ -129,7 +139,7 @@ class OpenInference:
         if self._all_floats:
             try:
                 return self._read_floats(self._quick.decode(body))
-            except msgspec.ValidationError:
+            except (msgspec.ValidationError, _UnusualError):
                 pass  # not of the usual form; the long way tells what is wrong, if anything is
             except (msgspec.DecodeError, ValueError, RecursionError):
                 pass
@@ -160,6 +170,8 @@ class OpenInference:
         found: list[Array | None] = [None] * len(self._specs)
         shapes: list[tuple[int, ...]] = [()] * len(self._specs)
         for tensor in request.inputs:
+            if tensor.parameters:
+                raise _UnusualError
             place = self._place(tensor.name, tensor.datatype)
             shape = shapes[place] = tuple(tensor.shape)
             check_shape(self._specs[place], shape)

@@ -42,15 +42,17 @@ _MOST_REPEATED = 16 << 20
 """Bytes of JSON that a context may stand for: once for each example."""
 
 
-class PredictRequest(msgspec.Struct):
+class PredictRequest(msgspec.Struct, forbid_unknown_fields=True):
     """The body of `:predict`."""
 
     signature_name: str = SIGNATURE
     instances: list[Any] | msgspec.UnsetType = msgspec.UNSET
     inputs: Any = msgspec.UNSET
+    params: dict[str, Any] | None = None
+    """MLflow's name for parameters of a model, which has none."""
 
 
-class ExamplesRequest(msgspec.Struct):
+class ExamplesRequest(msgspec.Struct, forbid_unknown_fields=True):
     """The body of `:classify` and `:regress`."""
 
     examples: list[dict[str, Any]]
@@ -58,13 +60,14 @@ class ExamplesRequest(msgspec.Struct):
     signature_name: str = SIGNATURE
 
 
-class _LargePredict(msgspec.Struct):
+class _LargePredict(msgspec.Struct, forbid_unknown_fields=True):
     signature_name: str = SIGNATURE
     instances: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     inputs: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    params: dict[str, Any] | None = None
 
 
-class _LargeExamples(msgspec.Struct):
+class _LargeExamples(msgspec.Struct, forbid_unknown_fields=True):
     examples: msgspec.Raw
     context: msgspec.Raw = msgspec.Raw(b"{}")
     signature_name: str = SIGNATURE
@@ -87,6 +90,13 @@ def check_signature(name: str) -> None:
     if name not in ("", SIGNATURE):
         message = f"the model has no signature {name!r}"
         raise RequestError(404, message, fix=f"it has {SIGNATURE!r}")
+
+
+def check_params(params: dict[str, Any] | None) -> None:
+    """400 for parameters of the model."""
+    if params:
+        message = f"the request has params {', '.join(sorted(params))[:200]}, which the model does not take"
+        raise bad(message, "leave params out")
 
 
 def examples_question(model: ServedModel, asked: ExamplesRequest) -> Question:
@@ -242,6 +252,7 @@ def large_predict(model: ServedModel, body: bytes) -> Steps[Question]:
     yield FRAME_WORTH * len(body)
     asked: _LargePredict = yield from read_tensors(_LARGE_PREDICT, body)
     check_signature(asked.signature_name)
+    check_params(asked.params)
     if isinstance(asked.instances, msgspec.Raw):
         if asked.inputs is not msgspec.UNSET:
             raise bad("the request has both instances and inputs", "keep one")

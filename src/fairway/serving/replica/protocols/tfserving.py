@@ -15,6 +15,7 @@ from fairway.serving.replica.protocols.rows import (
     SIGNATURE,
     ExamplesRequest,
     PredictRequest,
+    check_params,
     check_signature,
     columns_of,
     examples_question,
@@ -46,6 +47,7 @@ class Predict:
         """Rows (`instances`) or columns (`inputs`)."""
         asked: PredictRequest = finish(read_tensors(self._decoder, body))
         check_signature(asked.signature_name)
+        check_params(asked.params)
         if asked.instances is not msgspec.UNSET:
             if asked.inputs is not msgspec.UNSET:
                 raise bad("the request has both instances and inputs", "keep one")

@@ -48,15 +48,23 @@ def read_tensors(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview) -
 
 def read_json(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview) -> Any:
     """Decode, or 400 with what is wrong and where."""
+    fix = ""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        message = f"the request is not as the protocol has it: {error}"
+        message, fix = f"the request is not as the protocol has it: {error}", _known(decoder.type, str(error))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         message = f"the request is no JSON: {error}"
     except RecursionError:
         message = "the request is nested too deeply"
-    raise bad(message)
+    raise bad(message, fix)
+
+
+def _known(of: Any, error: str) -> str:
+    """What a request may have, where it has something else at its top."""
+    if "unknown field" not in error or " - at `" in error:
+        return ""
+    return f"known are: {', '.join(field.encode_name for field in msgspec.structs.fields(of))}"
 
 
 @functools.lru_cache(maxsize=64)

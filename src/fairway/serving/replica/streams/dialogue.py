@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from fairway.serving.http2.grpc import GRPC, OK_TRAILERS, read_timeout
+from fairway.serving.http2.grpc import GRPC, OK_TRAILERS, of_http, read_timeout, status_lines
 from fairway.serving.http2.heads import RequestHeaders
 from fairway.serving.http2.hpack import encode
 from fairway.serving.replica.model import Answer
@@ -39,11 +40,13 @@ _STREAMS = {STREAM_INFER.encode(), HEALTH_WATCH.encode()} | _REFLECTS
 class Dialogue(Request):
     """One stream of messages."""
 
-    __slots__ = ("_form", "_lines", "_open", "_parts", "_path", "_room", "_said", "_timer")
+    __slots__ = ("_begun", "_form", "_lines", "_open", "_parts", "_path", "_room", "_said", "_timer")
 
     def __init__(self, number: int, connection: ReplicaSession) -> None:
         super().__init__(number, connection)
         self._path = b""
+        self._begun = False
+        """The head of the answer is out."""
         self._lines: Headers = ()
         self._parts = bytearray()
         self._open: deque[_Part] = deque()
@@ -76,6 +79,7 @@ class Dialogue(Request):
             timeout = read_timeout(value) if name == b"grpc-timeout" else None
             if timeout is not None:
                 self._timer = asyncio.get_running_loop().call_later(timeout, self._late)
+        self._begun = True
         self.connection.headers(self, _HEAD, ended=False)
         if ended:
             self._finish_when_done()
@@ -111,6 +115,11 @@ class Dialogue(Request):
             each.disconnected = True
         self._open.clear()
         self._settle()
+
+    def refuse(self, part: _Part) -> None:
+        """Answer a question whose bytes take the room of others."""
+        error = self.connection.app.bodies.no_room()
+        part.answer(Answer(json.dumps({"error": error.words}).encode(), error.status))
 
     def let_go(self) -> None:
         """Its message takes the room of others."""
@@ -194,7 +203,12 @@ class Dialogue(Request):
             each.disconnected = True
         self._open.clear()
         self._settle()
-        if not self.disconnected:
+        if self.disconnected:
+            return
+        if self._begun:
+            # The head is out: what follows is the trailers, and these have no :status.
+            self.connection.headers(self, encode(status_lines(of_http(error.status), error.words)), ended=True)
+        else:
             self.fail_call(error.status, error.words)
 
     def _settle(self) -> None:
@@ -223,10 +237,18 @@ class _Part:
         self.found: Answer | None = None
 
     def hold(self, count: int) -> None:
-        """Nothing is decoded to more than its bytes."""
+        """What a compressed question was decompressed to, until it is answered."""
+        self._dialogue.connection.app.bodies.held.take(self, count)
+
+    def let_go(self) -> None:
+        """Its bytes are needed for others."""
+        self._dialogue.refuse(self)
 
     def answer(self, answer: Answer) -> None:
         """The answer goes out in its turn."""
+        self._dialogue.connection.app.bodies.held.free(self)
+        if self.found is not None:
+            return
         self.found = answer
         if not self.disconnected:
             self._dialogue.answered()

@@ -11,7 +11,7 @@ import asyncio
 import json
 from typing import Protocol
 
-from fairway.serving.http2.grpc import GRPC, OK_TRAILERS, is_grpc, of_http, read_timeout, status_lines
+from fairway.serving.http2.grpc import GRPC, OK_TRAILERS, UNKNOWN, is_grpc, of_http, read_timeout, status_lines
 from fairway.serving.http2.hpack import Header, encode
 from fairway.serving.router.access.admission import ADMITTED, Admitted
 from fairway.serving.router.calls import outcome_of
@@ -150,7 +150,7 @@ class StreamExchange(Exchange):
                 self._words += piece
             if ended:
                 self._settle_stream(head)
-                self._say_status(of_http(head.status) if head.status != 200 else 2, _words_of(self._words))
+                self._say_status(of_http(head.status) if head.status != 200 else UNKNOWN, _words_of(self._words))
                 self._complete_stream()
             return
         if not ended:
@@ -227,6 +227,16 @@ class StreamExchange(Exchange):
             place.open_stream(self, now)
         else:
             super()._reach(place, now)
+
+    def _grpc_status(self) -> int | None:
+        if not self._call:
+            return None
+        given = self._answer.value_of(b"grpc-status") if self._answer is not None and self._words is None else None
+        if given is not None and given.isdigit() and len(given) < 3 and not self._reason:
+            return int(given)
+        if self._words is not None and self._answer is not None and self._answer.status == 200:
+            return UNKNOWN
+        return 0 if self._status == 200 else of_http(self._status)
 
     def _settle_stream(self, head: AnswerHead) -> None:
         """Count the answer."""

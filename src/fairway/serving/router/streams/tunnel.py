@@ -17,8 +17,9 @@ from typing import Protocol, cast
 from fairway.serving.router.access.admission import Admitted
 from fairway.serving.router.chunks import LAST
 from fairway.serving.router.desk import Desk
-from fairway.serving.router.exchange import NO_LONGER_VALID, own_answer
+from fairway.serving.router.exchange import CLIENT_LEFT, NO_LONGER_VALID, own_answer
 from fairway.serving.router.head import CHUNKED, HEAD_LIMIT, AnswerHead, BadHeadError, RequestHead, read_answer, request_id_of
+from fairway.serving.router.observation import RequestRecord, milliseconds, shown
 from fairway.serving.router.place import CONNECT_SECONDS, Place
 from fairway.serving.router.upstream import READ, WRITE_LIMIT
 
@@ -49,6 +50,7 @@ class Tunnel(asyncio.BufferedProtocol):
         self.deadline = desk.now() + _LOOK_SECONDS
         self.probe_at = math.inf
         self.received, self.sent = counted.received, counted.sent
+        self._before = (counted.received, counted.sent)
         self._desk = desk
         self._peer = peer
         self._admitted = admitted
@@ -67,6 +69,9 @@ class Tunnel(asyncio.BufferedProtocol):
         """It counts as under way at its backend."""
         self._since = desk.now()
         self._ends = math.inf
+        self._status = 0
+        """The status of the answer, where that opens no tunnel."""
+        self._reason = ""
 
     # From the network.
 
@@ -130,6 +135,7 @@ class Tunnel(asyncio.BufferedProtocol):
     def refuse(self, status: int, reason: str) -> None:
         """Answer in the router's own words, and close."""
         self._desk.note_own(status)
+        self._status, self._reason = status, reason
         self.answer(own_answer(status, reason, self._request_id, keep=False, more=self._admitted.lines))
 
     def probe(self) -> None:
@@ -190,6 +196,7 @@ class Tunnel(asyncio.BufferedProtocol):
     def _pass_refusal(self, answer: AnswerHead, body: bytes, place: Place) -> None:
         """The server opens no WebSocket: its own answer goes out, and the connection ends with it."""
         self._settle(answer.status)
+        self._status = answer.status
         answer.drop_lines(self._admitted.replaces)
         frame = b"connection: close\r\n" + self._admitted.lines
         if answer.length >= 0:
@@ -316,11 +323,40 @@ class Tunnel(asyncio.BufferedProtocol):
         if self._over:
             return
         self._over = True
+        self._note()
         if status:
             self._settle(status)
         else:
             self._stop_counting()
         self._side.close()
+
+    def _note(self) -> None:
+        """Write a line of the access log, where it is wanted: at the end, with the bytes of both ways."""
+        access, now, head = self._desk.access, self._desk.now(), self.head
+        status = self._status or (101 if self._open else CLIENT_LEFT)
+        if access is None or not access.wants(status):
+            return
+        place = self._place
+        access.note(
+            RequestRecord(
+                time=access.time_of(now - self.arrived),
+                request_id=self._request_id.decode("latin-1"),
+                method=shown(head.method),
+                path=shown(head.target.partition(b"?")[0]),
+                status=status,
+                revision=place.backend.revision if place is not None else 0,
+                replica=place.backend.name if place is not None else "",
+                bytes_in=self.received - self._before[0],
+                bytes_out=self.sent - self._before[1],
+                total_ms=milliseconds(now - self.arrived),
+                client=shown(self._peer),
+                forwarded_for=shown(head.forwarded.get(b"x-forwarded-for", b"")),
+                key=self._admitted.key,
+                agent=shown(head.value_of(b"user-agent") or b""),
+                tries=len(self._tried),
+                error=self._reason,
+            )
+        )
 
 
 class _BackendSide(asyncio.BufferedProtocol):

@@ -16,6 +16,7 @@ from small_models import DECLARED, served, signature
 from fairway.serving.replica.datatypes import DTYPES, to_raw
 from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols.openinference import OpenInference, metadata
+from fairway.serving.replica.protocols.pieces import finish
 
 FLOATS = served(signature(x=("FP32", [-1, 3]), out_y=("FP32", [-1, 3])))
 MIXED = served(
@@ -267,3 +268,29 @@ def test_what_was_sent_arrives(data: Any) -> None:
         np.testing.assert_array_equal(question.inputs[0], values)
         back = json.loads(protocol.write(question, [values]).body)["outputs"][0]["data"]
         np.testing.assert_array_equal(np.array(back, dtype).reshape(rows, 2), values)
+
+
+DATA = {"data": [1, 2, 3]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (body(tensor("x", "FP32", [1, 3], **DATA, parameters={"own": 1})), "'own', which the model does not take"),
+        (body(tensor("x", "FP32", [1, 3], **DATA, parameters={"shared_memory_region": "r"})), "shared memory"),
+        (body(tensor("x", "FP32", [1, 3], **DATA, parameter={})), "parameter"),
+        (body(tensor("x", "FP32", [1, 3], **DATA), output=[{"name": "y"}]), "output"),
+        (body(tensor("x", "FP32", [1, 3], **DATA), outputs=[{"name": "y", "shape": [3]}]), "shape"),
+    ],
+)
+def test_what_is_not_known_is_refused_and_named(asked: bytes, words: str) -> None:
+    form = OpenInference(FLOATS)
+    for read in (form.read, lambda body, length: finish(form.steps(body, length))):
+        with pytest.raises(RequestError, match=words):
+            read(asked, None)
+
+
+def test_names_of_the_model_in_the_body_are_those_that_clients_send() -> None:
+    asked = body(tensor("x", "FP32", [1, 3], **DATA, parameters={}), model_name="m", model_version=None, id="1")
+    assert OpenInference(FLOATS).read(asked, None).id == "1"
+    assert finish(OpenInference(FLOATS).steps(asked, None)).id == "1"

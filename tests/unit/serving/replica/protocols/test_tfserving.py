@@ -13,6 +13,7 @@ from hypothesis import strategies as some
 from small_models import served, signature
 
 from fairway.serving.replica.problem import RequestError
+from fairway.serving.replica.protocols.pieces import finish
 from fairway.serving.replica.protocols.tfserving import Classify, Predict, Regress, metadata, status
 
 ONE = served(signature(x=("FP32", [-1, 2]), out_y=("FP32", [-1, 3])))
@@ -156,3 +157,16 @@ def test_whatever_comes_is_read_or_refused(key: str, value: Any) -> None:
             with suppress(RequestError):
                 question = form.read(sent(**{key: value}), None)
                 assert len(question.inputs) == len(model.signature.inputs)
+
+
+@pytest.mark.parametrize(
+    ("form", "asked"),
+    [
+        (Predict(ONE), sent(instances=[[1, 2]], output_filter=["y"])),
+        (Classify(ONE), sent(examples=[{"x": [1, 2]}], top=3)),
+    ],
+)
+def test_what_is_not_known_is_refused_and_named(form: Any, asked: bytes) -> None:
+    for read in (form.read, lambda body, length: finish(form.steps(body, length))):
+        with pytest.raises(RequestError, match=r"output_filter|top"):
+            read(asked, None)

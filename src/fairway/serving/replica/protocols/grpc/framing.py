@@ -20,6 +20,11 @@ def frame(message: bytes) -> bytes:
     return b"\x00" + len(message).to_bytes(4, "big") + message
 
 
+def is_compressed(body: bytes, head_length: bytes | None) -> bool:
+    """Whether a body is a message that takes more memory than its bytes: a few of them may become very many."""
+    return head_length == BINARY and body[:1] == b"\x01"
+
+
 def unframed(body: bytes, most: int) -> bytes | memoryview:
     """The only message of a body; decompressed, to `most` bytes."""
     if len(body) < PREFIX or PREFIX + int.from_bytes(body[1:PREFIX], "big") != len(body):

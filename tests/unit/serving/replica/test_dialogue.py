@@ -1,0 +1,109 @@
+"""Streams of messages at a replica: how they end, and what compressed messages may take."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from small_models import Told, app_of, signature
+
+from fairway.serving.http2 import frames
+from fairway.serving.http2.frames import HEAD, PREFACE
+from fairway.serving.http2.hpack import Decoder, encode
+from fairway.serving.replica.bodies import BodyLimits
+from fairway.serving.replica.protocols.grpc.definitions import definitions
+from fairway.serving.replica.streams.connection import StreamsConnection
+
+SERVICE = b"/inference.GRPCInferenceService/"
+WIDE = signature(x=("FP32", [-1, 1000]), out_y=("FP32", [-1]))
+
+
+class Transport:
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written = b""
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def set_write_buffer_limits(self, *_: Any) -> None: ...
+
+    def is_closing(self) -> bool:
+        return False
+
+    def headers(self) -> list[dict[bytes, bytes]]:
+        """Every block of headers, in order."""
+        found, at, decoder = [], 0, Decoder(1 << 16, 128)
+        while at < len(self.written):
+            high, low, kind, _, _ = HEAD.unpack_from(self.written, at)
+            size = high << 8 | low
+            if kind == frames.HEADERS:
+                found.append(dict(decoder.decode(self.written[at + 9 : at + 9 + size])))
+            at += 9 + size
+        return found
+
+
+def connected(app: Any) -> tuple[StreamsConnection, Transport]:
+    connection, transport = StreamsConnection(app, SimpleNamespace(connections=set())), Transport()
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    connection.data_received(PREFACE + frames.settings({}))
+    return connection, transport
+
+
+def begins(number: int, method: bytes, *, ended: bool = False) -> bytes:
+    lines = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", SERVICE + method), (b":authority", b"localhost")]
+    return frames.header_frames(number, encode([*lines, (b"content-type", b"application/grpc")]), ended=ended)
+
+
+def question(rows: int) -> bytes:
+    """A compressed message of few bytes with many zeros."""
+    raw = np.zeros((rows, 1000), "f4").tobytes()
+    told = {"model_name": "m", "inputs": [{"name": "x", "datatype": "FP32", "shape": [rows, 1000]}], "raw_input_contents": [raw]}
+    message = gzip.compress(definitions().schema.encode("inference.ModelInferRequest", told))
+    return b"\x01" + len(message).to_bytes(4, "big") + message
+
+
+@pytest.mark.parametrize(
+    ("piece", "code"),
+    [(b"\0\xff\xff\xff\xff", b"8"), (b"\0\0\0\0\5abc", b"3"), (b"\0\0", b"3")],
+    ids=["of 4 GiB", "cut", "cut in its prefix"],
+)
+async def test_a_stream_that_fails_ends_with_trailers_alone(piece: bytes, code: bytes) -> None:
+    connection, transport = connected(app_of(Told(WIDE, lambda inputs: [inputs[0][:, 0]])))
+    connection.data_received(begins(1, b"ModelStreamInfer") + frames.frame(frames.DATA, frames.END_STREAM, 1, piece))
+    head, trailers = transport.headers()
+    assert head[b":status"] == b"200"
+    assert trailers[b"grpc-status"] == code
+    assert b":status" not in trailers
+    assert not connection.streams
+
+
+@pytest.mark.parametrize("method", [b"ModelInfer", b"ModelStreamInfer"])
+async def test_what_compressed_messages_become_is_bounded_together(method: bytes) -> None:
+    runtime = Told(WIDE, lambda inputs: [inputs[0][:, 0]])
+    app = app_of(runtime, bodies=BodyLimits(held=16 << 20))
+    held = app.bodies.held
+    most = 0
+
+    def submit(*_: Any) -> None:
+        nonlocal most
+        most = max(most, held.total)
+
+    app._submit = submit  # type: ignore[method-assign]
+    connection, transport = connected(app)
+    body = question(1000)
+    assert len(body) < 10_000
+    for number in range(1, 41, 2):
+        connection.data_received(begins(number, method) + frames.frame(frames.DATA, frames.END_STREAM, number, body))
+        await asyncio.sleep(0)
+    assert 4_000_000 < most <= 16 << 20
+    assert held.total <= 16 << 20
+    said = transport.written
+    assert b"requests hold more than" in said
+    connection.connection_lost(None)
+    assert method == b"ModelStreamInfer" or not held.total

@@ -1,0 +1,50 @@
+"""Who could ask a service, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairway.spec.endpoint import Endpoint
+from fairway.views.access import reach_sentence
+
+KEYS = {"keys": "required", "bind": "0.0.0.0"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "port", "said"),
+    [
+        ({}, 0, "m would listen on 127.0.0.1, a free port, without TLS: programs of this machine alone could ask without a key"),
+        (
+            {"bind": "::1"},
+            80,
+            "m would listen on ::1, port 80, without TLS: programs of this machine alone could ask without a key",
+        ),
+        (
+            {"bind": "0.0.0.0", "public": True},
+            8000,
+            "m would listen on 0.0.0.0, port 8000, without TLS: every client that reaches this machine, at any of its addresses, "
+            "could ask without a key",
+        ),
+        (
+            {**KEYS, "tls": {"mode": "self-signed"}, "hosts": ("m.example.org",)},
+            8443,
+            "m would listen on 0.0.0.0, port 8443 with TLS: every client that reaches this machine, at any of its addresses, "
+            "could ask with an API key of it, by the names m.example.org",
+        ),
+        (
+            {**KEYS, "bind": "10.0.0.7", "cors": {"origins": ("https://app.example.org",)}},
+            80,
+            "m would listen on 10.0.0.7, port 80, without TLS: every client that reaches this address could ask with an API key "
+            "of it; pages of https://app.example.org could read answers; the keys would come unencrypted",
+        ),
+    ],
+)
+def test_who_could_ask(fields: dict, port: int, said: str) -> None:
+    assert reach_sentence("m", Endpoint.model_validate(fields), port) == said
+
+
+def test_in_a_cluster_an_address_of_this_machine_says_nothing() -> None:
+    said = reach_sentence("m", Endpoint(), 0, cluster=True)
+    assert "127.0.0.1" not in said
+    assert "pods of the cluster" in said
+    assert "without a key" in said
