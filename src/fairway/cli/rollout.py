@@ -67,7 +67,7 @@ COMMANDS = {
         flags=(
             Flag(
                 "--strategy",
-                "for this release: rolling, blue-green, canary, ab, shadow",
+                "for this release and later ones: rolling, blue-green, canary, ab, shadow",
                 "NAME",
                 choices=("rolling", "blue-green", "canary", "ab", "shadow"),
             ),
