@@ -242,7 +242,7 @@ class ServiceTurns:
     async def _follow_model(self, standing: Standing, now: float) -> None:
         """Start a release where a service follows its model and that means another version than it was given last.
 
-        A version that was rolled back is the last one given, so it is not tried again.
+        A version that was rolled back is tried again when the alias meant another one in between.
         """
         service = standing.service
         if not service.spec.follow or service.deleting or not service.revisions:
@@ -253,13 +253,10 @@ class ServiceTurns:
         except FairwayError:
             return
         model = self.models.relative(str(version), service.key.namespace)
-        if model != service.revisions[-1].model:
+        if model != (service.followed or service.revisions[-1].model):
             after = commands.applied(
                 service, service.key, service.spec, model, version.format, service.origin, service.labels, now
             )
-            if after == service:
-                # The alias means again what serves, and what it meant in between was taken back.
-                return
             check_signature(self.models, service, after)
             await self.put(after, [("Followed", f"{service.spec.model} means {model} now")])
 

@@ -191,6 +191,8 @@ class Service:
     message: str = ""
     """What is in its way, in words; empty when nothing is."""
     deleting: bool = False
+    followed: str = ""
+    """What the alias that it follows meant when it was looked at last; empty: it follows none, or the newest revision's model."""
 
     def revision(self, number: int) -> Revision | None:
         """The revision of that number, when it is still known."""

@@ -386,6 +386,10 @@ async def test_an_alias_that_comes_back_in_mid_release_ends_the_release(house: H
     assert service.rollout is not None
     assert (service.stable, service.rollout.phase) == (1, "RolledBack")
     assert len(followed(house)) == 2
+    house.models.aliases["champion"] = 2
+    await house.settle(3)
+    assert house.services.find(KEY).service.rollout.target == 3, "promoted again, released again"
+    assert len(followed(house)) == 3
 
 
 def followed(house: House) -> list[str]:

@@ -43,7 +43,7 @@ def applied(
         message = f"service {key} is being deleted"
         raise ConflictError(message, fix="wait until it is gone, then apply again")
     old = service
-    service = replace(service, spec=spec, origin=origin, labels=dict(labels))
+    service = replace(service, spec=spec, origin=origin, labels=dict(labels), followed=model if spec.follow else "")
     newest = _served(old)
     if newest and _same(newest, spec, model, model_format, origin):
         return service
