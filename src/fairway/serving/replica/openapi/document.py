@@ -18,10 +18,29 @@ _PAGES = {
     "/v2/health/live": ("Health", "Whether the server lives"),
     "/v2/health/ready": ("Health", "Whether requests are answered; 503 while the replica ends"),
     "/v2/models": ("Open Inference Protocol", "The models that are served"),
+    "/v2/models/stats": ("Open Inference Protocol", "Counts and times of the requests to all models"),
+    "/v2/logging": ("Open Inference Protocol", "The settings of the log, as Triton's clients read them"),
+    "/v2/trace/setting": ("Open Inference Protocol", "The settings of traces, as Triton's clients read them"),
+    "/": ("Health", "Whether the server lives, as KServe's clients read it"),
+    "/health": ("Health", "Whether requests are answered, as MLServer and vLLM have it"),
+    "/ping": ("Health", "Whether requests are answered, as MLflow and SageMaker have it"),
+    "/version": ("Health", "The version of the server, as MLflow has it"),
     "/metrics": ("Observability", "Metrics for Prometheus, of all replicas together behind the service's router"),
+    "/monitoring/prometheus/metrics": ("Observability", "The same metrics, at the path of TensorFlow Serving"),
     "/v1/models": ("OpenAI", "The models that are served"),
     "/openai/v1/models": ("OpenAI", "The models that are served"),
 }
+_ENDS = {
+    "/ready": "Whether the model is ready",
+    "/config": "The configuration of the model, as Triton gives it",
+    "/stats": "Counts and times of the requests to the model",
+    "/trace/setting": "The settings of the model's traces, as Triton's clients read them",
+    "sharedmemory/status": "The regions of shared memory that are registered: none",
+}
+"""What pages below `/v2/` are, by the end of their path; others describe the model."""
+_TEXT = frozenset({"/metrics", "/monitoring/prometheus/metrics", "/version"})
+_GRPC = ("/inference.", "/tensorflow.")
+"""Where the paths of gRPC methods begin: OpenAPI cannot describe them."""
 _TAGS = ("Open Inference Protocol", "OpenAI", "TensorFlow Serving", "MLflow", "Health", "Observability", "Other")
 _FIRST = (":predict", "/infer", "/chat/completions", "/completions")
 _HIDDEN = frozenset({"/fairway/load", "/v2/repository/index", DOCUMENT, DOCS})
@@ -44,7 +63,7 @@ def document(model: ServedModel, pages: Collection[str], questions: Collection[s
         "info": {
             "title": model.name,
             "version": model.version,
-            "description": f"Version {model.version} of {model.name} ({model.platform}), served by Fairway {__version__}.",
+            "description": _description(model, questions),
         },
         # Relative: the same document holds behind a router, a proxy or a gateway.
         "servers": [{"url": "/"}],
@@ -54,12 +73,18 @@ def document(model: ServedModel, pages: Collection[str], questions: Collection[s
     }
 
 
+def _description(model: ServedModel, questions: Collection[str]) -> str:
+    words = f"Version {model.version} of {model.name} ({model.platform}), served by Fairway {__version__}."
+    services = sorted({path.split("/")[1] for path in questions if path.startswith(_GRPC)})
+    return f"{words} gRPC on the same port: {', '.join(f'`{each}`' for each in services)}." if services else words
+
+
 def _page(path: str) -> Operation:
     if path in _PAGES:
-        return page(*_PAGES[path], text=path == "/metrics")
+        return page(*_PAGES[path], text=path in _TEXT)
     if path.startswith("/v2/"):
-        what = "Whether the model is ready" if path.endswith("/ready") else "Names, datatypes and shapes of inputs and outputs"
-        return page("Open Inference Protocol", what)
+        what = (words for end, words in _ENDS.items() if path.endswith(end))
+        return page("Open Inference Protocol", next(what, "Names, datatypes and shapes of inputs and outputs"))
     if path.endswith("/metadata"):
         return page("TensorFlow Serving", "Names, types and shapes of inputs and outputs")
     if path.startswith("/openai/"):
@@ -97,7 +122,9 @@ def _question(model: ServedModel, path: str) -> Operation:
 
 
 def _fits(model: ServedModel, path: str) -> bool:
-    """Whether the outputs are such that the path can answer anything but 400."""
+    """Whether the path takes JSON, and the outputs are such that it can answer anything but 400."""
+    if path.startswith(_GRPC):
+        return False
     if path.endswith(":classify"):
         return model.batches and _classifies(model)
     return not path.endswith(":regress") or (model.batches and _regresses(model))

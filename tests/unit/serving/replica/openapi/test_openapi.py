@@ -82,6 +82,20 @@ def test_a_model_that_generates_is_described_by_its_routes() -> None:
     assert {path for path, methods in found["paths"].items() if "post" in methods} == questions
 
 
+async def test_each_operation_is_described_by_what_it_does() -> None:
+    _, found, _ = await ask(echo(MODELS[0]), "GET", "/openapi.json")
+    summaries = {path: each["summary"] for path, methods in found["paths"].items() for each in methods.values()}
+    assert [path for path, summary in summaries.items() if summary == path] == []
+    assert [path for path in summaries if "GRPCInferenceService" in path or "PredictionService" in path] == []
+    assert "`inference.GRPCInferenceService`, `tensorflow.serving.PredictionService`" in found["info"]["description"]
+    (name,) = {path.split("/")[3] for path in summaries if path.endswith("/config") and "/versions/" not in path}
+    model = f"/v2/models/{name}"
+    shown = [summaries[path] for path in (model, f"{model}/config", f"{model}/stats", f"{model}/ready", "/v2/models/stats")]
+    assert len(set(shown)) == len(shown)
+    for path in ("/metrics", "/monitoring/prometheus/metrics", "/version"):
+        assert list(found["paths"][path]["get"]["responses"]["200"]["content"]) == ["text/plain"], path
+
+
 async def test_the_page_needs_no_other_host() -> None:
     text, policy = docs()
     assert not re.search(rb"(src|href)=\"?(https?:)?//|@import|\burl\(", text)
