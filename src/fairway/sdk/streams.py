@@ -6,13 +6,16 @@ import asyncio
 import contextlib
 import functools
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
 
 from fairway.errors import UnavailableError
 from fairway.sdk import wire
 from fairway.sdk.cluster import Cluster
 from fairway.sdk.daemon import Daemon
 from fairway.sdk.verb import Call
+
+R = TypeVar("R")
 
 _PIECE = 65536
 
@@ -77,27 +80,45 @@ class Answer:
 
 
 class ThreadAnswer:
-    """An answer of a cluster, waited for in threads: how it is asked and what it answers, `Cluster` alone knows."""
+    """The answer of a cluster, read in threads.
+
+    `close` may be called while a thread still reads. It wakes that thread and closes the connection after the thread has
+    left it: the number of a descriptor that is closed earlier can go to a new connection, whose bytes the thread would take.
+    """
 
     def __init__(self, reply: wire.Reply) -> None:
         self._reply = reply
+        # A duplicate made now leads to this connection for ever; one made from the number later might not.
+        self._connection = socket.fromfd(reply.fileno(), socket.AF_INET, socket.SOCK_STREAM)
+        self._reading: asyncio.Future[Any] | None = None
 
     async def lines(self) -> AsyncIterator[bytes]:
         """The body, line by line, without the ends of lines."""
         lines = self._reply.lines()
-        while (line := await asyncio.to_thread(next, lines, None)) is not None:
+        while (line := await self._in_thread(lambda: next(lines, None))) is not None:
             yield line
 
     async def read(self) -> bytes:
         """The whole body."""
-        return await asyncio.to_thread(self._reply.read)
+        return await self._in_thread(self._reply.read)
 
     async def close(self) -> None:
-        """Give up the connection: a thread that waits for more of it ends."""
-        # Closing alone would not wake it.
-        with contextlib.suppress(OSError), socket.fromfd(self._reply.fileno(), socket.AF_INET, socket.SOCK_STREAM) as same:
-            same.shutdown(socket.SHUT_RDWR)
+        """Give up the connection. A thread that reads from it is woken first."""
+        with contextlib.suppress(OSError):
+            # Closing alone would not wake the thread.
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._connection.close()
+        if self._reading is not None:
+            await asyncio.wait([self._reading])
+            # Marks the error of a broken connection as seen.
+            self._reading.exception()
         self._reply.close()
+
+    async def _in_thread(self, work: Callable[[], R]) -> R:
+        """Do the work in a thread. Cancelling the caller leaves the thread to `close`."""
+        reading = asyncio.ensure_future(asyncio.to_thread(work))
+        self._reading = reading
+        return await asyncio.shield(reading)
 
 
 async def open_answer(daemon: Daemon | Cluster, call: Call) -> Answer | ThreadAnswer:

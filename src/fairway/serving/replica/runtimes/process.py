@@ -55,6 +55,7 @@ class WorkerRuntime:
         self.ended = ""
         """Why there is no worker any more."""
         self.on_end: Callable[[], None] | None = None
+        self._reader: threading.Thread | None = None
         self._scratch = tempfile.mkdtemp(prefix="fairway-worker-") if is_confined(found.runtime) else ""
         self.confined = "not confined: a Python class may use the network and files; FAIRWAY_CONFINE=always confines it"
         """How the worker is confined, in words."""
@@ -172,6 +173,9 @@ class WorkerRuntime:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._reader is not None:
+            # A descriptor closed under the thread could be one of another connection at its next read.
+            self._reader.join()
         self._wire.close()
         self._forget_scratch()
 
