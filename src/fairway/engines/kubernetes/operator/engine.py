@@ -150,8 +150,8 @@ class KubernetesEngine:
     async def nodes(self) -> tuple[Node, ...]:
         """Return the nodes of the cluster with their total resources, whatever else uses them."""
         gpu_nodes = self._gpu_nodes
-        every = (node_of(node, gpu_nodes.get(node.metadata.name) if gpu_nodes is not None else None) for node in self._nodes)
-        return tuple(sorted(every, key=lambda node: node.name))
+        result = (node_of(node, gpu_nodes.get(node.metadata.name) if gpu_nodes is not None else None) for node in self._nodes)
+        return tuple(sorted(result, key=lambda node: node.name))
 
     # Acting
 
