@@ -67,7 +67,7 @@ def meaning(resource: str, subresource: str, method: str) -> str:
 
 
 def rules(*meanings: str, only: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Return the RBAC rules that allow requests of these meanings, for all resources or for `only` some with their subresources."""
+    """Return RBAC rules that allow requests of these meanings, for all resources or for `only` some with their subresources."""
     by_verbs: dict[tuple[str, ...], list[str]] = {}
     for part in PARTS:
         if only and part.name.partition("/")[0] not in only:
