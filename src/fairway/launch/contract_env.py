@@ -46,9 +46,9 @@ def peers(seat: Seat) -> dict[str, list[str]]:
 
 
 def python_path(seat: Seat, given: str) -> dict[str, str]:
-    """Return PYTHONPATH:
+    """Return PYTHONPATH, with `fairway.runtime` before the document's value.
 
-    `fairway.runtime` before the document's value. The engine appends the value of the task's environment.
+    The engine appends the value of the task's environment.
     """
     joined = ":".join(part for part in (seat.folders.runtime, given) if part)
     return {"PYTHONPATH": joined} if joined else {}

@@ -108,9 +108,9 @@ class Seat:
 
     @property
     def first_on_node(self) -> bool:
-        """Whether this member does what must be done once on its host:
+        """Whether this member does what must be done once on its host.
 
-        the member with the first ranks there, or else the first one.
+        That is the member with the first ranks on the host, or else the first member there.
         """
         here = [member for member in self.topology.members if member.host == self.member.host]
         starts = [member for member in here if self.framework is Framework.MPI and member.role == "launcher"]

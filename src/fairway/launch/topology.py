@@ -28,10 +28,7 @@ class Member:
     processes: int = 1
     attempt: int = 0
     slots: int = 1
-    """The number of processes that a launcher may start here:
-
-    the requested ones, even when the engine starts only the launcher.
-    """
+    """The number of processes that a launcher may start here: the requested ones, although the engine starts one."""
     devices: tuple[str, ...] = ()
 
     @property

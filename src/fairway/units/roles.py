@@ -12,9 +12,9 @@ def computes(role: str) -> bool:
 
 
 def leader(roles: tuple[str, ...]) -> str:
-    """Return the task whose reports count for the run:
+    """Return the task whose reports count for the run.
 
-    `chief-0`, else `master-0`, `launcher-0`, or that of the first computing role.
+    It is `chief-0`, else `master-0`, `launcher-0`, or the first task of the first computing role.
     """
     for name in ("chief", "master", "launcher"):
         if name in roles:

@@ -63,7 +63,7 @@ class Authority:
     @property
     def certificates(self) -> str:
         """The trust bundle for pods, in PEM."""
-        return b"".join(one.certificate for one in self._known).decode()
+        return b"".join(authority.certificate for authority in self._known).decode()
 
     @property
     def since(self) -> float:

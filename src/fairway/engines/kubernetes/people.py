@@ -1,4 +1,4 @@
-"""Callers as the API server identifies them: the caller of a request, or the user for whom an object was created."""
+"""Callers as the API server identifies them: those of requests, and those that objects name as their submitters."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ CALLER: ContextVar[Caller] = ContextVar("CALLER")
 
 
 class ClusterPeople:
-    """The `People` port:
+    """The `People` port.
 
-    groups are those that the API server reported for the current caller; the operator's machine has none.
+    Groups are those that the API server reported for the current caller; the operator's machine has none.
     """
 
     def groups_of(self, user: str) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ from fairway.state.node import Device
 
 
 class Health:
-    """A device becomes unhealthy at once, and healthy again only after a while without errors:
+    """Tracks the health of devices, so that a flapping device stays unhealthy.
 
-    a flapping device stays unhealthy.
+    A device becomes unhealthy at once, and healthy again only after a while without errors.
     """
 
     def __init__(self, settle: float, known: Iterable[Device] = ()) -> None:

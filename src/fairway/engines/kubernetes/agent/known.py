@@ -1,6 +1,6 @@
-"""Authenticates clients of an agent:
+"""Authenticates clients of an agent: only the operator may query it.
 
-only the operator may query it, with a token for this purpose that the API server reviews.
+The operator has a token for this purpose only, which the agent has reviewed by the API server.
 """
 
 from __future__ import annotations

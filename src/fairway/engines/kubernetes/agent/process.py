@@ -151,8 +151,8 @@ class Agent:
         """Poll the devices. While that fails, the last result counts."""
         if self._faults.due(AGENT, LOOK):
             with self._faults.contain(AGENT, LOOK):
-                found = await asyncio.to_thread(self._probe.devices, _anybody)
-                self._devices = self._health.judge(found, time.monotonic())
+                devices = await asyncio.to_thread(self._probe.devices, _anybody)
+                self._devices = self._health.judge(devices, time.monotonic())
         if self._faults.due(AGENT, DRIVER):
             with self._faults.contain(AGENT, DRIVER):
                 self._driver = await asyncio.to_thread(self._probe.driver)

@@ -67,8 +67,8 @@ def segment(name: str) -> str:
 
 def query(**parts: str | int | bool | None) -> str:
     """Return `?a=b&c=d` of the non-empty values, with names in the API's camelCase; empty when there are none."""
-    given = {name: _text(value) for name, value in parts.items() if value is not None and value is not False and value != ""}
-    return f"?{urlencode(given)}" if given else ""
+    texts = {name: _text(value) for name, value in parts.items() if value is not None and value is not False and value != ""}
+    return f"?{urlencode(texts)}" if texts else ""
 
 
 def _text(value: str | int | bool | None) -> str:

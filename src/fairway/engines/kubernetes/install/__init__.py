@@ -1,4 +1,1 @@
-"""The objects that `fairway install kubernetes` applies:
-
-definitions, roles, processes. Pure data, shared by all ways to install.
-"""
+"""The objects that `fairway install kubernetes` applies: definitions, roles, processes. Pure data, shared by all installers."""

@@ -27,7 +27,7 @@ RUNS = "/var/lib/fairway-runs"
 CLAIM = "fairway-record"
 CLAIMED = {"persistentVolumeClaim": {"claimName": CLAIM}}
 NAMESPACE = "namespace"
-"""The section that a chart leaves out: whoever installs the chart creates the namespace."""
+"""The section that a chart leaves out: the user who installs the chart creates the namespace."""
 
 
 def manifests(installation: Installation) -> list[Manifest]:

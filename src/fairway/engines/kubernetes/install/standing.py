@@ -62,9 +62,9 @@ def of_api(found: dict[str, Any]) -> Standing:
 
 
 def newest(pods: Iterable[Pod]) -> list[Pod]:
-    """Return the pods of the newest template, the newest first:
+    """Return the pods of the newest template, the newest first.
 
-    older pods are being replaced, so their problems do not matter.
+    Older pods are being replaced, so their problems do not matter.
     """
     ordered = sorted(pods, key=lambda item: item.metadata.creation_timestamp or "", reverse=True)
     return [pod for pod in ordered if _template(pod) == _template(ordered[0])]

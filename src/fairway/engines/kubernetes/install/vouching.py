@@ -1,6 +1,6 @@
-"""The policy by which only the operator writes into an object which user submitted it:
+"""The policy by which only the operator writes the submitter of an object. Pure.
 
-the API server authenticated that user. Pure.
+The operator has the submitter's name from the API server, which authenticated the request.
 """
 
 from __future__ import annotations

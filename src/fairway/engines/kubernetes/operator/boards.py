@@ -57,7 +57,7 @@ class Boards:
         self._gone.discard(key)
 
     def _left(self, job: Job) -> float | None:
-        """Return the seconds until the logs of the run are removed; None while that is not known."""
+        """Return the seconds until the logs of the run are removed; None while that is unknown, or when they are kept forever."""
         if job.finished is None or not job.phase.over or job.spec.keep.logs == FOREVER:
             return None
         return job.finished + quantity.seconds(job.spec.keep.logs) - self._clock.now()

@@ -81,7 +81,7 @@ class KubernetesEngine:
         self._unready: dict[str, float] = {}
         """Nodes that do not respond, and since when, by our monotonic clock."""
         self._reachable: set[JobKey] = set()
-        """Runs whose Service was applied during this call of `perform`."""
+        """Runs whose Service was applied since the last call of `perform` began."""
         self._unprepared: dict[TaskKey, CreateTask] = {}
         """Tasks for which something that their pods need could not be created; retried."""
         self._prepared: set[TaskKey] = set()
@@ -92,7 +92,7 @@ class KubernetesEngine:
         """Uids of pods that were released with their run, until the mirror shows that they are gone."""
         self._told_over: set[TaskKey] = set()
         self._refused: dict[JobKey, tuple[str, str]] = {}
-        """A report of the run's pods that was rejected: the task, or empty for all tasks, and the message."""
+        """By run, a report of its pods that was rejected: the task, or empty for all tasks, and the message."""
         self._background: set[asyncio.Future[None]] = set()
         self.trusted: ssl.SSLContext | None = None
         """Verifies agents; None where the operator has no authority."""

@@ -98,24 +98,24 @@ class Intake:
         """Create a run for a new object, end the run of a deleted one, and write the status."""
         namespace, _, name = key.partition("/")
         run = JobKey(namespace, name)
-        found, job = self._objects.get(key), self._runs.known(run)
-        if job is not None and (found is None or job.labels.get(UID) != found.metadata.uid):
+        custom, job = self._objects.get(key), self._runs.known(run)
+        if job is not None and (custom is None or job.labels.get(UID) != custom.metadata.uid):
             if UID in job.labels:
                 self._happenings.forget(job.labels[UID])
                 await self._runs.delete(run)
             job = None
-        if found is None or found.metadata.deletion_timestamp is not None:
+        if custom is None or custom.metadata.deletion_timestamp is not None:
             self._boards.forget(run)
             return None
-        job = await self._take(found) if job is None else await self._as_wished(found, job)
+        job = await self._take(custom) if job is None else await self._as_wished(custom, job)
         if job is None:
             return None
         address, again = await self._boards.look(job)
-        self._happenings.tell(found, self._runs.events(job))
+        self._happenings.tell(custom, self._runs.events(job))
         tasks = self._runs.tasks(job)
         faults = self._runs.faults(job)
-        new_status = status.status_of(job, tasks, found.metadata.generation, found.status, self._clock.now(), faults)
-        await self._tell(found, new_status | ({"tensorboard": address} if address else {}))
+        new_status = status.status_of(job, tasks, custom.metadata.generation, custom.status, self._clock.now(), faults)
+        await self._tell(custom, new_status | ({"tensorboard": address} if address else {}))
         return again
 
     async def _take(self, found: Custom) -> Job | None:

@@ -48,12 +48,12 @@ class ClusterKept:
 
     def job(self, key: JobKey) -> Job:
         """Return the run as its object describes it."""
-        found = self._objects.get(str(key))
-        if found is None or not was_run(found):
+        custom = self._objects.get(str(key))
+        if custom is None or not was_run(custom):
             message = "there is no TrainingJob object of that name that became a run"
             raise UnreadableRunError(message)
         try:
-            return job_of(found)
+            return job_of(custom)
         except (FairwayError, ValueError, TypeError) as error:
             message = f"its TrainingJob object cannot be read: {error}"
             raise UnreadableRunError(message) from error

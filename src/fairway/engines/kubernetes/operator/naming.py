@@ -61,9 +61,9 @@ def too_long(job: Job) -> str:
 
 
 def topology(job: Job, tasks: tuple[Task, ...], cluster_domain: str, service: str = "") -> Topology:
-    """Return the gang's topology, by host names:
+    """Return the gang's topology, by host names, which are known before any task is placed.
 
-    known before any task is placed. `service`: where it differs from the usual one.
+    `service`: the Service of the pods, where it differs from the usual one.
     """
     order = list(job.spec.roles)
     members = [

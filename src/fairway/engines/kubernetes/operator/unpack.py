@@ -110,9 +110,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--ref", default="HEAD")
     parser.add_argument("--fetch", action="append", default=[], metavar="PATH=FOLDER", help="something else of the operator's")
     parser.add_argument("--checkpoints", type=Path, help="the folder for the newest checkpoint of the run")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        done = bring(given)
+        done = bring(options)
     except (OSError, tarfile.TarError, BadArchiveError, fetch.RefusedError, FairwayError) as error:
         # A single line, because only the last line of the output is shown.
         sys.stderr.write(f"{'; '.join(str(error).split(chr(10)))}\n")

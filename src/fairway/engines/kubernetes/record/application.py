@@ -1,7 +1,7 @@
 """The application for callers of the cluster's API: their commands change objects.
 
-An object is the source of truth for a run and for a queue; `kubectl` shows the same. Before anything is changed, the API server
-is asked to authorize the caller for that change, so that callers cannot gain through us what they would be refused.
+An object is the source of truth for a run and for a queue; `kubectl` shows the same. Before every change, an access review of the
+API server must allow the caller to make it without Fairway, so that callers gain no rights through Fairway.
 """
 
 from __future__ import annotations
@@ -109,7 +109,10 @@ class CallersApplication(Application):
         return runs
 
     async def _undo(self, made: Sequence[Custom], once: Once) -> None:
-        """Delete the created objects and release their names: the objects may take a while to disappear."""
+        """Delete the created objects and forget the reserved names.
+
+        A repeated request takes other names, since the deleted objects may take a while to disappear.
+        """
         for item in made:
             await self._client.delete(kinds.TRAINING_JOBS, item.metadata.name, item.metadata.namespace, uid=item.metadata.uid)
         self._commit(once.receipt(done=False))

@@ -1,4 +1,4 @@
-"""Callers of the record: whom the API server authenticated, and what it authorizes them to do."""
+"""Callers of the record: their authentication by the API server, and what it authorizes them to do."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """How the API server authenticates itself when it proxies a request:
+    """How the API server authenticates itself when it proxies a request.
 
-    an authority, names, and headers that name the caller.
+    It has a certificate of an authority, with one of the names, and sends headers that name the caller.
     """
 
     authority: str

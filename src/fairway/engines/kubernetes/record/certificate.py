@@ -21,7 +21,7 @@ _BEFORE, _AFTER = datetime.timedelta(hours=1), datetime.timedelta(days=3650)
 
 @dataclass(frozen=True, slots=True)
 class OwnCertificate:
-    """A self-signed certificate in PEM, which is its own authority, and its key."""
+    """A certificate in PEM, and its key. One that `make` creates is its own authority."""
 
     certificate: bytes
     key: bytes = field(repr=False)

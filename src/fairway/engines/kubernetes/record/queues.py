@@ -41,9 +41,9 @@ class QueueObjects:
         return None
 
     async def _gone(self, unseen: list[str]) -> tuple[str, ...]:
-        """Return the queues that are deleted:
+        """Return the queues that are deleted, by a new list from the API server.
 
-        a queue that was created with its object is known before its object is seen here.
+        A list is needed because a queue that was created with its object is known before its object is seen here.
         """
         unseen = [name for name in unseen if name != DEFAULT_QUEUE]
         if not unseen:

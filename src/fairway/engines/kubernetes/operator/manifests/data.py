@@ -59,9 +59,9 @@ class Inputs:
 
 
 def versions_in(data: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the inputs that are versions of a registry:
+    """Return the inputs that are versions of a registry, by their place in the document.
 
-    by place (`data.train`) the kind (`models`, `datasets`) and the reference.
+    A place is a text such as `data.train`; the values are the kind (`models`, `datasets`) and the reference.
     """
     versions = {}
     for name, value in data.items():
