@@ -28,7 +28,7 @@ class Member:
     processes: int = 1
     attempt: int = 0
     slots: int = 1
-    """The number of processes that a launcher may start here: the requested ones, although the engine starts one."""
+    """The number of processes requested for this task, whether the engine or a launcher starts them."""
     devices: tuple[str, ...] = ()
 
     @property

@@ -107,15 +107,15 @@ class Client:
     async def _list(
         self, resource: Resource[Model], namespace: str, labels: str, fields: str, page: int, unreadable: Unreadable | None
     ) -> Listed[Model]:
-        request, more, items_ = f"list {resource.plural}", "", []  # type: str, str, list[Model]
+        request, more, collected = f"list {resource.plural}", "", []  # type: str, str, list[Model]
         while True:
             query = paths.query(labelSelector=labels, fieldSelector=fields, limit=page, **{"continue": more})
             body = await self.connection.call(request, "GET", resource.collection(namespace) + query)
             head, items = self._read_page(request, resource, body, unreadable)
-            items_.extend(items)
+            collected.extend(items)
             more = head.continue_
             if not more:
-                return Listed(tuple(items_), head.resource_version)
+                return Listed(tuple(collected), head.resource_version)
 
     def _read_page(
         self, asked: str, resource: Resource[Model], body: bytes, unreadable: Unreadable | None
