@@ -30,12 +30,12 @@ class Seat:
 
     @property
     def role(self) -> Role:
-        """Return the document's description of the member's role."""
+        """The document's description of the member's role."""
         return self.spec.roles[self.member.role]
 
     @property
     def starter(self) -> Starter | None:
-        """Return the launcher that starts the ranks of this task, if its command or its script calls one."""
+        """The launcher that starts the ranks of this task, if its command or its script calls one."""
         return self._starter_of(self.member)
 
     @property
@@ -46,7 +46,7 @@ class Seat:
 
     @property
     def framework(self) -> Framework:
-        """Return the framework in force."""
+        """The framework in force."""
         return framework_of(self.spec, self.topology.starters)
 
     def ranks_of(self, member: Member) -> int:
@@ -56,24 +56,24 @@ class Seat:
 
     @property
     def local_world_size(self) -> int:
-        """Return the number of ranks of this member."""
+        """The number of ranks of this member."""
         return self.ranks_of(self.member)
 
     @property
     def world_size(self) -> int:
-        """Return the number of ranks of the whole gang."""
+        """The number of ranks of the whole gang."""
         return sum(self.ranks_of(member) for member in self.topology.computing)
 
     @property
     def group_rank(self) -> int | None:
-        """Return this member's position among those that compute; None for roles without ranks."""
+        """This member's position among those that compute; None for roles without ranks."""
         places = [(member.role, member.index) for member in self.topology.computing]
         own = (self.member.role, self.member.index)
         return places.index(own) if own in places else None
 
     @property
     def rank(self) -> int | None:
-        """Return this process's number among all ranks; None for roles without ranks."""
+        """This process's number among all ranks; None for roles without ranks."""
         position = self.group_rank
         if position is None:
             return None
@@ -81,29 +81,29 @@ class Seat:
 
     @property
     def first(self) -> Member | None:
-        """Return the member that has rank 0; None when no member computes."""
+        """The member that has rank 0; None when no member computes."""
         computing = self.topology.computing
         return computing[0] if computing else None
 
     @property
     def node_local_rank(self) -> int:
-        """Return this process's number among the ranks of its node, as `torchrun` counts; see `_together`."""
+        """This process's number among the ranks of its node, as `torchrun` counts; see `_together`."""
         before = itertools.takewhile(lambda member: member != self.member, self._node)
         return sum(self.ranks_of(member) for member in before) + self.local_rank
 
     @property
     def node_local_world_size(self) -> int:
-        """Return the number of ranks of this process's node."""
+        """The number of ranks of this process's node."""
         return sum(self.ranks_of(member) for member in self._node)
 
     @property
     def node_rank(self) -> int:
-        """Return the number of this process's node among those of the run."""
+        """The number of this process's node among those of the run."""
         return next((at for at, node in enumerate(self._nodes) if self.member in node), 0)
 
     @property
     def node_count(self) -> int:
-        """Return the number of nodes of the run."""
+        """The number of nodes of the run."""
         return len(self._nodes)
 
     @property
@@ -124,7 +124,7 @@ class Seat:
 
     @property
     def _nodes(self) -> list[tuple[Member, ...]]:
-        """Return the members that have ranks, by node, in order of their first ranks."""
+        """The members that have ranks, by node, in order of their first ranks."""
         hosts: dict[str, list[Member]] = {}
         for member in self.topology.computing:
             hosts.setdefault(member.host, []).append(member)

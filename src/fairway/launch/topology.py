@@ -33,17 +33,17 @@ class Member:
 
     @property
     def name(self) -> str:
-        """Return `worker-0`."""
+        """`worker-0`."""
         return f"{self.role}-{self.index}"
 
     @property
     def address(self) -> str:
-        """Return `host:port`."""
+        """`host:port`."""
         return f"{self.host}:{self.ports[0]}"
 
     @property
     def remote_port(self) -> int:
-        """Return the port on which the member's pod accepts remote starts: MPI needs no rendezvous points for collectives."""
+        """The port on which the member's pod accepts remote starts: MPI needs no rendezvous points for collectives."""
         return self.ports[1]
 
 
@@ -65,18 +65,18 @@ class Topology:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Return the role names in order."""
+        """The role names in order."""
         return tuple(dict.fromkeys(member.role for member in self.members))
 
     @property
     def computing(self) -> tuple[Member, ...]:
-        """Return the members that have ranks: chief (or master) first, then the others in order."""
+        """The members that have ranks: chief (or master) first, then the others in order."""
         ranked = [member for member in self.members if computes(member.role)]
         return tuple(sorted(ranked, key=lambda member: member.role not in ("chief", "master")))
 
     @property
     def world_size(self) -> int:
-        """Return the number of ranked processes."""
+        """The number of ranked processes."""
         return sum(member.processes for member in self.computing)
 
     def first_rank(self, member: Member) -> int | None:

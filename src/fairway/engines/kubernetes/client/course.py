@@ -36,14 +36,14 @@ class Course:
 
     @property
     def ask(self) -> Ask:
-        """Return the next request."""
+        """The next request."""
         if self.version:
             return Ask.RESUME
         return Ask.WATCH_LIST if self._knows_watch_list else Ask.LIST
 
     @property
     def failures(self) -> int:
-        """Return the number of failures since something last arrived."""
+        """The number of failures since something last arrived."""
         return self._failures
 
     def reached(self, version: str) -> None:

@@ -126,7 +126,7 @@ class Invalid(ApiError, RefusedError):
 
     @property
     def mistakes(self) -> tuple[Mistake, ...]:
-        """Return what is wrong, by field."""
+        """What is wrong, by field."""
         return tuple(Mistake(cause.message, path=cause.field) for cause in self.causes)
 
 

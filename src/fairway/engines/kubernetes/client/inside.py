@@ -84,7 +84,7 @@ class Session:
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code; raises an error when it is unknown."""
+        """The exit code; raises an error when it is unknown."""
         return exit_code(self._asked, self._result)
 
 

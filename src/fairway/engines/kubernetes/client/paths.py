@@ -27,7 +27,7 @@ class Resource(Generic[Model]):
 
     @property
     def api_version(self) -> str:
-        """Return the `apiVersion` of objects."""
+        """The `apiVersion` of objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def collection(self, namespace: str = "") -> str:
